@@ -1,0 +1,34 @@
+"""The data folder and the secret key in it. Standard library only: manage.py uses it before Django is there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+
+def data_folder(base: Path) -> Path:
+    """CONTROLPLANE_DATA, or .data beside manage.py; made with mode 0700 if missing."""
+    folder = Path(os.environ.get("CONTROLPLANE_DATA") or base / ".data").resolve()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def secret_key(folder: Path) -> str:
+    """The installation's secret key, made once, mode 0600. Two processes that start at once agree on one."""
+    path = folder / "secret_key"
+    try:
+        return path.read_text()
+    except FileNotFoundError:
+        pass
+    # Written whole under another name and linked into place: nobody can read half a key.
+    draft = folder / f".secret_key.{os.getpid()}"
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
+        f.write(secrets.token_urlsafe(50))
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    return path.read_text()

@@ -1,0 +1,54 @@
+"""Hosts as they announce themselves, what they say of models, and hardware profiles."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+
+
+class Host(models.Model):
+    """A machine whose Celery worker announced itself; the facts are the host's own words."""
+
+    name = models.CharField(max_length=64, unique=True)
+    inventory = models.JSONField(default=dict)
+    """workers.announce.inventory(): boot_id, gpus, cpu_slots, memory, disk, versions, model_roots."""
+    trainer_schema = models.JSONField(null=True)
+    """workers.trainer.describe's answer: the fields of the installed GRPOConfig, typed; None: no trainer there."""
+    announced_at = models.DateTimeField(null=True)
+    draining = models.BooleanField(default=False)
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class ModelInspection(models.Model):
+    """A host's answer about one model; asked through Celery, answered over HTTP."""
+
+    host = models.ForeignKey(Host, on_delete=models.CASCADE)
+    model = models.CharField(max_length=500)
+    asked_at = models.DateTimeField(auto_now_add=True)
+    answered_at = models.DateTimeField(null=True)
+    answer = models.JSONField(null=True)
+    """{"ok": bool, "error": str, "config": {...}, "parameters": int, "dtype": str, "chat_template": bool, ...}"""
+
+    class Meta:
+        ordering = ("-asked_at",)
+
+
+class HardwareProfile(models.Model):
+    """How a run uses GPUs: workers.contract.HardwareSpec as JSON, named."""
+
+    name = models.CharField(max_length=80, unique=True)
+    description = models.TextField(blank=True)
+    spec = models.JSONField()
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name

@@ -1,0 +1,211 @@
+"""Rows of a run and its attempts. No side effects: flows live in the modules named after them."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from runs.states import EndReason, RunStatus
+from workers.contract import EventKind, StopMode
+
+_ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
+
+
+def new_run_id() -> str:
+    """A short random name for folders and URLs; letters first, nothing to mistake (no i, l, o, 0, 1)."""
+    return "r" + "".join(secrets.choice(_ALPHABET) for _ in range(9))
+
+
+class Run(models.Model):
+    """What people launch and look at. Status, reason, lease and receipt are its latest attempt's."""
+
+    id = models.CharField(primary_key=True, max_length=16, default=new_run_id, editable=False)
+    name = models.CharField(max_length=120)
+    kind = models.CharField(max_length=16, default="train")
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="runs")
+    created_at = models.DateTimeField(auto_now_add=True)
+    spec = models.JSONField()
+    """workers.contract.RunSpec, frozen at submit."""
+    host = models.ForeignKey("hardware.Host", null=True, blank=True, on_delete=models.SET_NULL)
+    """The host asked for at launch; None: any host that fits."""
+    dataset_version = models.ForeignKey("datasets.DatasetVersion", on_delete=models.PROTECT, related_name="runs")
+    reward_config = models.ForeignKey("rewards.RewardConfig", null=True, on_delete=models.SET_NULL)
+    profile = models.ForeignKey("hardware.HardwareProfile", null=True, on_delete=models.SET_NULL)
+    last_seq = models.BigIntegerField(default=0)
+    """Highest seq stored; written by ingest alone."""
+    step = models.IntegerField(default=0)
+    max_steps = models.IntegerField(null=True)
+    last_metrics = models.JSONField(default=dict)
+    """The newest value of each metric, for lists and headlines; written by ingest alone."""
+    folded_seq = models.BigIntegerField(default=0)
+    """Metric rows up to this seq are in chunks; written by folding alone."""
+
+    class Meta:
+        ordering = ("-created_at",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Attempt(models.Model):
+    """One life of a run on a host: folder, lease, processes, receipt."""
+
+    id = models.CharField(primary_key=True, max_length=24, editable=False)
+    """<run id>-<number>"""
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="attempts")
+    number = models.IntegerField()
+    status = models.CharField(max_length=12, choices=[(s, s) for s in RunStatus], default=RunStatus.QUEUED)
+    reason = models.CharField(max_length=24, blank=True, choices=[(r, r) for r in EndReason])
+    detail = models.TextField(blank=True)
+    """What exactly happened, in words, beside the reason's own sentence."""
+    host = models.ForeignKey("hardware.Host", null=True, on_delete=models.PROTECT)
+    placement = models.JSONField(null=True)
+    first_seq = models.BigIntegerField(null=True)
+    resume_from = models.TextField(blank=True)
+    resume_step = models.IntegerField(default=0)
+    priority = models.IntegerField(default=0)
+    waits_for = models.CharField(max_length=200, blank=True)
+    phase = models.CharField(max_length=24, blank=True)
+    phase_detail = models.TextField(blank=True)
+    exit_codes = models.JSONField(default=dict)
+    receipt = models.JSONField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    dispatched_at = models.DateTimeField(null=True)
+    launches_sent = models.IntegerField(default=0)
+    launch_sent_at = models.DateTimeField(null=True)
+    claimed_at = models.DateTimeField(null=True)
+    started_at = models.DateTimeField(null=True)
+    """When it became RUNNING."""
+    ended_at = models.DateTimeField(null=True)
+    last_seen_at = models.DateTimeField(null=True)
+    boot_id = models.CharField(max_length=64, blank=True)
+    stop_requested_at = models.DateTimeField(null=True)
+    stop_mode = models.CharField(max_length=8, blank=True, choices=[(m, m) for m in StopMode])
+    stop_requested_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    samples_ack = models.IntegerField(default=0)
+    """Lines of samples.jsonl stored."""
+
+    class Meta:
+        ordering = ("run", "number")
+        constraints = [
+            models.UniqueConstraint(fields=["run", "number"], name="attempt_number"),
+            models.UniqueConstraint(
+                fields=["run"],
+                condition=Q(status__in=["queued", "starting", "running", "stopping"]),
+                name="one_live_attempt",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.id
+
+
+class RunEvent(models.Model):
+    """The timeline: a line of the outbox that is no metric (seq set), or an act of the control plane (seq null)."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="events")
+    seq = models.BigIntegerField(null=True)
+    at = models.DateTimeField()
+    kind = models.CharField(max_length=24)
+    """A workers.contract.EventKind, or `status` (data: {"from", "to", "reason"}), `requested`, ..."""
+    step = models.IntegerField(null=True)
+    actor = models.CharField(max_length=150, blank=True)
+    """User name, `supervisor`, `tick`, ..."""
+    data: models.JSONField[dict[str, Any], dict[str, Any]] = models.JSONField(default=dict)
+
+    class Meta:
+        ordering = ("id",)
+        indexes = [models.Index(fields=["run", "seq"])]
+        constraints = [models.UniqueConstraint(fields=["run", "seq"], name="event_seq")]
+
+
+class MetricRow(models.Model):
+    """One outbox line of numbers, raw: serves "what is after n". Goes once folded and acked."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE)
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE)
+    seq = models.BigIntegerField()
+    t = models.FloatField()
+    kind = models.CharField(max_length=8, choices=[(k, k) for k in (EventKind.TRAIN, EventKind.SYSTEM, EventKind.VLLM)])
+    step = models.IntegerField(null=True)
+    values = models.JSONField()
+    superseded = models.BooleanField(default=False)
+    """A later attempt resumed from an earlier step: counted and drawn no more."""
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "seq"], name="metric_seq")]
+
+
+class MetricChunk(models.Model):
+    """About 1,000 consecutive points of one metric of one run, made by folding."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE)
+    metric = models.CharField(max_length=200)
+    first_seq = models.BigIntegerField()
+    last_seq = models.BigIntegerField()
+    points = models.IntegerField()
+    data = models.BinaryField()
+    """Packed little-endian columns: seq int64, step int32 (-1: none), t float64, value float64."""
+
+    class Meta:
+        ordering = ("run", "metric", "first_seq")
+        constraints = [models.UniqueConstraint(fields=["run", "metric", "first_seq"], name="chunk_start")]
+
+
+class SampleRow(models.Model):
+    """One prompt group of one step: the prompt, its completions, their rewards and advantages."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="samples")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE)
+    line = models.IntegerField()
+    """Line number in the attempt's samples.jsonl, from 1."""
+    step = models.IntegerField()
+    data = models.JSONField()
+
+    class Meta:
+        indexes = [models.Index(fields=["run", "-step"])]
+        constraints = [models.UniqueConstraint(fields=["attempt", "line"], name="sample_line")]
+
+
+class LogChunk(models.Model):
+    """Bytes of a log file of an attempt, as the supervisor sent them."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE)
+    name = models.CharField(max_length=16)
+    offset = models.BigIntegerField()
+    data = models.BinaryField()
+
+    class Meta:
+        ordering = ("attempt", "name", "offset")
+        constraints = [models.UniqueConstraint(fields=["attempt", "name", "offset"], name="log_offset")]
+
+
+class Lease(models.Model):
+    """Holds one resource of a host for an attempt; ends only when its GPUs are proved free."""
+
+    HELD, QUARANTINED, RELEASED = "held", "quarantined", "released"
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.PROTECT, related_name="leases")
+    host = models.ForeignKey("hardware.Host", on_delete=models.PROTECT, related_name="leases")
+    resource = models.CharField(max_length=32)
+    """`gpu:0`, `cpu:1`, `port:18200`"""
+    state = models.CharField(max_length=12, default=HELD, choices=[(s, s) for s in (HELD, QUARANTINED, RELEASED)])
+    taken_at = models.DateTimeField(auto_now_add=True)
+    released_at = models.DateTimeField(null=True)
+    released_by = models.CharField(max_length=150, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["host", "resource"],
+                condition=Q(state__in=["held", "quarantined"]),
+                name="one_lease_a_resource",
+            )
+        ]

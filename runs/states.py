@@ -1,0 +1,91 @@
+"""Statuses, the reasons an attempt ends for, and the edges between statuses. Standard library only.
+
+Few statuses, many reasons: a reason maps to exactly one final status and one sentence for people.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class RunStatus(StrEnum):
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+S = RunStatus
+FINAL = frozenset({S.SUCCEEDED, S.FAILED, S.STOPPED})
+ACTIVE = frozenset(S) - FINAL
+ON_HOST = frozenset({S.STARTING, S.RUNNING, S.STOPPING})
+
+EDGES: dict[RunStatus, frozenset[RunStatus]] = {
+    S.QUEUED: frozenset({S.STARTING, S.STOPPED, S.FAILED}),
+    S.STARTING: frozenset({S.RUNNING, S.STOPPING, S.FAILED, S.STOPPED}),
+    S.RUNNING: frozenset({S.STOPPING, S.SUCCEEDED, S.FAILED, S.STOPPED}),
+    S.STOPPING: frozenset({S.SUCCEEDED, S.FAILED, S.STOPPED}),
+    S.SUCCEEDED: frozenset(),
+    S.FAILED: frozenset(),
+    S.STOPPED: frozenset(),
+}
+
+
+class EndReason(StrEnum):
+    COMPLETED = "completed"
+    STOPPED_BY_USER = "stopped_by_user"
+    CANCELLED = "cancelled"
+    TRAINER_EXITED = "trainer_exited"
+    NO_STEPS = "no_steps"
+    SPEC_REFUSED = "spec_refused"
+    VLLM_EXITED = "vllm_exited"
+    VLLM_NOT_READY = "vllm_not_ready"
+    PORT_IN_USE = "port_in_use"
+    GPUS_BUSY = "gpus_busy"
+    OOM = "oom"
+    DISK_FULL = "disk_full"
+    SUPERVISOR_LOST = "supervisor_lost"
+    SUPERVISOR_ERROR = "supervisor_error"
+    HOST_LOST = "host_lost"
+    LAUNCH_FAILED = "launch_failed"
+
+
+R = EndReason
+_ENDS: dict[EndReason, tuple[RunStatus, str]] = {
+    R.COMPLETED: (S.SUCCEEDED, "Trained to its last step."),
+    R.STOPPED_BY_USER: (S.STOPPED, "Stopped by a person."),
+    R.CANCELLED: (S.STOPPED, "Cancelled before it started."),
+    R.TRAINER_EXITED: (S.FAILED, "The trainer exited before its last step."),
+    R.NO_STEPS: (S.FAILED, "The trainer ended without training a step: too few prompts for one batch."),
+    R.SPEC_REFUSED: (S.FAILED, "The trainer refused the configuration."),
+    R.VLLM_EXITED: (S.FAILED, "The vLLM server exited while the run needed it."),
+    R.VLLM_NOT_READY: (S.FAILED, "The vLLM server did not become ready in time."),
+    R.PORT_IN_USE: (S.FAILED, "The vLLM server's port is held by another process."),
+    R.GPUS_BUSY: (S.FAILED, "A leased GPU was in use by something else."),
+    R.OOM: (S.FAILED, "Out of memory."),
+    R.DISK_FULL: (S.FAILED, "The host's disk is full."),
+    R.SUPERVISOR_LOST: (S.FAILED, "The supervisor died; what it left was cleaned up."),
+    R.SUPERVISOR_ERROR: (S.FAILED, "The supervisor met an error of its own and stopped the run."),
+    R.HOST_LOST: (S.FAILED, "The host restarted or was given up."),
+    R.LAUNCH_FAILED: (S.FAILED, "The host never started the run."),
+}
+
+
+def final_status(reason: EndReason) -> RunStatus:
+    return _ENDS[reason][0]
+
+
+def sentence(reason: EndReason) -> str:
+    return _ENDS[reason][1]
+
+
+def may_move(old: RunStatus, new: RunStatus) -> bool:
+    return new in EDGES[old]
+
+
+def sources(new: RunStatus) -> frozenset[RunStatus]:
+    """The statuses from which `new` may be reached."""
+    return frozenset(old for old in RunStatus if new in EDGES[old])
