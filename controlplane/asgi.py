@@ -8,11 +8,11 @@ from django.core.asgi import get_asgi_application
 
 django_app = get_asgi_application()
 
-from channels.auth import AuthMiddlewareStack
-from channels.routing import ProtocolTypeRouter, URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
+from channels.auth import AuthMiddlewareStack  # noqa: E402
+from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
-from runs.urls import websocket_urlpatterns
+from runs.urls import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {

@@ -6,11 +6,13 @@ import os
 
 from celery import Celery
 
+from workers.contract import broker_url
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 app = Celery("controlplane")
 app.conf.update(
-    broker_url=os.environ.get("REDIS_URL"),
+    broker_url=broker_url(os.environ.get("REDIS_URL", "")),
     broker_connection_retry_on_startup=True,
     task_default_queue="control",
     task_ignore_result=True,

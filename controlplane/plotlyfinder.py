@@ -16,7 +16,8 @@ class PlotlyFinder(BaseFinder):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         spec = find_spec("plotly")  # found, not imported: the Python side of plotly takes long to load
-        assert spec is not None and spec.origin is not None  # noqa: S101  a pinned dependency
+        if spec is None or spec.origin is None:
+            raise RuntimeError("The plotly package is not installed.")
         self._storage = FileSystemStorage(location=Path(spec.origin).parent / "package_data")
         setattr(self._storage, "prefix", "plotly")  # noqa: B010  collectstatic joins it before the name
 

@@ -354,3 +354,11 @@ def _convert(hint: Any, value: Any, at: str) -> Any:
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
         raise ContractError(f"{at}: expected {hint.__name__}, got {value!r}")
     return value
+
+
+def broker_url(redis_url: str) -> str:
+    """Celery's form of a redis-py address: `unix:///p?db=1` is `redis+socket:///p?virtual_host=1` there."""
+    if not redis_url.startswith("unix://"):
+        return redis_url
+    path, _, query = redis_url.removeprefix("unix://").partition("?")
+    return f"redis+socket://{path}?virtual_host={query.removeprefix('db=') or '0'}"
