@@ -1,0 +1,137 @@
+"""Correctness rewards: does the completion's answer equal the row's?"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from workers.rewards.extract import after_last, last_boxed, last_tag
+from workers.rewards.reward import Params, param
+
+SOURCES = ("answer tag", "after marker", "boxed", "whole text")
+LONGEST_NUMBER = 100
+"""Digits and signs of a token that is still read as a number."""
+
+# No two pieces beside each other can match the same character, so a search takes linear time.
+_NUMBER = re.compile(
+    r"""(?<![\w.])
+        (?: -?[$€£]? | [$€£]- )
+        (?: [0-9]{1,3}(?:,[0-9]{3})+(?![0-9]) | [0-9]+ | (?=\.[0-9]) )
+        (?: \.[0-9]+ )?
+        (?: [eE][+-]?[0-9]{1,3}(?![0-9]) )?
+        (?: [ \u00a0]?% )?""",
+    re.VERBOSE,
+)
+_NOT_DIGITS = str.maketrans("", "", "$€£,% \t\n\u00a0")
+_FRACTION = re.compile(r"(-?[0-9]{1,18})\s?/\s?([0-9]{1,18})")
+
+
+@dataclass(frozen=True)
+class ExactMatchParams(Params):
+    source: str = param("whole text", "Where the completion's answer is looked for.", choices=SOURCES)
+    tag: str = param("answer", "Name of the tag when the source is the answer tag.")
+    marker: str = param("####", "What stands before the answer when the source is a marker.")
+    ignore_case: bool = param(True, "A and a are equal.")
+    ignore_punctuation: bool = param(False, "Leave punctuation at both ends out.")
+
+
+@dataclass(frozen=True)
+class NumericMatchParams(Params):
+    source: str = param(
+        "anywhere",
+        "Where the completion's number is looked for. Anywhere: the answer tag, else the marker, else a box, "
+        "else the last number of the text.",
+        choices=("anywhere", "answer tag", "after marker", "boxed", "last number"),
+    )
+    tag: str = param("answer", "Name of the answer tag.")
+    marker: str = param("####", "What stands before the answer, in the completion and in the dataset's answer.")
+    tolerance: float = param(1e-6, "Largest difference that still counts as equal.", min=0.0, max=1e9)
+    relative: bool = param(False, "The tolerance is a share of the right answer instead of a difference.")
+
+
+def exact_match(completion: str, row: Mapping[str, Any], params: ExactMatchParams) -> float | None:
+    gold = _gold(row)
+    if gold is None:
+        return None
+    found = _found_text(completion, params)
+    if found is None:
+        return 0.0
+    return float(_plain(found, params) == _plain(after_last(gold, params.marker) or gold, params))
+
+
+def numeric_match(completion: str, row: Mapping[str, Any], params: NumericMatchParams) -> float | None:
+    text = _gold(row)
+    gold = None if text is None else _number_of(after_last(text, params.marker) or text)
+    if gold is None:
+        return None
+    found = _found_number(completion, params)
+    return 0.0 if found is None else float(_equal(found, gold, params))
+
+
+def _found_text(completion: str, params: ExactMatchParams) -> str | None:
+    if params.source == "answer tag":
+        return last_tag(completion, params.tag)
+    if params.source == "after marker":
+        return after_last(completion, params.marker)
+    return last_boxed(completion) if params.source == "boxed" else completion
+
+
+@dataclass(frozen=True)
+class _Number:
+    value: Decimal
+    percent: bool
+
+
+def _found_number(completion: str, params: NumericMatchParams) -> _Number | None:
+    if params.source == "last number":
+        return _number_of(completion)
+    if params.source == "answer tag":
+        return _number_of(last_tag(completion, params.tag) or "")
+    if params.source == "after marker":
+        return _number_of(after_last(completion, params.marker) or "")
+    if params.source == "boxed":
+        return _number_of(last_boxed(completion) or "")
+    for found in (last_tag(completion, params.tag), after_last(completion, params.marker), last_boxed(completion)):
+        if found is not None and (number := _number_of(found)) is not None:
+            return number
+    return _number_of(completion)
+
+
+def _number_of(text: str) -> _Number | None:
+    """A text that is a fraction as a whole, or else the last number in it."""
+    text = text.replace("\u2212", "-").strip()
+    if fraction := _FRACTION.fullmatch(text):
+        numerator, denominator = Decimal(fraction[1]), Decimal(fraction[2])
+        return _Number(numerator / denominator, percent=False) if denominator else None
+    tokens = _NUMBER.findall(text)
+    return _parsed(tokens[-1]) if tokens else None
+
+
+def _parsed(token: str) -> _Number | None:
+    if len(token) > LONGEST_NUMBER:
+        return None
+    return _Number(Decimal(token.translate(_NOT_DIGITS)), percent=token.endswith("%"))
+
+
+def _equal(found: _Number, gold: _Number, params: NumericMatchParams) -> bool:
+    """50% equals 50 and, where only one side bears the sign, also 0.5: both are how people write it."""
+    candidates = [(found.value, gold.value)]
+    if found.percent != gold.percent:
+        candidates.append((found.value / 100, gold.value) if found.percent else (found.value, gold.value / 100))
+    tolerance = Decimal(repr(params.tolerance))
+    return any(abs(a - b) <= (tolerance * abs(b) if params.relative else tolerance) for a, b in candidates)
+
+
+def _gold(row: Mapping[str, Any]) -> str | None:
+    answer = row.get("answer")
+    return None if answer is None or not str(answer).strip() else str(answer)
+
+
+def _plain(text: str, params: ExactMatchParams) -> str:
+    text = " ".join(text.split())
+    text = text.casefold() if params.ignore_case else text
+    return text.strip(string.punctuation + " ") if params.ignore_punctuation else text

@@ -1,0 +1,53 @@
+"""Finding the answer inside a completion: a tag, a marker, a box, a code block.
+
+Everything here is a plain left-to-right search. Completions are hostile text (a model under optimisation finds every
+input that a pattern is slow on), so nothing may take more than linear time.
+"""
+
+from __future__ import annotations
+
+FENCE = "```"
+LONGEST_BOX = 1_000
+
+
+def last_tag(text: str, name: str) -> str | None:
+    """What stands inside the last complete <name>...</name>, or None."""
+    close = text.rfind(f"</{name}>")
+    if close < 0:
+        return None
+    start = text.rfind(f"<{name}>", 0, close)
+    return None if start < 0 else text[start + len(name) + 2 : close]
+
+
+def after_last(text: str, marker: str) -> str | None:
+    """The rest of the line after the last marker, or None. An empty marker is never found."""
+    if not marker:
+        return None
+    _, found, rest = text.rpartition(marker)
+    if not found:
+        return None
+    return (rest.strip().splitlines() or [""])[0].strip()
+
+
+def last_boxed(text: str) -> str | None:
+    r"""What stands inside the last complete \boxed{...}, with nested braces, or None."""
+    start = text.rfind("\\boxed{")
+    if start < 0:
+        return None
+    start += len("\\boxed{")
+    depth = 1
+    for position in range(start, min(len(text), start + LONGEST_BOX)):
+        depth += {"{": 1, "}": -1}.get(text[position], 0)
+        if depth == 0:
+            return text[start:position]
+    return None
+
+
+def last_code_block(text: str) -> str | None:
+    """The content of the last complete fenced block, without its language line, or None."""
+    pieces = text.split(FENCE)  # the odd ones stand inside fences; the last piece has no fence behind it
+    if len(pieces) < 3:
+        return None
+    inside = pieces[-2] if len(pieces) % 2 else pieces[-3]
+    language, newline, code = inside.partition("\n")
+    return code if newline and len(language.split()) <= 1 else inside
