@@ -1,0 +1,1 @@
+"""What `up` and `demo` start and watch: the embedded Valkey, the web, the Celery workers."""

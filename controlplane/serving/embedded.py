@@ -1,0 +1,115 @@
+"""The one-machine installation: the environment its processes share, and the programs it is made of."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.serving.processes import Program
+
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
+
+
+@dataclass(frozen=True)
+class Installation:
+    """Everything the children need to know."""
+
+    data: Path
+    port: int
+    redis_url: str
+    host_name: str
+    trainer_python: Path | None
+    bind: str = "127.0.0.1"
+    web_workers: int = 1
+
+    @property
+    def control_url(self) -> str:
+        """The address for people and supervisors on this machine."""
+        host = "127.0.0.1" if self.bind in ("0.0.0.0", "::") else self.bind  # noqa: S104
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def runs_dir(self) -> Path:
+        return self.data / "runs"
+
+    @property
+    def models_dir(self) -> Path:
+        return self.data / "models"
+
+    def make_folders(self) -> None:
+        for folder in (self.data, self.runs_dir, self.models_dir):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def environment(self) -> dict[str, str]:
+        """For every child. What the person has set stays: their value is a choice, ours a default."""
+        ours = {
+            "GRPO_HOST_NAME": self.host_name,
+            "GRPO_RUNS_DIR": str(self.runs_dir),
+            "GRPO_MODEL_ROOTS": str(self.models_dir),
+            "GRPO_HOST_TOKEN_FILE": str(self.data / "host_token"),
+            "DJANGO_SETTINGS_MODULE": "controlplane.settings",
+            "PYTHONUNBUFFERED": "1",
+        }
+        if self.trainer_python is not None:
+            ours["GRPO_TRAINER_PYTHON"] = str(self.trainer_python)
+        fixed = {
+            "CONTROLPLANE_DATA": str(self.data),
+            "REDIS_URL": self.redis_url,
+            "GRPO_CONTROL_URL": self.control_url,
+        }
+        return {**ours, **os.environ, **fixed}
+
+    def web(self, listener: socket.socket) -> Program:
+        """The web on a socket that we opened: a busy port is our clear message, and while a dead web is started
+        again, connections wait instead of being refused."""
+        argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--fd", str(listener.fileno())]
+        argv += ["--workers", str(self.web_workers), "--lifespan", "off", "--no-access-log", "--log-level", "warning"]
+        argv += ["--timeout-graceful-shutdown", "3", "--no-server-header"]
+        return Program(
+            name="web",
+            argv=argv,
+            env=self.environment(),
+            log=self.data / "web.log",
+            ready=lambda: self.page_answers(),
+            pass_fds=(listener.fileno(),),
+        )
+
+    def control_worker(self) -> Program:
+        """The control plane's own Celery worker, with beat inside."""
+        argv = _celery("controlplane.celery", "control", f"control@{self.host_name}", concurrency=2)
+        argv += ["--beat", "--schedule", str(self.data / "beat"), "--pidfile", ""]
+        return self._worker("control", argv)
+
+    def host_worker(self) -> Program:
+        """This machine's worker: launches, stops and reaps runs here."""
+        queue = f"host.{self.host_name}"
+        return self._worker("host", _celery("workers.celery", queue, f"host@{self.host_name}", concurrency=2))
+
+    def _worker(self, name: str, argv: list[str]) -> Program:
+        log = self.data / f"{name}.log"
+        size = log.stat().st_size if log.exists() else 0
+
+        def ready() -> bool:
+            with log.open("rb") as f:
+                f.seek(size)
+                return b" ready." in f.read()
+
+        return Program(name=name, argv=argv, env=self.environment(), log=log, ready=ready)
+
+    def page_answers(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.control_url}/healthz", timeout=2) as answer:  # noqa: S310
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            return False
+
+
+def _celery(app: str, queue: str, node: str, *, concurrency: int) -> list[str]:
+    argv = [sys.executable, "-m", "celery", "-A", app, "worker", "-Q", queue, "-n", node, "-c", str(concurrency)]
+    # No mingle and gossip: workers have nothing to tell each other, and it saves a second at the start.
+    return [*argv, "--without-mingle", "--without-gossip", "--loglevel", "INFO"]

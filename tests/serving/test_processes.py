@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from controlplane.serving.processes import Fleet, NotReady, Program
+
+pytestmark = pytest.mark.processes
+
+
+def python(name: str, code: str, folder: Path, **fields: object) -> Program:
+    return Program(name=name, argv=[sys.executable, "-c", code], env=None, log=folder / f"{name}.log", **fields)  # type: ignore[arg-type]
+
+
+def until(condition: object, deadline_s: float = 20) -> None:
+    end = time.monotonic() + deadline_s
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.02)
+
+
+def test_a_child_that_dies_is_reported_and_started_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    now = [0.0]
+    fleet = Fleet(report=said.append, clock=lambda: now[0])
+    fleet.start(python("one", "raise SystemExit(7)", tmp_path))
+    until(lambda: fleet.tick() or said)
+    assert "one ended with code 7" in said[0]
+    assert "in 1 s" in said[0]
+    now[0] = 1.5
+    fleet.tick()
+    assert said[1] == "one started again"
+    until(lambda: fleet.tick() or len(said) == 3)
+    assert "in 2 s" in said[2]
+    fleet.stop()
+
+
+def test_a_child_that_ends_before_it_serves_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    fleet = Fleet(report=print)
+    fleet.start(python("one", "raise SystemExit('no port for me')", tmp_path, ready=lambda: False))
+    with pytest.raises(NotReady, match=r"(?s)one ended with code 1.*no port for me"):
+        fleet.wait_ready(["one"])
+
+
+def test_stopping_kills_a_child_that_ignores_sigterm_and_what_it_left(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, subprocess, time\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "child = subprocess.Popen(['sleep', '1000'])\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(1000)"
+    )
+    log = tmp_path / "one.log"
+    fleet = Fleet(report=print)
+    fleet.start(python("one", code, tmp_path, ready=lambda: log.read_text().endswith("\n"), grace_s=0.2))
+    fleet.wait_ready(["one"])
+    pids = [int(log.read_text()), *fleet.pids().values()]
+    fleet.stop()
+    until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+
+
+def test_children_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from controlplane.serving.processes import Fleet, Program\n"
+        f"fleet = Fleet(report=print); log = Path({str(tmp_path)!r}) / 'child.log'\n"
+        "fleet.start(Program(name='child', argv=['sleep', '1000'], env=None, log=log))\n"
+        "print(fleet.pids()['child'], flush=True); time.sleep(1000)"
+    )
+    log = tmp_path / "parent.log"
+    fleet = Fleet(report=print)
+    fleet.start(python("parent", code, tmp_path, ready=lambda: log.read_text().endswith("\n")))
+    fleet.wait_ready(["parent"])
+    child = int(log.read_text())
+    psutil.Process(fleet.pids()["parent"]).kill()
+    until(lambda: not psutil.pid_exists(child))
+    fleet.stop()

@@ -1,0 +1,150 @@
+"""The whole product as real processes, for tests: Valkey, web, Celery control worker, Celery host worker."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from controlplane.serving import valkey
+from controlplane.serving.embedded import BASE_DIR as ROOT
+from controlplane.serving.embedded import Installation
+from controlplane.serving.processes import Fleet
+
+PREPARE = """
+import os
+from importlib import import_module
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.core.management import call_command
+from controlplane.accounts.models import Role, User
+from runs.tokens import host_token
+
+call_command("migrate", verbosity=0)
+call_command("collectstatic", verbosity=0, interactive=False)
+token = os.environ["GRPO_HOST_TOKEN_FILE"]
+with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+    f.write(host_token(os.environ["GRPO_HOST_NAME"]))
+result = {}
+for role in Role.values:
+    user = User.objects.create_user(role, password="a long " + role + " password", role=role)
+    session = import_module(settings.SESSION_ENGINE).SessionStore()
+    session[SESSION_KEY] = str(user.pk)
+    session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]
+    session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+    session.save()
+    result[role] = session.session_key
+"""
+
+
+def command_of(program: Path) -> str:
+    """A Python program as the JSON argument list that GRPO_*_COMMAND takes."""
+    return json.dumps([sys.executable, str(program)])
+
+
+@dataclass
+class Stack:
+    """`stack.url`, `stack.client("operator")`, `stack.django("result = Run.objects.count()")`."""
+
+    installation: Installation
+    environment: dict[str, str]
+    fleet: Fleet = field(default_factory=lambda: Fleet(report=print))
+    sessions: dict[str, str] = field(default_factory=dict)
+    listener: socket.socket | None = None
+
+    @classmethod
+    def start(cls, data: Path, environment: dict[str, str] | None = None) -> Stack:
+        listener = socket.create_server(("127.0.0.1", 0))
+        installation = Installation(
+            data=data,
+            port=listener.getsockname()[1],
+            redis_url=valkey.redis_url(valkey.socket_path(data)),
+            host_name="testhost",
+            trainer_python=None,
+        )
+        installation.make_folders()
+        stack = cls(installation, {**installation.environment(), **(environment or {})}, listener=listener)
+        try:
+            stack._start_children()
+        except BaseException:
+            stack.stop()
+            raise
+        return stack
+
+    def _start_children(self) -> None:
+        from dataclasses import replace
+
+        assert self.listener is not None
+        self.sessions = self.django(PREPARE)
+        here = self.installation
+        self.fleet.start(valkey.program(here.data))
+        self.fleet.wait_ready(["valkey"])
+        for program in (here.web(self.listener), here.control_worker(), here.host_worker()):
+            self.fleet.start(replace(program, env=self.environment))
+        self.fleet.wait_ready(["web", "control", "host"])
+
+    @property
+    def url(self) -> str:
+        return self.installation.control_url
+
+    @property
+    def runs_dir(self) -> Path:
+        return self.installation.runs_dir
+
+    def client(self, role: str = "operator") -> httpx.Client:
+        """A signed-in HTTP client; it sends the CSRF token with every request that needs one."""
+        client = httpx.Client(base_url=self.url, cookies=self.cookies(role), timeout=20)
+        # The token is a cookie and a header of the same value (Django's double submit): any 32 letters do.
+        client.cookies.set("controlplane_csrf", "t" * 32)
+        client.headers.update({"X-CSRFToken": "t" * 32, "Origin": self.url})
+        return client
+
+    def cookies(self, role: str = "operator") -> dict[str, str]:
+        return {"controlplane_session": self.sessions[role]}
+
+    def django(self, code: str, **names: Any) -> Any:
+        """Run code in a Django shell of this installation; answers what it assigned to `result` (JSON)."""
+        lines = ["import json, sys, django", "django.setup()", "names = {'result': None, **json.loads(sys.argv[1])}"]
+        lines += ["exec(sys.argv[2], names)", "print('\\x1e' + json.dumps(names['result'], default=str))"]
+        argv = [sys.executable, "-c", "\n".join(lines), json.dumps(names), code]
+        done = subprocess.run(argv, env=self.environment, cwd=ROOT, capture_output=True, text=True)
+        if done.returncode:
+            raise AssertionError(f"the code failed in the stack's Django:\n{done.stdout}{done.stderr}")
+        return json.loads(done.stdout.rpartition("\x1e")[2])
+
+    def stop(self) -> None:
+        """Everything, supervisors and their trees included, and the folder."""
+        with contextlib.suppress(ProcessLookupError):
+            self.fleet.stop()
+        for lock in self.runs_dir.glob("*/*/supervisor.lock"):
+            _kill_attempt(lock)
+        if self.listener is not None:
+            self.listener.close()
+        shutil.rmtree(self.installation.data, ignore_errors=True)
+
+
+def _kill_attempt(lock: Path) -> None:
+    """If its supervisor still holds the lock: SIGKILL to it and to everything it recorded."""
+    with lock.open("r+") as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            holder = json.load(f)["pid"]
+    pids = [holder]
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        pids += [pid for pid, _ in json.loads((lock.parent / "pids.json").read_text())["processes"]]
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
