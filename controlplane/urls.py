@@ -7,3 +7,7 @@ urlpatterns = [
     path("rewards/", include("controlplane.rewards.urls")),
     path("hardware/", include("controlplane.hardware.urls")),
 ]
+
+handler403 = "controlplane.accounts.errors.forbidden"
+handler404 = "controlplane.accounts.errors.not_found"
+handler500 = "controlplane.accounts.errors.server_error"

@@ -1,10 +1,14 @@
-"""The strict Content-Security-Policy on every answer."""
+"""The strict Content-Security-Policy on every answer, and sign-in asked of every view."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from django.http import HttpRequest, HttpResponse
+from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import resolve_url
+
+from controlplane.accounts.errors import error_json, wants_json
 
 POLICY = "; ".join(
     (
@@ -30,3 +34,16 @@ class ContentSecurityPolicy:
         response = self.get_response(request)
         response.headers["Content-Security-Policy"] = POLICY
         return response
+
+
+class SignInRequired(LoginRequiredMiddleware):
+    """Django's own, but for requests of scripts: a redirect there would put the sign-in page into a fragment."""
+
+    def handle_no_permission(  # type: ignore[override]  # django-stubs narrows it to the redirect
+        self, request: HttpRequest, view_func: Callable[..., HttpResponseBase]
+    ) -> HttpResponseBase:
+        if request.headers.get("HX-Request"):
+            return HttpResponse(status=401, headers={"HX-Redirect": resolve_url("sign_in")})
+        if wants_json(request):
+            return error_json(401, "Not signed in.", where="session", fix="Sign in and load the page again.")
+        return super().handle_no_permission(request, view_func)

@@ -1,3 +1,16 @@
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from controlplane.accounts import users, views
+
+urlpatterns = [
+    path("healthz", views.health, name="health"),
+    path("sign-in/", views.sign_in, name="sign_in"),
+    path("sign-in/once/<str:token>/", views.sign_in_once, name="sign_in_once"),
+    path("sign-out/", views.sign_out, name="sign_out"),
+    path("password/", views.password, name="password"),
+    path("password/set/", views.password, name="set_password"),
+    path("users/", users.users, name="users"),
+    path("users/<int:user_id>/role/", users.role, name="user_role"),
+    path("users/<int:user_id>/active/", users.active, name="user_active"),
+    path("users/<int:user_id>/link/", users.link, name="user_link"),
+]

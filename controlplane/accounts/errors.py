@@ -1,0 +1,46 @@
+"""The error pages, and the one shape of a JSON error: {"error": {"what", "where", "fix"}}."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+
+
+def error_json(status: int, what: str, *, where: str = "", fix: str = "") -> JsonResponse:
+    return JsonResponse({"error": {"what": what, "where": where, "fix": fix}}, status=status)
+
+
+def wants_json(request: HttpRequest) -> bool:
+    """A program asks, not a person with a browser window."""
+    return request.path.startswith("/api/") or request.headers.get("Accept", "").startswith("application/json")
+
+
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    # A view's own PermissionDenied carries a sentence for people; anything else says nothing.
+    what = str(exception or "") or "You may not do this."
+    return _error(request, 403, "Not allowed", what)
+
+
+def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
+    what = "This form was out of date or came from another site, so nothing was done. Go back, reload and try again."
+    return _error(request, 403, "Not accepted", what)
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return _error(request, 404, "Not found", "There is nothing at this address. It may have been deleted.")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    what = "Something went wrong on our side. It is in the web's log with its cause; runs are not affected."
+    if wants_json(request):
+        return error_json(500, what)
+    # Without the request: its context processors (database, session) may be what is broken.
+    page = render_to_string("error.html", {"status": 500, "title": "Server error", "what": what})
+    return HttpResponse(page, status=500)
+
+
+def _error(request: HttpRequest, status: int, title: str, what: str) -> HttpResponse:
+    if wants_json(request):
+        return error_json(status, what)
+    return render(request, "error.html", {"status": status, "title": title, "what": what}, status=status)

@@ -1,0 +1,77 @@
+"""Forms of the sign-in, password and users pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib.auth.forms import UsernameField
+from django.contrib.auth.password_validation import validate_password
+
+from controlplane.accounts.models import Role, User
+
+
+def _password(label: str, kind: str, help_text: str = "") -> forms.CharField:
+    widget = forms.PasswordInput(attrs={"autocomplete": kind})
+    return forms.CharField(label=label, strip=False, max_length=4096, help_text=help_text, widget=widget)
+
+
+class SignInForm(forms.Form):
+    username = UsernameField(
+        label="Name", max_length=150, widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "username"})
+    )
+    password = _password("Password", "current-password")
+
+
+class PasswordForm(forms.Form):
+    """A new password, typed twice; the current one is asked for when there is one."""
+
+    current = _password("Current password", "current-password")
+    new = _password(
+        "New password",
+        "new-password",
+        "At least 10 characters. Wherever else you are signed in, you will be signed out.",
+    )
+    again = _password("New password again", "new-password")
+
+    def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.user = user
+        if not user.has_usable_password():
+            del self.fields["current"]
+
+    def clean_current(self) -> str:
+        current: str = self.cleaned_data["current"]
+        if not self.user.check_password(current):
+            raise forms.ValidationError("That is not your current password.", code="wrong")
+        return current
+
+    def clean_new(self) -> str:
+        new: str = self.cleaned_data["new"]
+        validate_password(new, self.user)
+        return new
+
+    def clean_again(self) -> str:
+        again: str = self.cleaned_data["again"]
+        if "new" in self.cleaned_data and again != self.cleaned_data["new"]:
+            raise forms.ValidationError("The two differ.")
+        return again
+
+    def save(self) -> None:
+        self.user.set_password(self.cleaned_data["new"])
+        self.user.save(update_fields=["password"])
+
+
+class NewUserForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
+    class Meta:
+        model = User
+        fields = ("username", "role")
+        labels = {"username": "Name"}
+        help_texts = {
+            "username": "Letters, digits and @ . + - _",
+            "role": "Viewers see everything; operators also launch, stop and upload; admins also manage users.",
+        }
+
+
+class RoleForm(forms.Form):
+    role = forms.ChoiceField(choices=Role.choices)

@@ -1,0 +1,42 @@
+"""What a role may do, as decorators of views. Being signed in is asked of every view by the middleware."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Concatenate, ParamSpec
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponseBase
+
+from controlplane.accounts.models import User
+
+P = ParamSpec("P")
+View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
+
+
+def person(request: HttpRequest) -> User:
+    """The signed-in person; for views that the sign-in middleware guards."""
+    if not isinstance(request.user, User):
+        raise PermissionDenied("Sign in first.")
+    return request.user
+
+
+def operator_required(view: View[P]) -> View[P]:
+    """Launching, stopping, uploading, editing the catalogue."""
+    return _guarded(view, lambda user: user.may_operate, "This takes the operator role.")
+
+
+def admin_required(view: View[P]) -> View[P]:
+    """Users and secrets."""
+    return _guarded(view, lambda user: user.may_administer, "This takes the admin role.")
+
+
+def _guarded(view: View[P], may: Callable[[User], bool], why: str) -> View[P]:
+    @wraps(view)
+    def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        if not may(person(request)):
+            raise PermissionDenied(f"{why} Ask an admin of this installation for it.")
+        return view(request, *args, **kwargs)
+
+    return guarded

@@ -1,0 +1,94 @@
+"""The users page: an admin invites people by a one-time link, gives roles, disables and enables."""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.accounts import onetime
+from controlplane.accounts.forms import NewUserForm, RoleForm
+from controlplane.accounts.models import Role, User
+from controlplane.accounts.roles import admin_required, person
+
+
+@never_cache
+@admin_required
+@require_http_methods(["GET", "POST"])
+def users(request: HttpRequest) -> HttpResponse:
+    form = NewUserForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        user = form.save(commit=False)
+        user.set_unusable_password()
+        user.save()
+        return _page(request, link_for=user)
+    return _page(request, form=form, status=400 if form.errors else 200)
+
+
+@admin_required
+@require_POST
+def role(request: HttpRequest, user_id: int) -> HttpResponse:
+    form = RoleForm(request.POST)
+    if not form.is_valid():
+        return _page(request, problem="That is not a role.", status=400)
+    with transaction.atomic():
+        user = get_object_or_404(User, pk=user_id)
+        if form.cleaned_data["role"] != Role.ADMIN and _is_last_admin(user):
+            return _page(request, problem="The last admin keeps the role: nobody could manage users.", status=409)
+        user.role = form.cleaned_data["role"]
+        user.save(update_fields=["role"])
+    return redirect("users")
+
+
+@admin_required
+@require_POST
+def active(request: HttpRequest, user_id: int) -> HttpResponse:
+    """Disable or enable. A disabled person's sessions are refused from their next request on."""
+    wanted = request.POST.get("active") == "1"
+    with transaction.atomic():
+        user = get_object_or_404(User, pk=user_id)
+        if not wanted and user == person(request):
+            return _page(request, problem="You can't disable yourself; another admin can.", status=409)
+        if not wanted and _is_last_admin(user):
+            return _page(request, problem="The last admin can't be disabled.", status=409)
+        user.is_active = wanted
+        user.save(update_fields=["is_active"])
+        user.sign_in_links.all().delete()
+    return redirect("users")
+
+
+@never_cache
+@admin_required
+@require_POST
+def link(request: HttpRequest, user_id: int) -> HttpResponse:
+    """A new link for somebody whose invitation ran out, or who forgot the password."""
+    user = get_object_or_404(User, pk=user_id, is_active=True)
+    return _page(request, link_for=user)
+
+
+def _page(
+    request: HttpRequest,
+    *,
+    form: NewUserForm | None = None,
+    link_for: User | None = None,
+    problem: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    # The link is drawn into this one answer: a flash message would store the token in a cookie.
+    link_url = onetime.invite(link_for, request.build_absolute_uri("/")) if link_for else ""
+    context = {
+        "form": form or NewUserForm(),
+        "people": User.objects.order_by("username"),
+        "roles": Role.choices,
+        "link_for": link_for,
+        "link_url": link_url,
+        "problem": problem,
+    }
+    return render(request, "accounts/users.html", context, status=status)
+
+
+def _is_last_admin(user: User) -> bool:
+    others = User.objects.filter(role=Role.ADMIN, is_active=True).exclude(pk=user.pk)
+    return user.role == Role.ADMIN and not others.exists()

@@ -1,0 +1,126 @@
+"""Signing in and out, passwords, and the health answer."""
+
+from __future__ import annotations
+
+import logging
+
+from django.contrib.auth import authenticate, login, logout, update_session_auth_hash
+from django.contrib.auth.decorators import login_not_required
+from django.db import DatabaseError, connection
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.accounts import onetime, throttle
+from controlplane.accounts.forms import PasswordForm, SignInForm
+from controlplane.accounts.models import User
+from controlplane.accounts.roles import person
+
+log = logging.getLogger(__name__)
+
+BACKEND = "django.contrib.auth.backends.ModelBackend"
+
+
+@login_not_required
+@never_cache
+@require_GET
+def health(request: HttpRequest) -> JsonResponse:
+    """For container health checks: the web answers and reaches its database."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+    except DatabaseError:
+        log.exception("The database doesn't answer")
+        return JsonResponse({"ok": False, "database": False}, status=503)
+    return JsonResponse({"ok": True, "database": True})
+
+
+@login_not_required
+@never_cache
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "POST"])
+def sign_in(request: HttpRequest) -> HttpResponse:
+    if request.user.is_authenticated:
+        return redirect(_next(request))
+    form = SignInForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        user = _authenticated(request, form)
+        if user is not None:
+            login(request, user)
+            return redirect(_next(request))
+    context = {"form": form, "next": request.POST.get("next") or request.GET.get("next", "")}
+    return render(request, "accounts/sign_in.html", context, status=400 if form.errors else 200)
+
+
+def _authenticated(request: HttpRequest, form: SignInForm) -> User | None:
+    """The person, or None with an error on the form that doesn't tell which of name and password was wrong."""
+    name, address = form.cleaned_data["username"], request.META.get("REMOTE_ADDR", "")
+    if throttle.must_wait(name, address):
+        form.add_error(None, "Too many wrong passwords. Wait ten minutes and try again.")
+        return None
+    user = authenticate(request, username=name, password=form.cleaned_data["password"])
+    if not isinstance(user, User):
+        throttle.note_failure(name, address)
+        form.add_error(None, "Name or password is wrong.")
+        return None
+    throttle.forget(name, address)
+    return user
+
+
+@login_not_required
+@never_cache
+@require_http_methods(["GET", "POST"])
+def sign_in_once(request: HttpRequest, token: str) -> HttpResponse:
+    """A one-time link. Invitations show a button first; the first start's link signs in as it is opened."""
+    link = onetime.peek(token)
+    if link is None:
+        return render(request, "accounts/link_gone.html", status=410)
+    if request.method == "GET" and (link.asks_first or _is_preview(request)):
+        return render(request, "accounts/link_asks.html", {"link": link})
+    user = onetime.use(token)
+    if user is None:
+        return render(request, "accounts/link_gone.html", status=410)
+    login(request, user, backend=BACKEND)
+    return redirect("set_password" if link.asks_first else "runs")
+
+
+@require_POST
+def sign_out(request: HttpRequest) -> HttpResponse:
+    logout(request)
+    return redirect("sign_in")
+
+
+@never_cache
+@sensitive_post_parameters()
+@require_http_methods(["GET", "POST"])
+def password(request: HttpRequest) -> HttpResponse:
+    """Set a first password, or change it. Every other session of the person ends: its hash no longer fits."""
+    user = person(request)
+    address = request.META.get("REMOTE_ADDR", "")
+    form = PasswordForm(user, request.POST or None)
+    if request.method == "POST" and throttle.must_wait(user.username, address):
+        form.add_error(None, "Too many wrong passwords. Wait ten minutes and try again.")
+    elif request.method == "POST" and form.is_valid():
+        form.save()
+        user.sign_in_links.all().delete()
+        update_session_auth_hash(request, user)
+        return redirect(f"{request.path}?done=1")
+    elif form.has_error("current", "wrong"):
+        throttle.note_failure(user.username, address)
+    context = {"form": form, "done": "done" in request.GET}
+    return render(request, "accounts/password.html", context, status=400 if form.errors else 200)
+
+
+def _next(request: HttpRequest) -> str:
+    """Where the person wanted to go, if that is a page of ours."""
+    wanted = request.POST.get("next") or request.GET.get("next") or ""
+    safe = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
+    return wanted if safe and wanted.startswith("/") else "runs"
+
+
+def _is_preview(request: HttpRequest) -> bool:
+    """A browser that loads a link before anybody clicked it must not use it up."""
+    return "prefetch" in request.headers.get("Sec-Purpose", "") or "prefetch" in request.headers.get("Purpose", "")
