@@ -30,6 +30,8 @@ class FileName:
     ACK = "outbox.ack"  # supervisor: the last seq the control plane has confirmed, as decimal text
     PIDS = "pids.json"  # supervisor: {"boot_id", "processes": [[pid, start_time], ...]} of every descendant
     STOP = "STOP"  # supervisor -> trainer: exists when the trainer shall save and stop
+    STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, looked for at each tick
+    REAPED = "reaped.json"  # reaper: the receipt of an attempt whose supervisor died
     CHECKPOINTS = "checkpoints"  # trainer's output_dir
     LOGS = "logs"
 

@@ -1,0 +1,151 @@
+"""An attempt's folder: its paths, its lock, and what an earlier supervisor left in it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from workers.contract import LOG_NAMES, AttemptSpec, EventKind, FileName, from_dict
+from workers.supervisor import proc
+
+_RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class AttemptFolder:
+    """RUNS_DIR/<run>/<attempt number>/"""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of(cls, runs_dir: Path, run_id: str, number: int) -> AttemptFolder:
+        if not _RUN_ID.fullmatch(run_id):
+            raise ValueError(f"{run_id!r} is no run id")
+        return cls(runs_dir / run_id / str(int(number)))
+
+    def __truediv__(self, name: str) -> Path:
+        return self.path / name
+
+    def log(self, name: str) -> Path:
+        return self.path / FileName.LOGS / f"{name}.log"
+
+    def create(self) -> None:
+        (self.path / FileName.LOGS).mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.path.chmod(0o700)
+
+    def write_spec_once(self, text: str) -> None:
+        """A second delivery of the same launch finds the spec there and leaves it."""
+        if (self.path / FileName.SPEC).exists():
+            return
+        temporary = self.path / f".{FileName.SPEC}.{os.getpid()}"
+        _write_private(temporary, text)
+        try:
+            os.link(temporary, self.path / FileName.SPEC)
+        except FileExistsError:
+            pass  # the other delivery was first, with the same words
+        finally:
+            temporary.unlink()
+
+    def read_spec(self) -> AttemptSpec:
+        return from_dict(AttemptSpec, json.loads((self.path / FileName.SPEC).read_text()))
+
+    def write(self, name: str, text: str) -> None:
+        """Replace a small file so that a reader sees the old or the new one, whole."""
+        temporary = self.path / f".{name}.{os.getpid()}"
+        _write_private(temporary, text)
+        temporary.replace(self.path / name)
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """A small file's object; None if it is absent or no object (cut by a full disk)."""
+        try:
+            value = json.loads((self.path / name).read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        return value if isinstance(value, dict) else None
+
+    def was_started(self) -> bool:
+        """A supervisor got its `go` here: lines exist. The folder is never started again."""
+        outbox = self.path / FileName.OUTBOX
+        return outbox.exists() and outbox.stat().st_size > 0
+
+    def has_ended(self) -> bool:
+        """The end was recorded by the supervisor or by the reaper."""
+        if (self.path / FileName.REAPED).exists():
+            return True
+        kind = f'"kind":"{EventKind.ENDED}"'.encode()
+        return any(kind in line for line in last_lines(self.path / FileName.OUTBOX))
+
+    def log_sizes(self) -> dict[str, int]:
+        return {name: self.log(name).stat().st_size for name in LOG_NAMES if self.log(name).exists()}
+
+
+class Lock:
+    """supervisor.lock: whoever holds it is the one process that may act on this attempt.
+
+    A flock ends with its holder, however it dies, so a file that lies about is never a stale lock.
+    """
+
+    def __init__(self, folder: AttemptFolder) -> None:
+        self._path = folder / FileName.LOCK
+        self._fd: int | None = None
+
+    def acquire(self) -> bool:
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        self._fd = fd
+        return True
+
+    def sign(self) -> None:
+        """Write who holds it, for people and for the reaper."""
+        assert self._fd is not None, "sign() needs the lock"  # noqa: S101
+        me = proc.identity(os.getpid())
+        holder = {"boot_id": proc.boot_id(), "pid": os.getpid(), "start_time": me.start_time if me else 0}
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, json.dumps(holder).encode(), 0)
+
+    def release(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def is_held(self) -> bool:
+        """By another process. Asked without creating the file; a supervisor that starts in the same instant tries
+        again, so the moment that the question takes the lock itself does no harm."""
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+
+def last_lines(path: Path, *, limit: int = 65_536) -> list[bytes]:
+    """Complete lines at the end of a file."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - limit))
+            data = file.read(limit)
+    except FileNotFoundError:
+        return []
+    lines = data.split(b"\n")[:-1]
+    return lines if size <= limit else lines[1:]
+
+
+def _write_private(path: Path, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w") as file:
+        file.write(text)
