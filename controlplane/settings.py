@@ -116,6 +116,13 @@ STATICFILES_FINDERS = [
     "controlplane.plotlyfinder.PlotlyFinder",
 ]
 
+# Static files come straight from where they are, revalidated by ETag: plain ES modules import each other by relative
+# names, which hashed file names would break, and a fresh clone needs no collectstatic.
+SERVESTATIC_USE_FINDERS = True
+SERVESTATIC_AUTOREFRESH = False
+SERVESTATIC_MAX_AGE = 0
+SERVESTATIC_ALLOW_ALL_ORIGINS = False
+
 DATASET_MAX_BYTES = int(os.environ.get("CONTROLPLANE_DATASET_MAX_MB", "1024")) * 2**20
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 2**20
 HOST_STALE_AFTER_S = 30

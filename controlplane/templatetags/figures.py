@@ -1,0 +1,149 @@
+"""How numbers, times and sizes are written on every page: few digits, small grey units, a dash for nothing."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+register = template.Library()
+
+NOTHING = "–"
+MINUS = "−"
+COLOURS = 8
+
+
+def _number(value: Any) -> float | None:
+    """A finite number, or None for everything that can't be shown as one."""
+    if isinstance(value, bool) or value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def significant(number: float, digits: int = 3) -> str:
+    """Three significant digits, never a bare float: 0.713, 41.2, 1,204, 2.1e-6."""
+    if number == 0:
+        return "0"
+    size = abs(number)
+    if size >= 1e7 or size < 1e-4:
+        mantissa, _, exponent = f"{number:.{digits - 1}e}".partition("e")
+        text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
+    elif float(number).is_integer() or size >= 10 ** (digits - 1):
+        text = f"{number:,.0f}"
+    else:
+        text = f"{number:.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
+    return text.replace("-", MINUS, 1) if number < 0 else text
+
+
+@register.filter
+def sig(value: Any, digits: int = 3) -> str:
+    number = _number(value)
+    return NOTHING if number is None else significant(number, digits)
+
+
+@register.filter
+def change(value: Any) -> str:
+    """A difference with its sign, for "against the last value"."""
+    number = _number(value)
+    if number is None:
+        return ""
+    return ("+" if number > 0 else "") + significant(number, 2)
+
+
+@register.filter
+def percent(value: Any) -> str:
+    """A share between 0 and 1."""
+    number = _number(value)
+    if number is None:
+        return NOTHING
+    return format_html('{}<span class="unit">%</span>', significant(number * 100, 2 if abs(number) < 0.1 else 3))
+
+
+@register.filter
+def si(value: Any) -> str:
+    """18,400 as 18.4k."""
+    number = _number(value)
+    if number is None:
+        return NOTHING
+    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(number) >= limit:
+            return significant(number / limit) + letter
+    return significant(number)
+
+
+@register.filter
+def size(value: Any) -> str | SafeString:
+    """Bytes with a binary unit."""
+    number = _number(value)
+    if number is None:
+        return NOTHING
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if number < 1024 or unit == "GiB":
+            break
+        number /= 1024
+    return format_html('{}<span class="unit">{}</span>', significant(number), unit)
+
+
+@register.filter
+def mib(value: Any) -> str | SafeString:
+    number = _number(value)
+    return NOTHING if number is None else size(number * 2**20)
+
+
+@register.filter
+def duration(value: Any) -> str:
+    """Seconds (or a timedelta) in the two largest units: 45 s, 3 min 20 s, 2 h 5 min, 4 d 3 h."""
+    number = _number(value.total_seconds() if hasattr(value, "total_seconds") else value)
+    if number is None:
+        return NOTHING
+    seconds = max(0.0, number)
+    if seconds < 1:
+        return f"{significant(seconds, 2)} s"
+    if seconds < 10:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    whole = round(seconds)
+    for above, big, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= above:
+            rest = whole % above // below
+            return f"{whole // above} {big} {rest} {small}" if rest else f"{whole // above} {big}"
+    return f"{whole} s"
+
+
+@register.filter
+def since(value: datetime | None) -> str:
+    """The age of a moment in its largest unit: 5 s, 4 min, 2 h, 3 d."""
+    if value is None:
+        return NOTHING
+    seconds = max(0, int((timezone.now() - value).total_seconds()))
+    for above, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= above:
+            return f"{seconds // above} {unit}"
+    return f"{seconds} s"
+
+
+@register.simple_tag
+def ago(value: datetime | None) -> str:
+    """The age of a moment, with the exact time on hover."""
+    if value is None:
+        return NOTHING
+    return format_html(
+        '<time datetime="{}" title="{} UTC">{}</time>',
+        value.isoformat(),
+        value.strftime("%Y-%m-%d %H:%M:%S"),
+        since(value),
+    )
+
+
+@register.filter
+def colour(index: Any) -> str:
+    """The colour class of a reward component by its place in the config, counted from 0."""
+    return f"c{int(index) % COLOURS + 1}"

@@ -1,0 +1,67 @@
+"""The rail's items, and the small drawings that pages share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from django import template
+from django.template import Context
+from django.urls import NoReverseMatch, reverse
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+register = template.Library()
+
+
+@register.inclusion_tag("components/nav_item.html", takes_context=True)
+def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -> dict[str, Any]:
+    """A link of the rail. It is the current one when the page lies below its address; of two, the longer wins."""
+    try:
+        address = reverse(name)
+    except NoReverseMatch:
+        address = ""
+    path = context["request"].path if "request" in context else ""
+    longer = extra.get("but_not")
+    current = bool(address) and path.startswith(address) and not (longer and path.startswith(reverse(longer)))
+    return {"name": name, "icon": icon, "label": label, "address": address, "current": current, **extra}
+
+
+@register.simple_tag
+def sparkline(values: Iterable[float | None], width: int = 88, height: int = 20) -> str | SafeString:
+    """A line as inline SVG, drawn on the server: no script, no library."""
+    points = [float(v) for v in values if v is not None]
+    if len(points) < 2:
+        return ""
+    low, high = min(points), max(points)
+    spread = (high - low) or 1.0
+    step = (width - 4) / (len(points) - 1)
+    path = " ".join(
+        f"{2 + i * step:.1f},{height - 2 - (v - low) / spread * (height - 4) if high > low else height / 2:.1f}"
+        for i, v in enumerate(points)
+    )
+    last = path.rsplit(" ", 1)[-1].split(",")
+    return format_html(
+        '<svg class="spark" width="{w}" height="{h}" viewBox="0 0 {w} {h}" aria-hidden="true">'
+        '<polyline points="{p}" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linejoin="round"/>'
+        '<circle cx="{x}" cy="{y}" r="2" fill="currentColor"/></svg>',
+        w=width,
+        h=height,
+        p=path,
+        x=last[0],
+        y=last[1],
+    )
+
+
+@register.inclusion_tag("components/bar.html")
+def stacked_bar(parts: Iterable[dict[str, Any]], total: float, unit: str = "", key: bool = True) -> dict[str, Any]:
+    """Parts of a whole: each part is {"label", "value", "colour": "c1".."c8"}; what is left over stays empty.
+
+    Widths are SVG attributes, so no inline style is needed.
+    """
+    drawn, at = [], 0.0
+    for part in parts:
+        share = 100 * max(0.0, float(part["value"])) / total if total else 0.0
+        drawn.append({**part, "x": round(at, 2), "width": round(min(share, 100 - at), 2)})
+        at = min(100.0, at + share)
+    return {"parts": drawn, "total": total, "unit": unit, "key": key}

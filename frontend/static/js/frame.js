@@ -1,0 +1,113 @@
+// The frame of every page: theme, keyboard, dialogs, menus, the connection bar's element.
+
+const GO = { r: "runs", d: "datasets", w: "reward_configs", h: "hardware" };
+const GO_WINDOW_MS = 1200;
+
+/** Address of a frame link, as the server wrote it: paths are known there only. @param {string} name */
+function address(name) {
+  const link = document.querySelector(`[data-nav="${name}"]`);
+  return link instanceof HTMLAnchorElement ? link.href : null;
+}
+
+/** @param {EventTarget | null} target */
+function isTyping(target) {
+  return (
+    target instanceof HTMLElement &&
+    (target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName))
+  );
+}
+
+function keyboard() {
+  let wentAt = 0;
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+    if (document.querySelector("dialog[open]")) return;
+    const after = event.timeStamp - wentAt < GO_WINDOW_MS;
+    wentAt = 0;
+    const name = after ? GO[/** @type {keyof typeof GO} */ (event.key)] : event.key === "n" ? "new_run" : null;
+    const to = name && address(name);
+    if (to) {
+      event.preventDefault();
+      location.href = to;
+    } else if (event.key === "g") {
+      wentAt = event.timeStamp;
+    } else if (event.key === "/") {
+      const search = document.querySelector("[data-search]");
+      if (search instanceof HTMLInputElement) {
+        event.preventDefault();
+        search.select();
+      }
+    } else if (event.key === "?") {
+      openDialog("shortcuts");
+    }
+  });
+}
+
+/** @param {string} id */
+function openDialog(id) {
+  const dialog = document.getElementById(id);
+  // showModal() traps the focus, and gives it back on close.
+  if (dialog instanceof HTMLDialogElement && !dialog.open) dialog.showModal();
+}
+
+function clicks() {
+  document.addEventListener("click", (event) => {
+    const target = event.target instanceof Element ? event.target : null;
+    if (!target) return;
+    for (const menu of document.querySelectorAll("details.menu[open], .rail details[open]")) {
+      if (!menu.contains(target) || target.closest(".popup a, .popup button")) menu.removeAttribute("open");
+    }
+    const opener = target.closest("[data-dialog]");
+    if (opener instanceof HTMLElement) openDialog(opener.dataset.dialog ?? "");
+    if (target.closest("[data-close]")) target.closest("dialog")?.close();
+    // A click on the backdrop has the dialog itself as its target.
+    if (target instanceof HTMLDialogElement && target.open) target.close();
+    const theme = target.closest("[data-theme-toggle]");
+    if (theme) nextTheme();
+    const copy = target.closest("[data-copy]");
+    if (copy instanceof HTMLElement) void navigator.clipboard?.writeText(copy.dataset.copy ?? "");
+  });
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    for (const menu of document.querySelectorAll("details.menu[open], .rail details[open]")) {
+      menu.removeAttribute("open");
+      menu.querySelector("summary")?.focus();
+    }
+  });
+}
+
+/** System, light, dark, and round again. */
+function nextTheme() {
+  const root = document.documentElement;
+  const next = { undefined: "light", light: "dark", dark: undefined }[String(root.dataset.theme)];
+  if (next) root.dataset.theme = next;
+  else delete root.dataset.theme;
+  try {
+    if (next) localStorage.setItem("theme", next);
+    else localStorage.removeItem("theme");
+  } catch {
+    // Not stored: it holds for this page.
+  }
+  document.dispatchEvent(new CustomEvent("themechange"));
+}
+
+/** A form that is being sent shall not be sent twice by a second click. */
+function forms() {
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!(form instanceof HTMLFormElement) || form.method !== "post" || form.hasAttribute("hx-post")) return;
+    if (form.dataset.sent) event.preventDefault();
+    form.dataset.sent = "yes";
+  });
+  // Back from the browser's cache: the forms are fresh again.
+  addEventListener("pageshow", () => {
+    for (const form of document.querySelectorAll("form[data-sent]")) delete (/** @type {HTMLElement} */ (form)).dataset.sent;
+  });
+}
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
+  document.dispatchEvent(new CustomEvent("themechange")),
+);
+keyboard();
+clicks();
+forms();
