@@ -50,6 +50,10 @@ class Run(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    def latest(self) -> Attempt:
+        """The attempt whose status, reason, lease and receipt the run shows; no query if attempts are prefetched."""
+        return max(self.attempts.all(), key=lambda attempt: attempt.number)
+
 
 class Attempt(models.Model):
     """One life of a run on a host: folder, lease, processes, receipt."""
@@ -65,6 +69,8 @@ class Attempt(models.Model):
     host = models.ForeignKey("hardware.Host", null=True, on_delete=models.PROTECT)
     placement = models.JSONField(null=True)
     first_seq = models.BigIntegerField(null=True)
+    last_seq = models.BigIntegerField(default=0)
+    """Last seq of this attempt stored without a gap: what it is told as `ack`; written by ingest alone."""
     resume_from = models.TextField(blank=True)
     resume_step = models.IntegerField(default=0)
     priority = models.IntegerField(default=0)
@@ -83,6 +89,9 @@ class Attempt(models.Model):
     ended_at = models.DateTimeField(null=True)
     last_seen_at = models.DateTimeField(null=True)
     boot_id = models.CharField(max_length=64, blank=True)
+    supervisor_pid = models.IntegerField(null=True)
+    """With boot_id: which supervisor has claimed the attempt."""
+    reap_sent_at = models.DateTimeField(null=True)
     stop_requested_at = models.DateTimeField(null=True)
     stop_mode = models.CharField(max_length=8, blank=True, choices=[(m, m) for m in StopMode])
     stop_requested_by = models.ForeignKey(
