@@ -1,9 +1,21 @@
 #!/usr/bin/env python3
+"""The one entry: `demo`, `up`, `test`, `bench`, and Django's own commands. Builds its environments when needed."""
+
 import os
 import sys
 
-if __name__ == "__main__":
+
+def main():
+    if sys.version_info < (3, 11):
+        sys.exit("Python 3.11 or newer is needed; this is %d.%d. Try: python3.11 manage.py" % sys.version_info[:2])
+    from controlplane.bootstrap import ensure
+
+    ensure(sys.argv)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
     from django.core.management import execute_from_command_line
 
     execute_from_command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Gets the right interpreter under manage.py on a bare machine. Standard library only, in the whole package.
+
+On a machine with nothing but python3 and pip this builds `.venv` (control plane, host side), `.venv-train`
+(the trainer) and `.venv-test` from the committed locks, and re-executes manage.py in the one its command needs.
+An activated environment that has what the command needs is used as it is, and CONTROLPLANE_BOOTSTRAP=off uses
+any interpreter as it is: for images, and for machines that can fetch nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from controlplane.bootstrap.console import Failed, interruptible, say
+from controlplane.bootstrap.environments import BASE, ROOT, TEST, TRAINER, Environment, build
+
+WITH_TRAINER = frozenset({"demo", "up", "test", "bench"})
+OPTIONAL_TRAINER = frozenset({"up"})
+"""What serves without a trainer too: launches then wait, everything else works."""
+
+STARTED = "CONTROLPLANE_STARTED"
+INSTALL_SECONDS = "CONTROLPLANE_INSTALL_SECONDS"
+_INSIDE = "CONTROLPLANE_BOOTSTRAPPED"
+
+
+def ensure(argv: list[str]) -> None:
+    """Returns in an interpreter that can run the command, or doesn't return."""
+    command = argv[1] if len(argv) > 1 else ""
+    os.environ.setdefault(STARTED, repr(time.time()))
+    if os.environ.get("CONTROLPLANE_BOOTSTRAP") == "off" or os.environ.get(_INSIDE) == sys.prefix:
+        _point_at_trainer()
+        return
+    environment = TEST if command == "test" else BASE
+    begin = time.monotonic()
+    try:
+        with interruptible():
+            stay = _is_suitable_environment(environment)
+            if not stay:
+                build(environment)
+            if command in WITH_TRAINER and "GRPO_TRAINER_PYTHON" not in os.environ:
+                _build_trainer(optional=command in OPTIONAL_TRAINER)
+    except Failed as error:
+        sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit("Interrupted. Nothing is broken: the same command goes on from here.")
+    os.environ[INSTALL_SECONDS] = repr(time.monotonic() - begin)
+    _point_at_trainer()
+    if not stay:
+        os.environ[_INSIDE] = str(environment.folder)
+        os.execv(environment.python, [str(environment.python), *argv])  # noqa: S606
+
+
+def _is_suitable_environment(environment: Environment) -> bool:
+    """Whether we already run in an environment that somebody chose, and that has what is needed."""
+    inside = sys.prefix != sys.base_prefix
+    return inside and all(find_spec(module) is not None for module in environment.needs)
+
+
+def _build_trainer(*, optional: bool) -> None:
+    try:
+        build(TRAINER)
+    except Failed as error:
+        if not optional:
+            raise
+        say(f"{error}\nGoing on without the trainer: pages work, launches wait until it is installed.")
+
+
+def _point_at_trainer() -> None:
+    """Whoever starts the trainer reads a setting; only this package knows the folder's name."""
+    if TRAINER.is_built() or (TRAINER.is_foreign() and TRAINER.python.exists()):
+        os.environ.setdefault("GRPO_TRAINER_PYTHON", str(TRAINER.python))
+
+
+__all__ = ["INSTALL_SECONDS", "ROOT", "STARTED", "Path", "ensure"]

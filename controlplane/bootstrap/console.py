@@ -1,0 +1,56 @@
+"""Words to the person who waits, and programs run on their behalf."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import FrameType
+
+
+class Failed(Exception):
+    """A step of the installation failed; the message says what to do."""
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """SIGTERM ends the installation as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def run(argv: list[str], env: dict[str, str] | None = None) -> int:
+    """Run a program that shows its own progress; it is gone when this returns, an interrupt included."""
+    process = subprocess.Popen(argv, env=env, stdout=sys.stderr, stdin=subprocess.DEVNULL)
+    try:
+        return process.wait()
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def ask(argv: list[str], env: dict[str, str] | None = None) -> str | None:
+    """A program's standard output, or None when it can't be run or fails."""
+    try:
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None

@@ -1,0 +1,142 @@
+"""The environments: which lock fills which folder, and building one so that an interruption leaves nothing broken.
+
+A finished environment carries a stamp with the hash of its lock, an unfinished one a mark; both change under a file
+lock. A mark, or a stamp with another hash, means build again, which is quick: downloads stay in the installer's
+cache. A folder with neither was made by somebody else: it is used if it has what is needed, and never deleted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.bootstrap import torch
+from controlplane.bootstrap.console import Failed, ask, say
+from controlplane.bootstrap.installers import choose_installer
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TOOLS = ROOT / ".tools"
+
+
+@dataclass(frozen=True)
+class Environment:
+    title: str
+    folder: Path
+    lock: Path
+    needs: tuple[str, ...]
+    """Modules by which an environment that somebody else made is recognised as suitable."""
+    trainer: bool = False
+
+    @property
+    def python(self) -> Path:
+        return self.folder / "bin" / "python"
+
+    @property
+    def stamp(self) -> Path:
+        return self.folder / ".lock-hash"
+
+    @property
+    def building(self) -> Path:
+        return self.folder / ".building"
+
+    def fingerprint(self) -> str:
+        digest = hashlib.sha256(self.lock.read_bytes())
+        if self.trainer:
+            digest.update(repr(torch.SETS).encode())
+        return digest.hexdigest()
+
+    def is_built(self) -> bool:
+        try:
+            return self.stamp.read_text() == self.fingerprint() and self.python.exists()
+        except FileNotFoundError:
+            return False
+
+    def is_foreign(self) -> bool:
+        """Made by somebody else."""
+        return self.folder.exists() and not self.stamp.exists() and not self.building.exists()
+
+    def has_needs(self) -> bool:
+        code = "import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))"
+        return ask([str(self.python), "-c", code, *self.needs]) is not None
+
+
+BASE = Environment(
+    "the control plane", ROOT / ".venv", ROOT / "requirements.lock", ("django", "celery", "channels", "uvicorn")
+)
+TEST = Environment(
+    "the tests", ROOT / ".venv-test", ROOT / "requirements-test.lock", (*BASE.needs, "pytest", "playwright")
+)
+TRAINER = Environment(
+    "the trainer", ROOT / ".venv-train", ROOT / "requirements-train.lock", ("torch", "trl"), trainer=True
+)
+
+
+def build(environment: Environment) -> None:
+    """Build it unless it is there already."""
+    if environment.is_built():
+        return
+    if environment.is_foreign():
+        if environment.has_needs():
+            return
+        raise Failed(
+            f"{environment.folder} was not made by manage.py and lacks some of: {', '.join(environment.needs)}.\n"
+            "Move it away, and run the command again."
+        )
+    with _alone():
+        if not environment.is_built():  # somebody else may have built it while we waited
+            _build(environment)
+
+
+def _build(environment: Environment) -> None:
+    say(f"Installing {environment.title} into {environment.folder.name} (needed once) …")
+    installer = choose_installer(TOOLS)
+    # An interrupted installer may have left half a package that counts as installed: start from an empty folder.
+    _empty(environment)
+    installer.make_environment(environment.folder)
+    installer.install_lock(environment.python, environment.lock)
+    if environment.trainer:
+        torch.install(installer, environment.python)
+    environment.stamp.write_text(environment.fingerprint())
+    environment.building.unlink()
+    say(f"Installed {environment.title}.")
+
+
+def _empty(environment: Environment) -> None:
+    """An empty folder that carries the mark, at every moment of the way there too."""
+    environment.folder.mkdir(exist_ok=True)
+    environment.building.touch()
+    for entry in environment.folder.iterdir():
+        if entry == environment.building:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """One installation at a time. A lock file left by a dead process holds nothing: the kernel dropped its lock."""
+    try:
+        TOOLS.mkdir(exist_ok=True)
+        handle = os.open(TOOLS / "install.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise Failed(
+            f"Can't write to {ROOT} ({error.strerror}). Make the folder writable, or install "
+            "requirements.lock yourself and set CONTROLPLANE_BOOTSTRAP=off."
+        ) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("Another process is installing; waiting for it …")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,139 @@
+"""uv where it can be had (on PATH, fetched before, or fetched now by pip), else pip with the venv module."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from controlplane.bootstrap.console import Failed, ask, run, say
+
+UV = "uv==0.13.8"
+
+DOWNLOAD_FAILED = (
+    "The installation of {what} did not finish (the lines above say why).\n"
+    "Check the network, the disk's free space, and a proxy or mirror if you use one (HTTPS_PROXY, PIP_INDEX_URL or "
+    "UV_DEFAULT_INDEX, PIP_FIND_LINKS).\nThen run the same command again: what was fetched is kept."
+)
+NO_PIP = (
+    "This Python has neither uv nor pip, so nothing can be installed. One line fixes it:\n"
+    "  sudo apt-get install -y python3-pip      (Debian, Ubuntu; elsewhere install pip or uv)"
+)
+
+
+class Installer(ABC):
+    """Makes environments and fills them."""
+
+    @abstractmethod
+    def make_environment(self, folder: Path) -> None: ...
+
+    @abstractmethod
+    def install(self, python: Path, arguments: list[str], what: str) -> None: ...
+
+    @abstractmethod
+    def would_install(self, python: Path, requirement: str) -> str:
+        """What the installer says it would do for one requirement, without its dependencies."""
+
+    def install_lock(self, python: Path, lock: Path) -> None:
+        self.install(python, ["--require-hashes", "--no-deps", "-r", str(lock)], lock.name)
+
+
+class Uv(Installer):
+    def __init__(self, program: str) -> None:
+        self.program = program
+        self.env = uv_environment()
+
+    def make_environment(self, folder: Path) -> None:
+        argv = [self.program, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(folder)]
+        if run(argv, self.env):
+            raise Failed(f"uv could not make {folder}.")
+
+    def install(self, python: Path, arguments: list[str], what: str) -> None:
+        if run([self.program, "pip", "install", "--python", str(python), *arguments], self.env):
+            raise Failed(DOWNLOAD_FAILED.format(what=what))
+
+    def would_install(self, python: Path, requirement: str) -> str:
+        import subprocess
+
+        argv = [self.program, "pip", "install", "--python", str(python), "--dry-run", "--no-deps", requirement]
+        return subprocess.run(argv, env=self.env, capture_output=True, text=True).stderr
+
+
+class Pip(Installer):
+    """Debian's python3 has the venv module without ensurepip, and a pip that refuses its own environment: so an
+    environment without pip, filled by the pip outside."""
+
+    def make_environment(self, folder: Path) -> None:
+        if run([sys.executable, "-m", "venv", "--without-pip", str(folder)]):
+            raise Failed(f"Python could not make {folder}.")
+
+    def install(self, python: Path, arguments: list[str], what: str) -> None:
+        if run([sys.executable, "-m", "pip", "--python", str(python), "install", *arguments]):
+            raise Failed(DOWNLOAD_FAILED.format(what=what))
+
+    def would_install(self, python: Path, requirement: str) -> str:
+        argv = [sys.executable, "-m", "pip", "--python", str(python), "install", "--dry-run", "--no-deps", requirement]
+        return ask(argv) or ""
+
+
+def choose_installer(tools: Path) -> Installer:
+    """The best installer that this machine has or can get."""
+    fetched = tools / "bin" / "uv"
+    for program in (shutil.which("uv"), str(fetched)):
+        if program and _runs(program):
+            return Uv(program)
+    if ask([sys.executable, "-m", "pip", "--version"]) is None:
+        raise Failed(NO_PIP)
+    say("Fetching the installer uv …")
+    run([sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", str(tools), UV])
+    if _runs(str(fetched)):
+        return Uv(str(fetched))
+    say("uv can't be had here; going on with pip, which takes a little longer.")
+    return Pip()
+
+
+def _runs(program: str) -> bool:
+    return ask([program, "--version"]) is not None
+
+
+def uv_environment() -> dict[str, str]:
+    """uv reads none of pip's configuration: hand on its mirror, its find-links and its certificates."""
+    env = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
+    # A VIRTUAL_ENV of the caller's is not where we install.
+    env.pop("VIRTUAL_ENV", None)
+    pip = pip_settings()
+    if "find-links" in pip:
+        env.setdefault("UV_FIND_LINKS", ",".join(pip["find-links"].split()))
+    if "index-url" in pip:
+        env.setdefault("UV_DEFAULT_INDEX", pip["index-url"])
+    if "cert" in pip:
+        env.setdefault("SSL_CERT_FILE", pip["cert"])
+    return env
+
+
+def pip_settings() -> dict[str, str]:
+    """What pip is configured with: its files, and PIP_* in the environment, which win."""
+    settings: dict[str, str] = {}
+    listing = ask([sys.executable, "-m", "pip", "config", "list"]) or ""
+    environment: dict[str, str] = {}
+    for line in listing.splitlines():
+        key, _, value = line.partition("=")
+        section, _, name = key.rpartition(".")
+        target = environment if section == ":env:" else settings
+        target[name.strip()] = _unquoted(value)
+    for name in ("find-links", "index-url", "cert"):
+        # Without pip there is still what it would have read from the environment.
+        if given := os.environ.get("PIP_" + name.upper().replace("-", "_")):
+            environment[name] = given
+    return {**settings, **environment}
+
+
+def _unquoted(value: str) -> str:
+    import ast
+
+    try:
+        return str(ast.literal_eval(value))
+    except (ValueError, SyntaxError):
+        return value

@@ -1,0 +1,92 @@
+"""Which torch, and with it which vLLM: chosen by the driver, pinned exactly.
+
+torch stays out of the hashed lock because its CPU and CUDA builds differ, and pins of vLLM's own dependencies
+differ from a machine without it. The sets are data: preflight reads them too.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from controlplane.bootstrap.console import Failed, ask, say
+
+if TYPE_CHECKING:
+    from controlplane.bootstrap.installers import Installer
+
+
+@dataclass(frozen=True)
+class TorchSet:
+    """Versions that were seen to work together."""
+
+    torch: str
+    min_driver: int
+    """Major version of the NVIDIA driver; 0: no driver needed."""
+    vllm: str | None = None
+    extras: tuple[str, ...] = ()
+
+
+CPU = TorchSet(torch="2.13.0", min_driver=0)
+GPU = TorchSet(torch="2.13.0", min_driver=580, vllm="0.31.0", extras=("deepspeed==0.19.8", "bitsandbytes==0.50.2"))
+GPU_TORCH_2_11 = TorchSet(
+    torch="2.11.0", min_driver=580, vllm="0.22.1", extras=("deepspeed==0.19.8", "bitsandbytes==0.50.2")
+)
+"""For hosts whose image brings torch 2.11; they bring their own interpreter and set GRPO_TRAINER_PYTHON."""
+
+SETS = {"cpu": CPU, "gpu": GPU, "gpu-torch-2.11": GPU_TORCH_2_11}
+
+_CUDA_ANSWERS = """
+import ctypes
+cuda = ctypes.CDLL("libcuda.so.1")
+count = ctypes.c_int()
+raise SystemExit(cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) or count.value == 0)
+"""
+
+
+def has_gpu() -> bool:
+    """Whether a driver and a GPU answer. In processes of their own: a CUDA context is not to be had twice."""
+    smi = shutil.which("nvidia-smi")
+    if smi and (ask([smi, "-L"]) or "").startswith("GPU "):
+        return True
+    return ask([sys.executable, "-c", _CUDA_ANSWERS]) is not None
+
+
+def install(installer: Installer, python: Path) -> None:
+    if has_gpu():
+        _install_gpu(installer, python)
+    else:
+        _install_cpu(installer, python)
+
+
+def _install_gpu(installer: Installer, python: Path) -> None:
+    say("A GPU answers: installing torch with CUDA and vLLM (several gigabytes) …")
+    requirements = [f"torch=={GPU.torch}", f"vllm=={GPU.vllm}", *GPU.extras, *_direct_pins()]
+    installer.install(python, requirements, "torch and vLLM")
+
+
+def _install_cpu(installer: Installer, python: Path) -> None:
+    """The CPU build: from find-links where they have it, else from PyTorch's own index by uv's option for it."""
+    from controlplane.bootstrap.installers import Uv
+
+    say("No GPU answers: installing the CPU build of torch (about 200 MB) …")
+    requirement = f"torch=={CPU.torch}"
+    arguments = ["--no-deps", requirement]  # its dependencies are in the lock
+    if "+cpu" in installer.would_install(python, requirement) or sys.platform == "darwin":
+        installer.install(python, arguments, "torch")
+    elif isinstance(installer, Uv):
+        installer.install(python, ["--torch-backend", "cpu", *arguments], "torch")
+    else:
+        raise Failed(
+            f"pip alone would fetch torch {CPU.torch} with gigabytes of CUDA, and this machine has no GPU.\n"
+            "Put uv on PATH, or point PIP_FIND_LINKS at a folder with torch's CPU wheel, and run the command again."
+        )
+
+
+def _direct_pins() -> list[str]:
+    """The trainer's own pins, so that vLLM's dependencies can move other packages but not these."""
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
+    return list(project["dependency-groups"]["train"])
