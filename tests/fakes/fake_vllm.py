@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""Stands in for `vllm`: started, spoken to, and killed as the real thing is, on a machine without a GPU.
+
+    python fake_vllm.py serve MODEL --host 127.0.0.1 --port 8000 --served-model-name NAME ...
+
+Like vLLM it is a front process with an engine child that renames itself and wipes its environment block, refuses
+flags it doesn't know, answers nothing before the engine is ready, keeps its development and adapter routes shut unless
+told otherwise, and leaves the engine behind when the front is killed with SIGKILL.
+
+FAKE_VLLM_ENGINE=stub (default): standard library only, canned tokens, ready at once.
+FAKE_VLLM_ENGINE=torch: real sampling with transformers and peft (fake_vllm_torch.py), in the trainer's interpreter.
+FAKE_VLLM=never_ready | dies_on_start | dies_after:SECONDS | slow:SECONDS | ignores_sigterm | health_but_hangs |
+          leaves_orphan | wrong_name; several with commas.
+FAKE_VLLM_LIFETIME=SECONDS (default 900): no process of it lives longer, whatever a test has forgotten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+
+from fake_vllm_engine import Engine, Faults, live_no_longer_than_allowed, log
+from fake_vllm_server import State, bind
+
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+
+
+def main() -> int:
+    options = parse(sys.argv[1:])
+    faults = Faults.from_env()
+    live_no_longer_than_allowed()
+    server = bind(options)
+    engine = Engine.start(options, faults, server)
+    if faults.has("ignores_sigterm"):
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGTERM, lambda *_: engine.shut_down())
+    signal.signal(signal.SIGINT, lambda *_: engine.shut_down())
+    if faults.has("dies_on_start"):
+        log("RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}", "ERROR")
+        os.kill(engine.pid, signal.SIGKILL)
+        return 1
+    engine.wait_until_ready()
+    if not faults.has("never_ready"):
+        engine.stopping.wait(faults.seconds("slow"))
+        server.state = State(options, faults, engine)
+        server.server_activate()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        log("Application startup complete.")
+    if faults.has("dies_after"):
+        threading.Timer(faults.seconds("dies_after"), os.kill, (engine.pid, signal.SIGKILL)).start()
+    return engine.wait()
+
+
+def parse(argv: list[str]) -> argparse.Namespace:
+    """The flags of `vllm serve` that anything here may pass; like vLLM, an unknown one is an error (exit code 2)."""
+    parser = argparse.ArgumentParser(prog="vllm", allow_abbrev=False)
+    parser.add_argument("command", choices=["serve"])
+    parser.add_argument("model")
+    text = ("host", "revision", "tokenizer", "kv-cache-dtype", "load-format", "generation-config", "quantization")
+    text += ("distributed-executor-backend", "uvicorn-log-level", "chat-template", "model-impl")
+    for name in text:
+        parser.add_argument(f"--{name}")
+    whole = ("max-model-len", "max-num-seqs", "max-num-batched-tokens", "max-cpu-loras", "seed", "data-parallel-size")
+    for name in whole:
+        parser.add_argument(f"--{name}", type=int)
+    switches = ("enable-lora", "enforce-eager", "enable-prefix-caching", "enable-sleep-mode", "enable-scale-out")
+    for name in (*switches, "trust-remote-code", "enable-log-requests", "disable-log-stats"):
+        parser.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=False)
+    parser.add_argument("--disable-uvicorn-access-log", action="store_true")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--served-model-name", nargs="+")
+    parser.add_argument("--tensor-parallel-size", "-tp", type=int, default=1)
+    parser.add_argument("--gpu-memory-utilization", type=float, default=0.9)
+    parser.add_argument("--dtype", default="auto", choices=["auto", "half", "float16", "bfloat16", "float", "float32"])
+    parser.add_argument("--max-lora-rank", type=int, default=16, choices=LORA_RANKS)
+    parser.add_argument("--max-loras", type=int, default=1)
+    parser.add_argument("--max-logprobs", type=int, default=20)
+    parser.add_argument("--logprobs-mode", default="raw_logprobs", choices=["raw_logprobs", "processed_logprobs"])
+    parser.add_argument("--weight-transfer-config", type=json.loads)
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
