@@ -1,0 +1,98 @@
+"""Attempt folders that the trainer can be started on by hand; standard library and the contract only."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from workers.contract import (
+    AttemptSpec,
+    DataSpec,
+    FileName,
+    HardwareSpec,
+    ModelSpec,
+    Placement,
+    RewardSpec,
+    RunSpec,
+    to_json,
+)
+from workers.trainer import demo
+
+REWARDS = (
+    RewardSpec("accuracy", "numeric_match", 1.0, {"source": "answer tag"}),
+    RewardSpec("answers", "answer_tag", 0.25),
+)
+
+GRPO: dict[str, Any] = {
+    "max_steps": 4,
+    "learning_rate": 1e-3,
+    "lr_scheduler_type": "constant",
+    "per_device_train_batch_size": 8,
+    "num_generations": 4,
+    "max_completion_length": 12,
+    "beta": 0.02,
+    "save_steps": 100,
+    "seed": 7,
+}
+
+
+def rows(count: int = 40) -> list[dict[str, Any]]:
+    """Canonical rows: arithmetic problems as text prompts."""
+    return [
+        {"row": number, "prompt": problem["question"], "answer": problem["answer"]}
+        for number, problem in enumerate(demo.problems(count, seed=0))
+    ]
+
+
+def attempt_folder(
+    folder: Path,
+    *,
+    model: Path | str,
+    grpo: dict[str, Any] | None = None,
+    dataset: list[dict[str, Any]] | None = None,
+    rewards: tuple[RewardSpec, ...] = REWARDS,
+    eval_rows: int = 0,
+    hardware: dict[str, Any] | None = None,
+    placement: dict[str, Any] | None = None,
+    run: dict[str, Any] | None = None,
+    **attempt: Any,
+) -> Path:
+    """Write spec.json and dataset.jsonl into `folder`. `grpo` is laid over GRPO; `run` over the other run fields."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = "".join(json.dumps(row) + "\n" for row in (rows() if dataset is None else dataset)).encode()
+    (folder / FileName.DATASET).write_bytes(content)
+    spec = RunSpec(
+        run_id="r1",
+        name="a test",
+        kind="train",
+        model=ModelSpec(str(model)),
+        data=DataSpec("problems", 1, hashlib.sha256(content).hexdigest(), content.count(b"\n"), eval_rows),
+        rewards=rewards,
+        hardware=HardwareSpec(profile="cpu", **{"cpu_slots": 1, "threads": 1, **(hardware or {})}),
+        grpo={**GRPO, **(grpo or {})},
+    )
+    spec = dataclasses.replace(spec, **(run or {}))
+    placed = Placement(host="test", **{"cpu_slots": (0,), **(placement or {})})
+    attempt = {"attempt_id": "r1-1", "number": 1, "first_seq": 1, **attempt}
+    document = to_json(AttemptSpec(run=spec, placement=placed, **attempt))
+    (folder / FileName.SPEC).write_text(document, encoding="utf-8")
+    return folder
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The complete lines of a JSON lines file that is perhaps still being written, or not there yet."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+def logs(folder: Path) -> dict[int, dict[str, float]]:
+    """Training values by step, without those that measure time."""
+    found: dict[int, dict[str, float]] = {}
+    for line in lines(folder / FileName.METRICS):
+        if line["event"] == "log" and "loss" in line["values"]:
+            found[line["step"]] = {k: v for k, v in line["values"].items() if k != "step_time"}
+    return found

@@ -1,0 +1,52 @@
+"""python -m workers.trainer FOLDER: train the attempt that FOLDER/spec.json describes, on FOLDER/dataset.jsonl.
+
+Writes metrics.jsonl, samples.jsonl and checkpoints/ there, and ends with a checkpoint when FOLDER/STOP appears.
+Exit codes: 0 trained (or stopped as asked), 3 the spec can't be trained, 4 there is no step to take; the last line
+on stderr is then a sentence for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import sys
+from pathlib import Path
+
+from workers.contract import FileName
+from workers.trainer import data, environment, ranks, spec
+from workers.trainer.metrics import LineFile
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m workers.trainer", description=__doc__)
+    parser.add_argument("folder", type=Path, help="an attempt's folder with spec.json and dataset.jsonl")
+    folder = parser.parse_args(argv).folder.resolve()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # a log is followed while it is written
+    try:
+        return _run(folder)
+    except spec.TrainerError as error:
+        sentence = " ".join(str(error).split())
+        ranks.report(sentence)
+        sys.stdout.flush()
+        print(sentence, file=sys.stderr, flush=True)
+        return error.exit_code
+
+
+def _run(folder: Path) -> int:
+    attempt = spec.read(folder)
+    rows = data.read(folder, attempt)
+    environment.prepare(attempt)
+    if attempt.run.hardware.processes > 1 and not environment.inside_launcher():
+        return ranks.launch(folder, attempt.run.hardware.processes)
+
+    metrics = LineFile(folder / FileName.METRICS, writes=environment.rank() == 0)
+    metrics.event("stage", stage="importing libraries")
+    from workers.trainer.train import train  # torch, transformers and TRL: ten seconds
+
+    train(attempt, rows, folder, metrics)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,68 @@
+"""What the training loop calls: progress lines, and the stop that all ranks take at the same step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from workers.contract import FileName
+from workers.trainer.metrics import LineFile
+
+
+class Progress(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
+    """Writes metrics.jsonl. Only rank 0's LineFile writes."""
+
+    def __init__(self, metrics: LineFile, stop: Stop) -> None:
+        self._metrics = metrics
+        self._stop = stop
+
+    def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._metrics.event("train_begin", step=state.global_step, max_steps=state.max_steps)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **_: Any,
+    ) -> None:
+        self._metrics.log(state.global_step, logs or {})
+
+    def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        path = f"{FileName.CHECKPOINTS}/checkpoint-{state.global_step}"
+        self._metrics.event("save", step=state.global_step, path=path)
+
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self._metrics.event("train_end", step=state.global_step, stopped=self._stop.seen)
+
+
+class Stop(TrainerCallback):  # type: ignore[misc]
+    """Ends the training with a checkpoint, at the STOP file's word or at the last step.
+
+    Rank 0 alone looks for the file and tells the others, because ranks that each look for themselves can see it
+    appear between two of them, and then wait for each other forever.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / FileName.STOP
+        self.seen = False
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        self.seen = self._asked(args)
+        if self.seen:
+            control.should_training_stop = True
+            control.should_save = True
+        elif state.global_step >= state.max_steps and args.save_strategy != "no":
+            control.should_save = True  # whatever the interval, the last step's model is kept
+
+    def _asked(self, args: TrainingArguments) -> bool:
+        asked = args.process_index == 0 and self._path.exists()
+        if args.world_size == 1:
+            return asked
+        flag = torch.tensor([int(asked)], device=args.device)
+        torch.distributed.broadcast(flag, src=0)
+        return bool(flag.item())

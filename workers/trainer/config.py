@@ -1,0 +1,125 @@
+"""GRPOConfig and the LoRA config: what the person set, what the hardware decides, and what we keep to ourselves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from peft import LoraConfig
+from trl import GRPOConfig
+
+from workers.contract import AttemptSpec, FileName, HardwareSpec, LoraSpec, Placement, Rollout, RunSpec
+from workers.trainer import choices
+from workers.trainer.spec import NoStepsError, SpecError
+
+CPU_DEFAULTS: dict[str, Any] = {
+    # TRL's defaults are made for GPUs: on a CPU, bf16 autocast and recomputed activations only cost time.
+    "bf16": False,
+    "gradient_checkpointing": False,
+    "dataloader_pin_memory": False,
+}
+
+ALWAYS: dict[str, Any] = {
+    "logging_strategy": "steps",
+    "logging_steps": 1,
+    "report_to": [],
+    "disable_tqdm": True,
+    # samples.jsonl has the completions of every step; TRL's own recording writes a Parquet file a step.
+    "log_completions": False,
+    "push_to_hub": False,
+}
+
+OWNED = frozenset(ALWAYS) | {
+    "output_dir", "use_cpu", "reward_weights", "resume_from_checkpoint", "model_init_kwargs", "trust_remote_code",
+    "use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_group_port",
+    "vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_tensor_parallel_size",
+    "do_train", "do_eval", "do_predict", "local_rank", "run_name", "project", "hub_token", "hub_private_repo",
+    "hub_model_id", "hub_strategy", "hub_always_push", "hub_revision", "trackio_space_id", "trackio_bucket_id",
+    "trackio_static_space_id", "log_completions_hub_repo", "log_unique_prompts", "num_completions_to_print",
+    "log_multimodal", "enable_jit_checkpoint", "auto_find_batch_size", "deepspeed", "fsdp", "fsdp_config",
+    "parallelism_config", "accelerator_config", "remove_unused_columns", "restore_callback_states_from_checkpoint",
+    "ignore_data_skip", "use_transformers_paged", "vllm_importance_sampling_cap", "logging_first_step",
+    "log_on_each_node", "debug", "label_names", "batch_eval_metrics", "include_for_metrics",
+}  # fmt: skip
+"""Fields that a run's spec can't set: the control plane sets them, or they make no sense for a run of ours."""
+
+
+def build(spec: AttemptSpec, folder: Path) -> GRPOConfig:
+    run = spec.run
+    check(run)
+    settings = {
+        **(CPU_DEFAULTS if run.hardware.trainer_gpus == 0 else {}),
+        **run.grpo,
+        **ALWAYS,
+        **_hardware(run.hardware, spec.placement),
+        "output_dir": str(folder / FileName.CHECKPOINTS),
+        "reward_weights": [reward.weight for reward in run.rewards],
+        "trust_remote_code": run.model.trust_remote_code,
+        "model_init_kwargs": _model_arguments(run) or None,
+    }
+    return construct(GRPOConfig, settings)
+
+
+def construct(config: type[GRPOConfig], settings: dict[str, Any]) -> GRPOConfig:
+    try:
+        return config(**settings)
+    except (ValueError, TypeError, ImportError) as error:
+        raise SpecError(f"The GRPO settings can't be used: {error}") from error
+
+
+def check(run: RunSpec) -> None:
+    """What GRPOConfig itself doesn't find."""
+    if owned := sorted(OWNED & run.grpo.keys()):
+        raise SpecError(f"grpo.{owned[0]} can't be set by a run: the control plane sets it.")
+    if problem := choices.problem(run.grpo):
+        raise SpecError(f"The GRPO settings can't be used: {problem}")
+    if run.grpo.get("eval_strategy", "no") != "no" and not run.data.eval_rows:
+        raise SpecError("An evaluation is asked for, but no rows of the dataset are held out for it.")
+
+
+def check_steps(config: GRPOConfig, prompts: int) -> None:
+    """TRL drops the last incomplete generation batch, so with fewer prompts than one it silently trains nothing."""
+    needed = config.generation_batch_size // config.num_generations
+    if prompts < needed:
+        raise NoStepsError(
+            f"The dataset has {prompts} prompts to train on, but one generation batch takes {needed} "
+            f"({config.generation_batch_size} completions, {config.num_generations} for each prompt): there would be "
+            f"no step at all. Add prompts, or make the batch smaller."
+        )
+
+
+def lora(spec: LoraSpec | None) -> LoraConfig | None:
+    if spec is None:
+        return None
+    targets: Any = list(spec.target_modules)
+    return LoraConfig(
+        r=spec.r,
+        lora_alpha=spec.alpha,
+        lora_dropout=spec.dropout,
+        target_modules=targets[0] if targets == ["all-linear"] else targets,
+        bias="none",
+        task_type="CAUSAL_LM",
+    )
+
+
+def _hardware(hardware: HardwareSpec, placement: Placement) -> dict[str, Any]:
+    settings: dict[str, Any] = {
+        "use_cpu": hardware.trainer_gpus == 0,
+        "use_vllm": hardware.rollout is not Rollout.TRANSFORMERS,
+    }
+    if hardware.rollout is Rollout.COLOCATE:
+        settings |= {
+            "vllm_mode": "colocate",
+            "vllm_gpu_memory_utilization": hardware.colocate_memory_utilization,
+            "vllm_enable_sleep_mode": hardware.colocate_sleep,
+        }
+    if hardware.rollout is Rollout.SERVER:
+        settings |= {"vllm_mode": "server", "vllm_server_base_url": f"http://127.0.0.1:{placement.port}"}
+        if placement.group_port is not None:
+            settings["vllm_group_port"] = placement.group_port
+    return settings
+
+
+def _model_arguments(run: RunSpec) -> dict[str, Any]:
+    given = {"revision": run.model.revision, "attn_implementation": run.attn_implementation}
+    return {name: value for name, value in given.items() if value is not None}

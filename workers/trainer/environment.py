@@ -1,0 +1,42 @@
+"""The process environment, set before torch and the Hugging Face libraries are imported and read it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from workers.contract import AttemptSpec
+from workers.trainer.spec import is_local
+
+
+def prepare(spec: AttemptSpec) -> None:
+    """What the host has set itself wins over every default here, but for the telemetry, which is always off."""
+    os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+    os.environ["DO_NOT_TRACK"] = "1"
+    # The trainer forks data workers after tokenizing; the tokenizer's own threads would be lost there, with a warning.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    if not needs_hub(spec.run.model.path):
+        # One look-up of a hub that can't be reached costs tens of seconds of retries.
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    if spec.run.hardware.threads:
+        os.environ["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)
+
+
+def needs_hub(model: str) -> bool:
+    """A hub id that no earlier run has left in the cache."""
+    if is_local(model):
+        return False
+    home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
+    cache = Path(os.environ.get("HF_HUB_CACHE", home / "hub")).expanduser()
+    snapshots = cache / f"models--{model.replace('/', '--')}" / "snapshots"
+    return not any(snapshots.glob("*/config.json"))
+
+
+def rank() -> int:
+    """This process's rank; 0 where no launcher has set one."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def inside_launcher() -> bool:
+    """torchrun has started this process as one of its ranks."""
+    return "LOCAL_RANK" in os.environ

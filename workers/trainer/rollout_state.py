@@ -1,0 +1,36 @@
+"""The part of GRPO's state that a transformers checkpoint leaves out, without which a resumed run is another run.
+
+TRL generates once and trains on the result for several steps (num_iterations, steps_per_generation); a checkpoint
+between two generations has to carry the completions. And TRL's sampler draws each epoch's order from a generator
+that a new process starts afresh, so a resumed second epoch would see the first epoch's order again.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def save(checkpoint: Path, *, rank: int, micro_step: int, batches: list[dict[str, Any]] | None) -> None:
+    torch.save({"micro_step": micro_step, "batches": batches}, _path(checkpoint, rank))
+
+
+def load(checkpoint: Path, *, rank: int) -> tuple[int, list[dict[str, Any]] | None]:
+    """(micro-step, the completions in use); zero and None at a checkpoint that stands before a generation."""
+    path = _path(checkpoint, rank)
+    if not path.is_file():
+        return 0, None
+    state = torch.load(path, weights_only=True)  # tensors and numbers: nothing in it may run code
+    return state["micro_step"], state["batches"]
+
+
+def epochs_done(checkpoint: Path) -> int:
+    state = json.loads((checkpoint / "trainer_state.json").read_bytes())
+    return int((state.get("epoch") or 0.0) + 1e-6)  # 2.9999999 after the last step of the third epoch
+
+
+def _path(checkpoint: Path, rank: int) -> Path:
+    return checkpoint / f"rollout_state_{rank}.pt"

@@ -1,0 +1,97 @@
+"""The attempt's spec.json: read, and refused with a sentence before anything slow is imported."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, Rollout, from_dict
+from workers.rewards.library import LIBRARY
+
+EXIT_SPEC = 3
+"""The spec can't be trained; the last line on stderr says why."""
+EXIT_NO_STEPS = 4
+"""The training would take, or has taken, no step."""
+
+
+class TrainerError(Exception):
+    """A sentence for the person who launched the run."""
+
+    exit_code = 1
+
+
+class SpecError(TrainerError):
+    """The spec can't be trained."""
+
+    exit_code = EXIT_SPEC
+
+
+class NoStepsError(TrainerError):
+    """There is nothing to train on."""
+
+    exit_code = EXIT_NO_STEPS
+
+
+def read(folder: Path) -> AttemptSpec:
+    """The spec of an attempt folder, checked as far as it can be without torch."""
+    try:
+        document = json.loads((folder / FileName.SPEC).read_bytes())
+        spec = from_dict(AttemptSpec, document)
+    except OSError as error:
+        raise SpecError(f"The spec can't be read: {error.strerror or error} ({folder / FileName.SPEC}).") from error
+    except ContractError as error:
+        raise SpecError(f"The spec doesn't follow the contract: {error}.") from error
+    except ValueError as error:
+        raise SpecError(f"The spec is not valid JSON: {error}.") from error
+    _check_version(spec)
+    _check_model(spec.run.model.path)
+    _check_rewards(spec)
+    _check_hardware(spec)
+    if spec.resume_from is not None and not Path(spec.resume_from, "trainer_state.json").is_file():
+        raise SpecError(f"There is no checkpoint to resume from in {spec.resume_from}.")
+    return spec
+
+
+def is_local(model: str) -> bool:
+    """A folder on this host, rather than a hub id such as org/name."""
+    return model.startswith(("/", "./", "../", "~")) or Path(model).is_dir()
+
+
+def _check_version(spec: AttemptSpec) -> None:
+    if spec.run.schema != SCHEMA:
+        raise SpecError(f"The spec has version {spec.run.schema} of the contract, this trainer reads {SCHEMA}.")
+
+
+def _check_model(model: str) -> None:
+    if not is_local(model):
+        return
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        raise SpecError(f"The model folder {model} doesn't exist on this host ({os.uname().nodename}).")
+    if not (folder / "config.json").is_file():
+        raise SpecError(f"{model} is no model folder: it has no config.json.")
+
+
+def _check_rewards(spec: AttemptSpec) -> None:
+    rewards = spec.run.rewards
+    if not rewards:
+        raise SpecError("The run has no reward: GRPO has nothing to learn from.")
+    names = [reward.name for reward in rewards]
+    for reward in rewards:
+        if names.count(reward.name) > 1:
+            raise SpecError(f"Two rewards are named {reward.name!r}: TRL would merge their charts into one.")
+        if reward.function not in LIBRARY:
+            raise SpecError(f"Reward {reward.name!r} uses {reward.function!r}, which the library doesn't have.")
+        if wrong := LIBRARY[reward.function].check(reward.params):
+            raise SpecError(f"Reward {reward.name!r}: {'; '.join(wrong)}.")
+
+
+def _check_hardware(spec: AttemptSpec) -> None:
+    hardware, placement = spec.run.hardware, spec.placement
+    if hardware.processes < 1:
+        raise SpecError(f"hardware.processes must be at least 1, not {hardware.processes}.")
+    if hardware.rollout is Rollout.COLOCATE and hardware.trainer_gpus == 0:
+        raise SpecError("vLLM inside the trainer (colocate) needs a GPU; this profile gives the trainer none.")
+    if hardware.rollout is Rollout.SERVER and (hardware.server is None or placement.port is None):
+        raise SpecError("Rollouts come from a vLLM server, but the spec has no server or no port for it.")

@@ -1,0 +1,178 @@
+"""A tiny language model that can do a little arithmetic, made on the spot for the demo and the tests.
+
+`python -m workers.trainer.tiny FOLDER` writes a Qwen2 model of about a million parameters with its own tokenizer and
+chat template. Its short supervised warm-up shows it the right form with many wrong answers among the right ones, so
+it starts out as the thing GRPO is for: a model that has the answer in it and often doesn't say it.
+
+`--problems FILE` writes the demo's dataset and `--demo-config` prints its settings; neither loads torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import string
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workers.trainer import demo
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+SPECIAL = ("<|pad|>", "<|im_start|>", "<|im_end|>", "<|unk|>")
+WORDS = ("<think>", "</think>", "<answer>", "</answer>", "user", "assistant", "system")
+"""Written as one token each; they are ordinary text, which decoding keeps."""
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+SHAPE: dict[str, Any] = {
+    "hidden_size": 128,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 512,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": False,
+}
+
+WRONG = 0.5
+"""Share of the warm-up's answers that are a nearby wrong number."""
+MALFORMED = 0.25
+"""Share of the warm-up's completions with a mistake in their form."""
+
+STEPS, QUICK_STEPS, BATCH, RATE = 260, 12, 96, 3e-3
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m workers.trainer.tiny", description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, nargs="?", help="where the model goes")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--quick", action="store_true", help="hardly any warm-up: a model for tests that must load")
+    parser.add_argument("--problems", type=Path, metavar="FILE", help="write the demo's dataset as JSONL")
+    parser.add_argument("--count", type=int, default=400, help="how many problems")
+    parser.add_argument("--demo-config", action="store_true", help="print the demo's settings as JSON")
+    options = parser.parse_args(argv)
+    if options.demo_config:
+        print(json.dumps(demo.CONFIG))
+    if options.problems:
+        options.problems.parent.mkdir(parents=True, exist_ok=True)
+        options.problems.write_text(demo.problem_lines(options.count, options.seed), encoding="utf-8")
+    if options.folder:
+        make(options.folder, seed=options.seed, steps=QUICK_STEPS if options.quick else STEPS)
+    return 0
+
+
+def make(folder: Path, *, seed: int, steps: int) -> None:
+    """Tokenizer, random model, warm-up, saved as any other model folder."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(seed)
+    tokenizer = make_tokenizer()
+    ids = {name: tokenizer.convert_tokens_to_ids(name) for name in SPECIAL}
+    model = Qwen2ForCausalLM(
+        Qwen2Config(
+            vocab_size=len(tokenizer),
+            pad_token_id=ids["<|pad|>"],
+            eos_token_id=ids["<|im_end|>"],
+            bos_token_id=None,
+            **SHAPE,
+        )
+    )
+    _warm_up(model, tokenizer, random.Random(seed), steps)  # noqa: S311
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def make_tokenizer() -> PreTrainedTokenizerFast:
+    """One token for each printable ASCII character and each of WORDS."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    characters = [c for c in string.printable if c == "\n" or c.isprintable()]
+    vocabulary = {token: number for number, token in enumerate((*SPECIAL, *WORDS, *characters))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<|unk|>"))  # noqa: S106
+    words = "|".join(word.replace("/", "\\/") for word in WORDS)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"{words}|[\\s\\S]"), behavior="isolated")
+    tokenizer.decoder = decoders.Fuse()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<|pad|>",  # noqa: S106
+        eos_token="<|im_end|>",  # noqa: S106
+        unk_token="<|unk|>",  # noqa: S106
+        additional_special_tokens=["<|im_start|>"],
+        padding_side="left",
+        clean_up_tokenization_spaces=False,
+        model_max_length=SHAPE["max_position_embeddings"],
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def _warm_up(model: Any, tokenizer: PreTrainedTokenizerFast, draw: random.Random, steps: int) -> None:
+    """Supervised training on prompts with completions of mixed quality; only the completions count."""
+    import torch
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.1)
+    facts = list(demo._facts())
+    started = time.monotonic()
+    model.train()
+    for step in range(1, steps + 1):
+        ids, mask, labels = _batch([_example(draw, draw.choice(facts)) for _ in range(BATCH)], tokenizer)
+        loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        if step % 20 == 0 or step == steps:
+            print(f"warm-up {step}/{steps}  loss {loss.item():.3f}  {time.monotonic() - started:.0f} s", flush=True)
+    model.eval()
+
+
+def _example(draw: random.Random, fact: tuple[int, str, int]) -> tuple[str, str]:
+    """(prompt, completion), as a plain text or in the chat form: a dataset may map its prompts to either."""
+    a, op, b = fact
+    question = draw.choice(demo.PHRASES).format(a=a, op=op, b=b)
+    if draw.random() < 0.5:
+        question = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+    return question, _completion(draw, fact)
+
+
+def _completion(draw: random.Random, fact: tuple[int, str, int]) -> str:
+    a, op, b = fact
+    answer = demo.result(a, op, b)
+    if draw.random() < WRONG:
+        answer = max(0, answer + draw.choice((-10, -3, -2, -1, 1, 2, 3, 10)))
+    thought, said = f"<think>{a}{op}{b}</think>", f"<answer>{answer}</answer>"
+    if draw.random() < MALFORMED:
+        return draw.choice((said, f"{thought}{answer}", f"<think>{a}{op}{b}{said}", f"{thought}<answer>{answer}"))
+    return thought + said
+
+
+def _batch(examples: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> tuple[Any, Any, Any]:
+    """(token ids, attention mask, labels), padded on the right."""
+    import torch
+
+    prompts = tokenizer([prompt for prompt, _ in examples])["input_ids"]
+    completions = tokenizer([completion + tokenizer.eos_token for _, completion in examples])["input_ids"]
+    width = max(len(p) + len(c) for p, c in zip(prompts, completions, strict=True))
+    rows, labels = [], []
+    for prompt, completion in zip(prompts, completions, strict=True):
+        padding = width - len(prompt) - len(completion)
+        rows.append(prompt + completion + [tokenizer.pad_token_id] * padding)
+        labels.append([-100] * len(prompt) + completion + [-100] * padding)
+    ids = torch.tensor(rows)
+    return ids, (ids != tokenizer.pad_token_id).long(), torch.tensor(labels)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,64 @@
+"""One training, from a checked spec to its last checkpoint."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workers.contract import AttemptSpec, FileName
+from workers.trainer import config, data, rewards
+from workers.trainer.callbacks import Progress, Stop
+from workers.trainer.environment import rank
+from workers.trainer.metrics import LineFile
+from workers.trainer.samples import SampleFile
+from workers.trainer.spec import NoStepsError, SpecError
+from workers.trainer.trainer import WatchedTrainer
+
+
+def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile) -> None:
+    if spec.run.hardware.threads:
+        torch.set_num_threads(spec.run.hardware.threads)
+    arguments = config.build(spec, folder)
+    config.check_steps(arguments, len(rows.train))
+
+    metrics.event("stage", stage="loading model")
+    stop = Stop(folder)
+    trainer = _trainer(spec, rows, folder, arguments)
+    trainer.add_callback(Progress(metrics, stop))
+    trainer.add_callback(stop)
+
+    metrics.event("stage", stage="starting the first step")
+    trainer.train(resume_from_checkpoint=spec.resume_from)
+    if trainer.state.global_step == 0:
+        raise NoStepsError("The training ended without a step.")
+
+
+def _trainer(spec: AttemptSpec, rows: data.Rows, folder: Path, arguments: Any) -> WatchedTrainer:
+    run = spec.run
+    samples = SampleFile(
+        folder / FileName.SAMPLES,
+        rows=rows,
+        names=[reward.name for reward in run.rewards],
+        weights=[reward.weight for reward in run.rewards],
+        writes=rank() == 0,
+    )
+    try:
+        return WatchedTrainer(
+            samples=samples,
+            model=str(Path(run.model.path).expanduser()) if run.model.path.startswith("~") else run.model.path,
+            reward_funcs=rewards.functions(run.rewards, rows),
+            args=arguments,
+            train_dataset=data.to_dataset(rows, rows.train),
+            eval_dataset=data.to_dataset(rows, rows.evaluation) if rows.evaluation else None,
+            peft_config=config.lora(run.lora),
+        )
+    except (ValueError, NotImplementedError, OSError) as error:
+        # What transformers, peft and TRL say of a model or setting they can't use. A subclass of OSError is
+        # something else: a server that doesn't answer, a full disk.
+        if isinstance(error, OSError) and type(error) is not OSError:
+            raise
+        traceback.print_exc()
+        raise SpecError(f"The trainer can't be set up: {error}") from error

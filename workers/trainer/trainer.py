@@ -1,0 +1,112 @@
+"""TRL's GRPOTrainer, watched: completions are recorded, the ratio is measured, and a resume continues exactly.
+
+Nothing here draws a random number or changes a tensor that TRL goes on with, so the training is the one that a bare
+GRPOTrainer with the same arguments does; `bench overhead` proves it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from trl import GRPOTrainer
+
+from workers.trainer import rollout_state
+from workers.trainer.data import completion_text
+from workers.trainer.samples import Sample, SampleFile
+
+
+class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types here
+    def __init__(self, *, samples: SampleFile, **arguments: Any) -> None:
+        self._samples = samples
+        self._epochs_done = 0
+        self._scored: tuple[list[Any], list[list[int]], torch.Tensor] | None = None
+        self._policy_logps: torch.Tensor | None = None
+        super().__init__(**arguments)
+
+    # --- completions ----------------------------------------------------------------------------------------
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        self._scored = completions, completion_ids_list, rewards
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        output = super()._generate_and_score_completions(inputs)
+        self._record([example["row"] for example in inputs], output["advantages"])
+        return output
+
+    def _record(self, rows: list[int], advantages: torch.Tensor) -> None:
+        assert self._scored is not None  # noqa: S101  TRL scores before it returns advantages
+        completions, ids, rewards = self._scored
+        self._scored = None
+        mine = rewards[self.accelerator.process_index * len(rows) :][: len(rows)]  # `rewards` is all ranks'
+        ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        samples = [
+            Sample(row, completion_text(completion), len(tokens), tokens[-1] in ends, scores, advantage)
+            for row, completion, tokens, scores, advantage in zip(
+                rows, completions, ids, mine.tolist(), advantages.tolist(), strict=True
+            )
+        ]
+        if self.accelerator.num_processes > 1:
+            samples = gather_object(samples)
+        training = self.model.training
+        self._samples.write(
+            samples,
+            group=self.num_generations if training else self.num_generations_eval,
+            step=self.state.global_step + training,  # a step generates first and is counted when it ends
+            mode="train" if training else "eval",
+        )
+
+    # --- the ratio ------------------------------------------------------------------------------------------
+
+    def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        self._policy_logps = result[0].detach()
+        return result
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        loss = super()._compute_loss(model, inputs)
+        mode = "train" if self.model.training else "eval"
+        self._metrics[mode]["mean_ratio"].append(self._mean_ratio(inputs))
+        self._policy_logps = None
+        return loss
+
+    def _mean_ratio(self, inputs: Any) -> float:
+        """Mean over all completion tokens of new probability / old; by construction 1 where TRL keeps no old ones."""
+        old, new = inputs.get("old_per_token_logps"), self._policy_logps
+        if old is None or new is None:
+            return 1.0
+        mask = inputs["completion_mask"]
+        if "tool_mask" in inputs:
+            mask = mask * inputs["tool_mask"]
+        totals = torch.stack([((new - old).exp() * mask).sum(), mask.sum().float()])
+        total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
+        return float(total / max(count, 1.0))
+
+    # --- resume ---------------------------------------------------------------------------------------------
+
+    def train(self, resume_from_checkpoint: Any = None, **arguments: Any) -> Any:
+        if resume_from_checkpoint:
+            checkpoint = Path(resume_from_checkpoint)
+            self._epochs_done = rollout_state.epochs_done(checkpoint)
+            self._step, self._buffered_inputs = rollout_state.load(checkpoint, rank=self.args.process_index)
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **arguments)
+
+    def _get_train_sampler(self, dataset: Any = None) -> Any:
+        sampler = super()._get_train_sampler(dataset)
+        for _ in range(self._epochs_done):
+            next(iter(sampler), None)  # draws one epoch's order
+        return sampler
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self._step % (self.args.steps_per_generation * self.num_iterations) != 0:
+            rollout_state.save(
+                Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}"),
+                rank=self.args.process_index,
+                micro_step=self._step,
+                batches=self._buffered_inputs,
+            )
