@@ -1,0 +1,145 @@
+"""GRPOConfig as data for forms, read from the installed class: `python -m workers.trainer.describe`.
+
+`--check FILE` builds the real GRPOConfig of {"grpo": {...}, "processes": n} and prints {"ok": bool, "error": str}.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import enum
+import json
+import os
+import sys
+import tempfile
+import types
+import typing
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from workers.contract import DataSpec, HardwareSpec, ModelSpec, RunSpec
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    # A field is in the first group one of whose beginnings it has.
+    "vLLM": ("vllm_",),
+    "Importance sampling": ("importance_sampling", "off_policy"),
+    "Evaluation": ("eval_", "per_device_eval", "num_generations_eval", "bf16_full_eval", "fp16_full_eval",
+                   "prediction_"),
+    "Saving": ("save_", "load_best", "metric_for_best", "greater_is_better"),
+    "Generation": ("num_generations", "max_completion", "temperature", "top_p", "top_k", "min_p", "generation_kwargs",
+                   "repetition", "cache_impl", "chat_template", "use_transformers_cont", "transformers_cont",
+                   "max_tool", "use_cache", "mask_truncated"),
+    "Batch": ("per_device_train", "gradient_accumulation", "generation_batch", "steps_per_generation", "max_steps",
+              "num_train_epochs", "num_iterations"),
+    "Optimiser": ("learning_rate", "lr_", "warmup", "optim", "weight_decay", "adam_", "max_grad_norm", "neftune",
+                  "label_smoothing"),
+    "Loss": ("loss_type", "beta", "epsilon", "delta", "sapo_", "vespo_", "top_entropy", "entropy_", "use_adaptive",
+             "use_bias", "router_aux"),
+    "Reference model": ("sync_ref", "ref_model", "disable_dropout"),
+    "Rewards": ("scale_rewards", "multi_objective", "reward"),
+    "Precision and memory": ("bf16", "fp16", "tf32", "gradient_check", "torch_", "cast_lm", "use_liger", "liger_",
+                             "ds3_", "skip_memory"),
+    "Data": ("dataloader_", "shuffle", "pad_to", "data_seed", "train_sampling", "length_column"),
+    "Distributed": ("ddp_", "average_tokens"),
+    "Reproducibility": ("seed", "full_determinism"),
+}  # fmt: skip
+OTHER = "Other"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m workers.trainer.describe", description=__doc__.splitlines()[0])
+    parser.add_argument("--check", type=Path, metavar="FILE", help='JSON: {"grpo": {...}, "processes": n}')
+    options = parser.parse_args(argv)
+    os.environ.update(HF_HUB_OFFLINE="1", HF_HUB_DISABLE_TELEMETRY="1", CUDA_VISIBLE_DEVICES="")
+    answer = describe() if options.check is None else check(json.loads(options.check.read_bytes()))
+    print(json.dumps(answer))
+    return 0
+
+
+def describe() -> dict[str, Any]:
+    from trl import GRPOConfig
+
+    from workers.trainer.config import OWNED
+
+    hints = typing.get_type_hints(GRPOConfig)
+    fields = [_field(field, hints[field.name]) for field in dataclasses.fields(GRPOConfig) if field.name not in OWNED]
+    return {
+        **{name: metadata.version(name) for name in ("trl", "transformers", "torch")},
+        "fields": fields,
+        "defaults": {field["name"]: field["default"] for field in fields},
+    }
+
+
+def check(asked: dict[str, Any]) -> dict[str, Any]:
+    """Whether the installed TRL takes these settings on so many ranks."""
+    from trl import GRPOConfig
+
+    from workers.trainer import config
+    from workers.trainer.spec import SpecError
+
+    processes = int(asked.get("processes", 1))
+
+    class Planned(GRPOConfig):  # type: ignore[misc]
+        """World size is the only thing of other ranks that the config looks at."""
+
+        world_size = property(lambda self: processes)
+
+    run = RunSpec("", "", "train", ModelSpec(""), DataSpec("", 1, "", 0, 1), (), HardwareSpec(""), asked["grpo"])
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            config.check(run)
+            settings = {**config.CPU_DEFAULTS, **run.grpo, **config.ALWAYS, "use_cpu": True, "output_dir": folder}
+            config.construct(Planned, settings)
+        except SpecError as error:
+            return {"ok": False, "error": " ".join(str(error).split())}
+    return {"ok": True, "error": ""}
+
+
+def _field(field: dataclasses.Field[Any], hint: Any) -> dict[str, Any]:
+    kind, optional, choices = _kind(hint)
+    default = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+    return {
+        "name": field.name,
+        "type": kind,
+        "optional": optional or default is None,
+        "default": default.value if isinstance(default, enum.Enum) else default,
+        "choices": _choices(field, choices),
+        "help": " ".join(str(field.metadata.get("help", "")).replace("%%", "%").split()),
+        "group": _group(field.name),
+    }
+
+
+def _kind(hint: Any) -> tuple[str, bool, list[str] | None]:
+    """(type for a form, whether None is allowed, the members of an enum)."""
+    members = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
+    optional = type(None) in members
+    for member in members:
+        if isinstance(member, type) and issubclass(member, enum.Enum):
+            return "str", optional, [str(item.value) for item in member]
+    plain = [member for member in members if member is not type(None)]
+    if len(plain) == 1 and plain[0] in (int, float, bool, str):
+        return plain[0].__name__, optional, None
+    if set(plain) <= {int, str}:  # "auto" or a number
+        return "str", optional, None
+    return "json", optional, None
+
+
+def _choices(field: dataclasses.Field[Any], members: list[str] | None) -> list[str] | None:
+    from workers.trainer.choices import CHOICES
+
+    if field.name in CHOICES:
+        return list(CHOICES[field.name])
+    stated = field.metadata.get("choices")
+    return list(stated) if stated else members
+
+
+def _group(name: str) -> str:
+    for group, beginnings in GROUPS.items():
+        if name.startswith(beginnings):
+            return group
+    return OTHER
+
+
+if __name__ == "__main__":
+    sys.exit(main())
