@@ -1,0 +1,44 @@
+"""What preflight says: a grade, the field it is about, a cause in words, and fixes the form can apply."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Grade(StrEnum):
+    STOP = "stop"
+    """The run would fail or train nothing: it is not launched."""
+    WARN = "warn"
+    NOTE = "note"
+
+
+@dataclass(frozen=True)
+class Fix:
+    """One click: form field name -> the text to put there."""
+
+    label: str
+    values: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Finding:
+    grade: Grade
+    field: str
+    """Name of the form field, "" for the launch as a whole."""
+    cause: str
+    fix: str
+    """What to do, in words."""
+    fixes: tuple[Fix, ...] = field(default=())
+
+
+def stop(at: str, cause: str, fix: str, *fixes: Fix) -> Finding:
+    return Finding(Grade.STOP, at, cause, fix, fixes)
+
+
+def warn(at: str, cause: str, fix: str, *fixes: Fix) -> Finding:
+    return Finding(Grade.WARN, at, cause, fix, fixes)
+
+
+def note(at: str, cause: str, fix: str = "", *fixes: Fix) -> Finding:
+    return Finding(Grade.NOTE, at, cause, fix, fixes)

@@ -1,0 +1,52 @@
+"""Reward components: unique names, functions that exist, parameters in range, the columns they read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from runs.preflight.draft import DataFacts, Draft
+from runs.preflight.finding import Finding, stop, warn
+from workers.contract import RewardSpec
+from workers.rewards import LIBRARY
+
+
+def check(draft: Draft) -> Iterator[Finding]:
+    if draft.rewards is None:
+        yield stop("reward_config", "No reward config is chosen.", "Choose one, or make one under Rewards.")
+        return
+    if not draft.rewards:
+        yield stop("reward_config", "The reward config has no components.", "Add a reward to it.")
+        return
+    for name, count in Counter(r.name for r in draft.rewards).items():
+        if count > 1:
+            yield stop(
+                "reward_config",
+                f"{count} rewards are called {name}; TRL would merge their metrics into one.",
+                "Give each its own name.",
+            )
+    if all(r.weight == 0 for r in draft.rewards):
+        yield stop("reward_config", "Every reward has weight 0, so every advantage is 0.", "Give one a weight.")
+    for reward in draft.rewards:
+        yield from _component(reward, draft.data)
+
+
+def _component(reward: RewardSpec, data: DataFacts | None) -> Iterator[Finding]:
+    known = LIBRARY.get(reward.function)
+    if known is None:
+        yield stop("reward_config", f"{reward.name}: there is no reward {reward.function}.", "Replace it.")
+        return
+    for problem in known.check(reward.params):
+        yield stop("reward_config", f"{reward.name}: {problem}.", "Correct the reward config.")
+    if data is None or not data.ready:
+        return
+    for column in known.needs:
+        present = data.has_answer if column == "answer" else column in data.columns
+        if not present:
+            yield stop(
+                "reward_config",
+                f"{reward.name} reads the column {column}, and {data.name} has none.",
+                "Map that column in the dataset, or choose rewards that don't need it.",
+            )
+    if reward.weight < 0:
+        yield warn("reward_config", f"{reward.name} has a negative weight: the run learns to avoid it.", "")

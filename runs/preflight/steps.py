@@ -1,0 +1,51 @@
+"""How many steps the data gives, and the datasets that give none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runs.preflight.arithmetic import MOST_FIXES, set_number
+from runs.preflight.batch import Batch, broken, epochs, nearest, steps
+from runs.preflight.draft import Draft
+from runs.preflight.finding import Finding, note, stop
+
+_LEVERS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "steps_per_generation",
+    "generation_batch_size",
+    "num_generations",
+)
+
+
+def check(draft: Draft) -> Iterator[Finding]:
+    batch, rows = draft.batch, draft.train_rows
+    if draft.data is None or not draft.data.ready or broken(batch):
+        return
+    if draft.eval_rows and draft.eval_rows >= draft.data.rows:
+        return  # `evaluation` says so
+    if rows < batch.prompts:
+        yield _no_steps(batch, rows)
+        return
+    wanted = draft.value("max_steps")
+    if wanted and wanted > 0:
+        times = epochs(batch, rows, steps=wanted)
+        yield note("max_steps", f"{wanted:,} steps go over the {rows:,} training prompts {times:.3g} times.")
+    else:
+        total = steps(batch, rows, epochs=draft.value("num_train_epochs"))
+        yield note("num_train_epochs", f"{draft.value('num_train_epochs'):g} epochs are {total:,} steps.")
+    yield note(
+        "num_generations",
+        f"Each step learns from {batch.prompts_per_step:.3g} prompts × {batch.num_generations} completions.",
+    )
+
+
+def _no_steps(batch: Batch, rows: int) -> Finding:
+    fits = nearest(batch, _LEVERS, lambda b: not broken(b) and rows >= b.prompts)
+    return stop(
+        "dataset_version",
+        f"One generation takes {batch.prompts:,} prompts and there are only {rows:,} to train on, "
+        "so TRL would end without a single step.",
+        "Use more prompts, or a smaller batch.",
+        *(set_number(name, value) for name, value in fits[:MOST_FIXES]),
+    )
