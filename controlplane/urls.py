@@ -6,6 +6,7 @@ urlpatterns = [
     path("datasets/", include("controlplane.datasets.urls")),
     path("rewards/", include("controlplane.rewards.urls")),
     path("hardware/", include("controlplane.hardware.urls")),
+    path("api/", include("controlplane.hardware.api_urls")),
 ]
 
 handler403 = "controlplane.accounts.errors.forbidden"

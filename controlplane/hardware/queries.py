@@ -1,0 +1,25 @@
+"""The gates to hardware rows: the only way a view obtains one."""
+
+from __future__ import annotations
+
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.shortcuts import get_object_or_404
+
+from controlplane.hardware.models import HardwareProfile, Host
+
+
+def profiles_for(request: HttpRequest) -> QuerySet[HardwareProfile]:
+    return HardwareProfile.objects.all()
+
+
+def profile_for(request: HttpRequest, profile_id: int) -> HardwareProfile:
+    return get_object_or_404(profiles_for(request), pk=profile_id)
+
+
+def hosts_for(request: HttpRequest) -> QuerySet[Host]:
+    return Host.objects.all()
+
+
+def host_for(request: HttpRequest, host_id: int) -> Host:
+    return get_object_or_404(hosts_for(request), pk=host_id)
