@@ -24,14 +24,19 @@ class Installation:
     redis_url: str
     host_name: str
     trainer_python: Path | None
+    embedded_redis: bool = True
     bind: str = "127.0.0.1"
     web_workers: int = 1
 
     @property
     def control_url(self) -> str:
         """The address for people and supervisors on this machine."""
-        host = "127.0.0.1" if self.bind in ("0.0.0.0", "::") else self.bind  # noqa: S104
+        host = "127.0.0.1" if self._binds_all else self.bind
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
+    @property
+    def _binds_all(self) -> bool:
+        return self.bind in ("0.0.0.0", "::", "")  # noqa: S104
 
     @property
     def runs_dir(self) -> Path:
@@ -40,6 +45,10 @@ class Installation:
     @property
     def models_dir(self) -> Path:
         return self.data / "models"
+
+    @property
+    def host_token_file(self) -> Path:
+        return self.data / "host_token"
 
     def make_folders(self) -> None:
         for folder in (self.data, self.runs_dir, self.models_dir):
@@ -51,13 +60,16 @@ class Installation:
             "GRPO_HOST_NAME": self.host_name,
             "GRPO_RUNS_DIR": str(self.runs_dir),
             "GRPO_MODEL_ROOTS": str(self.models_dir),
-            "GRPO_HOST_TOKEN_FILE": str(self.data / "host_token"),
+            "GRPO_HOST_TOKEN_FILE": str(self.host_token_file),
             "DJANGO_SETTINGS_MODULE": "controlplane.settings",
             "PYTHONUNBUFFERED": "1",
         }
         if self.trainer_python is not None:
             ours["GRPO_TRAINER_PYTHON"] = str(self.trainer_python)
+        allowed = [*os.environ.get("CONTROLPLANE_HOSTS", "").split(","), *([] if self._binds_all else [self.bind])]
         fixed = {
+            # What we listen on by number is also a name that we answer to.
+            "CONTROLPLANE_HOSTS": ",".join(dict.fromkeys(name for name in allowed if name)),
             "CONTROLPLANE_DATA": str(self.data),
             "REDIS_URL": self.redis_url,
             "GRPO_CONTROL_URL": self.control_url,
@@ -75,7 +87,7 @@ class Installation:
             argv=argv,
             env=self.environment(),
             log=self.data / "web.log",
-            ready=lambda: self.page_answers(),
+            ready=self.page_answers,
             pass_fds=(listener.fileno(),),
         )
 

@@ -8,13 +8,16 @@ import socket
 from importlib.util import find_spec
 from pathlib import Path
 
+import redis
+
+from controlplane.serving.claims import Refused
 from controlplane.serving.processes import Program
 
 SOCKET_PATH_LIMIT = 100
 """A Unix socket's address holds 107 bytes."""
 
 
-class NoServer(RuntimeError):
+class NoServer(Refused):
     """No Redis: set REDIS_URL, or put valkey-server or redis-server on PATH."""
 
     def __init__(self) -> None:
@@ -74,3 +77,15 @@ def answers(path: Path) -> bool:
             return client.recv(16).startswith(b"+PONG")
         except OSError:
             return False
+
+
+def check(url: str) -> None:
+    """Refuses when the server of REDIS_URL doesn't answer."""
+    try:
+        client = redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5)
+        client.ping()
+        client.close()
+    except (redis.RedisError, ValueError) as error:
+        raise Refused(
+            f"The Redis of REDIS_URL does not answer: {error}. Start it, or unset REDIS_URL to use the embedded one."
+        ) from None

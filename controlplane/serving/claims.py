@@ -1,0 +1,90 @@
+"""What only one `up` or `demo` can have: the data folder, and a port."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+DEFAULT_PORT = 8000
+PORTS_TO_TRY = 50
+
+
+class Refused(Exception):
+    """Can't be served as asked; the message says why and what to do."""
+
+
+@contextlib.contextmanager
+def data_folder_lock(data: Path, command: str) -> Iterator[DataFolderLock]:
+    """Hold the data folder. A lock file that a dead process left holds nothing: the kernel dropped its lock."""
+    handle = os.open(data / "serving.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Refused(_who_holds(data, os.pread(handle, 4096, 0))) from None
+        lock = DataFolderLock(handle)
+        lock.describe(command=command)
+        yield lock
+    finally:
+        os.close(handle)
+
+
+class DataFolderLock:
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+        self._facts: dict[str, str | int] = {"pid": os.getpid()}
+
+    def describe(self, **facts: str) -> None:
+        """For the message that a second one shows."""
+        self._facts.update(facts)
+        os.ftruncate(self._handle, 0)
+        os.pwrite(self._handle, json.dumps(self._facts).encode(), 0)
+
+
+def _who_holds(data: Path, text: bytes) -> str:
+    try:
+        facts = json.loads(text)
+    except ValueError:
+        facts = {}
+    where = f" at {facts['url']}" if "url" in facts else ""
+    who = f"`manage.py {facts.get('command', 'up')}` (process {facts.get('pid', 'unknown')})"
+    return (
+        f"{who} already serves {data}{where}. Use that one, or end it with Ctrl-C where it runs; "
+        "for a second installation beside it set CONTROLPLANE_DATA to another folder."
+    )
+
+
+def open_listener(bind: str, port: int | None) -> socket.socket:
+    """A listening socket. A port that was asked for must be free; otherwise the first free one from 8000 on."""
+    wanted = [port] if port is not None else range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TO_TRY)
+    for candidate in wanted:
+        try:
+            return _listen(bind, candidate)
+        except OSError as error:
+            if error.errno == errno.EACCES:
+                raise Refused(f"Port {candidate} needs more rights; choose one above 1023.") from None
+            if error.errno != errno.EADDRINUSE:
+                raise Refused(f"Can't listen on {bind}: {error.strerror or error}.") from None
+    if port is not None:
+        raise Refused(f"Port {port} is in use by another program. Leave --port out to take the next free one.")
+    raise Refused(f"Ports {DEFAULT_PORT} to {DEFAULT_PORT + PORTS_TO_TRY - 1} are all in use; choose one with --port.")
+
+
+def _listen(bind: str, port: int) -> socket.socket:
+    family = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM)[0][0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        # A restart finds connections of its predecessor still winding down; that must not count as "in use".
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((bind, port))
+        listener.listen(1024)
+    except OSError:
+        listener.close()
+        raise
+    return listener

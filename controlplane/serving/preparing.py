@@ -1,0 +1,62 @@
+"""What must be in the data folder before the web starts: database, static files, the host's token. Quick when it is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
+
+from controlplane.serving.embedded import BASE_DIR, Installation
+
+
+def prepare(installation: Installation, report: Callable[[str], None]) -> None:
+    installation.make_folders()
+    _migrate(report)
+    _collect_static(report)
+    _write_host_token(installation)
+
+
+def _migrate(report: Callable[[str], None]) -> None:
+    executor = MigrationExecutor(connection)
+    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
+        report("Bringing the database up to date …")
+        call_command("migrate", verbosity=0, interactive=False)
+
+
+def _collect_static(report: Callable[[str], None]) -> None:
+    stamp = Path(settings.STATIC_ROOT) / ".collected"
+    now = _static_fingerprint()
+    if stamp.exists() and stamp.read_text() == now:
+        return
+    report("Collecting static files …")
+    call_command("collectstatic", verbosity=0, interactive=False)
+    stamp.write_text(now)
+
+
+def _static_fingerprint() -> str:
+    """Of our own files by size and time, and of the packages' by their lock."""
+    digest = hashlib.sha256((BASE_DIR / "requirements.lock").read_bytes())
+    digest.update((BASE_DIR / "controlplane" / "settings.py").read_bytes())
+    for path in sorted((BASE_DIR / "frontend" / "static").rglob("*")):
+        if path.is_file():
+            stat = path.stat()
+            digest.update(f"{path.relative_to(BASE_DIR)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def _write_host_token(installation: Installation) -> None:
+    """This machine's host worker reads it; renamed into place, so that it is never seen half written."""
+    from runs.tokens import host_token
+
+    path = installation.host_token_file
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
+        f.write(host_token(installation.host_name))
+    draft.rename(path)

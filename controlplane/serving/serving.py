@@ -1,0 +1,155 @@
+"""One `up` from start to end: claim the folder and the port, prepare, start the children, watch them, stop them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from django.conf import settings
+
+from controlplane.serving import valkey
+from controlplane.serving.claims import Refused, data_folder_lock, open_listener
+from controlplane.serving.embedded import Installation
+from controlplane.serving.preparing import prepare
+from controlplane.serving.processes import Fleet
+
+TICK_S = 0.3
+
+
+@dataclass(frozen=True)
+class Options:
+    command: str
+    bind: str = "127.0.0.1"
+    port: int | None = None
+    web_workers: int = 1
+
+
+@dataclass
+class Serving:
+    """The children of one installation, for as long as `served` holds it."""
+
+    installation: Installation
+    fleet: Fleet
+    listener: socket.socket
+    report: Callable[[str], None]
+
+    def watch_until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
+        """Look after the children until something is true; False when the deadline comes first."""
+        end = time.monotonic() + deadline_s
+        while not condition():
+            if time.monotonic() > end:
+                return False
+            self.fleet.tick()
+            time.sleep(TICK_S)
+        return True
+
+    def watch(self) -> None:
+        """Look after the children until Ctrl-C."""
+        while True:
+            self.fleet.tick()
+            time.sleep(TICK_S)
+
+
+@contextlib.contextmanager
+def served(options: Options, report: Callable[[str], None]) -> Iterator[Serving]:
+    """Everything runs inside the block and is gone after it, however it ends."""
+    data = Path(settings.DATA_DIR)
+    fleet = Fleet(report)
+    with _signals_interrupt(), data_folder_lock(data, options.command) as lock:
+        refuse_unsafe_bind(options.bind, report)
+        listener = open_listener(options.bind, options.port)
+        installation = _installation(options, data, listener)
+        adopt(installation)
+        lock.describe(url=installation.control_url)
+        try:
+            _start(installation, fleet, listener, report)
+            yield Serving(installation, fleet, listener, report)
+        finally:
+            with uninterrupted(report):
+                fleet.stop()
+                listener.close()
+
+
+def refuse_unsafe_bind(bind: str, report: Callable[[str], None]) -> None:
+    """Never beyond loopback without a password. Asked of the database, so it must be there."""
+    from django.core.management import call_command
+
+    from controlplane.accounts.checks import may_bind
+
+    if bind not in ("127.0.0.1", "localhost", "::1"):
+        call_command("migrate", verbosity=0, interactive=False)
+        if reason := may_bind(bind):
+            raise Refused(reason)
+
+
+def adopt(installation: Installation) -> None:
+    """This process sends messages and reads rows as the children do."""
+    os.environ.update(installation.environment())
+    settings.REDIS_URL = installation.redis_url
+
+
+def _installation(options: Options, data: Path, listener: socket.socket) -> Installation:
+    trainer = os.environ.get("GRPO_TRAINER_PYTHON")
+    given = os.environ.get("REDIS_URL", "")
+    return Installation(
+        data=data,
+        port=listener.getsockname()[1],
+        redis_url=given or valkey.redis_url(valkey.socket_path(data)),
+        embedded_redis=not given,
+        host_name=os.environ.get("GRPO_HOST_NAME") or socket.gethostname(),
+        trainer_python=Path(trainer) if trainer else None,
+        bind=options.bind,
+        web_workers=options.web_workers,
+    )
+
+
+def _start(installation: Installation, fleet: Fleet, listener: socket.socket, report: Callable[[str], None]) -> None:
+    installation.make_folders()
+    if installation.embedded_redis:
+        fleet.start(valkey.program(installation.data))
+    else:
+        valkey.check(installation.redis_url)
+    prepare(installation, report)
+    fleet.wait_ready(fleet.pids())
+    for program in (installation.web(listener), installation.control_worker(), installation.host_worker()):
+        fleet.start(program)
+    fleet.wait_ready(["web"])
+
+
+@contextlib.contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM and a closed terminal end us as Ctrl-C does."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    with _handler(interrupt, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+@contextlib.contextmanager
+def uninterrupted(report: Callable[[str], None]) -> Iterator[None]:
+    """A second Ctrl-C must not leave half of the children behind."""
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        report("Stopping; a moment …")
+
+    with _handler(wait, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        yield
+
+
+@contextlib.contextmanager
+def _handler(handler: Callable[[int, FrameType | None], None], *signals: signal.Signals) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in signals}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
