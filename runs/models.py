@@ -41,6 +41,8 @@ class Run(models.Model):
     max_steps = models.IntegerField(null=True)
     last_metrics = models.JSONField(default=dict)
     """The newest value of each metric, for lists and headlines; written by ingest alone."""
+    launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
+    """Made of who launched, the page and what it held: a second click finds the run of the first. NULL: no page."""
     folded_seq = models.BigIntegerField(default=0)
     """Metric rows up to this seq are in chunks; written by folding alone."""
 
