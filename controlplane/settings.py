@@ -125,6 +125,11 @@ SERVESTATIC_ALLOW_ALL_ORIGINS = False
 
 DATASET_MAX_BYTES = int(os.environ.get("CONTROLPLANE_DATASET_MAX_MB", "1024")) * 2**20
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 2**20
+DATA_UPLOAD_MAX_NUMBER_FILES = 4
+FILE_UPLOAD_HANDLERS = ["controlplane.datasets.upload.LimitedUpload"]
+FILE_UPLOAD_TEMP_DIR = DATA_DIR / "datasets" / "incoming"
+FILE_UPLOAD_TEMP_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
+"""Uploads lie on the data folder's disk from the first byte: /tmp may be memory, and may be another disk."""
 HOST_STALE_AFTER_S = 30
 """An announcement comes every 10 s; without one for this long launches can't arrive."""
 SILENT_AFTER_S = 30

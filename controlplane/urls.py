@@ -9,6 +9,7 @@ urlpatterns = [
     path("api/", include("controlplane.hardware.api_urls")),
 ]
 
+handler400 = "controlplane.accounts.errors.bad_request"
 handler403 = "controlplane.accounts.errors.forbidden"
 handler404 = "controlplane.accounts.errors.not_found"
 handler500 = "controlplane.accounts.errors.server_error"

@@ -16,6 +16,10 @@ def wants_json(request: HttpRequest) -> bool:
     return request.path.startswith("/api/") or request.headers.get("Accept", "").startswith("application/json")
 
 
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return _error(request, 400, "Not understood", "This request can't be read: too many parts, or not of this page.")
+
+
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     # A view's own PermissionDenied carries a sentence for people; anything else says nothing.
     what = str(exception or "") or "You may not do this."

@@ -35,12 +35,18 @@ class DatasetVersion(models.Model):
     bytes = models.BigIntegerField(default=0)
     rows = models.IntegerField(default=0)
     columns = models.JSONField(default=list)
+    """Names: the file's own, and the canonical ones once the version is ready."""
     mapping = models.JSONField(default=dict)
-    """{"prompt": column, "answer": column|"", "answer_after": marker, "system_prompt": text, "chat": bool}"""
+    """controlplane.datasets.mapping.ColumnMapping. Empty while the file itself is being checked."""
     report = models.JSONField(default=dict)
-    """{"errors": [{"line", "kind", "message", "excerpt"}], "error_count": int, "preview": [row, ...]}"""
+    """What validation.check found: {"errors": [{"line", "kind", "message", "excerpt"}], "error_count", "kinds",
+    "file_error", "preview": [row, ...], "guess": mapping, ...}, and under "mapped" the same of map_rows."""
     sha256 = models.CharField(max_length=64, blank=True)
     created_at = models.DateTimeField(auto_now_add=True)
+    queued_at = models.DateTimeField(null=True)
+    """When the check was asked for."""
+    check_started_at = models.DateTimeField(null=True)
+    """When a worker took it up."""
 
     class Meta:
         ordering = ("dataset", "-number")
@@ -48,6 +54,19 @@ class DatasetVersion(models.Model):
 
     def __str__(self) -> str:
         return f"{self.dataset.name} v{self.number}"
+
+    @property
+    def report_columns(self) -> list[str]:
+        """The file's own columns, which the mapping chooses from."""
+        return [column["name"] for column in self.report.get("columns", [])]
+
+    @property
+    def usable_without_bad_lines(self) -> bool:
+        """Whether somebody may decide to go on without the lines that can't be read."""
+        report = self.report
+        return bool(
+            self.status == self.INVALID and self.rows and not report.get("gave_up") and not report.get("file_error")
+        )
 
     @property
     def folder(self) -> Path:

@@ -1,0 +1,19 @@
+"""Celery's side of the datasets: short calls into the flow."""
+
+from __future__ import annotations
+
+from controlplane.celery import app
+from controlplane.datasets import flow
+from controlplane.datasets.models import DatasetVersion
+
+
+@app.task(name="datasets.validate")  # type: ignore[untyped-decorator]  # celery has no types
+def validate_version(version_id: int) -> None:
+    version = DatasetVersion.objects.filter(pk=version_id).first()
+    if version is not None:  # else deleted while the message waited
+        flow.validate(version)
+
+
+@app.task(name="datasets.sweep")  # type: ignore[untyped-decorator]
+def sweep() -> None:
+    flow.sweep()

@@ -1,0 +1,55 @@
+"""Takes an upload to disk piece by piece and stops at the size limit, not after it."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+from django.conf import settings
+from django.core.files.uploadedfile import TemporaryUploadedFile
+from django.core.files.uploadhandler import FileUploadHandler, StopUpload
+from django.http import HttpRequest
+
+PROBLEM = "controlplane.upload_problem"
+
+
+class LimitedUpload(FileUploadHandler):
+    """Django's handler for files on disk, with a limit, and with a name for the file on disk that is ours alone."""
+
+    file: TemporaryUploadedFile
+
+    def new_file(self, *args: Any, **kwargs: Any) -> None:
+        super().new_file(*args, **kwargs)
+        # Django's would take the suffix from the browser's file name, whatever that holds.
+        self.file = TemporaryUploadedFile("upload", self.content_type or "", 0, self.charset, self.content_type_extra)
+
+    def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes | None:
+        if start + len(raw_data) > settings.DATASET_MAX_BYTES:
+            self._stop(f"The file is larger than {settings.DATASET_MAX_BYTES // 2**20:,} MiB, the most allowed here.")
+        try:
+            self.file.write(raw_data)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            self._stop("The disk of the control plane is full; the file was not stored.")
+        return None
+
+    def file_complete(self, file_size: int) -> TemporaryUploadedFile:
+        self.file.seek(0)
+        self.file.size = file_size
+        self.file.name = self.file_name
+        return self.file
+
+    def upload_interrupted(self) -> None:
+        if hasattr(self, "file"):
+            self.file.close()
+
+    def _stop(self, why: str) -> None:
+        if self.request is not None:
+            self.request.META[PROBLEM] = why
+        raise StopUpload(connection_reset=False)
+
+
+def problem(request: HttpRequest) -> str:
+    """Why the upload of this request was stopped; empty when it wasn't."""
+    return str(request.META.get(PROBLEM, ""))

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.accounts import onetime
+from controlplane.accounts.first_admin import ensure_first_admin
+from controlplane.accounts.models import Role, SignInLink, User
+from tests.controlplane.people import make_user
+
+pytestmark = pytest.mark.django_db
+BASE = "http://testserver"
+
+
+def test_a_link_signs_in_once():
+    link = onetime.make_link(make_user(), BASE)
+    first, second = Client(), Client()
+    assert first.get(link).status_code == 302
+    assert first.get("/password/").status_code == 200
+    assert second.get(link).status_code == 410
+    assert second.get("/password/").status_code == 302
+
+
+def test_a_link_runs_out():
+    link = onetime.make_link(make_user(), BASE, valid_for=timedelta(seconds=-1))
+    assert Client().get(link).status_code == 410
+
+
+def test_the_link_of_a_disabled_person_does_nothing():
+    user = make_user()
+    link = onetime.make_link(user, BASE)
+    User.objects.filter(pk=user.pk).update(is_active=False)
+    assert Client().get(link).status_code == 410
+
+
+def test_a_made_up_token_is_refused():
+    assert Client().get("/sign-in/once/nonsense/").status_code == 410
+
+
+def test_looking_before_the_click_does_not_use_a_link_up():
+    link = onetime.make_link(make_user(), BASE)
+    Client().get(link, headers={"Sec-Purpose": "prefetch"})
+    assert Client().head(link).status_code == 405
+    assert Client().get(link).status_code == 302
+
+
+def test_an_invitation_asks_before_it_is_used_up_and_leads_to_the_password():
+    link = onetime.invite(make_user(password=None), BASE)
+    client = Client()
+    assert client.get(link).status_code == 200
+    assert client.post(link)["Location"] == "/password/set/"
+
+
+def test_a_new_invitation_takes_the_place_of_the_old_one():
+    user = make_user()
+    old = onetime.invite(user, BASE)
+    onetime.invite(user, BASE)
+    assert Client().get(old).status_code == 410
+
+
+def test_the_token_is_nowhere_in_the_database():
+    token = onetime.make_link(make_user(), BASE).rstrip("/").rpartition("/")[2]
+    kept = SignInLink.objects.values_list().get()
+    assert token not in repr(kept)
+
+
+def test_old_links_are_thrown_away_when_a_new_one_is_made():
+    user = make_user()
+    onetime.make_link(user, BASE)
+    SignInLink.objects.update(expires_at=timezone.now() - timedelta(days=1))
+    onetime.make_link(user, BASE)
+    assert SignInLink.objects.count() == 1
+
+
+def test_the_first_admin_is_made_once_and_has_no_password():
+    first = ensure_first_admin()
+    assert (first.username, first.role, first.has_usable_password()) == ("admin", Role.ADMIN, False)
+    assert ensure_first_admin() == first
+
+
+def test_an_installation_with_an_admin_keeps_its_people():
+    somebody = make_user(Role.ADMIN)
+    assert ensure_first_admin() == somebody
+    assert User.objects.count() == 1

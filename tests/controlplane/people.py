@@ -1,0 +1,41 @@
+"""Builders of people and signed-in clients."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from django.test import Client
+
+from controlplane.accounts.models import Role, User
+
+PASSWORD = "a long enough pass phrase"
+_numbers = count(1)
+
+
+def make_user(role: Role = Role.VIEWER, *, name: str = "", password: str | None = PASSWORD) -> User:
+    user = User(username=name or f"{role}{next(_numbers)}", role=role)
+    if password:
+        user.set_password(password)
+    else:
+        user.set_unusable_password()
+    user.save()
+    return user
+
+
+def signed_in(role: Role = Role.VIEWER, *, user: User | None = None, csrf: bool = False) -> Client:
+    """A browser of somebody with this role."""
+    client = Client(enforce_csrf_checks=csrf)
+    client.force_login(user or make_user(role), backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def viewer() -> Client:
+    return signed_in(Role.VIEWER)
+
+
+def operator() -> Client:
+    return signed_in(Role.OPERATOR)
+
+
+def admin() -> Client:
+    return signed_in(Role.ADMIN)
