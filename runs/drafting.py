@@ -1,0 +1,173 @@
+"""From the form and the catalogue to a Draft that preflight can read, and to a forecast of where it would run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils import timezone
+
+from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware import flow
+from controlplane.hardware.hosts import HostView, host_views
+from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.rewards.models import RewardConfig
+from runs import leasing
+from runs.forms import LaunchForm
+from runs.launching import host_problem
+from runs.models import Attempt
+from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts
+from runs.preflight.finding import Finding, stop
+from runs.states import RunStatus
+from workers.contract import ContractError, HardwareSpec, Placement, RewardSpec, from_dict
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the button will do."""
+
+    now: bool
+    words: str
+
+
+def draft_of(form: LaunchForm) -> Draft:
+    """`form` has been validated, whether it is valid or not: what isn't valid is left out."""
+    form.is_valid()
+    hosts = candidates(form.row("host"))
+    model = str(form.row("model") or "")
+    return Draft(
+        model=model,
+        inspection=_inspected(hosts, model),
+        hosts=tuple(_host_facts(view) for view in hosts),
+        host_chosen=form.row("host") is not None,
+        data=_data_facts(form.row("dataset_version")),
+        rewards=_rewards(form.row("reward_config")),
+        hardware=hardware_of(form.row("profile")),
+        grpo=form.grpo(),
+        lora=form.lora(),
+        attn_implementation=form.row("attn_implementation") or None,
+        eval_rows=form.held_out,
+    )
+
+
+def form_findings(form: LaunchForm) -> list[Finding]:
+    """The form's own errors, in preflight's words."""
+    found = []
+    for name, errors in form.errors.items():
+        label = form.fields[name].label or name if name in form.fields else "The form"
+        found += [stop(name, f"{label}: {error}", "") for error in errors]
+    return found
+
+
+def candidates(chosen: Host | None) -> list[HostView]:
+    """The hosts that may take the run: those in reach first."""
+    return sorted(host_views([chosen] if chosen else None), key=lambda view: (not view.fresh, view.name))
+
+
+def schema_of(chosen: Host | None) -> dict[str, Any] | None:
+    """The trainer's fields of the chosen host, else of the first one that told them."""
+    hosts = [view.row for view in candidates(chosen)]
+    return next((host.trainer_schema for host in hosts if host.trainer_schema), None)
+
+
+def host_to_ask(form: LaunchForm) -> Host | None:
+    """Who can tell about the model: the chosen host, else one that lists it, else the first in reach."""
+    hosts = [view for view in candidates(form.row("host")) if view.fresh]
+    listed = [view for view in hosts if form.row("model") in view.models]
+    return next((view.row for view in (*listed, *hosts)), None)
+
+
+def known_models(views: list[HostView]) -> list[str]:
+    return sorted({model for view in views for model in view.models})
+
+
+def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
+    """Where the launch would start right now, or what it would wait for."""
+    if draft.hardware is None or not hosts:
+        return Forecast(False, "Launch run")
+    ahead = Attempt.objects.filter(status=RunStatus.QUEUED).count()
+    need, waits = leasing.need_of(draft.hardware), []
+    for view in hosts:
+        problem = host_problem(view.row, timezone.now())
+        placed = None if problem else leasing.place(need, view.row)
+        if isinstance(placed, Placement):
+            return Forecast(True, f"Launch now on {view.name} · {_resources(placed)}")
+        waits.append(problem or getattr(placed, "text", ""))
+    return Forecast(False, f"Queue: {ahead} ahead" if ahead else f"Queue: {waits[0]}")
+
+
+def hardware_of(profile: HardwareProfile | None) -> HardwareSpec | None:
+    if profile is None:
+        return None
+    try:
+        return from_dict(HardwareSpec, {**profile.spec, "profile": profile.name})
+    except ContractError:
+        return None
+
+
+def _resources(placement: Placement) -> str:
+    gpus = (*placement.gpus, *placement.server_gpus)
+    if gpus:
+        return "GPU " + ",".join(str(i) for i in gpus)
+    return "CPU slot " + ",".join(str(i) for i in placement.cpu_slots)
+
+
+def _inspected(hosts: list[HostView], model: str) -> dict[str, Any] | None:
+    if not model:
+        return None
+    found = (flow.latest(view.row, model) for view in hosts)
+    answers = [asked.answer for asked in found if asked is not None and isinstance(asked.answer, dict)]
+    # With any host allowed, one that has the model is enough.
+    return next((a for a in answers if a.get("ok")), answers[0] if answers else None)
+
+
+def _host_facts(view: HostView) -> HostFacts:
+    return HostFacts(
+        name=view.name,
+        fresh=view.fresh,
+        stale_for=_age(view),
+        draining=view.row.draining,
+        trainer=view.trainer,
+        gpus=tuple(GpuFacts(gpu.index, gpu.memory_mib, gpu.holder is None) for gpu in view.gpus),
+        cpu_slots=tuple((slot.index, slot.holder is None) for slot in view.slots),
+        disk_free_mib=view.disk_free_mib,
+        versions=view.versions,
+        schema=view.row.trainer_schema,
+    )
+
+
+def _age(view: HostView) -> str:
+    if view.announced_at is None:
+        return "a long time"
+    seconds = int((timezone.now() - view.announced_at).total_seconds())
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
+
+
+def _data_facts(version: DatasetVersion | None) -> DataFacts | None:
+    if version is None:
+        return None
+    mapping = version.mapping or {}
+    lengths = (version.report or {}).get("lengths") or {}
+    longest = (lengths.get("prompt") or {}).get("longest")
+    return DataFacts(
+        name=str(version),
+        ready=version.status == DatasetVersion.READY,
+        rows=version.rows,
+        columns=tuple(_column(c) for c in version.columns),
+        has_answer=bool(mapping.get("answer")),
+        chat=bool(mapping.get("chat")),
+        longest_prompt_chars=longest if isinstance(longest, int) else None,
+    )
+
+
+def _column(column: Any) -> str:
+    return str(column.get("name")) if isinstance(column, dict) else str(column)
+
+
+def _rewards(config: RewardConfig | None) -> tuple[RewardSpec, ...] | None:
+    if config is None:
+        return None
+    try:
+        return tuple(from_dict(RewardSpec, part) for part in config.components)
+    except ContractError:
+        return ()

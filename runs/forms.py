@@ -1,0 +1,224 @@
+"""The New run form: what people type, as a model, catalogue rows and GRPOConfig arguments.
+
+The form says whether a text is a number; whether the launch makes sense is preflight's to say.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, cast
+
+from django import forms
+
+from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.rewards.models import RewardConfig
+from runs import advanced
+from runs.launchfields import (
+    ATTENTIONS,
+    EVALUATION_ONLY,
+    PRECISION_FLAGS,
+    PRECISIONS,
+    TRAINING,
+    Group,
+)
+from workers.contract import LoraSpec
+
+LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
+LORA_DEFAULT = "q_proj, k_proj, v_proj, o_proj"
+
+
+class DatasetChoice(forms.ModelChoiceField):
+    def label_from_instance(self, version: DatasetVersion) -> str:  # type: ignore[override]
+        return f"{version.dataset.name} v{version.number} · {version.rows:,} rows"
+
+
+class LaunchForm(forms.Form):
+    key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+    name = forms.CharField(
+        label="Name of the run",
+        required=False,
+        max_length=120,
+        help_text="Empty: made of the model and the dataset.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    model = forms.CharField(
+        label="Model",
+        required=False,
+        max_length=500,
+        help_text="A folder on the host, or a hub id. The list has what hosts found in their model folders.",
+        widget=forms.TextInput(attrs={"list": "known-models", "autocomplete": "off", "spellcheck": "false"}),
+    )
+    dataset_version = DatasetChoice(
+        DatasetVersion.objects.none(),
+        label="Dataset",
+        required=False,
+        empty_label="choose a dataset",
+        help_text="Versions that passed their check.",
+    )
+    eval_rows = forms.IntegerField(
+        label="Evaluation rows",
+        required=False,
+        min_value=0,
+        max_value=10**9,
+        initial=0,
+        help_text="Rows held out from training to evaluate on. 0: no evaluation.",
+    )
+    reward_config = forms.ModelChoiceField(
+        RewardConfig.objects.none(),
+        label="Reward config",
+        required=False,
+        empty_label="choose rewards",
+        help_text="What completions are scored by.",
+    )
+    profile = forms.ModelChoiceField(
+        HardwareProfile.objects.none(),
+        label="Hardware profile",
+        required=False,
+        empty_label="choose a profile",
+        help_text="How many GPUs train, and where completions are made.",
+    )
+    host = forms.ModelChoiceField(
+        Host.objects.none(), label="Host", required=False, empty_label="any that fits", help_text="Where it runs."
+    )
+    precision = forms.ChoiceField(label="Precision", choices=PRECISIONS, help_text="Number format while training.")
+    attn_implementation = forms.ChoiceField(
+        label="Attention", choices=ATTENTIONS, required=False, help_text="Implementation of attention in the trainer."
+    )
+    use_lora = forms.BooleanField(
+        label="Train a LoRA", required=False, help_text="A small adapter instead of all weights: far less memory."
+    )
+    lora_r = forms.IntegerField(
+        label="Rank r", min_value=1, max_value=4096, initial=16, help_text="Size of the adapter. 8 to 64 is usual."
+    )
+    lora_alpha = forms.IntegerField(
+        label="α", min_value=1, max_value=65536, initial=32, help_text="The adapter counts α/r times. Often 2r."
+    )
+    lora_dropout = forms.FloatField(
+        label="Dropout", min_value=0, max_value=0.99, initial=0.0, help_text="Share of the adapter's input left out."
+    )
+    lora_targets = forms.CharField(
+        label="Targets",
+        max_length=1000,
+        initial=LORA_DEFAULT,
+        help_text="Modules that get an adapter, with commas between; all-linear takes every linear layer.",
+        widget=forms.TextInput(attrs={"class": "code", "spellcheck": "false"}),
+    )
+
+    def __init__(self, *args: Any, schema: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.schema = dict(schema) if schema else None
+        self.initial.setdefault("key", secrets.token_urlsafe(16))
+        self._choose_from_rows()
+        for training in TRAINING:
+            self.fields[training.name] = training.form_field()
+        self.advanced: dict[str, list[str]] = {}
+        for group, name, field in advanced.fields(self.schema):
+            self.fields[name] = field
+            self.advanced.setdefault(group, []).append(name)
+        if self.is_bound:
+            self._ask_only_for_what_counts()
+
+    def _choose_from_rows(self) -> None:
+        rows = {
+            "dataset_version": DatasetVersion.objects.filter(status=DatasetVersion.READY).select_related("dataset"),
+            "reward_config": RewardConfig.objects.all(),
+            "profile": HardwareProfile.objects.all(),
+            "host": Host.objects.all(),
+        }
+        for name, queryset in rows.items():
+            cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = queryset
+
+    def _ask_only_for_what_counts(self) -> None:
+        """A field that its neighbour switches off may be empty."""
+        off: list[str] = []
+        if not self.data.get("use_lora"):
+            off += LORA_FIELDS
+        if str(self.data.get("eval_rows") or "0").strip() == "0":
+            off += EVALUATION_ONLY
+        if self.data.get("max_steps"):
+            off += ["num_train_epochs"]
+        for name in off:
+            self.fields[name].required = False
+
+    def clean_model(self) -> str:
+        model = str(self.cleaned_data["model"]).strip()
+        if any(ord(c) < 32 for c in model) or model.startswith("-"):
+            raise forms.ValidationError("This is neither a folder nor a hub id.")
+        return model
+
+    def clean_name(self) -> str:
+        return " ".join(str(self.cleaned_data["name"]).split())
+
+    # --- what a launch is made of; each reads only what was valid ---
+
+    def row(self, name: str) -> Any:
+        """The chosen catalogue row, or None. Any: each field has its own model."""
+        return getattr(self, "cleaned_data", {}).get(name)
+
+    @property
+    def held_out(self) -> int:
+        return int(self.row("eval_rows") or 0)
+
+    def run_name(self) -> str:
+        if self.row("name"):
+            return str(self.row("name"))
+        model = str(self.row("model") or "").rstrip("/").rpartition("/")[2]
+        return f"{model}-{self.row('dataset_version').dataset.name}"[:120]
+
+    def lora(self) -> LoraSpec | None:
+        if not self.row("use_lora"):
+            return None
+        default = LoraSpec()
+        targets = str(self.row("lora_targets") or "").replace(",", " ").split()
+        return LoraSpec(
+            r=self.row("lora_r") or default.r,
+            alpha=self.row("lora_alpha") or default.alpha,
+            dropout=self.row("lora_dropout") or 0.0,
+            target_modules=tuple(targets),
+        )
+
+    def grpo(self) -> dict[str, Any]:
+        """Keyword arguments of GRPOConfig by TRL's own names."""
+        values: dict[str, Any] = {}
+        for training in TRAINING:
+            value = self.row(training.name)
+            if value is None or value == "":
+                continue
+            if training.name in EVALUATION_ONLY and not self.held_out:
+                continue
+            if training.name == "num_train_epochs" and self.row("max_steps"):
+                continue
+            values[training.name] = value
+        values |= PRECISION_FLAGS.get(self.row("precision") or "auto", {})
+        if self.held_out:
+            values["eval_strategy"] = "steps"
+        return values | advanced.changed(self.schema, getattr(self, "cleaned_data", {}))
+
+    # --- for the template ---
+
+    def group(self, group: Group, *extra: str) -> list[forms.BoundField]:
+        return [self[name] for name in (*extra, *(f.name for f in TRAINING if f.group == group))]
+
+    @property
+    def main(self) -> list[forms.BoundField]:
+        return self.group(Group.MAIN)
+
+    @property
+    def folds(self) -> list[dict[str, Any]]:
+        """The folded parts of the Training card: title, fields, open when something in them is wrong."""
+        extra: dict[Group, tuple[str, ...]] = {
+            Group.PRECISION: ("precision", "attn_implementation"),
+            Group.LORA: ("use_lora", *LORA_FIELDS),
+        }
+        groups = [group for group in Group if group != Group.MAIN]
+        return [self._fold(str(group), self.group(group, *extra.get(group, ()))) for group in groups]
+
+    @property
+    def advanced_folds(self) -> list[dict[str, Any]]:
+        return [self._fold(group, [self[name] for name in names]) for group, names in self.advanced.items()]
+
+    def _fold(self, title: str, fields: list[forms.BoundField]) -> dict[str, Any]:
+        wrong = self.is_bound and any(field.errors for field in fields)
+        return {"title": title, "fields": fields, "open": wrong}

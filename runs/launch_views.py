@@ -1,0 +1,179 @@
+"""The New run page: the form, the live check beside it, the host's word about the model, and clones."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from django.contrib import messages
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.accounts.models import User
+from controlplane.accounts.roles import operator_required, person
+from controlplane.hardware import flow
+from controlplane.hardware.models import Host, ModelInspection
+from runs import launching, prefill, preflight, queries
+from runs.drafting import candidates, draft_of, forecast, form_findings, host_to_ask, known_models, schema_of
+from runs.forms import LaunchForm
+from runs.models import Run
+from workers.contract import ContractError
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_run(request: HttpRequest) -> HttpResponseBase:
+    """Everybody may look; launching takes the operator role."""
+    if request.method == "POST":
+        return _launch(request)
+    form = LaunchForm(initial=prefill.from_query(request.GET), schema=schema_of(None))
+    return _page(request, form)
+
+
+@require_safe
+def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """The same page, filled from a run's frozen spec."""
+    run = queries.run_for(request, run_id)
+    schema = schema_of(run.host)
+    form = LaunchForm(initial=prefill.from_run(run, schema), schema=schema)
+    return _page(request, form, clone_of=run, changed=prefill.changed_since(run))
+
+
+@operator_required
+def _launch(request: HttpRequest) -> HttpResponseBase:
+    form = _bound(request)
+    findings = check(form)
+    if form.is_valid() and not preflight.blocks(findings):
+        try:
+            run, fresh = submit(form, person(request))
+        except ContractError as error:
+            form.add_error(None, f"This can't be launched: {error}.")
+        else:
+            if not fresh:
+                messages.info(request, "This launch was already sent; here is its run.")
+            return redirect("run", run.pk)
+    for finding in findings:
+        if finding.grade == preflight.Grade.STOP and finding.field not in form.errors:
+            form.add_error(finding.field if finding.field in form.fields else None, _sentence(finding))
+    return _page(request, form, findings=findings, status=422)
+
+
+@require_POST
+@operator_required
+def check_run(request: HttpRequest) -> HttpResponse:
+    """The Preflight panel for what the form holds now; nothing is stored."""
+    form = _bound(request)
+    return render(request, "runs/new_preflight.html", _panel(form, check(form)))
+
+
+@require_POST
+@operator_required
+def inspect_model(request: HttpRequest) -> HttpResponse:
+    """Ask a host about the model in the form."""
+    form = _bound(request)
+    form.is_valid()
+    model, host = str(form.row("model") or ""), host_to_ask(form)
+    context: dict[str, Any] = {"model": model, "host": host}
+    if model and host:
+        try:
+            context["inspection"] = flow.ask_inspection(host, model)
+        except flow.HostAway:
+            context["away"] = True
+    return render(request, "runs/new_inspection.html", context)
+
+
+@require_safe
+def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
+    """What the page asks for each second until the host has answered."""
+    asked = get_object_or_404(ModelInspection.objects.select_related("host"), pk=inspection_id)
+    context = {"inspection": asked, "model": asked.model, "host": asked.host, "overdue": flow.overdue(asked)}
+    answer = render(request, "runs/new_inspection.html", context)
+    if asked.answered_at is not None:
+        answer["HX-Trigger"] = "inspected"
+    return answer
+
+
+def check(form: LaunchForm) -> list[preflight.Finding]:
+    """Preflight's findings; a field that the form itself can't read is said once, by the form."""
+    own = form_findings(form)
+    wrong = {finding.field for finding in own}
+    return own + [finding for finding in preflight.check(draft_of(form)) if finding.field not in wrong]
+
+
+def submit(form: LaunchForm, user: User) -> tuple[Run, bool]:
+    """The run, and whether this call made it: the same page sent twice is one launch."""
+    key = _launch_key(form, user)
+    try:
+        with transaction.atomic():
+            if earlier := Run.objects.filter(launch_key=key).first():
+                return earlier, False
+            run = launching.submit(
+                user=user,
+                name=form.run_name(),
+                host=form.row("host"),
+                dataset_version=form.row("dataset_version"),
+                reward_config=form.row("reward_config"),
+                profile=form.row("profile"),
+                model=form.row("model"),
+                grpo=form.grpo(),
+                lora=form.lora(),
+                attn_implementation=form.row("attn_implementation") or None,
+                eval_rows=form.held_out,
+            )
+            Run.objects.filter(pk=run.pk).update(launch_key=key)
+    except IntegrityError:
+        return Run.objects.get(launch_key=key), False
+    return run, True
+
+
+def _launch_key(form: LaunchForm, user: User) -> str | None:
+    """Who, which page, and what it held: Back and a change make a new launch, a second click doesn't."""
+    page = form.row("key")
+    if not page:
+        return None
+    held = sorted((name, value) for name, value in form.data.items() if name != "csrfmiddlewaretoken")
+    return hashlib.sha256(repr((user.pk, page, held)).encode()).hexdigest()
+
+
+def _bound(request: HttpRequest) -> LaunchForm:
+    return LaunchForm(request.POST, schema=schema_of(_chosen_host(request.POST)))
+
+
+def _chosen_host(data: QueryDict) -> Host | None:
+    text = str(data.get("host") or "")
+    return Host.objects.filter(pk=int(text)).first() if text.isascii() and text.isdigit() and len(text) < 18 else None
+
+
+def _page(
+    request: HttpRequest,
+    form: LaunchForm,
+    *,
+    findings: list[preflight.Finding] | None = None,
+    status: int = 200,
+    **extra: Any,
+) -> HttpResponse:
+    if findings is None:
+        # The first look: the initial values, as if they had been sent.
+        first = LaunchForm(prefill.as_sent(form), schema=form.schema)
+        panel = _panel(first, check(first))
+    else:
+        panel = _panel(form, findings)
+    context = {"form": form, "models": known_models(candidates(None)), **panel, **extra}
+    return render(request, "runs/new.html", context, status=status)
+
+
+def _panel(form: LaunchForm, findings: list[preflight.Finding]) -> dict[str, Any]:
+    draft = draft_of(form)
+    hosts = candidates(form.row("host"))
+    return {
+        "findings": findings,
+        "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
+        "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
+        "forecast": forecast(draft, hosts),
+        "labels": {name: field.label for name, field in form.fields.items()},
+    }
+
+
+def _sentence(finding: preflight.Finding) -> str:
+    return f"{finding.cause} {finding.fix}".strip()

@@ -1,0 +1,104 @@
+"""What the New run form starts with: its defaults, a link's choices, or a run's frozen spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.http import QueryDict
+
+from runs import advanced
+from runs.forms import LORA_DEFAULT, LaunchForm
+from runs.launchfields import PRECISION_FLAGS, TRAINING
+from runs.models import Run
+from runs.spec import spec_of
+from workers.contract import ContractError, HardwareSpec, RewardSpec, from_dict, to_dict
+
+FROM_LINKS = ("model", "dataset_version", "reward_config", "profile", "host", "name")
+"""What a link to the page may choose: `?dataset_version=3`."""
+
+
+def from_query(query: QueryDict) -> dict[str, Any]:
+    return {name: query[name][:500] for name in FROM_LINKS if query.get(name)}
+
+
+def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
+    spec = spec_of(run)
+    values: dict[str, Any] = {
+        "name": _next_name(spec.name),
+        "model": spec.model.path,
+        "dataset_version": run.dataset_version_id,
+        "reward_config": run.reward_config_id,
+        "profile": run.profile_id,
+        "host": run.host_id,
+        "eval_rows": spec.data.eval_rows,
+        "attn_implementation": spec.attn_implementation or "",
+        "precision": _precision(spec.grpo),
+        # A field that the spec leaves to TRL is left to TRL again, not to this form's default.
+        **{field.name: spec.grpo.get(field.name, None if not field.required else field.default) for field in TRAINING},
+        **advanced.initial(schema, spec.grpo),
+    }
+    if spec.lora is not None:
+        values |= {
+            "use_lora": True,
+            "lora_r": spec.lora.r,
+            "lora_alpha": spec.lora.alpha,
+            "lora_dropout": spec.lora.dropout,
+            "lora_targets": ", ".join(spec.lora.target_modules) or LORA_DEFAULT,
+        }
+    return values
+
+
+def changed_since(run: Run) -> list[str]:
+    """What of the catalogue is not any more as the run froze it; the clone takes today's."""
+    changed = []
+    if run.reward_config is None:
+        changed.append("Its reward config was deleted: choose another.")
+    elif _components(run.reward_config.components) != run.spec.get("rewards"):
+        changed.append(
+            f"The rewards {run.reward_config.name} have changed since: the clone takes them as they are now."
+        )
+    if run.profile is None:
+        changed.append("Its hardware profile was deleted: choose another.")
+    elif {**run.spec.get("hardware", {}), "profile": ""} != {**_full(run.profile.spec), "profile": ""}:
+        changed.append(f"The profile {run.profile.name} has changed since: the clone takes it as it is now.")
+    return changed
+
+
+def as_sent(form: LaunchForm) -> dict[str, Any]:
+    """The form's initial values as a browser would send them."""
+    sent: dict[str, Any] = {}
+    for bound in form:
+        value = bound.value()
+        if value is None or value is False or value == "":
+            continue
+        sent[bound.html_name] = "on" if value is True else bound.field.prepare_value(value)
+    return sent
+
+
+def _components(parts: list[Any]) -> list[dict[str, Any]]:
+    try:
+        return [to_dict(from_dict(RewardSpec, part)) for part in parts]
+    except ContractError:
+        return []
+
+
+def _full(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored profile with the defaults that the run's frozen copy has spelled out."""
+    try:
+        return to_dict(from_dict(HardwareSpec, {"profile": "", **spec}))
+    except ContractError:
+        return {}
+
+
+def _precision(grpo: Mapping[str, Any]) -> str:
+    flags = {name: grpo[name] for name in ("bf16", "fp16") if name in grpo}
+    return next((name for name, wanted in PRECISION_FLAGS.items() if wanted == flags), "auto")
+
+
+def _next_name(name: str) -> str:
+    """run -> run-2 -> run-3"""
+    stem, dash, number = name.rpartition("-")
+    if dash and number.isascii() and number.isdigit() and len(number) < 6:
+        return f"{stem}-{int(number) + 1}"[:120]
+    return f"{name[:117]}-2"
