@@ -1,0 +1,157 @@
+"""What supervisors and reapers call, each with its attempt's token: claim, dataset, sync, samples, logs, reaped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from django.contrib.auth.decorators import login_not_required
+from django.core.handlers.asgi import ASGIRequest
+from django.http import FileResponse, HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
+from django.views.decorators.csrf import csrf_exempt
+
+from controlplane.accounts.errors import error_json
+from runs import claiming, ingest, live, reaping, uploads
+from runs.models import Attempt
+from runs.states import FINAL
+from runs.tokens import attempt_token_fits
+from runs.wire import BadBody, bearer, body_of, decode
+from workers.contract import LOG_NAMES, ContractError, OutboxLine, Receipt, StopMode, SyncAnswer, from_dict, to_dict
+
+SYNC_LIMIT = 16 * 2**20
+SAMPLES_LIMIT = 64 * 2**20
+LOG_LIMIT = 8 * 2**20
+SMALL_LIMIT = 64 * 2**10
+BLOCK = 256 * 2**10
+
+View = Callable[[HttpRequest, Attempt], HttpResponseBase]
+
+
+class ClaimBody(msgspec.Struct):
+    schema: int
+    host: str
+    pid: int
+    boot_id: str
+
+
+class SyncBody(msgspec.Struct):
+    lines: list[OutboxLine]
+
+
+class SamplesBody(msgspec.Struct):
+    first_line: int
+    lines: list[dict[str, Any]]
+
+
+class ReapedBody(msgspec.Struct):
+    lock_held: bool
+    receipt: dict[str, Any] | None = None
+    lines: list[OutboxLine] = []
+    detail: str = ""
+
+
+def for_attempt(method: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
+    """The gate: one method, the attempt's own token compared in constant time, errors in the one JSON shape."""
+
+    def gate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        @csrf_exempt
+        @login_not_required
+        @wraps(view)
+        def guarded(request: HttpRequest, attempt_id: str, **rest: str) -> HttpResponseBase:
+            if request.method != method:
+                what = f"{request.method} is not possible here."
+                answer = error_json(405, what, where="method", fix=f"Use {method}.")
+                answer.headers["Allow"] = method
+                return answer
+            token = bearer(request)
+            if not token:
+                return error_json(401, "No token.", where="Authorization", fix="Send `Bearer <attempt token>`.")
+            if not attempt_token_fits(attempt_id, token):
+                return error_json(403, "The token is not this attempt's.", where="Authorization")
+            attempt = Attempt.objects.filter(pk=attempt_id).select_related("run__dataset_version").first()
+            if attempt is None:
+                return error_json(404, f"There is no attempt {attempt_id}.", where="attempt")
+            try:
+                return view(request, attempt, **rest)
+            except BadBody as error:
+                return error_json(error.status, error.what, where=error.where, fix=error.fix)
+            except ingest.BadLine as error:
+                return error_json(400, f"{error}.", where=f"lines[{error.index}]")
+            except ingest.NotStarted as error:
+                return error_json(409, str(error), where="attempt")
+
+        return guarded
+
+    return gate
+
+
+@for_attempt("POST")
+def claim(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    said = decode(body_of(request, SMALL_LIMIT), ClaimBody)
+    answer = claiming.claim(attempt, claiming.Claim(said.schema, said.host, said.pid, said.boot_id[:64]))
+    return JsonResponse(to_dict(answer))
+
+
+@for_attempt("GET")
+def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    path = attempt.run.dataset_version.rows_path
+    if not path.exists():
+        return error_json(404, "The dataset's file is gone.", where=str(attempt.run.dataset_version))
+    if not isinstance(request, ASGIRequest):
+        return FileResponse(path.open("rb"), content_type="application/x-ndjson")
+    # Under ASGI Django would gather a plain iterator in memory first, and the file may be a gigabyte.
+    answer = StreamingHttpResponse(_blocks(path), content_type="application/x-ndjson")
+    answer.headers["Content-Length"] = str(path.stat().st_size)
+    return answer
+
+
+@for_attempt("POST")
+def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    lines = decode(body_of(request, SYNC_LIMIT), SyncBody).lines
+    ack = ingest.accept(attempt, lines)
+    attempt.refresh_from_db(fields=["status", "stop_mode"])
+    # An attempt that was given up (`host_lost`) while its supervisor lived on must not train on unseen.
+    stop = StopMode.NOW if attempt.status in FINAL else attempt.stop_mode or None
+    return JsonResponse(to_dict(SyncAnswer(ack=ack, stop=stop, watched=live.watched(attempt.run_id))))
+
+
+@for_attempt("POST")
+def samples(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    said = decode(body_of(request, SAMPLES_LIMIT), SamplesBody)
+    if said.first_line < 1:
+        raise BadBody(400, "Lines are counted from 1.", where="first_line")
+    return JsonResponse({"ack": uploads.samples(attempt, said.first_line, said.lines)})
+
+
+@for_attempt("POST")
+def logs(request: HttpRequest, attempt: Attempt, name: str) -> HttpResponseBase:
+    if name not in LOG_NAMES:
+        return error_json(404, f"There is no log {name}.", where="name", fix=f"One of {', '.join(LOG_NAMES)}.")
+    try:
+        offset = int(request.GET.get("offset", ""))
+    except ValueError:
+        offset = -1
+    if offset < 0:
+        raise BadBody(400, "The offset must be a number of bytes.", where="offset")
+    return JsonResponse({"size": uploads.log(attempt, name, offset, body_of(request, LOG_LIMIT))})
+
+
+@for_attempt("POST")
+def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    said = decode(body_of(request, SYNC_LIMIT), ReapedBody)
+    try:
+        receipt = from_dict(Receipt, said.receipt, at="receipt") if said.receipt is not None else None
+    except ContractError as error:
+        raise BadBody(400, f"{error}.", where="receipt") from None
+    reaping.reaped(attempt, lock_held=said.lock_held, receipt=receipt, lines=said.lines, detail=said.detail)
+    return JsonResponse({"ok": True})
+
+
+async def _blocks(path: Path) -> AsyncIterator[bytes]:
+    with await asyncio.to_thread(path.open, "rb") as f:
+        while block := await asyncio.to_thread(f.read, BLOCK):
+            yield block

@@ -1,0 +1,60 @@
+"""A supervisor's first act: it starts nothing before this answers `go`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.utils import timezone
+
+from runs import ending, live
+from runs.models import Attempt
+from runs.states import ON_HOST, EndReason, RunStatus
+from workers.contract import SCHEMA, ClaimAnswer, Phase
+
+
+@dataclass(frozen=True)
+class Claim:
+    schema: int
+    host: str
+    pid: int
+    boot_id: str
+
+
+def claim(attempt: Attempt, said: Claim) -> ClaimAnswer:
+    """Go to the first supervisor of a STARTING attempt, and to the same one when it asks again."""
+    with transaction.atomic():
+        held = Attempt.objects.select_for_update(of=("self",)).select_related("host", "run").get(pk=attempt.pk)
+        why = _refusal(held, said)
+        if not why and held.claimed_at is None:
+            now = timezone.now()
+            Attempt.objects.filter(pk=held.pk).update(
+                claimed_at=now,
+                last_seen_at=now,
+                boot_id=said.boot_id,
+                supervisor_pid=said.pid,
+                phase=Phase.CLAIMED,
+            )
+            transaction.on_commit(lambda: live.changed(held.run_id))
+    return ClaimAnswer(go=not why, why=why, ack=held.last_seq, stop=held.stop_mode or None, secrets={})
+
+
+def _refusal(attempt: Attempt, said: Claim) -> str:
+    if attempt.claimed_at is not None:
+        same = (attempt.supervisor_pid, attempt.boot_id) == (said.pid, said.boot_id)
+        if same and attempt.status in ON_HOST:
+            return ""
+        return f"The attempt is {attempt.status}." if same else "Another supervisor has this attempt."
+    if attempt.status != RunStatus.STARTING:
+        return f"The attempt is {attempt.status}."
+    if attempt.host is None or attempt.host.name != said.host:
+        return f"The attempt's resources are leased on {attempt.host}, not on {said.host}."
+    if said.schema != SCHEMA:
+        why = f"The supervisor speaks version {said.schema} of the contract, the control plane {SCHEMA}."
+        ending.end(attempt, EndReason.LAUNCH_FAILED, actor="claim", detail=why, proved_free=True)
+        return why
+    if attempt.stop_mode:
+        # Nothing was started yet, so nothing has to be stopped or proved.
+        ending.end(attempt, EndReason.CANCELLED, actor="claim", proved_free=True)
+        return "The run was stopped before it started."
+    return ""

@@ -1,0 +1,130 @@
+"""Resources of a host: what an attempt needs, what is free, taking all of it at once, and giving it back.
+
+A partial unique constraint on (host, resource) does the locking: of two dispatchers one gets an IntegrityError.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db.models import Q
+from django.utils import timezone
+
+from controlplane.hardware.models import Host
+from runs.models import Attempt, Lease
+from workers.contract import HardwareSpec, Placement, Receipt, Rollout, WeightSync
+
+ACTIVE = Q(state__in=(Lease.HELD, Lease.QUARANTINED))
+BUSY_MIB = 1024
+"""A GPU with more than this in use, though not leased, is somebody else's: taken last."""
+DEFAULT_PORTS = (21000, 21999)
+
+
+@dataclass(frozen=True)
+class Need:
+    gpus: int
+    server_gpus: int
+    cpu_slots: int
+    ports: int
+
+
+@dataclass(frozen=True)
+class Short:
+    """The host has what is needed, but not now, or not at all; `text` says to people what is waited for."""
+
+    text: str
+
+
+def need_of(hardware: HardwareSpec) -> Need:
+    server = hardware.server if hardware.rollout == Rollout.SERVER else None
+    gpus, server_gpus = hardware.trainer_gpus, server.gpus if server else 0
+    # Without a GPU to lease, a CPU slot is what keeps runs from crowding one host.
+    slots = hardware.cpu_slots if gpus or server_gpus else max(1, hardware.cpu_slots)
+    ports = 0 if server is None else 2 if server.weight_sync == WeightSync.NCCL else 1
+    return Need(gpus, server_gpus, slots, ports)
+
+
+def place(need: Need, host: Host) -> Placement | Short:
+    """Name the resources of a host for an attempt, or say what it waits for. Reads only."""
+    held = {lease.resource: lease for lease in host.leases.filter(ACTIVE).select_related("attempt__run")}
+    gpus = _gpus_of(host)
+    slots = list(range(int(host.inventory.get("cpu_slots") or 0)))
+    first, last = host.inventory.get("port_range") or DEFAULT_PORTS
+    taken: list[list[int]] = []
+    for kind, word, pool, count in (
+        ("gpu", "GPU", gpus, need.gpus + need.server_gpus),
+        ("cpu", "CPU slot", slots, need.cpu_slots),
+        ("port", "port", list(range(int(first), int(last) + 1)), need.ports),
+    ):
+        free = [index for index in pool if f"{kind}:{index}" not in held]
+        if len(pool) < count:
+            return Short(f"{host.name} has {_count(len(pool), word)}, this run needs {count}")
+        if len(free) < count:
+            return Short(_waits(word, kind, pool, held, count - len(free)))
+        taken.append(free[:count])
+    (chosen, cpu, ports) = taken
+    return Placement(
+        host=host.name,
+        gpus=tuple(chosen[: need.gpus]),
+        server_gpus=tuple(chosen[need.gpus :]),
+        cpu_slots=tuple(cpu),
+        port=ports[0] if ports else None,
+        group_port=ports[1] if len(ports) > 1 else None,
+    )
+
+
+def take(attempt: Attempt, host: Host, placement: Placement) -> None:
+    """Insert every lease, inside the caller's transaction. IntegrityError: another dispatcher was first."""
+    Lease.objects.bulk_create([Lease(attempt=attempt, host=host, resource=name) for name in resources(placement)])
+
+
+def resources(placement: Placement) -> list[str]:
+    ports = [port for port in (placement.port, placement.group_port) if port is not None]
+    return [
+        *(f"gpu:{index}" for index in (*placement.gpus, *placement.server_gpus)),
+        *(f"cpu:{index}" for index in placement.cpu_slots),
+        *(f"port:{port}" for port in ports),
+    ]
+
+
+def settle(attempt: Attempt, receipt: Receipt | None, *, by: str, proved: bool = False) -> None:
+    """At an attempt's end: what is proved free is released, the rest quarantined until a person releases it.
+
+    `proved` is for ends that need no receipt: nothing was ever started, or the host has booted anew.
+    """
+    leases = Lease.objects.filter(ACTIVE, attempt=attempt)
+    if not (proved or (receipt is not None and receipt.free)):
+        leases.filter(state=Lease.HELD).update(state=Lease.QUARANTINED)
+        return
+    if receipt is not None and receipt.port_free is False and not proved:
+        leases.filter(resource__startswith="port:", state=Lease.HELD).update(state=Lease.QUARANTINED)
+        leases = leases.exclude(resource__startswith="port:")
+    leases.update(state=Lease.RELEASED, released_at=timezone.now(), released_by=by)
+
+
+def release(lease: Lease, *, by: str) -> bool:
+    """A person vouches that a quarantined resource is free. False: it was not in quarantine any more."""
+    quarantined = Lease.objects.filter(pk=lease.pk, state=Lease.QUARANTINED)
+    return bool(quarantined.update(state=Lease.RELEASED, released_at=timezone.now(), released_by=by))
+
+
+def _gpus_of(host: Host) -> list[int]:
+    """Indexes, the idle ones first."""
+    gpus = host.inventory.get("gpus") or []
+    return [int(gpu["index"]) for gpu in sorted(gpus, key=lambda g: ((g.get("used_mib") or 0) > BUSY_MIB, g["index"]))]
+
+
+def _waits(word: str, kind: str, pool: list[int], held: dict[str, Lease], missing: int) -> str:
+    leases = [held[f"{kind}:{index}"] for index in sorted(pool) if f"{kind}:{index}" in held]
+    lease = next((each for each in leases if each.state == Lease.HELD), leases[0])
+    index = lease.resource.partition(":")[2]
+    if lease.state == Lease.QUARANTINED:
+        why = f"in quarantine after {lease.attempt.run.name}: its memory was not proved free"
+    else:
+        why = f"held by {lease.attempt.run.name}"
+    more = f" and {missing - 1} more" if missing > 1 else ""
+    return f"waits for {word} {index}{more}, {why}"
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number or 'no'} {word}{'' if number == 1 else 's'}"

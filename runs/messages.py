@@ -1,0 +1,26 @@
+"""Commands to hosts over Celery: the one place that sends, and the one seam that tests patch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.conf import settings
+from kombu.exceptions import KombuError
+
+from controlplane.celery import app
+from workers.contract import Task
+
+
+class BrokerDown(Exception):
+    """The message broker can't be reached; the tick sends again."""
+
+
+def send(host_name: str, task: Task, args: Sequence[Any], expires_s: float) -> None:
+    """Put a command into a host's queue. It is dropped there if nobody took it within `expires_s`."""
+    if not settings.REDIS_URL:
+        raise BrokerDown("REDIS_URL is not set.")
+    try:
+        app.send_task(task.value, args=list(args), queue=f"host.{host_name}", expires=expires_s, retry=False)
+    except (KombuError, OSError) as error:
+        raise BrokerDown(str(error) or "The message broker can't be reached.") from error

@@ -1,0 +1,223 @@
+"""Set reads of runs. `run_for` is the one gate through which a view obtains a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, TypedDict
+
+from django.conf import settings
+from django.db.models import Max, Prefetch, Q, QuerySet
+from django.db.models.functions import Length
+from django.http import Http404, HttpRequest
+from django.utils import timezone
+
+from runs import sentences
+from runs.models import Attempt, LogChunk, MetricRow, Run, RunEvent, SampleRow
+from runs.series import series
+from runs.states import ON_HOST
+from workers.contract import EventKind
+
+__all__ = ["events", "last_checkpoint", "log", "log_sizes", "rows_after", "run_for", "runs_for", "samples", "series"]
+
+STARTED_AT = timezone.now()
+"""When this process of the control plane began to listen: silence before it is our own."""
+
+
+class Summary(TypedDict):
+    """A run's figures as the list, the page and the socket show them."""
+
+    id: str
+    name: str
+    kind: str
+    attempt: int
+    host: str
+    status: str
+    reason: str
+    sentence: str
+    detail: str
+    phase: str
+    phase_detail: str
+    step: int
+    max_steps: int | None
+    step_time: float | None
+    eta_s: float | None
+    reward: float | None
+    waits_for: str
+    out_of_reach_since: str | None
+    stop_requested: str
+    stop_requested_at: str | None
+    created_at: str
+    started_at: str | None
+    ended_at: str | None
+    receipt: dict[str, Any] | None
+    exit_codes: dict[str, int]
+
+
+class EventView(TypedDict):
+    id: int
+    seq: int | None
+    at: str
+    kind: str
+    step: int | None
+    actor: str
+    text: str
+
+
+@dataclass(frozen=True)
+class LogPart:
+    data: bytes
+    offset: int
+    size: int
+    """Bytes stored of the whole log."""
+
+
+def run_for(request: HttpRequest, run_id: str) -> Run:
+    """Every signed-in person sees every run; what a role may do is the views' decorators' matter."""
+    try:
+        return runs_for(request).get(pk=run_id)
+    except Run.DoesNotExist:
+        raise Http404(f"There is no run {run_id}.") from None
+
+
+def runs_for(request: HttpRequest) -> QuerySet[Run]:
+    """Newest first, each with its owner and its attempts: three queries for any number of runs."""
+    return with_attempts(Run.objects.select_related("owner"))
+
+
+def with_attempts(runs: QuerySet[Run]) -> QuerySet[Run]:
+    attempts = Attempt.objects.select_related("host").order_by("number")
+    return runs.prefetch_related(Prefetch("attempts", attempts))
+
+
+def summary(run: Run, now: datetime | None = None) -> Summary:
+    """No query if the run came through `runs_for`."""
+    attempt = run.latest()
+    step_time = _number(run.last_metrics.get("step_time"))
+    left = None if run.max_steps is None else max(0, run.max_steps - run.step)
+    live = attempt.status in ON_HOST
+    return {
+        "id": run.pk,
+        "name": run.name,
+        "kind": run.kind,
+        "attempt": attempt.number,
+        "host": attempt.host.name if attempt.host else "",
+        "status": attempt.status,
+        "reason": attempt.reason,
+        "sentence": sentences.of_attempt(attempt),
+        "detail": attempt.detail,
+        "phase": attempt.phase if live else "",
+        "phase_detail": attempt.phase_detail if live else "",
+        "step": run.step,
+        "max_steps": run.max_steps,
+        "step_time": step_time,
+        "eta_s": step_time * left if live and step_time is not None and left is not None else None,
+        "reward": _number(run.last_metrics.get("reward")),
+        "waits_for": attempt.waits_for,
+        "out_of_reach_since": _iso(out_of_reach_since(attempt, now or timezone.now())),
+        "stop_requested": attempt.stop_mode,
+        "stop_requested_at": _iso(attempt.stop_requested_at),
+        "created_at": run.created_at.isoformat(),
+        "started_at": _iso(attempt.started_at),
+        "ended_at": _iso(attempt.ended_at),
+        "receipt": attempt.receipt,
+        "exit_codes": attempt.exit_codes,
+    }
+
+
+def out_of_reach_since(attempt: Attempt, now: datetime) -> datetime | None:
+    """Silence is no status but a reading of `last_seen_at`, counted only from the control plane's own start."""
+    seen = attempt.last_seen_at
+    if attempt.status not in ON_HOST or seen is None:
+        return None
+    silent = now - max(seen, STARTED_AT)
+    return seen if silent > timedelta(seconds=settings.SILENT_AFTER_S) else None
+
+
+def rows_after(run_id: str, after: int, limit: int) -> list[tuple[int, float, int | None, str, dict[str, float]]]:
+    """Raw metric rows in the socket's shape: (seq, t, step, kind, values)."""
+    rows = MetricRow.objects.filter(run_id=run_id, seq__gt=after, superseded=False).order_by("seq")
+    return list(rows.values_list("seq", "t", "step", "kind", "values")[:limit])
+
+
+def events(run: Run, limit: int = 500) -> list[EventView]:
+    """The timeline, oldest first; the newest `limit` of it."""
+    newest = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-id")[:limit]
+    return [event_view(event) for event in reversed(newest)]
+
+
+def event_view(event: RunEvent) -> EventView:
+    return {
+        "id": event.pk,
+        "seq": event.seq,
+        "at": event.at.isoformat(),
+        "kind": event.kind,
+        "step": event.step,
+        "actor": event.actor,
+        "text": sentences.of_event(event),
+    }
+
+
+def superseded(run: Run) -> Q:
+    """Rows (of a model with `attempt` and `step`) that a later attempt made void by resuming from before them."""
+    void = Q(pk__in=[])
+    later = run.attempts.filter(number__gt=1, started_at__isnull=False).values_list("number", "resume_step")
+    for number, step in later:
+        void |= Q(attempt__number__lt=number, step__gt=step)
+    return void
+
+
+def last_checkpoint(run: Run) -> RunEvent | None:
+    saved = RunEvent.objects.filter(run=run, kind=EventKind.CHECKPOINT).exclude(superseded(run))
+    return saved.select_related("attempt__host").order_by("seq").last()
+
+
+def sample_steps(run: Run) -> list[int]:
+    """Steps that have completions stored, oldest first."""
+    steps = SampleRow.objects.filter(run=run).exclude(superseded(run)).order_by("step")
+    return list(steps.values_list("step", flat=True).distinct())
+
+
+def latest_sample_step(run: Run) -> int | None:
+    stored = SampleRow.objects.filter(run=run).exclude(superseded(run))
+    step: int | None = stored.aggregate(step=Max("step"))["step"]
+    return step
+
+
+def samples(run: Run, step: int | None = None) -> list[SampleRow]:
+    """The prompt groups of a step; of the newest step that has some without one."""
+    if step is None:
+        step = latest_sample_step(run)
+    if step is None:
+        return []
+    return list(SampleRow.objects.filter(run=run, step=step).exclude(superseded(run)).order_by("attempt", "line"))
+
+
+def log(attempt: Attempt, name: str, offset: int = 0, limit: int = 256 * 1024) -> LogPart:
+    """Bytes of a log from `offset`; a negative offset counts from the end."""
+    chunks = LogChunk.objects.filter(attempt=attempt, name=name)
+    size = _log_size(chunks)
+    start = max(0, size + offset) if offset < 0 else min(offset, size)
+    first = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first() or 0
+    found = b""
+    for chunk in chunks.filter(offset__gte=first, offset__lt=start + limit).order_by("offset"):
+        found += bytes(chunk.data)[max(0, start - chunk.offset) :]
+    return LogPart(data=found[:limit], offset=start, size=size)
+
+
+def log_sizes(attempt: Attempt) -> dict[str, int]:
+    names = LogChunk.objects.filter(attempt=attempt).order_by("name").values_list("name", flat=True).distinct()
+    return {name: _log_size(LogChunk.objects.filter(attempt=attempt, name=name)) for name in names}
+
+
+def _log_size(chunks: QuerySet[LogChunk]) -> int:
+    last = chunks.order_by("-offset").values_list("offset", Length("data")).first()
+    return last[0] + last[1] if last else 0
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None

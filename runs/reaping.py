@@ -1,0 +1,53 @@
+"""What a reaper found: a supervisor that lives, or what a dead one left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from django.db.models import Q
+from django.utils import timezone
+
+from runs import ending, ingest
+from runs.models import Attempt, RunEvent
+from runs.states import FINAL, EndReason
+from workers.contract import OutboxLine, Receipt
+
+ACTOR = "reaper"
+MAX_LAUNCHES = 3
+
+
+def reaped(
+    attempt: Attempt, *, lock_held: bool, receipt: Receipt | None, lines: Sequence[OutboxLine], detail: str
+) -> None:
+    """Take in what was left in the outbox, then end the attempt, unless its supervisor holds its lock."""
+    if lines:
+        ingest.accept(attempt, lines, seen=False)
+    attempt.refresh_from_db()
+    if attempt.status in FINAL:
+        if receipt is not None and not lock_held:
+            ending.late_receipt(attempt, receipt, actor=ACTOR)
+        return
+    data = {"lock_held": lock_held, "detail": detail}
+    RunEvent.objects.create(
+        run_id=attempt.run_id, attempt=attempt, at=timezone.now(), kind="reaped", actor=ACTOR, data=data
+    )
+    if lock_held:
+        return
+    if attempt.claimed_at is None:
+        # Nothing starts before a claim, so nothing was started. Until the last launch the tick may send another.
+        if attempt.launches_sent >= MAX_LAUNCHES:
+            reason = EndReason.CANCELLED if attempt.stop_mode else EndReason.LAUNCH_FAILED
+            ending.end(attempt, reason, actor=ACTOR, detail=detail, only_if=Q(claimed_at=None), proved_free=True)
+        return
+    ending.end(attempt, lost_reason(attempt), actor=ACTOR, detail=detail, receipt=receipt)
+
+
+def lost_reason(attempt: Attempt) -> EndReason:
+    """A host that booted anew took its supervisors with it."""
+    return EndReason.HOST_LOST if has_rebooted(attempt) else EndReason.SUPERVISOR_LOST
+
+
+def has_rebooted(attempt: Attempt) -> bool:
+    """The host has announced itself with another boot id than the one that claimed."""
+    now = attempt.host.inventory.get("boot_id") if attempt.host else None
+    return bool(now and attempt.boot_id and now != attempt.boot_id)

@@ -1,0 +1,128 @@
+"""The tick: what should have happened and didn't. Every step is guarded, so two ticks at once do no double work."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from django.conf import settings
+from django.db import transaction
+from django.db.models import F, Q, QuerySet
+
+from runs import ending, folding, launching, messages, queries
+from runs.models import Attempt, RunEvent
+from runs.reaping import MAX_LAUNCHES, has_rebooted
+from runs.states import ON_HOST, EndReason, RunStatus
+from runs.tokens import attempt_token
+from workers.contract import Task
+
+log = logging.getLogger(__name__)
+
+ACTOR = "tick"
+REAP_EVERY_S = 30.0
+REAP_EXPIRES_S = 30.0
+
+
+def tick(now: datetime, *, started_at: datetime | None = None) -> None:
+    """One round. `started_at` is when this control plane began to listen (tests say another)."""
+    steps: tuple[Callable[[], object], ...] = (
+        lambda: resend_launches(now),
+        lambda: end_rebooted(now),
+        lambda: reap_silent(now, started_at or queries.STARTED_AT),
+        launching.dispatch_ready,
+        folding.fold_all,
+    )
+    for step in steps:
+        try:
+            step()
+        except Exception:  # a loop's border: one sick run must not keep the others from being looked after
+            log.exception("a step of the tick failed")
+
+
+def resend_launches(now: datetime) -> None:
+    """STARTING without a claim: send again once the last message has expired, end after the third."""
+    expired = now - timedelta(seconds=launching.LAUNCH_EXPIRES_S)
+    due = _with_host().filter(status=RunStatus.STARTING, claimed_at=None)
+    for attempt in due.filter(Q(launch_sent_at=None) | Q(launch_sent_at__lte=expired)):
+        unclaimed = Q(claimed_at=None, launches_sent=attempt.launches_sent)
+        if attempt.stop_mode:
+            # Every message has expired, and a claim that comes after all is refused.
+            ending.end(attempt, EndReason.CANCELLED, actor=ACTOR, only_if=unclaimed, proved_free=True)
+        elif attempt.launches_sent >= MAX_LAUNCHES:
+            detail = f"{attempt.launches_sent} launch messages expired without a supervisor's claim."
+            ending.end(
+                attempt, EndReason.LAUNCH_FAILED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True
+            )
+        elif attempt.host is not None and not _stale(attempt, now):
+            # While the host is out of reach a message would only expire: the tries are kept for when it is back.
+            launching.send_launch(attempt, now)
+
+
+def end_rebooted(now: datetime) -> None:
+    """A host that is back with another boot id: nothing of its attempts can be alive, their memory is free."""
+    for attempt in _on_host().filter(host__announced_at__gt=F("last_seen_at")):
+        if not has_rebooted(attempt):
+            continue
+        detail = "The host has booted anew."
+        if ending.end(attempt, EndReason.HOST_LOST, actor=ACTOR, detail=detail, proved_free=True):
+            # What the supervisor could not send any more still lies in its outbox.
+            _send_reap(attempt, now)
+
+
+def reap_silent(now: datetime, started_at: datetime) -> None:
+    """Silence since the control plane listens: ask the host to look. Only what the reaper finds ends an attempt."""
+    quiet = now - timedelta(seconds=settings.SILENT_AFTER_S)
+    if started_at > quiet:
+        return
+    again = now - timedelta(seconds=REAP_EVERY_S)
+    due = _on_host().filter(last_seen_at__lte=quiet)
+    for attempt in due.filter(Q(reap_sent_at=None) | Q(reap_sent_at__lte=again)):
+        if not _stale(attempt, now):
+            _send_reap(attempt, now)
+
+
+def give_up(attempt: Attempt, by: str) -> bool:
+    """A person says that the host is lost. Its resources are not proved free, so they go into quarantine."""
+    unclaimed = attempt.claimed_at is None
+    return ending.end(
+        attempt,
+        EndReason.HOST_LOST,
+        actor=by,
+        detail=f"Given up by {by}.",
+        only_if=Q(status__in=ON_HOST, claimed_at__isnull=unclaimed),
+        proved_free=unclaimed,
+    )
+
+
+def _send_reap(attempt: Attempt, now: datetime) -> None:
+    if attempt.host is None:
+        return
+    with transaction.atomic():
+        mine = Attempt.objects.filter(pk=attempt.pk, reap_sent_at=attempt.reap_sent_at)
+        if not mine.update(reap_sent_at=now):
+            return
+        if attempt.reap_sent_at is None or attempt.reap_sent_at < (attempt.last_seen_at or now):
+            # Once for each silence, not for each message.
+            RunEvent.objects.create(
+                run_id=attempt.run_id, attempt=attempt, at=now, kind="reap_sent", actor=ACTOR, data={}
+            )
+    arguments = [attempt.run_id, attempt.number, attempt_token(attempt.pk)]
+    try:
+        messages.send(attempt.host.name, Task.REAP_RUN, arguments, REAP_EXPIRES_S)
+    except messages.BrokerDown as error:
+        log.warning("no reap of %s: %s", attempt.pk, error)
+
+
+def _with_host() -> QuerySet[Attempt]:
+    return Attempt.objects.select_related("run", "host")
+
+
+def _on_host() -> QuerySet[Attempt]:
+    """Attempts with a supervisor, or that had one."""
+    return _with_host().filter(status__in=ON_HOST, claimed_at__isnull=False)
+
+
+def _stale(attempt: Attempt, now: datetime) -> bool:
+    announced = attempt.host.announced_at if attempt.host else None
+    return announced is None or now - announced > timedelta(seconds=settings.HOST_STALE_AFTER_S)

@@ -1,0 +1,104 @@
+"""What the timeline and the status line say to people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from runs.models import Attempt, RunEvent
+from runs.states import FINAL, EndReason, RunStatus, sentence
+from workers.contract import Phase
+
+PHASES: dict[str, str] = {
+    Phase.CLAIMED: "The host has taken the run on.",
+    Phase.PREPARING: "Preparing: dataset, folder, GPU baselines.",
+    Phase.VLLM_STARTING: "Starting the vLLM server.",
+    Phase.VLLM_READY: "The vLLM server is ready.",
+    Phase.TRAINER_STARTING: "Starting the trainer.",
+    Phase.STOPPING: "Stopping every process of the run.",
+    Phase.VERIFYING: "Checking that nothing of the run is left.",
+}
+STATUSES: dict[str, str] = {
+    RunStatus.QUEUED: "Waiting for its resources.",
+    RunStatus.STARTING: "Starting on its host.",
+    RunStatus.RUNNING: "Training.",
+    RunStatus.STOPPING: "Stopping every process of the run.",
+}
+STOPS = {"save": "save and stop", "now": "stop now"}
+
+
+def of_attempt(attempt: Attempt) -> str:
+    """One sentence for the status line."""
+    if attempt.status in FINAL:
+        return sentence(EndReason(attempt.reason)) if attempt.reason else ""
+    if attempt.stop_mode and attempt.status != RunStatus.STOPPING:
+        return f"Asked to {STOPS[attempt.stop_mode]}; waiting for the host."
+    if attempt.status == RunStatus.QUEUED and attempt.waits_for:
+        return attempt.waits_for[:1].upper() + attempt.waits_for[1:] + "."
+    if attempt.status == RunStatus.STARTING and attempt.phase in PHASES:
+        return PHASES[attempt.phase]
+    return STATUSES[attempt.status]
+
+
+def of_event(event: RunEvent) -> str:
+    """One line of the timeline. Everything in it is text to show, never markup."""
+    say = _EVENTS.get(event.kind)
+    return say(event.data) if say else f"{event.kind.replace('_', ' ').capitalize()}."
+
+
+def _status(data: dict[str, Any]) -> str:
+    to = str(data.get("to", ""))
+    if to in FINAL:
+        return _with_detail(f"{to.capitalize()}: {sentence(EndReason(data['reason']))}", data.get("detail"))
+    return _with_detail(f"{to.capitalize()}.", data.get("detail"))
+
+
+def _phase(data: dict[str, Any]) -> str:
+    return _with_detail(PHASES.get(data.get("phase", ""), "Working."), data.get("detail"))
+
+
+def _exited(data: dict[str, Any]) -> str:
+    how = f"by {data['signal']}" if data.get("signal") else f"with code {data.get('exit_code')}"
+    return f"The {_role(data)} process ended {how} (pid {data.get('pid')})."
+
+
+def _ended(data: dict[str, Any]) -> str:
+    receipt = data.get("receipt") or {}
+    if not receipt:
+        return "The supervisor reported the end."
+    if receipt.get("free"):
+        return f"All processes gone in {float(receipt.get('seconds_to_gone') or 0):.1f} s; every resource proved free."
+    return "The supervisor reported the end, but not everything was proved free."
+
+
+def _with_detail(text: str, detail: object) -> str:
+    return f"{text} {detail}" if detail else text
+
+
+def _role(data: dict[str, Any]) -> str:
+    return {"vllm": "vLLM"}.get(str(data.get("role")), str(data.get("role")))
+
+
+def _size(count: object) -> str:
+    return f" ({float(count) / 2**20:.1f} MiB)" if isinstance(count, int | float) else ""
+
+
+_EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "submitted": lambda data: "Submitted.",
+    "resumed": lambda data: f"Resumed as attempt {data.get('attempt')}, from step {data.get('step')}.",
+    "requested": lambda data: f"Asked to {STOPS.get(str(data.get('mode')), 'stop')}.",
+    "reap_sent": lambda data: "The host was asked to look for a dead supervisor.",
+    "reaped": lambda data: _with_detail(
+        "The supervisor still lives." if data.get("lock_held") else "No supervisor was alive.", data.get("detail")
+    ),
+    "status": _status,
+    "phase": _phase,
+    "stage": lambda data: f"Trainer: {data.get('stage')}.",
+    "training": lambda data: f"Entered training at step {data.get('step')} of {data.get('max_steps')}.",
+    "process_started": lambda data: f"Started the {_role(data)} process (pid {data.get('pid')}).",
+    "process_exited": _exited,
+    "checkpoint": lambda data: f"Saved a checkpoint at step {data.get('step')}{_size(data.get('bytes'))}.",
+    "stop_seen": lambda data: f"The supervisor has taken on: {STOPS.get(str(data.get('mode')), 'stop')}.",
+    "note": lambda data: str(data.get("text", "")),
+    "ended": _ended,
+}

@@ -1,0 +1,61 @@
+"""Stopping: the intent is one UPDATE, carried by push and by poll. Nothing is signalled from here."""
+
+from __future__ import annotations
+
+import logging
+
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Coalesce
+from django.utils import timezone
+
+from controlplane.accounts.models import User
+from runs import live, messages
+from runs.models import Attempt, RunEvent
+from runs.states import ACTIVE, EndReason, RunStatus
+from runs.transitions import move
+from workers.contract import StopMode, Task
+
+log = logging.getLogger(__name__)
+
+STOP_EXPIRES_S = 60.0
+
+
+def request_stop(attempt: Attempt, mode: StopMode, user: User) -> bool:
+    """Ask for a stop. `save` may be escalated to `now`, never back; False: there was nothing to change."""
+    now = timezone.now()
+    weaker = Q(stop_mode="") | Q(stop_mode=StopMode.SAVE) if mode == StopMode.NOW else Q(stop_mode="")
+    with transaction.atomic():
+        asked = Attempt.objects.filter(weaker, pk=attempt.pk, status__in=ACTIVE).update(
+            stop_mode=mode, stop_requested_by=user, stop_requested_at=Coalesce("stop_requested_at", now)
+        )
+        if not asked:
+            return False
+        RunEvent.objects.create(
+            run_id=attempt.run_id,
+            attempt=attempt,
+            at=now,
+            kind="requested",
+            actor=user.get_username(),
+            data={"mode": mode.value},
+        )
+        waiting = Q(status=RunStatus.QUEUED)
+        cancelled = move(
+            attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=user.get_username(), only_if=waiting
+        )
+        transaction.on_commit(lambda: live.changed(attempt.run_id))
+        if not cancelled:
+            transaction.on_commit(lambda: _push(attempt, mode), robust=True)
+    attempt.refresh_from_db()
+    return True
+
+
+def _push(attempt: Attempt, mode: StopMode) -> None:
+    host = Attempt.objects.values_list("host__name", flat=True).get(pk=attempt.pk)
+    if host is None:
+        return
+    try:
+        messages.send(host, Task.STOP_RUN, [attempt.run_id, attempt.number, mode.value], STOP_EXPIRES_S)
+    except messages.BrokerDown as error:
+        # The answer to the supervisor's next sync carries it as well.
+        log.warning("stop of %s was not pushed: %s", attempt.pk, error)

@@ -1,0 +1,18 @@
+"""The control plane's Celery tasks of runs: short, idempotent, no logic of their own."""
+
+from __future__ import annotations
+
+from django.utils import timezone
+
+from controlplane.celery import app
+from runs import launching, reconcile
+
+
+@app.task(name="runs.tick")  # type: ignore[untyped-decorator]  # Celery has no types
+def tick() -> None:
+    reconcile.tick(timezone.now())
+
+
+@app.task(name="runs.dispatch")  # type: ignore[untyped-decorator]
+def dispatch() -> None:
+    launching.dispatch_ready()

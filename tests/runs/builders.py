@@ -1,0 +1,97 @@
+"""Rows of the catalogue and of runs with defaults, and lines as a supervisor would send them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils import timezone
+
+from controlplane.accounts.models import Role, User
+from controlplane.datasets.models import Dataset, DatasetVersion
+from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.rewards.models import RewardConfig
+from runs import launching
+from runs.models import Attempt, Run
+from runs.states import RunStatus
+from runs.transitions import move
+from workers.contract import OutboxLine
+
+CPU = {"rollout": "transformers", "cpu_slots": 1}
+ONE_GPU = {"rollout": "colocate", "trainer_gpus": 1}
+SERVER = {"rollout": "server", "trainer_gpus": 1, "server": {"gpus": 1}}
+FREE = {
+    "seconds_to_gone": 0.2,
+    "processes_ended": 2,
+    "orphans_found": 0,
+    "survivors": [],
+    "gpus": [],
+    "port_free": None,
+    "free": True,
+}
+
+
+def a_user(name: str = "olga", role: str = Role.OPERATOR) -> User:
+    found = User.objects.filter(username=name).first()
+    return found or User.objects.create_user(name, role=role)
+
+
+def a_host(name: str = "box", *, gpus: int = 0, cpu_slots: int = 1, **columns: Any) -> Host:
+    inventory = {
+        "boot_id": "boot-1",
+        "gpus": [{"index": i, "name": "H200", "memory_mib": 143_771, "used_mib": 0} for i in range(gpus)],
+        "cpu_slots": cpu_slots,
+        "port_range": [21000, 21003],
+    }
+    return Host.objects.create(name=name, **{"inventory": inventory, "announced_at": timezone.now(), **columns})
+
+
+def a_run(name: str = "first", *, host: Host | None = None, hardware: dict[str, Any] | None = None, **more: Any) -> Run:
+    """Submitted; on commit (at once in a test with real transactions) it is dispatched if it fits."""
+    dataset, _ = Dataset.objects.get_or_create(name="sums")
+    version, _ = DatasetVersion.objects.get_or_create(
+        dataset=dataset, number=1, defaults={"status": DatasetVersion.READY, "rows": 100, "sha256": "0" * 64}
+    )
+    reward = {"name": "format", "function": "think_tags"}
+    config, _ = RewardConfig.objects.get_or_create(name="tags", defaults={"components": [reward]})
+    profile, _ = HardwareProfile.objects.get_or_create(name=f"profile {hardware}", defaults={"spec": hardware or CPU})
+    arguments = {"user": a_user(), "model": "/models/tiny", "grpo": {"max_steps": 20}, **more}
+    return launching.submit(
+        name=name, host=host, dataset_version=version, reward_config=config, profile=profile, **arguments
+    )
+
+
+def an_attempt(status: str = RunStatus.RUNNING, *, number: int = 1, run: Run | None = None) -> Attempt:
+    """An attempt brought to a status the way life does."""
+    attempt = (run or a_run()).attempts.get(number=number)
+    roads = {
+        RunStatus.QUEUED: [],
+        RunStatus.STARTING: [RunStatus.STARTING],
+        RunStatus.RUNNING: [RunStatus.STARTING, RunStatus.RUNNING],
+        RunStatus.STOPPING: [RunStatus.STARTING, RunStatus.STOPPING],
+        RunStatus.SUCCEEDED: [RunStatus.STARTING, RunStatus.RUNNING, RunStatus.SUCCEEDED],
+        RunStatus.FAILED: [RunStatus.FAILED],
+        RunStatus.STOPPED: [RunStatus.STOPPED],
+    }
+    ends = {RunStatus.SUCCEEDED: "completed", RunStatus.FAILED: "oom", RunStatus.STOPPED: "stopped_by_user"}
+    for to in roads[RunStatus(status)]:
+        move(attempt, to, reason=ends.get(to, "test"), actor="test")
+    if attempt.first_seq is None and attempt.status != RunStatus.QUEUED:
+        Attempt.objects.filter(pk=attempt.pk).update(first_seq=1, last_seq=0)
+        attempt.refresh_from_db()
+    return attempt
+
+
+def train(seq: int, step: int | None = None, **values: float) -> OutboxLine:
+    return OutboxLine(
+        seq=seq, t=1000.0 + seq, kind="train", step=seq if step is None else step, data=values or {"reward": 0.5}
+    )
+
+
+def event(seq: int, kind: str, **data: Any) -> OutboxLine:
+    return OutboxLine(seq=seq, t=1000.0 + seq, kind=kind, step=None, data=data)
+
+
+def ended(seq: int, reason: str = "completed", **data: Any) -> OutboxLine:
+    return event(
+        seq, "ended", **{"reason": reason, "detail": "", "exit_codes": {"trainer": 0}, "receipt": FREE, **data}
+    )
