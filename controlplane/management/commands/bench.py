@@ -1,0 +1,49 @@
+"""`manage.py bench [NAME] [--json]`: the benchmarks in tests/benchmarks, with the machine's load beside each figure."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from controlplane.serving.embedded import BASE_DIR
+
+FOLDER = BASE_DIR / "tests" / "benchmarks"
+
+
+class Command(BaseCommand):
+    help = "Run benchmarks: all, or the named one."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("name", nargs="?", help="one of: " + ", ".join(names()))
+        parser.add_argument("--json", action="store_true", help="one JSON object for each benchmark")
+        parser.add_argument("arguments", nargs="*", help="further arguments of the benchmark")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        name = options["name"]
+        if name is not None and name not in names():
+            raise CommandError(f"There is no benchmark {name!r}. There are: {', '.join(names())}.")
+        sys.path.insert(0, str(BASE_DIR))
+        for chosen in [name] if name else names():
+            self._run(chosen, options["arguments"], as_json=options["json"])
+
+    def _run(self, name: str, arguments: list[str], *, as_json: bool) -> None:
+        before = os.getloadavg()[0]
+        figures = importlib.import_module(f"tests.benchmarks.{name}").main(arguments)
+        figures = {**figures, "load_before": round(before, 2), "load_after": round(os.getloadavg()[0], 2)}
+        figures["cores"] = os.cpu_count()
+        if as_json:
+            self.stdout.write(json.dumps({"benchmark": name, **figures}))
+            return
+        self.stdout.write(f"{name}")
+        for key, value in figures.items():
+            self.stdout.write(f"  {key:<28} {value}")
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))

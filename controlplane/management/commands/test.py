@@ -1,0 +1,43 @@
+"""`manage.py test [pytest arguments]`: every test there is, in real processes where that is what is tested."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandParser
+
+from controlplane.serving.embedded import BASE_DIR
+
+
+class Command(BaseCommand):
+    help = "Run the tests. Arguments go to pytest: manage.py test tests/runs -k ingest"
+    requires_system_checks: list[str] = []
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        # Everything after `test` is pytest's, its options too, so Django's parser must not see it.
+        if "--help" in argv[2:]:
+            super().run_from_argv(argv)
+        else:
+            self.handle(arguments=argv[2:])
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("arguments", nargs="*", help="pytest's own arguments")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        arguments: list[str] = options["arguments"]
+        self._say_what_is_missing()
+        # A process of its own: pytest must set up the environment before Django's settings are read.
+        chosen = arguments or ["--durations=10", "-ra"]
+        done = subprocess.run([sys.executable, "-m", "pytest", *chosen], cwd=BASE_DIR, env=dict(os.environ))
+        sys.exit(done.returncode)
+
+    def _say_what_is_missing(self) -> None:
+        if not any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome", "chrome")):
+            self.stdout.write("No Chromium on PATH: browser tests are skipped (apt-get install chromium runs them).")
+        if not os.environ.get("GRPO_TRAINER_PYTHON"):
+            self.stdout.write("No trainer environment: trainer tests are skipped.")
+        self.stdout.flush()
