@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import re
 from pathlib import Path
 from typing import Any
 
-from workers.contract import LOG_NAMES, AttemptSpec, EventKind, FileName, from_dict
+from workers.contract import AttemptSpec, EventKind, FileName, StopMode, from_dict
 from workers.supervisor import proc
+
+log = logging.getLogger(__name__)
 
 _RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -59,6 +62,13 @@ class AttemptFolder:
         _write_private(temporary, text)
         temporary.replace(self.path / name)
 
+    def write_if_possible(self, name: str, text: str) -> None:
+        """For files that only save work later: a full disk is no reason to stop."""
+        try:
+            self.write(name, text)
+        except OSError:
+            log.debug("%s could not be written", name, exc_info=True)
+
     def read_json(self, name: str) -> dict[str, Any] | None:
         """A small file's object; None if it is absent or no object (cut by a full disk)."""
         try:
@@ -79,8 +89,12 @@ class AttemptFolder:
         kind = f'"kind":"{EventKind.ENDED}"'.encode()
         return any(kind in line for line in last_lines(self.path / FileName.OUTBOX))
 
-    def log_sizes(self) -> dict[str, int]:
-        return {name: self.log(name).stat().st_size for name in LOG_NAMES if self.log(name).exists()}
+    def stop_request(self) -> StopMode | None:
+        try:
+            text = (self.path / FileName.STOP_REQUEST).read_text().strip()
+        except FileNotFoundError:
+            return None
+        return StopMode(text) if text in tuple(StopMode) else None
 
 
 class Lock:
@@ -132,8 +146,8 @@ class Lock:
         return False
 
 
-def last_lines(path: Path, *, limit: int = 65_536) -> list[bytes]:
-    """Complete lines at the end of a file."""
+def last_lines(path: Path, *, limit: int = 65_536, whole: bool = True) -> list[bytes]:
+    """Lines at the end of a file; with `whole`, not the one that has no end yet."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -141,7 +155,9 @@ def last_lines(path: Path, *, limit: int = 65_536) -> list[bytes]:
             data = file.read(limit)
     except FileNotFoundError:
         return []
-    lines = data.split(b"\n")[:-1]
+    lines = data.split(b"\n")
+    if whole or not lines[-1]:
+        lines.pop()
     return lines if size <= limit else lines[1:]
 
 

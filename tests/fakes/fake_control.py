@@ -1,0 +1,188 @@
+"""Stands in for the control plane's API for hosts: keeps what it is told, answers as it is told to.
+
+Runs in the test's own process, on a port of its own. `stop()` closes the port and `start()` opens the same one again;
+`silent` accepts every connection and answers nothing.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+TOKEN = "t0ken-that-must-not-leak"
+
+
+class FakeControl:
+    def __init__(self, dataset: bytes = b"") -> None:
+        self.dataset = dataset
+        self.go = True
+        self.why = ""
+        self.stop_mode: str | None = None
+        self.claim_stop: str | None = None
+        self.watched = True
+        self.secrets: dict[str, str] = {}
+        self.refuse: dict[str, int] = {}
+        """Last part of the path -> status to answer with."""
+        self.refuse_lines_with: str | None = None
+        """A batch that has this text in it gets 400."""
+        self.claims: list[dict[str, Any]] = []
+        self.lines: dict[int, dict[str, Any]] = {}
+        self.samples: list[dict[str, Any]] = []
+        self.logs: dict[str, bytes] = {}
+        self.reaped: list[dict[str, Any]] = []
+        self.announced: list[dict[str, Any]] = []
+        self.inspections: dict[str, dict[str, Any]] = {}
+        self.requests: list[str] = []
+        self.unauthorized = 0
+        self.silent = threading.Event()
+        self.released = threading.Event()
+        self._ack = 0
+        self._lock = threading.Lock()
+        self._server: ThreadingHTTPServer | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.dataset).hexdigest()
+
+    def start(self) -> FakeControl:
+        control = self
+
+        class Handler(_Handler):
+            owner = control
+
+        ThreadingHTTPServer.allow_reuse_address = True
+        self._server = ThreadingHTTPServer(("127.0.0.1", self.port), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_address[1]
+        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        return self
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._server = None
+
+    def close(self) -> None:
+        self.released.set()
+        self.stop()
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        with self._lock:
+            return [line for _, line in sorted(self.lines.items()) if line["kind"] == kind]
+
+    @property
+    def ended(self) -> dict[str, Any] | None:
+        found = self.of_kind("ended")
+        return found[0]["data"] if found else None
+
+    def phases(self) -> list[str]:
+        return [line["data"]["phase"] for line in self.of_kind("phase")]
+
+    def train_steps(self) -> list[int]:
+        return [line["step"] for line in self.of_kind("train")]
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    def answer(self, path: str, query: dict[str, list[str]], body: bytes) -> tuple[int, Any]:
+        parts = path.strip("/").split("/")
+        self.requests.append(path)
+        if parts[-1] in self.refuse:
+            return self.refuse[parts[-1]], {"error": {"what": "refused", "where": path, "fix": ""}}
+        if len(parts) == 5 and parts[3] == "logs":
+            return 200, self._log(parts[4], int(query["offset"][0]), body)
+        if parts[-1] == "dataset":
+            return 200, self.dataset
+        data = json.loads(body)
+        if parts[1] == "inspections":
+            self.inspections[parts[2]] = data["answer"]
+            return 200, {"ok": True}
+        return getattr(self, f"_{parts[-1]}")(data)
+
+    def _claim(self, data: dict[str, Any]) -> tuple[int, Any]:
+        self.claims.append(data)
+        stop = self.claim_stop
+        return 200, {"go": self.go, "why": self.why, "ack": self._ack, "stop": stop, "secrets": self.secrets}
+
+    def _sync(self, data: dict[str, Any]) -> tuple[int, Any]:
+        if self.refuse_lines_with and self.refuse_lines_with in json.dumps(data):
+            return 400, {"error": {"what": "bad line", "where": "lines", "fix": ""}}
+        self._store(data["lines"])
+        return 200, {"ack": self._ack, "stop": self.stop_mode, "watched": self.watched}
+
+    def _samples(self, data: dict[str, Any]) -> tuple[int, Any]:
+        with self._lock:
+            fresh = data["lines"][max(0, len(self.samples) - data["first_line"] + 1) :]
+            self.samples += fresh
+        return 200, {"ack": len(self.samples)}
+
+    def _log(self, name: str, offset: int, body: bytes) -> dict[str, int]:
+        with self._lock:
+            have = self.logs.get(name, b"")
+            if offset <= len(have):
+                self.logs[name] = have[:offset] + body
+        return {"size": len(self.logs.get(name, b""))}
+
+    def _reaped(self, data: dict[str, Any]) -> tuple[int, Any]:
+        self._store(data["lines"])
+        self.reaped.append(data)
+        return 200, {"ok": True}
+
+    def _announce(self, data: dict[str, Any]) -> tuple[int, Any]:
+        self.announced.append(data)
+        return 200, {"ok": True, "want_schema": len(self.announced) == 1}
+
+    def _store(self, lines: list[dict[str, Any]]) -> None:
+        with self._lock:
+            for line in lines:
+                if line["seq"] == self._ack + 1:
+                    self.lines[line["seq"]] = line
+                    self._ack = line["seq"]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    owner: FakeControl
+    protocol_version = "HTTP/1.1"
+    timeout = 30
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_POST(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.owner.silent.is_set():
+            self.owner.released.wait(60)
+            self.close_connection = True
+            return
+        if self.owner._server is None:
+            self.close_connection = True
+            return
+        if self.headers.get("Content-Encoding") == "gzip":
+            body = gzip.decompress(body)
+        url = urlsplit(self.path)
+        if self.headers.get("Authorization") != f"Bearer {TOKEN}":
+            self.owner.unauthorized += 1
+            status, answer = 401, {"error": {"what": "who?", "where": self.path, "fix": ""}}
+        else:
+            status, answer = self.owner.answer(url.path, parse_qs(url.query), body)
+        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *args: object) -> None:
+        return

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""Stands in for `python -m workers.trainer FOLDER`: writes what a trainer writes, misbehaves as FAKE_TRAINER says.
+
+FAKE_TRAINER=name:value,name,...
+  steps:N (default 5) · pause:SECONDS between steps (default 0.02) · forever · crash:CODE after the steps · silent_exit
+  (0 without train_end) · no_steps · refuse (exit 3) · sigkill (kills itself) · ignore_term · renamed (a grandchild in
+  a session of its own, renamed, that ignores SIGTERM) · storm (a grandchild that forks again and again) · oom ·
+  torn · garbage · samples:N · noise:BYTES to the log · no_save (STOP is ignored) · fill (writes until the disk is
+  full) · connect:PORT (a request a step to a server; exits 1 when it fails)
+Standard library only. No process of it outlives FAKE_TRAINER_LIFETIME seconds (default 120).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+FOLDER = Path(sys.argv[1])
+OPTIONS = dict(part.partition(":")[::2] for part in os.environ.get("FAKE_TRAINER", "").split(",") if part)
+
+
+def main() -> int:
+    signal.alarm(int(os.environ.get("FAKE_TRAINER_LIFETIME", "120")))
+    (FOLDER / "environment.json").write_text(json.dumps(dict(os.environ)))
+    spec = json.loads((FOLDER / "spec.json").read_text())
+    print("fake trainer of", spec["attempt_id"], flush=True)
+    if "noise" in OPTIONS:
+        print("x" * int(OPTIONS["noise"]), flush=True)
+    early = before_training()
+    return train() if early is None else early
+
+
+def before_training() -> int | None:
+    if "refuse" in OPTIONS:
+        print("a traceback", file=sys.stderr)
+        print("num_generations must be at least 2.", file=sys.stderr)
+        return 3
+    if "no_steps" in OPTIONS:
+        print("12 prompts are fewer than one generation batch of 16.", file=sys.stderr)
+        return 4
+    if "ignore_term" in OPTIONS:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "renamed" in OPTIONS:
+        spawn(renamed_grandchild)
+    if "storm" in OPTIONS:
+        spawn(storm)
+    return None
+
+
+def train() -> int:
+    steps = int(OPTIONS.get("steps", "5"))
+    write(event="stage", stage="loading model")
+    write(event="train_begin", step=0, max_steps=steps)
+    step = 0
+    stopped = False
+    while (step < steps or "forever" in OPTIONS) and not stopped:
+        step += 1
+        one_step(step)
+        time.sleep(float(OPTIONS.get("pause", "0.02")))
+        stopped = (FOLDER / "STOP").exists() and "no_save" not in OPTIONS
+    return finish(step, stopped)
+
+
+def one_step(step: int) -> None:
+    write(event="log", step=step, values={"loss": 1.0 / step, "reward": step / 10}, dropped=["kl"] if step == 2 else [])
+    if "garbage" in OPTIONS and step == 2:
+        with open(FOLDER / "metrics.jsonl", "ab") as file:
+            file.write(b"\xff\xfe not json\n[1, 2]\n" + b'{"event": "log", "values": ' + b"[" * 5_000_000 + b"\n")
+    for _ in range(int(OPTIONS.get("samples", "0"))):
+        group = {"step": step, "t": time.time(), "row": step, "prompt": "1+1", "answer": "2", "completions": []}
+        append("samples.jsonl", json.dumps(group) + "\n")
+    if "connect" in OPTIONS:
+        socket.create_connection(("127.0.0.1", int(OPTIONS["connect"])), timeout=5).close()
+    if "fill" in OPTIONS:
+        with open(FOLDER / "checkpoints.bin", "ab", buffering=0) as file:
+            while True:
+                file.write(b"x" * 65536)
+
+
+def finish(step: int, stopped: bool) -> int:
+    if "oom" in OPTIONS:
+        print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", file=sys.stderr)
+        return 1
+    if "crash" in OPTIONS:
+        print("RuntimeError: the reward function returned nothing", file=sys.stderr)
+        return int(OPTIONS["crash"] or 1)
+    if "sigkill" in OPTIONS:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "silent_exit" in OPTIONS:
+        return 0
+    checkpoint = FOLDER / "checkpoints" / f"checkpoint-{step}"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "model.safetensors").write_bytes(b"0" * 1000)
+    write(event="save", step=step, path=f"checkpoints/checkpoint-{step}")
+    write(event="train_end", step=step, stopped=stopped)
+    if "torn" in OPTIONS:
+        append("metrics.jsonl", '{"t": 1, "event": "log", "st')
+    return 0
+
+
+def spawn(action) -> None:
+    if os.fork() == 0:
+        action()
+        os._exit(0)
+
+
+def renamed_grandchild() -> None:
+    os.setsid()
+    if os.fork() > 0:
+        os._exit(0)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(15, b"VLLM::EngineCor", 0, 0, 0)  # PR_SET_NAME
+    signal.alarm(int(os.environ.get("FAKE_TRAINER_LIFETIME", "120")))
+    time.sleep(1000)
+
+
+def storm() -> None:
+    """Each generation forks the next one and ends: whoever was just seen is gone, and another one is there."""
+    end = time.monotonic() + float(OPTIONS["storm"] or 20)
+    while time.monotonic() < end:
+        os.setsid()
+        if os.fork() > 0:
+            os._exit(0)
+        time.sleep(0.005)
+
+
+def write(**line: object) -> None:
+    append("metrics.jsonl", json.dumps({"t": time.time(), **line}) + "\n")
+
+
+def append(name: str, text: str) -> None:
+    with open(FOLDER / name, "a") as file:
+        file.write(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

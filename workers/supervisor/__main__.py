@@ -1,0 +1,103 @@
+"""python -m workers.supervisor FOLDER: run the attempt that FOLDER/spec.json describes, detached.
+
+The token comes on standard input, so it is in no argument list and no environment. The process that was started
+returns at once; the one that does the work is nobody's child.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from workers.settings import HostSettings
+from workers.supervisor import proc
+from workers.supervisor.folder import AttemptFolder, Lock
+
+log = logging.getLogger("workers.supervisor")
+
+LOCK_PATIENCE_S = 1.0
+"""Somebody who only asks whether the lock is held takes it for an instant."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m workers.supervisor", description=__doc__)
+    parser.add_argument("folder", type=Path, nargs="?", help="an attempt's folder with spec.json")
+    parser.add_argument("--dry-run", action="store_true", help="import everything, do nothing")
+    parser.add_argument("--foreground", action="store_true", help="don't detach")
+    options = parser.parse_args(argv)
+    if options.dry_run:
+        from workers.supervisor import lifecycle  # noqa: F401
+
+        return 0
+    if options.folder is None:
+        parser.error("FOLDER is needed")
+    if not options.foreground and os.fork() > 0:
+        return 0  # no thread was started yet, so the fork is safe
+    return supervise(AttemptFolder(options.folder.resolve()))
+
+
+def supervise(folder: AttemptFolder) -> int:
+    lock = Lock(folder)
+    if not _take(lock):
+        return 0  # another delivery of the same launch was first
+    proc.become_undumpable()
+    proc.become_subreaper()
+    lock.sign()
+    token = _read_token()
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    logging.raiseExceptions = False  # a full disk takes no log lines; that must not end the supervisor
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    if folder.was_started() or folder.has_ended():
+        log.warning("this folder has been used by a supervisor before; it is not started again")
+        return 0
+    settings = HostSettings.from_env()
+    _run(folder, settings, token)
+    lock.release()
+    return 0
+
+
+def _run(folder: AttemptFolder, settings: HostSettings, token: str) -> None:
+    from workers.supervisor import gpus
+    from workers.supervisor.control import Control
+    from workers.supervisor.lifecycle import Lifecycle
+
+    def make_control() -> Control:
+        url_file = settings.control_url_file
+        return Control(url=settings.control_url, token=token, timeout_s=settings.http_timeout_s, url_file=url_file)
+
+    # Through the module, so that a test can put other GPUs behind the seam.
+    life = Lifecycle(folder, folder.read_spec(), settings, make_control=make_control, read_gpus=lambda: gpus.read())
+    signal.signal(signal.SIGTERM, lambda *_: life.told_to_end())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, lambda *_: life.wake())
+    log.info("supervising %s as pid %d", life.spec.attempt_id, os.getpid())
+    life.run()
+    log.info("done")
+
+
+def _take(lock: Lock) -> bool:
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    while not lock.acquire():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def _read_token() -> str:
+    with os.fdopen(os.dup(0), "rb") as pipe:
+        token = pipe.read().decode().strip()
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return token
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Before anything is started: the claim, the dataset, the GPUs' baselines. Each runs in a thread of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from workers.contract import SCHEMA, AttemptSpec, ClaimAnswer, FileName
+from workers.settings import HostSettings
+from workers.supervisor import proc
+from workers.supervisor.control import Control, Unreachable
+from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.gpus import GpuReading, used_mib
+from workers.supervisor.loops import Backoff
+
+T = TypeVar("T")
+
+
+class NotPrepared(Exception):
+    """The attempt cannot start; the message says why."""
+
+
+class GpusBusy(NotPrepared):
+    """A leased GPU is in use by something else."""
+
+
+def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimAnswer:
+    """Asked until there is an answer or the deadline has passed (Unreachable)."""
+    return _until(
+        settings.claim_deadline_s,
+        settings,
+        lambda: control.claim(
+            spec.attempt_id, schema=SCHEMA, host=settings.name, pid=os.getpid(), boot_id=proc.boot_id()
+        ),
+    )
+
+
+def fetch_dataset(spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder) -> None:
+    """dataset.jsonl, whole and with the promised checksum, or nothing of that name."""
+    part = folder / f"{FileName.DATASET}.part"
+    digest = _until(settings.dataset_deadline_s, settings, lambda: control.fetch_dataset(spec.attempt_id, part))
+    if digest != spec.run.data.sha256:
+        part.unlink()
+        data = spec.run.data
+        raise NotPrepared(
+            f"The dataset {data.name} version {data.version} arrived with checksum {digest[:12]}…, "
+            f"but the run was launched with {data.sha256[:12]}…: its file on the control plane has changed."
+        )
+    part.replace(folder / FileName.DATASET)
+
+
+def gpu_baselines(
+    gpus: Sequence[int], settings: HostSettings, read_gpus: Callable[[], list[GpuReading]]
+) -> dict[int, int]:
+    """MiB in use on each leased GPU before anything of the attempt was started."""
+    if not gpus:
+        return {}
+    deadline = time.monotonic() + settings.gpu_free_deadline_s
+    while True:
+        used = used_mib(read_gpus())
+        missing = [gpu for gpu in gpus if gpu not in used]
+        if missing:
+            raise NotPrepared(f"GPU {missing[0]} is not there: this host shows {len(used)}.")
+        busy = {gpu: used[gpu] for gpu in gpus if used[gpu] > settings.gpu_busy_mib}
+        if not busy:
+            return {gpu: used[gpu] for gpu in gpus}
+        if time.monotonic() >= deadline:
+            words = ", ".join(f"GPU {gpu}: {mib} MiB" for gpu, mib in busy.items())
+            raise GpusBusy(f"Something else holds memory on leased GPUs ({words}).")
+        time.sleep(0.5)
+
+
+def _until(deadline_s: float, settings: HostSettings, ask: Callable[[], T]) -> T:
+    deadline = time.monotonic() + deadline_s
+    backoff = Backoff(settings.backoff_max_s)
+    while True:
+        try:
+            return ask()
+        except Unreachable:
+            wait = backoff.failed()
+            if time.monotonic() + wait >= deadline:
+                raise
+            time.sleep(wait)

@@ -1,0 +1,154 @@
+"""The control plane as a host reaches it: HTTP with a bearer token, every call with a time-out.
+
+Used by threads only (and by Celery's short tasks), never by the supervisor's main thread.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+
+from workers.contract import ClaimAnswer, ContractError, SyncAnswer, from_dict
+
+GZIP_FROM = 4096
+"""Below this, compressing costs more than it saves."""
+
+T = TypeVar("T")
+
+
+class ControlError(Exception):
+    """The control plane could not be asked."""
+
+
+class Unreachable(ControlError):
+    """No answer, or none that a control plane gives (a proxy's 502): try again later."""
+
+
+class Refused(ControlError):
+    """The control plane answered, and the answer is no; the same request gets the same answer."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"HTTP {status}: {text}")
+        self.status = status
+
+
+class Control:
+    """One connection's worth of client: each thread makes its own."""
+
+    def __init__(self, *, url: str, token: str, timeout_s: float, url_file: Path | None = None) -> None:
+        self._url = url.rstrip("/")
+        self._url_file = url_file
+        # No proxies from the environment: what is meant for the control plane goes there and nowhere else.
+        self._http = httpx.Client(
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=httpx.Timeout(timeout_s, connect=min(3.0, timeout_s)),
+            trust_env=False,
+        )
+
+    def close(self) -> None:
+        self._http.close()
+
+    def claim(self, attempt_id: str, *, schema: int, host: str, pid: int, boot_id: str) -> ClaimAnswer:
+        body = {"schema": schema, "host": host, "pid": pid, "boot_id": boot_id}
+        return _parsed(ClaimAnswer, self._post(f"/api/attempts/{attempt_id}/claim", body))
+
+    def fetch_dataset(self, attempt_id: str, path: Path) -> str:
+        """Stream the dataset to `path`; its sha256."""
+        digest = hashlib.sha256()
+        try:
+            with self._http.stream("GET", f"{self._url}/api/attempts/{attempt_id}/dataset") as response:
+                if response.status_code != 200:
+                    response.read()
+                    raise _error(response)
+                with open(path, "wb", opener=_private) as file:
+                    for chunk in response.iter_bytes(1 << 16):
+                        digest.update(chunk)
+                        file.write(chunk)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        return digest.hexdigest()
+
+    def sync(self, attempt_id: str, lines: list[dict[str, Any]]) -> SyncAnswer:
+        return _parsed(SyncAnswer, self._post(f"/api/attempts/{attempt_id}/sync", {"lines": lines}))
+
+    def send_samples(self, attempt_id: str, *, first_line: int, lines: list[dict[str, Any]]) -> int:
+        body = {"first_line": first_line, "lines": lines}
+        return _number(self._post(f"/api/attempts/{attempt_id}/samples", body), "ack")
+
+    def send_log(self, attempt_id: str, name: str, *, offset: int, data: bytes) -> int:
+        answer = self._request(
+            f"/api/attempts/{attempt_id}/logs/{name}?offset={offset}", data, "application/octet-stream"
+        )
+        return _number(answer, "size")
+
+    def send_reaped(self, attempt_id: str, body: dict[str, Any]) -> None:
+        self._post(f"/api/attempts/{attempt_id}/reaped", body)
+
+    def announce(self, body: dict[str, Any]) -> dict[str, Any]:
+        return self._post("/api/hosts/announce", body)
+
+    def answer_inspection(self, inspection_id: int, answer: dict[str, Any]) -> None:
+        self._post(f"/api/inspections/{inspection_id}", {"answer": answer})
+
+    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+        return self._request(path, data, "application/json")
+
+    def _request(self, path: str, data: bytes, content_type: str) -> dict[str, Any]:
+        headers = {"Content-Type": content_type}
+        if len(data) >= GZIP_FROM:
+            data, headers["Content-Encoding"] = gzip.compress(data, compresslevel=3), "gzip"
+        try:
+            response = self._http.post(self._url + path, content=data, headers=headers)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        if response.status_code != 200:
+            raise _error(response)
+        try:
+            answer = response.json()
+        except ValueError as error:
+            raise Unreachable(f"an answer that is no JSON from {self._url}") from error
+        if not isinstance(answer, dict):
+            raise Unreachable(f"an answer that is no object from {self._url}")
+        return answer
+
+    def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
+        """The control plane may have moved: its address is asked of the file that the host's worker keeps."""
+        asked = self._url
+        if self._url_file is not None:
+            try:
+                self._url = self._url_file.read_text().strip().rstrip("/") or self._url
+            except FileNotFoundError:
+                pass  # no worker wrote one: the address we were started with stays
+        return Unreachable(f"{asked}: {error or type(error).__name__}")
+
+
+def _error(response: httpx.Response) -> ControlError:
+    text = response.text[:300]
+    if response.status_code in (408, 425, 429) or response.status_code >= 500:
+        return Unreachable(f"HTTP {response.status_code}: {text}")
+    return Refused(response.status_code, text)
+
+
+def _parsed(cls: type[T], answer: dict[str, Any]) -> T:
+    try:
+        return from_dict(cls, answer)
+    except ContractError as error:
+        raise Unreachable(f"an answer that breaks the contract: {error}") from error
+
+
+def _number(answer: dict[str, Any], name: str) -> int:
+    value = answer.get(name)
+    if not isinstance(value, int):
+        raise Unreachable(f"an answer without {name!r}")
+    return value
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)

@@ -1,0 +1,153 @@
+"""Why an attempt ended, from exits and logs: a table of signs and one interpreter.
+
+The names are those of the control plane's EndReason; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from workers.supervisor.folder import last_lines
+from workers.supervisor.process import Exit
+from workers.supervisor.trainerlines import Progress
+
+
+class Reason(StrEnum):
+    COMPLETED = "completed"
+    STOPPED_BY_USER = "stopped_by_user"
+    TRAINER_EXITED = "trainer_exited"
+    NO_STEPS = "no_steps"
+    SPEC_REFUSED = "spec_refused"
+    VLLM_EXITED = "vllm_exited"
+    VLLM_NOT_READY = "vllm_not_ready"
+    PORT_IN_USE = "port_in_use"
+    GPUS_BUSY = "gpus_busy"
+    OOM = "oom"
+    DISK_FULL = "disk_full"
+    SUPERVISOR_LOST = "supervisor_lost"
+    SUPERVISOR_ERROR = "supervisor_error"
+    LAUNCH_FAILED = "launch_failed"
+
+
+@dataclass(frozen=True)
+class End:
+    reason: Reason
+    detail: str
+
+
+SPEC_REFUSED_CODE = 3
+NO_STEPS_CODE = 4
+
+_SIGNS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
+    (Reason.DISK_FULL, re.compile(r"No space left on device|Errno 28|Disk quota exceeded")),
+    (
+        Reason.OOM,
+        re.compile(
+            r"CUDA out of memory|OutOfMemoryError|CUDA error: out of memory|can't allocate memory|"
+            r"Cannot allocate memory|^MemoryError|std::bad_alloc"
+        ),
+    ),
+)
+_SERVER_SIGNS = (
+    *_SIGNS,
+    (Reason.OOM, re.compile(r"No available memory for the cache blocks|less than desired GPU memory utilization")),
+    (Reason.PORT_IN_USE, re.compile(r"address already in use", re.IGNORECASE)),
+)
+_NOISE = re.compile(r"^[EWI]\d{4} |^\s|^={3,}|^-{3,}|^Exception ignored")
+"""torchrun's own report, frames of a traceback, rulers: never the sentence that says what happened."""
+
+
+def of_trainer(exit_: Exit, progress: Progress, *, log: Path, killed_by_kernel: bool) -> End:
+    """The trainer ended by itself."""
+    if exit_.code == 0:
+        return _of_clean_exit(progress)
+    said = _last_words(log)
+    if exit_.code == SPEC_REFUSED_CODE:
+        return End(Reason.SPEC_REFUSED, said)
+    if exit_.code == NO_STEPS_CODE:
+        return End(Reason.NO_STEPS, said)
+    how = _how(exit_)
+    if _disk_is_full(log):
+        return End(Reason.DISK_FULL, f"The trainer {how} and the run's disk has no space left.")
+    sign = _sign(_SIGNS, log)
+    if sign is not None:
+        return sign
+    if killed_by_kernel and exit_.code == 137:
+        return End(Reason.OOM, "The kernel killed the trainer: the host's memory was exhausted.")
+    return End(Reason.TRAINER_EXITED, f"The trainer {how}. {said}".strip())
+
+
+def of_server(exit_: Exit, *, log: Path, killed_by_kernel: bool) -> End:
+    """vLLM ended although nobody had told it to."""
+    sign = _sign(_SERVER_SIGNS, log)
+    if sign is not None:
+        return sign
+    if killed_by_kernel and exit_.code == 137:
+        return End(Reason.OOM, "The kernel killed the vLLM server: the host's memory was exhausted.")
+    return End(Reason.VLLM_EXITED, f"The vLLM server {_how(exit_)}. {_last_words(log)}".strip())
+
+
+def of_error(error: BaseException) -> End:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return End(Reason.DISK_FULL, f"Writing to the run's folder failed: {error}")
+    return End(Reason.SUPERVISOR_ERROR, f"{type(error).__name__}: {error}"[:500])
+
+
+def kernel_kills() -> int:
+    """Processes the kernel has killed for want of memory since boot."""
+    try:
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                return int(value)
+    except FileNotFoundError:
+        pass  # not every container shows it
+    return 0
+
+
+def _of_clean_exit(progress: Progress) -> End:
+    if not progress.ended:
+        return End(Reason.TRAINER_EXITED, "The trainer exited with 0 but never said that training had ended.")
+    if not progress.step:
+        return End(Reason.NO_STEPS, "The trainer ended at step 0.")
+    if progress.stopped:
+        return End(Reason.STOPPED_BY_USER, "The trainer found STOP in its folder and saved.")
+    return End(Reason.COMPLETED, f"{progress.step} steps.")
+
+
+def _how(exit_: Exit) -> str:
+    return f"was ended by {exit_.signal}" if exit_.signal else f"exited with {exit_.code}"
+
+
+def _sign(signs: tuple[tuple[Reason, re.Pattern[str]], ...], log: Path) -> End | None:
+    """The last line that shows a sign: what comes later in a log is nearer to the end."""
+    for line in reversed(_lines(log)):
+        for reason, pattern in signs:
+            if pattern.search(line):
+                return End(reason, _shown(line))
+    return None
+
+
+def _last_words(log: Path) -> str:
+    for line in reversed(_lines(log)):
+        if line.strip() and not _NOISE.search(line):
+            return _shown(line)
+    return ""
+
+
+def _lines(log: Path) -> list[str]:
+    return [line.decode(errors="replace") for line in last_lines(log, whole=False)]
+
+
+def _shown(line: str) -> str:
+    return line.strip()[:400]
+
+
+def _disk_is_full(path: Path) -> bool:
+    space = os.statvfs(path.parent)
+    return space.f_bavail * space.f_frsize < 1 << 16

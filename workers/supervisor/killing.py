@@ -1,0 +1,77 @@
+"""End a tree and see that it is gone: SIGKILL to all that is found, again until nothing is found twice.
+
+Used by the supervisor on its descendants and by the reaper on what a dead supervisor left.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+
+from workers.supervisor import proc
+from workers.supervisor.proc import Identity, Process
+
+log = logging.getLogger(__name__)
+
+ROUNDS_A_TICK = 25
+"""A process that forks while it is being killed loses to rounds without a pause between them."""
+
+
+class Kill:
+    def __init__(
+        self,
+        find: Callable[[], list[Process]],
+        *,
+        now: float,
+        grace_s: float,
+        deadline_s: float,
+        is_orphan: Callable[[Process], bool] = lambda process: False,
+    ) -> None:
+        self._find = find
+        self._is_orphan = is_orphan
+        self._kill_at = now + grace_s
+        self._deadline = now + deadline_s + grace_s
+        self._termed: set[Identity] = set()
+        self._empty = 0
+        self._alive: list[Process] = []
+        self.started_at = now
+        self.gone_at: float | None = None
+        self.ended: set[Identity] = set()
+        self.orphans: set[Identity] = set()
+
+    def tick(self, now: float) -> bool:
+        """True when the tree is gone, or when the deadline has passed and `survivors` is not empty."""
+        if self.gone_at is not None:
+            return True
+        for _ in range(ROUNDS_A_TICK):
+            self._alive = [process for process in self._find() if process.alive]
+            if self._round(now):
+                self.gone_at = now
+                return True
+            if now < self._kill_at and self._alive:
+                break
+        if now >= self._deadline:
+            log.error("processes survived SIGKILL: %s", self.survivors)
+            return True
+        return False
+
+    @property
+    def survivors(self) -> tuple[int, ...]:
+        return tuple(process.pid for process in self._alive)
+
+    def _round(self, now: float) -> bool:
+        self._empty = 0 if self._alive else self._empty + 1
+        for process in self._alive:
+            self._note(process)
+            if process.identity not in self._termed:
+                self._termed.add(process.identity)
+                proc.send(process.identity, signal.SIGTERM)
+            if now >= self._kill_at:
+                proc.send(process.identity, signal.SIGKILL)
+        return self._empty >= 2
+
+    def _note(self, process: Process) -> None:
+        self.ended.add(process.identity)
+        if self._is_orphan(process):
+            self.orphans.add(process.identity)

@@ -1,0 +1,85 @@
+"""Threads around tick() units, and single calls in the background; both keep slow things off the main thread."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class Loop(threading.Thread):
+    """Calls `tick(now)` for ever; each call says in how many seconds the next one is due.
+
+    Threads are daemons: one that hangs in a call (NVML on a broken driver) must not keep the supervisor alive.
+    """
+
+    def __init__(self, name: str, tick: Callable[[float], float], *, error_wait_s: float = 5.0) -> None:
+        super().__init__(name=name, daemon=True)
+        self._tick = tick
+        self._error_wait_s = error_wait_s
+        self._wake = threading.Event()
+        self._stopped = False
+
+    def run(self) -> None:
+        while not self._stopped:
+            try:
+                wait = self._tick(time.monotonic())
+            except Exception:
+                log.exception("%s: a tick failed", self.name)
+                wait = self._error_wait_s
+            self._wake.wait(wait)
+            self._wake.clear()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._wake.set()
+
+
+class Job(Generic[T]):
+    """One call in a thread of its own; the main thread looks at `done`."""
+
+    def __init__(self, name: str, call: Callable[[], T]) -> None:
+        self.done = False
+        self.error: Exception | None = None
+        self._call = call
+        self._value: T | None = None
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def value(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return self._value  # type: ignore[return-value]
+
+    def _run(self) -> None:
+        try:
+            self._value = self._call()
+        except Exception as error:
+            log.debug("job failed", exc_info=True)
+            self.error = error
+        finally:
+            self.done = True
+
+
+class Backoff:
+    """Waits that double from a quarter of a second to a limit, spread so that a hundred supervisors don't return in
+    the same instant."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self.failures = 0
+
+    def failed(self) -> float:
+        self.failures += 1
+        return float(min(self._limit_s, 0.25 * 2 ** min(self.failures - 1, 12)) * random.uniform(0.8, 1.2))  # noqa: S311
+
+    def succeeded(self) -> None:
+        self.failures = 0

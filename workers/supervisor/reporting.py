@@ -1,0 +1,122 @@
+"""Everything that goes to the control plane: the outbox and the threads that carry it, samples, logs and figures."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from workers.contract import AttemptSpec, EventKind, FileName, Phase, SyncAnswer
+from workers.settings import HostSettings
+from workers.supervisor.control import Control
+from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.gpus import GpuReading
+from workers.supervisor.logs import LogUploader
+from workers.supervisor.loops import Loop
+from workers.supervisor.outbox import Outbox
+from workers.supervisor.samples import SampleUploader
+from workers.supervisor.sync import Syncer
+from workers.supervisor.system import SystemSampler
+from workers.supervisor.vllm import ServerMetrics
+
+Inbox = queue.SimpleQueue[Callable[[], None]]
+"""Calls that other threads want made in the main thread."""
+
+
+class Reporting:
+    """The main thread's side; nothing here waits."""
+
+    def __init__(
+        self,
+        folder: AttemptFolder,
+        spec: AttemptSpec,
+        settings: HostSettings,
+        *,
+        make_control: Callable[[], Control],
+        acked: int,
+        inbox: Inbox,
+        on_answer: Callable[[SyncAnswer], None],
+    ) -> None:
+        self._settings = settings
+        self._inbox = inbox
+        self._loops: list[Loop] = []
+        self.outbox = Outbox(folder / FileName.OUTBOX, first_seq=spec.first_seq)
+        self.syncer = Syncer(
+            spec.attempt_id,
+            self.outbox,
+            make_control(),
+            settings,
+            acked=acked,
+            on_answer=lambda answer: inbox.put(partial(on_answer, answer)),
+            write_ack=lambda seq: folder.write_if_possible(FileName.ACK, str(seq)),
+        )
+        self._samples = SampleUploader(
+            spec.attempt_id, folder / FileName.SAMPLES, make_control(), settings, hold=self._behind
+        )
+        self._logs = LogUploader(
+            spec.attempt_id, folder, make_control(), settings, watched=lambda: self.syncer.watched, hold=self._behind
+        )
+        self._sync_loop = self._start("sync", self.syncer.tick)
+        self._sample_loop = self._start("samples", self._samples.tick)
+        self._log_loop = self._start("logs", self._logs.tick)
+
+    def append(self, kind: EventKind, data: dict[str, Any], *, step: int | None = None, t: float | None = None) -> None:
+        self.outbox.append(kind, data, t=time.time() if t is None else t, step=step)
+        self.syncer.changed(urgent=kind not in (EventKind.TRAIN, EventKind.SYSTEM, EventKind.VLLM))
+        self._sync_loop.wake()
+
+    def phase(self, phase: Phase, detail: str = "") -> None:
+        self.append(EventKind.PHASE, {"phase": phase, "detail": detail})
+
+    def note(self, text: str, *, level: str = "info") -> None:
+        self.append(EventKind.NOTE, {"text": text, "level": level})
+
+    def sample_system(
+        self,
+        gpus: tuple[int, ...],
+        read_gpus: Callable[[], list[GpuReading]],
+        on_sample: Callable[[dict[str, float]], None],
+    ) -> None:
+        """Figures reach the main thread, which gives them their seq."""
+        sampler = SystemSampler(
+            gpus, read_gpus=read_gpus, interval_s=self._settings.sample_s, on_sample=self._to_main(on_sample)
+        )
+        self._start("system", sampler.tick)
+
+    def sample_server(self, port: int, on_sample: Callable[[dict[str, float]], None]) -> None:
+        metrics = ServerMetrics(port, interval_s=self._settings.sample_s, on_sample=self._to_main(on_sample))
+        self._start("vllm-metrics", metrics.tick)
+
+    def stop_sampling(self) -> None:
+        for loop in self._loops:
+            if loop not in (self._sync_loop, self._sample_loop, self._log_loop):
+                loop.stop()
+
+    def close(self) -> None:
+        """The last line is in the outbox; hand over what is left."""
+        self.outbox.flush_to_disk()
+        self._samples.close()
+        self._logs.close()
+        for loop in (self._sync_loop, self._sample_loop, self._log_loop):
+            loop.wake()
+
+    def handed_over(self) -> bool:
+        if self.syncer.given_up:
+            return True
+        samples = self._samples.drained or self._samples.refused
+        return self.syncer.drained() and samples and self._logs.drained
+
+    def _behind(self) -> bool:
+        """Samples and logs come after the metrics."""
+        return self.syncer.failing
+
+    def _to_main(self, call: Callable[[dict[str, float]], None]) -> Callable[[dict[str, float]], None]:
+        return lambda sample: self._inbox.put(partial(call, sample))
+
+    def _start(self, name: str, tick: Callable[[float], float]) -> Loop:
+        loop = Loop(name, tick)
+        self._loops.append(loop)
+        loop.start()
+        return loop

@@ -1,0 +1,79 @@
+"""Completions to the control plane: samples.jsonl in requests of their own, after the metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workers.settings import HostSettings
+from workers.supervisor.control import Control, ControlError, Refused
+from workers.supervisor.loops import Backoff
+from workers.supervisor.tail import Tail
+
+log = logging.getLogger(__name__)
+
+BATCH_LINES = 64
+
+
+class SampleUploader:
+    """Lines are numbered from 1; the control plane's ack is the number of lines it has."""
+
+    def __init__(
+        self, attempt_id: str, path: Path, control: Control, settings: HostSettings, *, hold: Callable[[], bool]
+    ) -> None:
+        self._attempt_id = attempt_id
+        self._control = control
+        self._settings = settings
+        self._hold = hold
+        self._tail = Tail(path)
+        self._backoff = Backoff(settings.backoff_max_s)
+        self._pending: list[dict[str, Any]] = []
+        self._first_line = 1
+        self._closing = False
+        self.refused = False
+        self.drained = False
+        """The trainer is gone, and the control plane has every line. Set by the thread that sends."""
+
+    def close(self) -> None:
+        """The trainer is gone: what the file holds now is all."""
+        self._closing = True
+
+    def tick(self, now: float) -> float:
+        if self.refused or self._hold():
+            return self._settings.batch_s
+        closing = self._closing  # asked before reading: what is read after it is the end of the file
+        try:
+            more = self._send_some()
+        except Refused as error:
+            log.warning("completions are not sent any more: %s", error)
+            self.refused = True
+            return self._settings.batch_s
+        except ControlError:
+            return self._backoff.failed()
+        self._backoff.succeeded()
+        self.drained = closing and not more
+        return 0.0 if more else self._settings.batch_s
+
+    def _send_some(self) -> bool:
+        """Send one request's worth; True if more is waiting."""
+        self._read()
+        if not self._pending:
+            return False
+        self._send()
+        return bool(self._pending) or not self._tail.at_end()
+
+    def _read(self) -> None:
+        if len(self._pending) < BATCH_LINES:
+            self._pending += self._tail.read()
+
+    def _send(self) -> None:
+        batch = self._pending[:BATCH_LINES]
+        ack = self._control.send_samples(self._attempt_id, first_line=self._first_line, lines=batch)
+        # An ack before our first line would need lines that are gone from memory; what is stored stays stored.
+        taken = max(0, min(len(self._pending), ack - self._first_line + 1))
+        if not taken:
+            raise Refused(200, f"line {self._first_line} was not stored (ack {ack})")
+        self._first_line += taken
+        del self._pending[:taken]

@@ -1,0 +1,159 @@
+"""The sync thread's unit: outbox lines to the control plane, its answers to the main thread.
+
+Files are the truth: lines are read from the outbox after the confirmed one, so a control plane that was away for ten
+minutes and one that lost its last minute are the same case.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from workers.contract import EventKind, SyncAnswer
+from workers.settings import HostSettings
+from workers.supervisor.control import Control, ControlError, Refused
+from workers.supervisor.loops import Backoff
+from workers.supervisor.outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+BATCH_BYTES = 1 << 20
+_UNKNOWN = frozenset({401, 403, 404, 410})
+
+
+class Syncer:
+    """`tick` runs in the sync thread; the main thread calls `changed` and reads the plain attributes."""
+
+    def __init__(
+        self,
+        attempt_id: str,
+        outbox: Outbox,
+        control: Control,
+        settings: HostSettings,
+        *,
+        acked: int,
+        on_answer: Callable[[SyncAnswer], None],
+        write_ack: Callable[[int], None],
+    ) -> None:
+        self._attempt_id = attempt_id
+        self._outbox = outbox
+        self._control = control
+        self._settings = settings
+        self._on_answer = on_answer
+        self._write_ack = write_ack
+        self._offset = outbox.offset_after(acked)
+        self._backoff = Backoff(settings.backoff_max_s)
+        self._last_sent = float("-inf")
+        self._not_before = float("-inf")
+        self._refused_since: float | None = None
+        self._urgent = threading.Event()
+        self.acked = acked
+        self.watched = False
+        self.failing = False
+        self.given_up = False
+        """The control plane has said for long enough that it knows nothing of this attempt."""
+
+    def changed(self, *, urgent: bool = False) -> None:
+        if urgent:
+            self._urgent.set()
+
+    def drained(self) -> bool:
+        return self.acked >= self._outbox.last_seq or self.given_up
+
+    def tick(self, now: float) -> float:
+        due = self._due(now)
+        if now < due:
+            return due - now
+        self._urgent.clear()
+        self._last_sent = now
+        try:
+            self._send()
+        except ControlError as error:
+            return self._wait_after(error, now)
+        if self.failing:
+            log.info("the control plane answers again")
+        self._backoff.succeeded()
+        self.failing, self._refused_since = False, None
+        self._not_before = float("-inf")
+        return max(0.0, self._due(now) - now)
+
+    def _due(self, now: float) -> float:
+        """When the next request may go out: lines are gathered, heartbeats fill the silence."""
+        if self.acked >= self._outbox.last_seq:
+            due = self._last_sent + self._settings.heartbeat_s
+        elif self.watched or self._urgent.is_set():
+            due = self._last_sent + self._settings.batch_watched_s
+        else:
+            due = self._last_sent + self._settings.batch_s
+        return max(due, self._not_before)
+
+    def _send(self) -> None:
+        while True:
+            lines = self._next_lines()
+            answer = self._exchange(lines)
+            self._take(answer)
+            if not lines or self.acked >= self._outbox.last_seq or self.acked < lines[-1]["seq"]:
+                return
+
+    def _next_lines(self) -> list[dict[str, Any]]:
+        if self.acked >= self._outbox.last_seq:
+            return []
+        while True:
+            lines, after = self._outbox.read_after(self._offset, max_bytes=BATCH_BYTES)
+            fresh = [line for line in lines if line["seq"] > self.acked]
+            if fresh or after == self._offset:
+                return fresh
+            self._offset = after  # written to the file only after it was sent from memory
+
+    def _exchange(self, lines: list[dict[str, Any]]) -> SyncAnswer:
+        """A batch the control plane cannot take is halved, down to the one line, which is then replaced: a line
+        nobody accepts must not hold back all that follow."""
+        try:
+            return self._control.sync(self._attempt_id, lines)
+        except Refused as error:
+            if error.status in _UNKNOWN or not lines:
+                raise
+            log.warning("a batch of %d lines was refused: %s", len(lines), error)
+            if len(lines) == 1:
+                return self._control.sync(self._attempt_id, [_stand_in(lines[0], error)])
+            answer = self._exchange(lines[: len(lines) // 2])
+            return (
+                answer if answer.ack < lines[len(lines) // 2 - 1]["seq"] else self._exchange(lines[len(lines) // 2 :])
+            )
+
+    def _take(self, answer: SyncAnswer) -> None:
+        self.watched = answer.watched
+        if answer.ack != self.acked:
+            if answer.ack < self.acked:
+                log.warning("the control plane went back from line %d to %d", self.acked, answer.ack)
+            self.acked = max(answer.ack, self._outbox.first_seq - 1)
+            self._offset = self._outbox.offset_after(self.acked) if answer.ack < self.acked else self._advance()
+            self._write_ack(self.acked)
+        self._on_answer(answer)
+
+    def _advance(self) -> int:
+        """The offset after the acked line, looked for from where we are."""
+        return self._outbox.offset_after(self.acked, start=self._offset)
+
+    def _wait_after(self, error: ControlError, now: float) -> float:
+        if not self.failing:
+            log.warning("the control plane cannot be reached, trying again: %s", error)
+        self.failing = True
+        if isinstance(error, Refused) and error.status in _UNKNOWN:
+            self._refused_since = self._refused_since if self._refused_since is not None else now
+            self.given_up = now - self._refused_since >= self._settings.refused_deadline_s
+        else:
+            self._refused_since, self.given_up = None, False
+        wait = self._backoff.failed()
+        self._not_before = now + wait
+        return wait
+
+
+def _stand_in(line: dict[str, Any], error: Refused) -> dict[str, Any]:
+    text = f"The control plane refused line {line['seq']} ({line['kind']}): {str(error)[:200]}"
+    if line["kind"] == EventKind.ENDED:
+        kept = {"reason": line["data"]["reason"], "detail": text, "exit_codes": {}, "receipt": line["data"]["receipt"]}
+        return {**line, "data": kept}
+    return {**line, "kind": EventKind.NOTE, "data": {"text": text, "level": "warning"}}

@@ -1,0 +1,61 @@
+"""What the machine is doing, sampled in a thread: CPU, memory, each leased GPU."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+
+import psutil
+
+from workers.supervisor.gpus import GpuError, GpuReading
+
+log = logging.getLogger(__name__)
+
+
+class SystemSampler:
+    def __init__(
+        self,
+        gpus: Collection[int],
+        *,
+        read_gpus: Callable[[], list[GpuReading]],
+        interval_s: float,
+        on_sample: Callable[[dict[str, float]], None],
+    ) -> None:
+        self._gpus = frozenset(gpus)
+        self._read_gpus = read_gpus
+        self._interval_s = interval_s
+        self._on_sample = on_sample
+        self._gpu_trouble = False
+        psutil.cpu_percent(None)  # the first call has nothing to compare with
+
+    def tick(self, now: float) -> float:
+        sample = {
+            "host/cpu_percent": psutil.cpu_percent(None),
+            "host/memory_mib": float(psutil.virtual_memory().used >> 20),
+        }
+        for gpu in self._leased():
+            sample |= _figures(gpu)
+        self._on_sample(sample)
+        return self._interval_s
+
+    def _leased(self) -> list[GpuReading]:
+        if not self._gpus:
+            return []
+        try:
+            readings = self._read_gpus()
+        except GpuError as error:
+            if not self._gpu_trouble:
+                log.warning("NVML does not answer: %s", error)
+            self._gpu_trouble = True
+            return []
+        return [gpu for gpu in readings if gpu.index in self._gpus]
+
+
+def _figures(gpu: GpuReading) -> dict[str, float]:
+    values = {
+        "memory_mib": gpu.used_mib,
+        "util_percent": gpu.util_percent,
+        "power_w": gpu.power_w,
+        "temperature_c": gpu.temperature_c,
+    }
+    return {f"gpu/{gpu.index}/{name}": float(value) for name, value in values.items() if value is not None}

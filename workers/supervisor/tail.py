@@ -1,0 +1,91 @@
+"""Follow a growing JSONL file: complete new lines, whatever else is in it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+LINE_LIMIT = 4 << 20
+"""A longer line is no message; it is skipped to its end and counted."""
+_CHUNK = 1 << 20
+
+
+class Tail:
+    def __init__(self, path: Path, *, offset: int = 0) -> None:
+        self._path = path
+        self._fd: int | None = None
+        self._offset = offset
+        self._partial = b""
+        self._skipping = False
+        self.bad_lines = 0
+        """Lines that were too long or no JSON object (invalid UTF-8 included)."""
+
+    def read(self) -> list[dict[str, Any]]:
+        """Objects of the lines completed since the last call; at most one chunk of the file is read."""
+        return [value for _, value in self.read_raw()]
+
+    def read_raw(self) -> list[tuple[bytes, dict[str, Any]]]:
+        data = self._next_chunk()
+        if not data:
+            return []
+        *complete, rest = data.split(b"\n")
+        found = []
+        for part in complete:
+            line, self._partial = self._partial + part, b""
+            if self._skipping:
+                self._skipping = False
+                continue
+            value = self._decode(line)
+            if value is not None:
+                found.append((line, value))
+        self._keep(rest)
+        return found
+
+    def at_end(self) -> bool:
+        """Nothing complete or torn is left to read from the file."""
+        try:
+            return self._offset >= os.stat(self._path).st_size
+        except FileNotFoundError:
+            return True
+
+    def close(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _next_chunk(self) -> bytes:
+        if self._fd is None:
+            try:
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:
+                return b""
+        data = os.pread(self._fd, _CHUNK, self._offset)
+        self._offset += len(data)
+        return data
+
+    def _keep(self, rest: bytes) -> None:
+        if self._skipping:
+            return
+        self._partial += rest
+        if len(self._partial) > LINE_LIMIT:
+            self._partial, self._skipping = b"", True
+            self.bad_lines += 1
+
+    def _decode(self, line: bytes) -> dict[str, Any] | None:
+        if not line.strip():
+            return None
+        try:
+            value = json.loads(line, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict):
+            return value
+        self.bad_lines += 1
+        return None
+
+
+def _no_constant(name: str) -> None:
+    """NaN and Infinity are not JSON: PostgreSQL and browsers refuse them, so the number becomes null."""
+    return None
