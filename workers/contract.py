@@ -157,6 +157,8 @@ class ServerSpec:
     enforce_eager: bool = False
     prefix_caching: bool = True
     ready_timeout_s: int = 600
+    request_timeout_s: int = 1800
+    """Longest that the trainer waits for one step's completions."""
     weight_sync: WeightSync = WeightSync.NCCL
 
 
