@@ -1,8 +1,8 @@
 """python -m workers.trainer FOLDER: train the attempt that FOLDER/spec.json describes, on FOLDER/dataset.jsonl.
 
 Writes metrics.jsonl, samples.jsonl and checkpoints/ there, and ends with a checkpoint when FOLDER/STOP appears.
-Exit codes: 0 trained (or stopped as asked), 3 the spec can't be trained, 4 there is no step to take; the last line
-on stderr is then a sentence for people.
+Exit codes: 0 trained (or stopped as asked), 3 the spec can't be trained, 4 there is no step to take, 5 the vLLM
+server has failed; the last line on stderr is then a sentence for people.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from workers.contract import AttemptSpec, FileName
-from workers.trainer import config, data, rewards
+from workers.trainer import config, data, rewards, serverclient
 from workers.trainer.callbacks import Progress, Stop
 from workers.trainer.environment import rank
 from workers.trainer.metrics import LineFile
@@ -26,7 +26,8 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile) -
 
     metrics.event("stage", stage="loading model")
     stop = Stop(folder)
-    trainer = _trainer(spec, rows, folder, arguments)
+    with serverclient.rollouts(spec, folder):
+        trainer = _trainer(spec, rows, folder, arguments)
     trainer.add_callback(Progress(metrics, stop))
     trainer.add_callback(stop)
 
