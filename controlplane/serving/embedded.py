@@ -10,9 +10,9 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.serving.processes import Program
+from controlplane.serving.processes import BASE_DIR, Program
 
-BASE_DIR = Path(__file__).resolve().parent.parent.parent
+__all__ = ["BASE_DIR", "Installation"]
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+BASE_DIR = Path(__file__).resolve().parent.parent.parent
 PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
 
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0
+LOG_LIMIT = 20_000_000
+"""A log longer than this is put aside at the program's next start."""
 STEADY_AFTER_S = 60.0
 """A child that lived this long starts again with the first back-off."""
 
@@ -57,7 +60,7 @@ class Fleet:
     _children: dict[str, _Child] = field(default_factory=dict)
 
     def start(self, program: Program) -> None:
-        self._children[program.name] = _Child(program, _spawn(program), self.clock())
+        self._children[program.name] = _Child(program, spawn(program), self.clock())
 
     def wait_ready(self, names: Iterable[str], deadline_s: float = 60.0) -> None:
         """Until every named child serves; raises NotReady with the end of its log when it dies or takes too long."""
@@ -66,10 +69,10 @@ class Fleet:
             child = self._children[name]
             ready = child.program.ready or (lambda: True)
             while not ready():
-                ended = _has_ended(child.process)
+                ended = has_ended(child.process)
                 if ended or self.clock() > end:
                     why = (
-                        f"ended with code {_bury(child.process)}"
+                        f"ended with code {bury(child.process)}"
                         if ended
                         else f"does not answer after {deadline_s:.0f} s"
                     )
@@ -83,13 +86,13 @@ class Fleet:
             if child.restart_at is None:
                 self._notice_death(child, now)
             elif now >= child.restart_at:
-                child.process, child.started, child.restart_at = _spawn(child.program), now, None
+                child.process, child.started, child.restart_at = spawn(child.program), now, None
                 self.report(f"{child.program.name} started again")
 
     def _notice_death(self, child: _Child, now: float) -> None:
-        if not _has_ended(child.process):
+        if not has_ended(child.process):
             return
-        code = _bury(child.process)
+        code = bury(child.process)
         if now - child.started > STEADY_AFTER_S:
             child.backoff_s = FIRST_BACKOFF_S
         child.restart_at = now + child.backoff_s
@@ -109,19 +112,19 @@ class Fleet:
                 continue  # dead and buried already
             child.process.terminate()
             end = time.monotonic() + child.program.grace_s
-            while not _has_ended(child.process) and time.monotonic() < end:
+            while not has_ended(child.process) and time.monotonic() < end:
                 time.sleep(0.02)
-            _bury(child.process)
+            bury(child.process)
 
 
-def _has_ended(process: subprocess.Popen[bytes]) -> bool:
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
     """Without reaping: as long as it is a zombie, its pid and its group's id can't be anybody else's."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _bury(process: subprocess.Popen[bytes]) -> int:
+def bury(process: subprocess.Popen[bytes]) -> int:
     """SIGKILL to its whole group, also after a clean end (a busy pool process may still be there); then reap."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
@@ -129,7 +132,8 @@ def _bury(process: subprocess.Popen[bytes]) -> int:
     return process.wait()
 
 
-def _spawn(program: Program) -> subprocess.Popen[bytes]:
+def spawn(program: Program) -> subprocess.Popen[bytes]:
+    """Start it in a session of its own, in the project's folder, to end when we do."""
     parent = os.getpid()
 
     def die_with_parent() -> None:
@@ -137,10 +141,13 @@ def _spawn(program: Program) -> subprocess.Popen[bytes]:
         if os.getppid() != parent:  # it died between fork and prctl
             os.kill(os.getpid(), signal.SIGTERM)
 
+    if program.log.exists() and program.log.stat().st_size > LOG_LIMIT:
+        program.log.replace(program.log.with_suffix(".log.1"))
     with program.log.open("ab") as log:
         # A session of its own: Ctrl-C in the terminal reaches `up` alone, which then stops the children in order.
         return subprocess.Popen(
             program.argv,
+            cwd=BASE_DIR,
             env=program.env,
             stdin=subprocess.DEVNULL,
             stdout=log,

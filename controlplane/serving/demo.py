@@ -1,0 +1,129 @@
+"""The demo: a tiny model made on the spot, a few hundred problems, and a real run like any other."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from controlplane.accounts.models import User
+from controlplane.datasets import flow
+from controlplane.datasets.mapping import ColumnMapping
+from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.rewards.models import RewardConfig
+from controlplane.serving.processes import BASE_DIR, Program, bury, has_ended, spawn, tail
+from controlplane.serving.serving import Serving
+from runs import launching
+from runs.models import Run
+from runs.states import ACTIVE
+
+NAME = "Demo: arithmetic"
+MODEL = "demo-arithmetic"
+MODEL_DEADLINE_S = 600.0
+HOST_DEADLINE_S = 120.0
+
+
+class DemoFailed(Exception):
+    """The demo could not be set up; the message says what went wrong."""
+
+
+class Demo:
+    """The demo's inputs in one installation; each step finds what an earlier demo left."""
+
+    def __init__(self, serving: Serving, user: User, report: Callable[[str], None]) -> None:
+        self.serving = serving
+        self.user = user
+        self.report = report
+        self.installation = serving.installation
+        if self.installation.trainer_python is None:
+            raise DemoFailed("There is no trainer environment: set GRPO_TRAINER_PYTHON to an interpreter that has trl.")
+        self.python = str(self.installation.trainer_python)
+
+    def launch(self, steps: int | None) -> Run:
+        """The demo run: one that still lives from an earlier demo, else a new one."""
+        living = Run.objects.filter(name=NAME, attempts__status__in=ACTIVE).first()
+        if living is not None:
+            self.report("The demo run of an earlier start is still going; going on with it.")
+            return living
+        config = self._config()
+        version = self._dataset(config["dataset"])
+        model = self._model()
+        host = self._host()
+        grpo = {**config["grpo"], **({"max_steps": steps} if steps else {})}
+        return launching.submit(
+            user=self.user,
+            name=NAME,
+            host=host,
+            dataset_version=version,
+            reward_config=self._rewards(config["rewards"]),
+            profile=self._profile(config["hardware"]),
+            model=str(model),
+            grpo=grpo,
+            attn_implementation=config["attn_implementation"],
+            eval_rows=config["dataset"]["eval_rows"],
+        )
+
+    def _config(self) -> dict[str, Any]:
+        config: dict[str, Any] = json.loads(self._tiny("--demo-config"))
+        return config
+
+    def _dataset(self, config: dict[str, Any]) -> DatasetVersion:
+        ready = DatasetVersion.objects.filter(dataset__name=config["name"], status=DatasetVersion.READY)
+        if found := ready.order_by("number").last():
+            return found
+        problems = self.installation.data / "demo-problems.jsonl"
+        self._tiny("--problems", str(problems))
+        with problems.open("rb") as file:
+            version = flow.create_version(self.user, config["name"], file, problems.name)
+        flow.validate(version)
+        version.refresh_from_db()
+        flow.apply_mapping(version, ColumnMapping(prompt=config["prompt_column"], answer=config["answer_column"]))
+        if version.status != DatasetVersion.READY:
+            raise DemoFailed(f"The demo's dataset is not usable: {version.report.get('errors')}")
+        return version
+
+    def _rewards(self, components: list[dict[str, Any]]) -> RewardConfig:
+        about = "Is the answer right, and is it in the right form?"
+        defaults = {"components": components, "owner": self.user, "description": about}
+        return RewardConfig.objects.get_or_create(name=NAME, defaults=defaults)[0]
+
+    def _profile(self, hardware: dict[str, Any]) -> HardwareProfile:
+        defaults = {"spec": hardware, "owner": self.user, "description": "One CPU slot; enough for the tiny model."}
+        return HardwareProfile.objects.get_or_create(name=NAME, defaults=defaults)[0]
+
+    def _model(self) -> Path:
+        """Made under another name and renamed: a folder of the final name is always whole."""
+        model = self.installation.models_dir / MODEL
+        if model.exists():
+            return model
+        self.report("Making a tiny language model and teaching it the form of an answer (half a minute) …")
+        draft = self.installation.models_dir / f".{MODEL}.new"
+        log = self.installation.data / "demo-model.log"
+        argv = [self.python, "-m", "workers.trainer.tiny", str(draft)]
+        program = Program(name="model", argv=argv, env=self.installation.environment(), log=log)
+        process = spawn(program)
+        try:
+            ended = self.serving.watch_until(lambda: has_ended(process), MODEL_DEADLINE_S)
+        finally:
+            code = bury(process)
+        if not ended or code:
+            raise DemoFailed(f"The tiny model could not be made; the end of {log}:\n{tail(log)}")
+        draft.rename(model)
+        return model
+
+    def _host(self) -> Host:
+        """This machine, once its worker has announced it."""
+        mine = Host.objects.filter(name=self.installation.host_name, announced_at__isnull=False)
+        if not self.serving.watch_until(mine.exists, HOST_DEADLINE_S):
+            raise DemoFailed(f"This machine's worker has not announced itself; see {self.installation.data}/host.log.")
+        return mine.get()
+
+    def _tiny(self, *arguments: str) -> str:
+        argv = [self.python, "-m", "workers.trainer.tiny", *arguments]
+        done = subprocess.run(argv, cwd=BASE_DIR, capture_output=True, text=True)
+        if done.returncode:
+            raise DemoFailed(f"The trainer's interpreter failed:\n{done.stderr}")
+        return done.stdout

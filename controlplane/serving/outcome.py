@@ -1,0 +1,79 @@
+"""What became of the demo run, as the one JSON object of `demo --once --json`."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controlplane.bootstrap import INSTALL_SECONDS, STARTED
+from runs import queries
+from runs.models import Attempt, MetricChunk, MetricRow, Run, RunEvent
+from runs.series import Points
+from workers.contract import FileName
+
+EVERY_POINT = 1_000_000
+EDGE = 10
+"""Steps at each end whose mean reward is compared."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """When the page answered; the process start and the installation come from the bootstrap."""
+
+    page: float
+
+    @classmethod
+    def now(cls) -> Times:
+        return cls(page=time.time())
+
+    @property
+    def install_s(self) -> float:
+        return float(os.environ.get(INSTALL_SECONDS, "0"))
+
+    @property
+    def to_page_s(self) -> float:
+        return self.page - float(os.environ.get(STARTED, repr(self.page)))
+
+
+def outcome(run: Run, times: Times, runs_dir: Path) -> dict[str, Any]:
+    attempt = run.attempts.get(number=run.attempts.count())
+    reward = queries.series(run, ["reward"], EVERY_POINT)["series"].get("reward")
+    values, at = (reward["value"], reward["t"]) if reward else ([], [])
+    return {
+        "run": run.pk,
+        "status": attempt.status,
+        "reason": attempt.reason,
+        "detail": attempt.detail,
+        "steps": run.step,
+        "seconds_install": round(times.install_s, 1),
+        "seconds_to_page": round(times.to_page_s, 1),
+        "seconds_to_first_step": round(at[0] - times.page, 1) if at else None,
+        "reward_first10": _mean(values[:EDGE]),
+        "reward_last10": _mean(values[-EDGE:]),
+        "rows_written": rows_written(attempt, runs_dir),
+        "rows_stored": rows_stored(attempt),
+        "receipt": attempt.receipt,
+    }
+
+
+def rows_written(attempt: Attempt, runs_dir: Path) -> int:
+    """Lines of the outbox: the first truth. This command runs on the host too, so it may look."""
+    outbox = runs_dir / attempt.run_id / str(attempt.number) / FileName.OUTBOX
+    return outbox.read_bytes().count(b"\n") if outbox.exists() else 0
+
+
+def rows_stored(attempt: Attempt) -> int:
+    """Distinct seqs of the attempt in the store, raw, folded or as events."""
+    first = attempt.first_seq or 1
+    seqs: set[int] = set(MetricRow.objects.filter(attempt=attempt).values_list("seq", flat=True))
+    seqs.update(RunEvent.objects.filter(attempt=attempt, seq__isnull=False).values_list("seq", flat=True))  # type: ignore[arg-type]
+    for chunk in MetricChunk.objects.filter(run_id=attempt.run_id, last_seq__gte=first):
+        seqs.update(int(seq) for seq in Points.unpack(chunk.data, chunk.points).seq if seq >= first)
+    return len(seqs)
+
+
+def _mean(values: list[float]) -> float | None:
+    return round(sum(values) / len(values), 4) if values else None
