@@ -65,3 +65,23 @@ def stacked_bar(parts: Iterable[dict[str, Any]], total: float, unit: str = "", k
         drawn.append({**part, "x": round(at, 2), "width": round(min(share, 100 - at), 2)})
         at = min(100.0, at + share)
     return {"parts": drawn, "total": total, "unit": unit, "key": key}
+
+
+@register.simple_tag
+def diverging(value: float | None, widest: float, width: int = 96) -> str | SafeString:
+    """A bar that grows from the middle: to the right above zero, to the left below."""
+    if value is None:
+        return ""
+    half = width / 2
+    length = min(1.0, abs(float(value)) / widest) * (half - 2)
+    start = half if value >= 0 else half - length
+    return format_html(
+        '<svg class="diverging" width="{w}" height="10" viewBox="0 0 {w} 10" aria-hidden="true">'
+        '<rect class="{kind}" x="{x}" y="1" width="{length}" height="8"/>'
+        '<line x1="{half}" x2="{half}" y1="0" y2="10"/></svg>',
+        w=width,
+        kind="above" if value >= 0 else "below",
+        x=f"{start:.1f}",
+        length=f"{max(length, 0.5):.1f}",
+        half=half,
+    )

@@ -1,0 +1,36 @@
+// The thin bar that says a connection is lost. It greys nothing: what is on the page stays readable.
+
+const PATIENCE_MS = 2500;
+
+/** Follows the states of a feed. @returns {(state: import("./feed.js").State) => void} */
+export function connectionBar() {
+  const bar = /** @type {HTMLElement} */ (document.getElementById("connection"));
+  let timer = 0;
+  return (state) => {
+    if (state === "connecting") return;
+    clearTimeout(timer);
+    document.documentElement.dataset.live = state;
+    if (state === "open") {
+      bar.hidden = true;
+    } else if (state === "signed-out") {
+      bar.replaceChildren("You are signed out: what you see stands still. ", signInLink());
+      bar.hidden = false;
+    } else if (state === "gone") {
+      bar.textContent = "This run is not here any more.";
+      bar.hidden = false;
+    } else {
+      // A short break is nothing to read about.
+      timer = setTimeout(() => {
+        bar.textContent = "The connection is lost; trying again. Runs go on without this page.";
+        bar.hidden = false;
+      }, PATIENCE_MS);
+    }
+  };
+}
+
+function signInLink() {
+  const link = document.createElement("a");
+  link.href = location.href;
+  link.textContent = "Sign in again";
+  return link;
+}

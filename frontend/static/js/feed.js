@@ -1,0 +1,118 @@
+// The live feed of one run: a websocket with a cursor. Knows no DOM.
+//
+// A lost connection, a web restart and a laptop's sleep are one and the same: connect again and say after=<last seq>.
+
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 15_000;
+const PULSE_MS = 5_000;
+/** Timers stand still while a machine sleeps; the socket is then open by name only. */
+const SLEPT_MS = 20_000;
+const SIGNED_OUT = 4401;
+const GONE = 4404;
+
+/**
+ * @typedef {[seq: number, t: number, step: number | null, kind: string, values: Record<string, number | null>]} Row
+ * @typedef {{type: string, last?: number, rows?: Row[], events?: any[], run?: any, logs?: any, samples?: number}} Frame
+ * @typedef {"connecting" | "open" | "lost" | "signed-out" | "gone"} State
+ */
+
+export class Feed {
+  /**
+   * @param {object} options
+   * @param {string} options.url  ws: or wss: address, without the cursor
+   * @param {number | null} options.after  the last seq already here; null for a feed without a cursor
+   * @param {(frame: Frame) => void} options.onFrame
+   * @param {(state: State) => void} [options.onState]
+   */
+  constructor({ url, after, onFrame, onState }) {
+    this.url = url;
+    this.after = after;
+    this.onFrame = onFrame;
+    this.onState = onState ?? (() => {});
+    /** @type {WebSocket | null} */
+    this.socket = null;
+    this.failures = 0;
+    this.ended = false;
+    this.retry = 0;
+    this.pulseAt = Date.now();
+    this.pulse = setInterval(() => this.beat(), PULSE_MS);
+    this.connect();
+  }
+
+  connect() {
+    clearTimeout(this.retry);
+    this.onState("connecting");
+    const socket = new WebSocket(this.after === null ? this.url : `${this.url}?after=${this.after}`);
+    this.socket = socket;
+    socket.addEventListener("open", () => {
+      this.failures = 0;
+      this.onState("open");
+    });
+    socket.addEventListener("message", (message) => this.receive(message.data));
+    socket.addEventListener("close", (event) => {
+      if (socket === this.socket) this.lost(event.code);
+    });
+  }
+
+  /** @param {string} text */
+  receive(text) {
+    /** @type {Frame} */
+    const frame = JSON.parse(text);
+    if (this.after !== null && typeof frame.last === "number") this.after = Math.max(this.after, frame.last);
+    this.onFrame(frame);
+  }
+
+  /** @param {object} message */
+  send(message) {
+    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(message));
+  }
+
+  /** @param {number} code */
+  lost(code) {
+    this.socket = null;
+    if (this.ended) return;
+    if (code === SIGNED_OUT || code === GONE) {
+      this.close();
+      this.onState(code === SIGNED_OUT ? "signed-out" : "gone");
+      return;
+    }
+    this.onState("lost");
+    const wait = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** this.failures++);
+    // Spread out, so that a restarted web isn't met by every open page at once.
+    this.retry = setTimeout(() => this.connect(), wait * (0.7 + 0.6 * Math.random()));
+  }
+
+  /** Connect now instead of at the end of a wait: the network or the page came back. */
+  wake() {
+    if (!this.ended && this.socket === null) this.connect();
+  }
+
+  beat() {
+    const now = Date.now();
+    const slept = now - this.pulseAt > SLEPT_MS;
+    this.pulseAt = now;
+    if (slept && this.socket && !this.ended) {
+      const stale = this.socket;
+      this.socket = null;
+      stale.close();
+      this.connect();
+    }
+  }
+
+  /** Start over from another cursor, after the page has read the series anew. @param {number} after */
+  restart(after) {
+    this.after = after;
+    const old = this.socket;
+    this.socket = null;
+    old?.close();
+    if (!this.ended) this.connect();
+  }
+
+  close() {
+    this.ended = true;
+    clearInterval(this.pulse);
+    clearTimeout(this.retry);
+    this.socket?.close();
+    this.socket = null;
+  }
+}

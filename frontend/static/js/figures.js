@@ -1,0 +1,76 @@
+// How numbers are written: the same rules as controlplane/templatetags/figures.py. Knows no DOM.
+
+const NOTHING = "–";
+
+/** Three significant digits. @param {number} number */
+export function significant(number, digits = 3) {
+  if (number === 0) return "0";
+  const size = Math.abs(number);
+  let text;
+  if (size >= 1e7 || size < 1e-4) {
+    const [mantissa, exponent] = number.toExponential(digits - 1).split("e");
+    text = `${Number(mantissa)}e${Number(exponent)}`;
+  } else if (Number.isInteger(number) || size >= 10 ** (digits - 1)) {
+    text = Math.round(number).toLocaleString("en-US");
+  } else {
+    text = number.toFixed(Math.max(0, digits - 1 - Math.floor(Math.log10(size))));
+  }
+  return text.replace("-", (_, at) => (at === 0 ? "−" : "-"));
+}
+
+/** @param {number} number */
+export function si(number) {
+  for (const [limit, letter] of /** @type {[number, string][]} */ ([[1e9, "G"], [1e6, "M"], [1e3, "k"]])) {
+    if (Math.abs(number) >= limit) return significant(number / limit) + letter;
+  }
+  return significant(number);
+}
+
+/** Seconds in the two largest units. @param {number} seconds */
+export function duration(seconds) {
+  if (seconds < 1) return `${significant(seconds, 2)} s`;
+  if (seconds < 10) return `${seconds.toFixed(1).replace(/\.0$/, "")} s`;
+  const whole = Math.round(seconds);
+  for (const [above, big, below, small] of /** @type {[number, string, number, string][]} */ ([
+    [86400, "d", 3600, "h"],
+    [3600, "h", 60, "min"],
+    [60, "min", 1, "s"],
+  ])) {
+    if (whole >= above) {
+      const rest = Math.floor((whole % above) / below);
+      return `${Math.floor(whole / above)} ${big}${rest ? ` ${rest} ${small}` : ""}`;
+    }
+  }
+  return `${whole} s`;
+}
+
+/**
+ * A value as [figure, unit] in a chart's or tile's format.
+ * @param {number | null | undefined} value @param {string} format @returns {[string, string]}
+ */
+export function figure(value, format) {
+  if (typeof value !== "number" || !Number.isFinite(value)) return [NOTHING, ""];
+  switch (format) {
+    case "percent":
+      return [significant(value * 100, Math.abs(value) < 0.1 ? 2 : 3), "%"];
+    case "percent100":
+      return [significant(value), "%"];
+    case "seconds":
+      return [significant(value), "s"];
+    case "mib":
+      return value >= 1024 ? [significant(value / 1024), "GiB"] : [significant(Math.round(value)), "MiB"];
+    case "rate":
+      return [si(value), "tok/s"];
+    case "tokens":
+      return [significant(value), "tok"];
+    case "watts":
+      return [significant(value), "W"];
+    default:
+      return [significant(value), ""];
+  }
+}
+
+/** A difference with its sign. @param {number} value */
+export function change(value) {
+  return `${value > 0 ? "+" : ""}${significant(value, 2)}`;
+}

@@ -1,0 +1,147 @@
+"""What the run page says beside its charts: the line of facts, why it failed, what a stop will do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controlplane.accounts.models import User
+from runs import queries
+from runs.listing import placement_text
+from runs.models import Attempt, Lease, Run
+from runs.sentences import STOPS
+from runs.states import ACTIVE, FINAL, EndReason, RunStatus
+from workers.contract import LOG_NAMES, StopMode
+
+TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
+LAST_LINES = 14
+_VLLM = {EndReason.VLLM_EXITED, EndReason.VLLM_NOT_READY, EndReason.PORT_IN_USE}
+_SUPERVISOR = {EndReason.SUPERVISOR_LOST, EndReason.SUPERVISOR_ERROR, EndReason.GPUS_BUSY, EndReason.DISK_FULL}
+
+
+@dataclass(frozen=True)
+class LogLine:
+    text: str
+    telling: bool
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a run failed, before anything else on its page."""
+
+    sentence: str
+    detail: str
+    log: str
+    lines: list[LogLine]
+    exit_codes: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Stop:
+    mode: str
+    act: str
+    title: str
+    consequences: list[str]
+    danger: bool
+
+
+def head(run: Run, user: User) -> dict[str, Any]:
+    """Everything of the page that changes with the run's state; the socket's frames only say when to read it anew."""
+    attempt = run.latest()
+    summary = queries.summary(run)
+    final = attempt.status in FINAL
+    return {
+        "run": run,
+        "attempt": attempt,
+        "s": summary,
+        "where": placement_text(attempt),
+        "live": attempt.status in ACTIVE,
+        "final": final,
+        "out_of_reach": _moment(summary["out_of_reach_since"]),
+        "cause": cause(attempt) if attempt.status == RunStatus.FAILED else None,
+        "receipt": attempt.receipt,
+        "quarantined": list(attempt.leases.filter(state=Lease.QUARANTINED)) if final else [],
+        "stop_words": STOPS.get(attempt.stop_mode, ""),
+        "stops": stops(run, attempt) if attempt.status in ACTIVE and user.may_operate else [],
+        "resume_step": _resume_step(run) if final and user.may_operate else None,
+        "may_operate": user.may_operate,
+    }
+
+
+def cause(attempt: Attempt) -> Cause:
+    reason = EndReason(attempt.reason) if attempt.reason else None
+    order = list(LOG_NAMES)
+    first = "vllm" if reason in _VLLM else "supervisor" if reason in _SUPERVISOR else "trainer"
+    order.sort(key=lambda name: name != first)
+    for name in order:
+        lines = last_lines(attempt, name)
+        if lines:
+            break
+    else:
+        name, lines = "", []
+    return Cause(
+        sentence=queries.summary(attempt.run)["sentence"] if reason else "The run failed.",
+        detail=attempt.detail,
+        log=name,
+        lines=lines,
+        exit_codes=attempt.exit_codes,
+    )
+
+
+def last_lines(attempt: Attempt, name: str, count: int = LAST_LINES) -> list[LogLine]:
+    text = queries.log(attempt, name, offset=-16 * 1024).data.decode("utf-8", "replace")
+    lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
+    return [LogLine(line[:400], bool(TELLING.search(line))) for line in lines if line][-count:]
+
+
+def stops(run: Run, attempt: Attempt) -> list[Stop]:
+    """What each kind of stop will do, to what, in words."""
+    if attempt.status == RunStatus.QUEUED:
+        text = ["It leaves the queue. Nothing of it has started, so nothing is lost."]
+        return [Stop(StopMode.NOW, "Remove from queue", f"Remove {run.name} from the queue", text, False)]
+    where = placement_text(attempt)
+    after = [
+        f"Every process of the run on {where} is ended.",
+        "The receipt then shows that they are gone and what they held is free.",
+    ]
+    offered = []
+    if attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
+        first = "The trainer finishes the step it is at, saves a checkpoint and ends; it has two minutes for that."
+        offered.append(Stop(StopMode.SAVE, "Save and stop", f"Save and stop {run.name}", [first, *after], False))
+    if attempt.stop_mode != StopMode.NOW:
+        offered.append(Stop(StopMode.NOW, "Stop now", f"Stop {run.name} now", [_lost(run), *after], True))
+    return offered
+
+
+def _lost(run: Run) -> str:
+    saved = queries.last_checkpoint(run)
+    if saved is None:
+        if run.step:
+            return f"Nothing is saved: there is no checkpoint yet, so all {run.step} steps are lost."
+        return "Nothing is saved: no step has been trained yet."
+    step = int(saved.data.get("step") or saved.step or 0)
+    lost = run.step - step
+    if lost <= 0:
+        return f"The step in progress is lost. Last checkpoint: step {step}."
+    return (
+        f"The step in progress is lost. Last checkpoint: step {step}, so {lost} {_plural(lost)} of training are lost."
+    )
+
+
+def _plural(count: int) -> str:
+    return "step" if count == 1 else "steps"
+
+
+def _resume_step(run: Run) -> int | None:
+    saved = queries.last_checkpoint(run)
+    if saved is None:
+        return None
+    step = int(saved.data.get("step") or 0)
+    # Nothing is left to train after the last step.
+    return step if run.max_steps is None or step < run.max_steps else None
+
+
+def _moment(iso: str | None) -> datetime | None:
+    return datetime.fromisoformat(iso) if iso else None
