@@ -87,6 +87,11 @@ def server_environment(
     return {**_base(settings, source), **_devices(spec.placement.server_gpus), **token}
 
 
+def trainer_tool_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
+    """For questions to the trainer's interpreter: no GPU, no secrets."""
+    return {**_base(settings, source), **_devices(())}
+
+
 def _base(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
     path = os.pathsep.join(part for part in (str(SOURCE_ROOT), settings.trainer_pythonpath) if part)
     return {

@@ -91,18 +91,18 @@ class Control:
         self._post(f"/api/attempts/{attempt_id}/reaped", body)
 
     def announce(self, body: dict[str, Any]) -> dict[str, Any]:
-        return self._post("/api/hosts/announce", body)
+        return self._post("/api/hosts/announce", body, compress=False)
 
     def answer_inspection(self, inspection_id: int, answer: dict[str, Any]) -> None:
-        self._post(f"/api/inspections/{inspection_id}", {"answer": answer})
+        self._post(f"/api/inspections/{inspection_id}", {"answer": answer}, compress=False)
 
-    def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    def _post(self, path: str, body: dict[str, Any], *, compress: bool = True) -> dict[str, Any]:
         data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
-        return self._request(path, data, "application/json")
+        return self._request(path, data, "application/json", compress=compress)
 
-    def _request(self, path: str, data: bytes, content_type: str) -> dict[str, Any]:
+    def _request(self, path: str, data: bytes, content_type: str, *, compress: bool = True) -> dict[str, Any]:
         headers = {"Content-Type": content_type}
-        if len(data) >= GZIP_FROM:
+        if compress and len(data) >= GZIP_FROM:
             data, headers["Content-Encoding"] = gzip.compress(data, compresslevel=3), "gzip"
         try:
             response = self._http.post(self._url + path, content=data, headers=headers)

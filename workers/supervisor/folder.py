@@ -84,8 +84,9 @@ class AttemptFolder:
 
     def has_ended(self) -> bool:
         """The end was recorded by the supervisor or by the reaper."""
-        if (self.path / FileName.REAPED).exists():
-            return True
+        return (self.path / FileName.REAPED).exists() or self.has_ended_line()
+
+    def has_ended_line(self) -> bool:
         kind = f'"kind":"{EventKind.ENDED}"'.encode()
         return any(kind in line for line in last_lines(self.path / FileName.OUTBOX))
 

@@ -20,7 +20,7 @@ from workers.supervisor.outbox import Outbox
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = 1 << 20
-_UNKNOWN = frozenset({401, 403, 404, 410})
+_UNKNOWN = frozenset({401, 403, 404, 409, 410})
 
 
 class Syncer:

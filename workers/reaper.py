@@ -1,0 +1,245 @@
+"""reap_run's flow: after silence, see whether the supervisor lives; if not, clean up what it left and prove it.
+
+The lock comes first: while somebody holds it, nothing is touched. What is killed is known by pid *and* start time of
+the same boot, or works inside the attempt's folder; never by a name, and never a pid that is somebody else's now.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from workers.contract import AttemptSpec, ContractError, FileName, Receipt, Rollout, from_dict, to_dict, to_json
+from workers.settings import HostSettings
+from workers.supervisor import gpus, proc, trainerlines
+from workers.supervisor.control import Control, Refused
+from workers.supervisor.folder import AttemptFolder, Lock
+from workers.supervisor.gpus import GpuReading
+from workers.supervisor.logs import LogUploader
+from workers.supervisor.outbox import Outbox
+from workers.supervisor.proc import Identity, Process
+from workers.supervisor.samples import SampleUploader
+from workers.supervisor.tail import Tail
+from workers.supervisor.teardown import Teardown
+
+log = logging.getLogger(__name__)
+
+LINES_WITH_THE_REPORT = 1000
+"""What is left of the outbox travels in the report itself; more goes ahead in sync requests."""
+
+FILES_DEADLINE_S = 60.0
+
+
+def reap(
+    run_id: str,
+    number: int,
+    token: str,
+    settings: HostSettings,
+    *,
+    read_gpus: Callable[[], list[GpuReading]] = gpus.read,
+) -> bool:
+    """True if the attempt's leftovers were looked after; False while its lock is held."""
+    folder = AttemptFolder.of(settings.runs_dir, run_id, number)
+    control = Control(url=settings.control_url, token=token, timeout_s=settings.http_timeout_s)
+    try:
+        report = _Report(f"{run_id}-{number}", control)
+        if not folder.path.is_dir():
+            report.send(detail="The host has no folder of this attempt.")
+            return True
+        lock = Lock(folder)
+        if not lock.acquire():
+            report.send(lock_held=True, detail="The supervisor is alive.")
+            return False
+        try:
+            _clean_up(folder, settings, read_gpus, report)
+        finally:
+            lock.release()
+        return True
+    finally:
+        control.close()
+
+
+def leftovers(folder: AttemptFolder) -> list[Process]:
+    """Processes of the attempt whose supervisor is gone, with all that they started."""
+    rows = proc.table()
+    recorded = _recorded(folder)
+    path = os.path.realpath(folder.path)
+    mine = _ourselves(rows)
+    roots = [row for row in rows if row.pid not in mine and (row.identity in recorded or _works_in(row, path))]
+    below = proc.descendants([row.pid for row in roots], rows)
+    return [*roots, *(row for row in below if row.pid not in mine)]
+
+
+class _Report:
+    def __init__(self, attempt_id: str, control: Control) -> None:
+        self.attempt_id = attempt_id
+        self.control = control
+
+    def send(
+        self,
+        *,
+        detail: str,
+        lock_held: bool = False,
+        receipt: Receipt | None = None,
+        lines: list[dict[str, Any]] | None = None,
+    ) -> None:
+        told = {
+            "lock_held": lock_held,
+            "receipt": to_dict(receipt) if receipt else None,
+            "lines": lines or [],
+            "detail": detail,
+        }
+        self.control.send_reaped(self.attempt_id, told)
+
+
+def _clean_up(
+    folder: AttemptFolder, settings: HostSettings, read_gpus: Callable[[], list[GpuReading]], report: _Report
+) -> None:
+    spec = _spec(folder)
+    if spec is None or not folder.was_started():
+        # Nothing is started before the claim's `go`, and the first line is written at once after it.
+        report.send(receipt=_nothing(), detail="Nothing was started in the attempt's folder.")
+        return
+    receipt = _first_receipt(folder, _tear_down(folder, spec, settings, read_gpus))
+    folder.write_if_possible(FileName.REAPED, to_json(receipt))
+    outbox = Outbox(folder / FileName.OUTBOX, first_seq=spec.first_seq)
+    try:
+        if not folder.has_ended_line():
+            _recover_metrics(folder, outbox)
+        lines = _hand_over(folder, outbox, report)
+    finally:
+        outbox.close()
+    report.send(receipt=receipt, lines=lines, detail=_sentence(receipt))
+    _hand_over_files(folder, settings, report)
+
+
+def _first_receipt(folder: AttemptFolder, receipt: Receipt) -> Receipt:
+    """A reap whose report got lost is asked for again, and finds nothing any more: the first one has the figures."""
+    earlier = folder.read_json(FileName.REAPED)
+    try:
+        first = from_dict(Receipt, earlier) if earlier else receipt
+    except ContractError:
+        return receipt
+    return first if first.free and receipt.free else receipt
+
+
+def _tear_down(
+    folder: AttemptFolder, spec: AttemptSpec, settings: HostSettings, read_gpus: Callable[[], list[GpuReading]]
+) -> Receipt:
+    kept = (folder.read_json(FileName.PIDS) or {}).get("baselines")
+    baselines = {int(gpu): int(mib) for gpu, mib in kept.items()} if isinstance(kept, dict) else {}
+    teardown = Teardown(
+        lambda: leftovers(folder),
+        settings,
+        now=time.monotonic(),
+        baselines=baselines,
+        peaks={},
+        port=spec.placement.port if spec.run.hardware.rollout == Rollout.SERVER else None,
+        read_gpus=read_gpus,
+        is_orphan=lambda process: True,  # all of them: whoever started them is gone
+    )
+    while (receipt := teardown.tick(time.monotonic())) is None:
+        time.sleep(settings.tick_watched_s)
+    return receipt
+
+
+def _recover_metrics(folder: AttemptFolder, outbox: Outbox) -> None:
+    """Lines that the trainer wrote and the supervisor had not read when it died."""
+    metrics = folder / FileName.METRICS
+    if not metrics.exists():
+        return
+    tail = Tail(metrics, offset=trainerlines.resume_position(folder / FileName.OUTBOX, metrics))
+    while not tail.at_end():
+        for line in tail.read():
+            new = trainerlines.translate(line, folder=folder.path, now=time.time())
+            if new is not None:
+                outbox.append(new.kind, new.data, t=new.t, step=new.step)
+    tail.close()
+
+
+def _hand_over(folder: AttemptFolder, outbox: Outbox, report: _Report) -> list[dict[str, Any]]:
+    """The lines that the control plane has not confirmed; all but the last ones are sent ahead."""
+    acked = _acked(folder, outbox)
+    offset = outbox.offset_after(acked)
+    waiting: list[dict[str, Any]] = []
+    while True:
+        lines, after = outbox.read_after(offset, max_bytes=1 << 20)
+        waiting += [line for line in lines if line["seq"] > acked]
+        if after == offset:
+            return waiting
+        offset = after
+        if len(waiting) > LINES_WITH_THE_REPORT:
+            try:
+                report.control.sync(report.attempt_id, waiting)
+            except Refused as error:
+                log.error("lines left in the outbox were refused: %s", error)
+            waiting = []
+
+
+def _hand_over_files(folder: AttemptFolder, settings: HostSettings, report: _Report) -> None:
+    """Completions and logs, as far as they come in time; what the control plane has already it skips."""
+    samples = SampleUploader(report.attempt_id, folder / FileName.SAMPLES, report.control, settings, hold=_never)
+    logs = LogUploader(report.attempt_id, folder, report.control, settings, watched=_never, hold=_never)
+    samples.close()
+    logs.close()
+    deadline = time.monotonic() + FILES_DEADLINE_S
+    while time.monotonic() < deadline and not (logs.drained and (samples.drained or samples.refused)):
+        wait = min(samples.tick(time.monotonic()), logs.tick(time.monotonic()))
+        time.sleep(min(wait, 0.5))
+
+
+def _never() -> bool:
+    return False
+
+
+def _acked(folder: AttemptFolder, outbox: Outbox) -> int:
+    try:
+        return int((folder / FileName.ACK).read_text())
+    except (FileNotFoundError, ValueError):
+        return outbox.first_seq - 1
+
+
+def _recorded(folder: AttemptFolder) -> set[Identity]:
+    pids = folder.read_json(FileName.PIDS) or {}
+    if pids.get("boot_id") != proc.boot_id():
+        return set()  # written before a reboot: those pids are others' now
+    return {Identity(int(pid), int(start)) for pid, start in pids.get("processes", [])}
+
+
+def _works_in(row: Process, path: str) -> bool:
+    """Processes with a terminal are people's: somebody may have a shell in this folder."""
+    where = proc.working_directory(row.pid) if row.tty == 0 else None
+    return where is not None and Path(where).is_relative_to(path)
+
+
+def _ourselves(rows: list[Process]) -> set[int]:
+    """This process and its ancestors."""
+    parents = {row.pid: row.ppid for row in rows}
+    found, pid = set(), os.getpid()
+    while pid > 0 and pid not in found:
+        found.add(pid)
+        pid = parents.get(pid, 0)
+    return found
+
+
+def _spec(folder: AttemptFolder) -> AttemptSpec | None:
+    try:
+        return folder.read_spec()
+    except (FileNotFoundError, ContractError, ValueError):
+        return None
+
+
+def _nothing() -> Receipt:
+    return Receipt(
+        seconds_to_gone=0.0, processes_ended=0, orphans_found=0, survivors=(), gpus=(), port_free=None, free=True
+    )
+
+
+def _sentence(receipt: Receipt) -> str:
+    if receipt.survivors:
+        return f"The supervisor was gone. {len(receipt.survivors)} processes could not be ended."
+    return f"The supervisor was gone. {receipt.processes_ended} processes it left were ended."

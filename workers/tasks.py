@@ -1,0 +1,42 @@
+"""The commands of the control plane, as Celery delivers them. Short, idempotent, no logic of their own."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from workers import inspection, launcher, reaper
+from workers.celery import app
+from workers.contract import StopMode, Task
+from workers.settings import HostSettings
+from workers.supervisor.control import Control
+
+log = logging.getLogger(__name__)
+
+
+@app.task(name=Task.LAUNCH_RUN)  # type: ignore[untyped-decorator]
+def launch_run(attempt_spec: dict[str, Any], token: str) -> str:
+    outcome = launcher.launch(attempt_spec, token, HostSettings.from_env())
+    log.info("launch of %s: %s", attempt_spec.get("attempt_id"), outcome)
+    return outcome
+
+
+@app.task(name=Task.STOP_RUN)  # type: ignore[untyped-decorator]
+def stop_run(run_id: str, attempt_number: int, mode: str) -> bool:
+    return launcher.ask_to_stop(run_id, attempt_number, StopMode(mode), HostSettings.from_env())
+
+
+@app.task(name=Task.REAP_RUN)  # type: ignore[untyped-decorator]
+def reap_run(run_id: str, attempt_number: int, token: str) -> bool:
+    return reaper.reap(run_id, attempt_number, token, HostSettings.from_env())
+
+
+@app.task(name=Task.INSPECT_MODEL)  # type: ignore[untyped-decorator]
+def inspect_model(inspection_id: int, model: str) -> None:
+    settings = HostSettings.from_env()
+    answer = inspection.inspect(model, settings.model_roots)
+    control = Control(url=settings.control_url, token=settings.host_token(), timeout_s=settings.http_timeout_s)
+    try:
+        control.answer_inspection(inspection_id, answer)
+    finally:
+        control.close()
