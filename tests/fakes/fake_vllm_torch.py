@@ -47,7 +47,8 @@ class Backend:
         return {}
 
     def unload(self, name: str) -> dict[str, Any]:
-        if len(self.model.peft_config) > 1:
+        if others := [other for other in self.model.peft_config if other != name]:
+            self.model.set_adapter(others[-1])  # deleting the active one warns
             self.model.delete_adapter(name)
         else:
             self.model = self.model.unload()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 from pathlib import Path
 
-from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, Rollout, from_dict
+from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, Rollout, WeightSync, from_dict
 from workers.rewards.library import LIBRARY
 
 EXIT_SPEC = 3
@@ -95,3 +96,12 @@ def _check_hardware(spec: AttemptSpec) -> None:
         raise SpecError("vLLM inside the trainer (colocate) needs a GPU; this profile gives the trainer none.")
     if hardware.rollout is Rollout.SERVER and (hardware.server is None or placement.port is None):
         raise SpecError("Rollouts come from a vLLM server, but the spec has no server or no port for it.")
+    if hardware.rollout is Rollout.SERVER and hardware.server is not None:
+        _check_weight_sync(hardware.server.weight_sync, has_lora=spec.run.lora is not None)
+
+
+def _check_weight_sync(weight_sync: WeightSync, *, has_lora: bool) -> None:
+    if weight_sync is WeightSync.LORA and not has_lora:
+        raise SpecError("The server gets the policy as a LoRA adapter, but the run trains no LoRA.")
+    if weight_sync is WeightSync.NCCL and importlib.util.find_spec("vllm") is None:
+        raise SpecError("Weights go to the server over NCCL, but vllm is not installed beside the trainer for it.")

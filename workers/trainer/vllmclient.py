@@ -1,0 +1,134 @@
+"""One vLLM server over HTTP: adapters loaded and unloaded, completions as token ids. Standard library only.
+
+TRL's own client waits forever for a server that has died; here each failure is a ServerError and nothing waits
+longer than it was told to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from workers.trainer.spec import TrainerError
+
+EXIT_SERVER = 5
+"""The vLLM server has failed the trainer; the last line on stderr says how."""
+CONNECT_TIMEOUT_S = 10.0
+"""For requests that the server answers at once."""
+LOAD_TIMEOUT_S = 120.0
+POLICY = "policy-v"
+"""An adapter's name is this and its version."""
+
+
+class ServerError(TrainerError):
+    """The vLLM server doesn't do its part."""
+
+    exit_code = EXIT_SERVER
+
+
+Completion = tuple[list[int], list[float | None]]
+"""Token ids, and what the server thinks of each one's log probability (None: it can't say)."""
+
+
+class AdapterClient:
+    """The routes that a LoRA run needs, each with its time-out.
+
+    A connection for each request: the server closes idle ones, and a step is long enough for that to happen.
+    """
+
+    def __init__(self, base_url: str, served_name: str, *, request_timeout_s: float) -> None:
+        self._address = base_url.removeprefix("http://").rstrip("/")
+        self._served_name = served_name
+        self._timeout = request_timeout_s
+        self._adapter: str | None = None
+
+    def check(self) -> None:
+        """The server that answers is the one started for this attempt; adapters of an earlier trainer leave it."""
+        answer = self._json("GET", "/v1/models", timeout=CONNECT_TIMEOUT_S)
+        names = [str(model.get("id")) for model in answer.get("data", [])]
+        if self._served_name not in names:
+            raise ServerError(f"Another vLLM server answers at {self._address}: it serves {', '.join(names)}.")
+        for name in names:
+            if name.startswith(POLICY):
+                self._text("/v1/unload_lora_adapter", {"lora_name": name})
+
+    def get_server_info(self) -> dict[str, Any]:
+        """What TRL asks about after building its backend: whether log probabilities are those sampled from.
+
+        A server with its development routes shut doesn't tell; ours are started with processed_logprobs.
+        """
+        status, body = self._send("GET", "/server_info?config_format=json", timeout=CONNECT_TIMEOUT_S)
+        if status == http.client.OK:
+            config: dict[str, Any] = self._decoded("/server_info", body)["vllm_config"]
+            return config
+        return {"model_config": {"logprobs_mode": "processed_logprobs"}}
+
+    def use_adapter(self, name: str, path: Path) -> str | None:
+        """Load an adapter and sample from it from now on. Returns the one it replaces, which is unloaded."""
+        self._text("/v1/load_lora_adapter", {"lora_name": name, "lora_path": str(path)})
+        replaced, self._adapter = self._adapter, name
+        if replaced is not None:
+            self._text("/v1/unload_lora_adapter", {"lora_name": replaced})
+        return replaced
+
+    def complete(self, prompts: list[list[int]], sampling: dict[str, Any]) -> list[Completion]:
+        """sampling["n"] completions a prompt, prompt by prompt, in one request."""
+        path = "/v1/completions"
+        flags = {"return_token_ids": True, "return_tokens_as_token_ids": True, "logprobs": 0}
+        request = {"model": self._adapter or self._served_name, "prompt": prompts, **sampling, **flags}
+        answer = self._json("POST", path, request, timeout=self._timeout)
+        try:
+            choices = sorted(answer["choices"], key=lambda choice: choice["index"])
+            completions = [(choice["token_ids"], choice["logprobs"]["token_logprobs"]) for choice in choices]
+            whole = all(len(ids) == len(values) for ids, values in completions)
+        except (KeyError, TypeError) as error:
+            raise ServerError(f"The vLLM server's answer to {path} lacks {error}.") from error
+        wanted = len(prompts) * sampling["n"]
+        if len(completions) != wanted or not whole:
+            raise ServerError(f"The vLLM server answered {path} with {len(completions)} of {wanted} completions.")
+        return [(ids, [None if v is None or math.isnan(v) else v for v in values]) for ids, values in completions]
+
+    def _json(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> dict[str, Any]:
+        status, answer = self._send(method, path, body, timeout=timeout)
+        if status != http.client.OK:
+            raise ServerError(f"The vLLM server refused {path} ({status}): {_message(answer)}")
+        return self._decoded(path, answer)
+
+    def _text(self, path: str, body: dict[str, Any]) -> None:
+        status, answer = self._send("POST", path, body, timeout=LOAD_TIMEOUT_S)
+        if status != http.client.OK:
+            raise ServerError(f"The vLLM server refused {path} for {body['lora_name']} ({status}): {_message(answer)}")
+
+    def _decoded(self, path: str, answer: bytes) -> dict[str, Any]:
+        try:
+            document: dict[str, Any] = json.loads(answer)
+        except ValueError as error:
+            raise ServerError(f"The vLLM server's answer to {path} is no JSON: {_message(answer)}") from error
+        return document
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(self._address, timeout=timeout)
+        try:
+            content = None if body is None else json.dumps(body)
+            connection.request(method, path, content, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, response.read()
+        except TimeoutError as error:
+            raise ServerError(f"The vLLM server at {self._address} didn't answer {path} in {timeout:g} s.") from error
+        except (OSError, http.client.HTTPException) as error:
+            what = str(error) or type(error).__name__
+            raise ServerError(f"The vLLM server at {self._address} is gone: {path} failed with {what}.") from error
+        finally:
+            connection.close()
+
+
+def _message(answer: bytes) -> str:
+    """What an error answer says, in vLLM's shape or any other, short enough for a sentence."""
+    text = answer.decode("utf-8", "replace")
+    with contextlib.suppress(ValueError, TypeError, KeyError):
+        text = str(json.loads(text)["error"]["message"])
+    return " ".join(text.split())[:400] or "no reason given"
