@@ -14,6 +14,13 @@ MOST_HELP = 400
 LARGEST_INT = 10**15
 
 
+class Json(forms.JSONField):
+    """Empty means not set: Django's own shows None as the text `null`, and reads it back as a value."""
+
+    def prepare_value(self, value: Any) -> Any:
+        return "" if value is None else super().prepare_value(value)
+
+
 def fields(schema: dict[str, Any] | None) -> Iterator[tuple[str, str, forms.Field]]:
     """(group, name, form field) for what the page doesn't offer elsewhere; broken entries are passed over."""
     for entry in (schema or {}).get("fields") or ():
@@ -66,7 +73,7 @@ def _field(entry: dict[str, Any]) -> forms.Field:
     if kind == "float":
         return forms.FloatField(widget=forms.TextInput(attrs={**hint, "inputmode": "decimal"}), **common)
     if kind == "json":
-        return forms.JSONField(widget=forms.Textarea(attrs={**hint, "rows": 2, "class": "code"}), **common)
+        return Json(widget=forms.Textarea(attrs={**hint, "rows": 2, "class": "code"}), **common)
     return forms.CharField(max_length=2000, widget=forms.TextInput(attrs=hint), **common)
 
 

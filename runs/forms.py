@@ -82,7 +82,9 @@ class LaunchForm(forms.Form):
     host = forms.ModelChoiceField(
         Host.objects.none(), label="Host", required=False, empty_label="any that fits", help_text="Where it runs."
     )
-    precision = forms.ChoiceField(label="Precision", choices=PRECISIONS, help_text="Number format while training.")
+    precision = forms.ChoiceField(
+        label="Precision", choices=PRECISIONS, initial="auto", help_text="Number format while training."
+    )
     attn_implementation = forms.ChoiceField(
         label="Attention", choices=ATTENTIONS, required=False, help_text="Implementation of attention in the trainer."
     )

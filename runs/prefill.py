@@ -72,7 +72,7 @@ def as_sent(form: LaunchForm) -> dict[str, Any]:
         value = bound.value()
         if value is None or value is False or value == "":
             continue
-        sent[bound.html_name] = "on" if value is True else bound.field.prepare_value(value)
+        sent[bound.html_name] = "on" if value is True else value
     return sent
 
 
