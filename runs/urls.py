@@ -7,8 +7,6 @@ from runs import views
 urlpatterns = [
     path("", include("runs.launch_urls")),
     path("", include("runs.api_urls")),
-    path("", include("runs.api_urls")),
-    path("", include("runs.launch_urls")),
     path("", views.home, name="home"),
     path("runs/", views.runs, name="runs"),
     path("runs/stop", views.stop_several, name="stop_several"),
