@@ -23,7 +23,7 @@ from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import IntegrityError, transaction
 from django.db.models import Max, ProtectedError
 from django.utils import timezone
-from kombu.exceptions import OperationalError
+from kombu.exceptions import KombuError
 
 from controlplane.accounts.models import User
 from controlplane.datasets.locking import held
@@ -33,6 +33,7 @@ from controlplane.datasets.models import Dataset, DatasetVersion
 log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 1200
+PROGRAM = ["-m", "controlplane.datasets.validation"]
 PIECE = 2**20
 
 
@@ -136,10 +137,13 @@ def send_to_worker(version: DatasetVersion) -> None:
     from controlplane.datasets.tasks import validate_version
 
     def send() -> None:
+        if not settings.REDIS_URL:
+            log.warning("REDIS_URL is not set: the check of dataset version %s waits", version.pk)
+            return
         try:
             validate_version.apply_async((version.pk,), retry=False)
-        except OperationalError:
-            log.warning("No broker to queue the check of %s; it is sent again later", version.pk)
+        except (KombuError, OSError):
+            log.warning("No broker to queue the check of dataset version %s; it is sent again later", version.pk)
 
     transaction.on_commit(send)
 
@@ -244,7 +248,7 @@ def _child(version: DatasetVersion, what: str, given: Any) -> dict[str, Any]:
     """The report of the checking process; one that was stopped by its limits reports just that."""
     report = version.folder / "report.json"
     report.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "controlplane.datasets.validation", str(version.folder), what]
+    command = [sys.executable, *PROGRAM, str(version.folder), what]
     try:
         done = subprocess.run(
             command,

@@ -71,7 +71,7 @@ def refuse_other_formats(head: bytes) -> None:
     for magic, what in _MAGIC:
         if head.startswith(magic):
             raise FileProblem(f"This is {what}, not JSON Lines. Export the rows as JSON Lines and upload that.")
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or (b"\x00" in head[:64] and b"{" in head[:64]):
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\x00" in head[:2]:
         raise FileProblem("The text is encoded as UTF-16 or UTF-32. Save the file as UTF-8 and upload it again.")
     text = head.removeprefix(BOM).lstrip()
     if text.startswith(b"["):
@@ -231,6 +231,8 @@ def _malformed(number: int, raw: bytes, error: str) -> Problem:
     position = re.search(r"byte (\d+)", error)
     at = int(position[1]) if position else len(raw)
     rest = raw[at:].lstrip(b"-")
+    if rest.startswith(b"\x00"):
+        return Problem(number, "NUL character", f"There is a NUL byte at position {at + 1}.", excerpt(raw, at))
     if rest.startswith((b"NaN", b"Infinity")) or raw[max(0, at - 1) :].startswith((b"NaN", b"-Inf")):
         message = "NaN and Infinity are not JSON. Use null, or leave the field out."
         return Problem(number, "not a number", message, excerpt(raw, at))
