@@ -5,10 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,120 +12,67 @@ import httpx
 import psutil
 import pytest
 
+from tests.fakes.running_vllm import RunningVllm
+
 pytestmark = pytest.mark.processes
 
-PROGRAM = Path(__file__).parents[1] / "fakes" / "fake_vllm.py"
-
-
-class Fake:
-    def __init__(self, *args: str, **env: str) -> None:
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            self.port = sock.getsockname()[1]
-        argv = [sys.executable, str(PROGRAM), "serve", "some/model", "--host", "127.0.0.1", "--port", str(self.port)]
-        self.front = subprocess.Popen(
-            [*argv, "--served-model-name", "r-1", *args],
-            env={**os.environ, "FAKE_VLLM_LIFETIME": "60", **env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        until(lambda: self.front.poll() is not None or self._children())
-        self.children = self._children()
-
-    def _children(self) -> list[psutil.Process]:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return [p for p in psutil.Process(self.front.pid).children() if p.cmdline()[0].startswith("VLLM")]
-        return []
-
-    def ready(self) -> Fake:
-        until(lambda: self.get("/health") == 200)
-        return self
-
-    def get(self, path: str) -> int | None:
-        try:
-            return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=5).status_code
-        except httpx.ConnectError:
-            return None
-
-    def post(self, path: str, **body: object) -> httpx.Response:
-        return httpx.post(f"http://127.0.0.1:{self.port}{path}", json=body, timeout=5)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "the condition didn't come true"
-        time.sleep(0.02)
+Start = Callable[..., RunningVllm]
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Iterator[Callable[..., Fake]]:
-    started: list[Fake] = []
-
-    def start(*args: str, **env: str) -> Fake:
-        started.append(Fake(*args, **env))
-        return started[-1]
-
-    yield start
-    for one in started:
-        one.front.kill()
-        for child in one.children:  # they hold the other end of the front's pipe
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
-        one.front.communicate()
+def fake() -> Iterator[Start]:
+    with contextlib.ExitStack() as running:
+        yield lambda *args, **env: running.enter_context(RunningVllm(*args, **env))
 
 
-def test_the_engine_hides_from_every_search_but_the_process_tree(fake: Callable[..., Fake]) -> None:
+def test_the_engine_hides_from_every_search_but_the_process_tree(fake: Start) -> None:
     engine = fake(A_COOKIE="1").ready().children[0]
     assert engine.cmdline()[0] == "VLLM::EngineCore"
     assert engine.environ() == {}
     assert os.getsid(engine.pid) == engine.pid
 
 
-def test_sigterm_ends_the_whole_tree(fake: Callable[..., Fake]) -> None:
+def test_sigterm_ends_the_whole_tree(fake: Start) -> None:
     server = fake().ready()
     server.front.terminate()
     assert server.front.wait(10) == 0
     assert not server.children[0].is_running()
 
 
-def test_sigkill_of_the_front_leaves_the_engine_alive(fake: Callable[..., Fake]) -> None:
+def test_sigkill_of_the_front_leaves_the_engine_alive(fake: Start) -> None:
     server = fake().ready()
     server.front.kill()
     server.front.wait(10)
     assert server.children[0].is_running()
 
 
-def test_the_engine_takes_the_front_with_it(fake: Callable[..., Fake]) -> None:
+def test_the_engine_takes_the_front_with_it(fake: Start) -> None:
     server = fake().ready()
     server.children[0].kill()
     assert server.front.wait(10) == 1
 
 
 @pytest.mark.parametrize("fault", ["dies_on_start", "dies_after:0"])
-def test_a_server_that_dies_exits_with_1(fake: Callable[..., Fake], fault: str) -> None:
+def test_a_server_that_dies_exits_with_1(fake: Start, fault: str) -> None:
     assert fake(FAKE_VLLM=fault).front.wait(10) == 1
 
 
 @pytest.mark.parametrize("fault", ["never_ready", "slow:30"])
-def test_a_server_that_is_not_ready_refuses_connections_and_can_be_stopped(
-    fake: Callable[..., Fake], fault: str
-) -> None:
+def test_a_server_that_is_not_ready_refuses_connections_and_can_be_stopped(fake: Start, fault: str) -> None:
     server = fake(FAKE_VLLM=fault)
     assert server.get("/health") is None
     server.front.terminate()
     assert server.front.wait(10) == 0
 
 
-def test_sigterm_can_be_ignored_by_both_processes(fake: Callable[..., Fake]) -> None:
+def test_sigterm_can_be_ignored_by_both_processes(fake: Start) -> None:
     server = fake(FAKE_VLLM="ignores_sigterm").ready()
     server.front.terminate()
     server.children[0].terminate()
     assert server.get("/health") == 200
 
 
-def test_an_orphan_is_nobodys_descendant_and_outlives_all(fake: Callable[..., Fake], tmp_path: Path) -> None:
+def test_an_orphan_is_nobodys_descendant_and_outlives_all(fake: Start) -> None:
     server = fake(FAKE_VLLM="leaves_orphan").ready()
     orphans = [p for p in psutil.process_iter() if _is_worker_of(p, server.children[0])]
     server.children += orphans
@@ -145,18 +88,18 @@ def _is_worker_of(process: psutil.Process, engine: psutil.Process) -> bool:
     return False
 
 
-def test_a_port_in_use_is_said_and_exits_with_1(fake: Callable[..., Fake]) -> None:
+def test_a_port_in_use_is_said_and_exits_with_1(fake: Start) -> None:
     first = fake().ready()
     second = fake("--port", str(first.port))
     assert second.front.wait(10) == 1
-    assert "Address already in use" in second.front.stdout.read()
+    assert "Address already in use" in second.log()
 
 
-def test_an_unknown_flag_is_refused(fake: Callable[..., Fake]) -> None:
+def test_an_unknown_flag_is_refused(fake: Start) -> None:
     assert fake("--max-lora-ranks", "8").front.wait(10) == 2
 
 
-def test_completions_come_prompt_by_prompt_with_ids_and_logprobs(fake: Callable[..., Fake]) -> None:
+def test_completions_come_prompt_by_prompt_with_ids_and_logprobs(fake: Start) -> None:
     wanted = {"logprobs": 0, "return_token_ids": True, "return_tokens_as_token_ids": True, "max_tokens": 3}
     answer = fake().ready().post("/v1/completions", model="r-1", prompt=[[5], [6]], n=2, **wanted)
     choices = answer.json()["choices"]
@@ -165,35 +108,32 @@ def test_completions_come_prompt_by_prompt_with_ids_and_logprobs(fake: Callable[
     assert choices[0]["logprobs"]["tokens"] == ["token_id:5"] * 3
 
 
-def test_a_model_that_was_not_loaded_is_not_found(fake: Callable[..., Fake]) -> None:
+def test_a_model_that_was_not_loaded_is_not_found(fake: Start) -> None:
     assert fake().ready().post("/v1/completions", model="policy-v1", prompt=[[5]]).status_code == 404
 
 
-def test_adapters_are_listed_while_loaded(fake: Callable[..., Fake], tmp_path: Path) -> None:
+def test_adapters_are_listed_while_loaded(fake: Start, tmp_path: Path) -> None:
     (tmp_path / "adapter_config.json").write_text(json.dumps({"r": 8}))
     (tmp_path / "adapter_model.safetensors").write_bytes(b"")
     server = fake("--enable-lora", VLLM_ALLOW_RUNTIME_LORA_UPDATING="1").ready()
     load = {"lora_name": "policy-v1", "lora_path": str(tmp_path)}
     assert [server.post("/v1/load_lora_adapter", **load).status_code for _ in range(2)] == [200, 400]
-    models = httpx.get(f"http://127.0.0.1:{server.port}/v1/models").json()["data"]
-    assert [m["id"] for m in models] == ["r-1", "policy-v1"]
+    assert server.models() == ["r-1", "policy-v1"]
     assert [server.post("/v1/unload_lora_adapter", **load).status_code for _ in range(2)] == [200, 404]
 
 
-def test_adapter_and_development_routes_are_shut_by_default(fake: Callable[..., Fake]) -> None:
+def test_adapter_and_development_routes_are_shut_by_default(fake: Start) -> None:
     server = fake("--enable-lora").ready()
     assert server.post("/v1/load_lora_adapter", lora_name="a", lora_path="/a").status_code == 404
     assert server.get("/server_info") == 404
 
 
-def test_another_servers_name_is_in_the_list_of_models(fake: Callable[..., Fake]) -> None:
-    server = fake(FAKE_VLLM="wrong_name").ready()
-    models = httpx.get(f"http://127.0.0.1:{server.port}/v1/models").json()["data"]
-    assert [m["id"] for m in models] == ["another-attempt"]
+def test_another_servers_name_is_in_the_list_of_models(fake: Start) -> None:
+    assert fake(FAKE_VLLM="wrong_name").ready().models() == ["another-attempt"]
 
 
-def test_health_can_be_well_while_completions_hang(fake: Callable[..., Fake]) -> None:
+def test_health_can_be_well_while_completions_hang(fake: Start) -> None:
     server = fake(FAKE_VLLM="health_but_hangs").ready()
     with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"http://127.0.0.1:{server.port}/v1/completions", json={}, timeout=0.3)
+        httpx.post(f"{server.url}/v1/completions", json={}, timeout=0.3)
     assert server.get("/health") == 200
