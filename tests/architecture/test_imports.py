@@ -132,7 +132,8 @@ DRY_RUNS = {
     ),
     "the host worker": (
         "from workers.celery import app; app.loader.import_default_modules(); app.finalize()",
-        TRAINER_STACK | {"django", "channels", "workers.trainer", "runs", "controlplane"},
+        # Kombu and Celery take two names of django.utils where Django is installed; Django itself stays out.
+        TRAINER_STACK | {"django.conf", "django.db", "django.apps", "channels", "workers.trainer", "runs", "controlplane"},
     ),
     "the supervisor": (
         "import workers.supervisor.__main__",
