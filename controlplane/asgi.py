@@ -1,6 +1,8 @@
-"""The ASGI entry: Django for HTTP, runs.consumers for websockets (origin checked, signed-in people only)."""
+"""The ASGI entry: Django for HTTP, runs.consumers for websockets (own origin only, signed-in people only)."""
 
 import os
+from typing import Any
+from urllib.parse import urlsplit
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
@@ -10,14 +12,34 @@ django_app = get_asgi_application()
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
+from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier  # noqa: E402
+from django.conf import settings  # noqa: E402
 
 from controlplane.bodylimit import BodyLimit  # noqa: E402
-from runs.urls import websocket_urlpatterns  # noqa: E402
+from runs.api_urls import websocket_urlpatterns  # noqa: E402
+
+
+class SameOrigin:
+    """Refuses a handshake whose Origin is not the address it came to, port included.
+
+    Allowed hosts alone would let a page of any other port of this machine ride on the session's cookie.
+    """
+
+    def __init__(self, inner: Any) -> None:  # ASGI applications have no common type
+        self.inner = inner
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
+        headers = {name: value.decode("latin-1") for name, value in scope.get("headers", [])}
+        origin = headers.get(b"origin", "")
+        here = urlsplit(origin).netloc.lower() == headers.get(b"host", "").lower() != ""
+        if here or origin in settings.CSRF_TRUSTED_ORIGINS:
+            return await self.inner(scope, receive, send)
+        return await WebsocketDenier()(scope, receive, send)
+
 
 application = ProtocolTypeRouter(
     {
         "http": BodyLimit(django_app),
-        "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
+        "websocket": SameOrigin(AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))),
     }
 )

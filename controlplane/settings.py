@@ -134,3 +134,5 @@ HOST_STALE_AFTER_S = 30
 """An announcement comes every 10 s; without one for this long launches can't arrive."""
 SILENT_AFTER_S = 30
 """A supervisor's heartbeat comes every 2 s."""
+SOCKET_RECHECK_S = float(os.environ.get("CONTROLPLANE_SOCKET_RECHECK_S", "60"))
+"""How often an open websocket asks whether its person is still signed in."""

@@ -1,8 +1,10 @@
-"""The API of attempts, for hosts."""
+"""The API of attempts, for hosts, and the websockets."""
+
+from typing import Any
 
 from django.urls import path
 
-from runs import api
+from runs import api, consumers
 
 urlpatterns = [
     path("api/attempts/<slug:attempt_id>/claim", api.claim, name="api_claim"),
@@ -11,4 +13,11 @@ urlpatterns = [
     path("api/attempts/<slug:attempt_id>/samples", api.samples, name="api_samples"),
     path("api/attempts/<slug:attempt_id>/logs/<slug:name>", api.logs, name="api_logs"),
     path("api/attempts/<slug:attempt_id>/reaped", api.reaped, name="api_reaped"),
+]
+
+# Django's `path` is typed for views; Channels' router takes ASGI applications in their place.
+_socket: Any = path
+websocket_urlpatterns: list[Any] = [
+    _socket("ws/runs/", consumers.RunListConsumer.as_asgi()),
+    _socket("ws/runs/<slug:run_id>/", consumers.RunConsumer.as_asgi()),
 ]

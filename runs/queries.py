@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict
 
 from django.conf import settings
-from django.db.models import Max, Prefetch, Q, QuerySet
+from django.db.models import Max, OuterRef, Prefetch, Q, QuerySet, Subquery
 from django.db.models.functions import Length
 from django.http import Http404, HttpRequest
 from django.utils import timezone
@@ -208,6 +208,14 @@ def log(attempt: Attempt, name: str, offset: int = 0, limit: int = 256 * 1024) -
 def log_sizes(attempt: Attempt) -> dict[str, int]:
     names = LogChunk.objects.filter(attempt=attempt).order_by("name").values_list("name", flat=True).distinct()
     return {name: _log_size(LogChunk.objects.filter(attempt=attempt, name=name)) for name in names}
+
+
+def figures(newest: int = 500) -> dict[str, tuple[int, str, str]]:
+    """What the list shows of its runs, to see which have changed."""
+    last = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
+    runs = Run.objects.annotate(status=Subquery(last.values("status")[:1]), mode=Subquery(last.values("stop_mode")[:1]))
+    rows = runs.order_by("-created_at").values_list("pk", "last_seq", "status", "mode")[:newest]
+    return {pk: (seq, status, mode) for pk, seq, status, mode in rows}
 
 
 def _log_size(chunks: QuerySet[LogChunk]) -> int:

@@ -9,8 +9,8 @@ from django.db.models import Q
 from runs.models import Attempt, RunEvent
 from runs.states import FINAL, EndReason, RunStatus, final_status, may_move
 from runs.transitions import WrongReason, move
-from tests.stack import ROOT
 from tests.runs.builders import an_attempt
+from tests.stack import ROOT
 
 pytestmark = pytest.mark.django_db
 REASONS = {final_status(reason): reason for reason in EndReason}
