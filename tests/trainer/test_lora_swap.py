@@ -1,0 +1,116 @@
+"""Real TRL trains on completions of a server that is given the policy as a LoRA adapter, version by version."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.running_vllm import RunningVllm, until
+from tests.stack import ROOT
+from tests.trainer import builders
+from workers.contract import FileName, LoraSpec, Rollout, ServerSpec, WeightSync
+
+pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
+
+ATTEMPT = "r1-1"
+LORA = ("--enable-lora", "--max-lora-rank", "8", "--max-loras", "3", "--logprobs-mode", "processed_logprobs")
+ALLOWED = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "FAKE_VLLM_LIFETIME": "280"}
+
+
+@pytest.fixture(scope="module")
+def model(trainer_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    subprocess.run([trainer_python, "-m", "workers.trainer.tiny", str(folder), "--quick"], cwd=ROOT, check=True)
+    return folder
+
+
+@pytest.fixture
+def sampling_server(trainer_python: Path, model: Path) -> Iterator[RunningVllm]:
+    """A server that really samples from the model and its adapters; it needs half a minute to load."""
+    env = {**ALLOWED, "FAKE_VLLM_ENGINE": "torch", "OMP_NUM_THREADS": "1"}
+    with RunningVllm(*LORA, python=trainer_python, model=str(model), name=ATTEMPT, **env) as server:
+        yield server
+
+
+@pytest.fixture
+def canned_server() -> Iterator[RunningVllm]:
+    with RunningVllm(*LORA, name=ATTEMPT, **ALLOWED) as server:
+        yield server.ready()
+
+
+def attempt(folder: Path, model: Path, server: RunningVllm, **grpo: Any) -> Path:
+    hardware = {"rollout": Rollout.SERVER, "server": ServerSpec(weight_sync=WeightSync.LORA, request_timeout_s=60)}
+    settings = {"num_iterations": 2, "learning_rate": 1e-2, **grpo}
+    run = {"lora": LoraSpec(r=8, alpha=16)}
+    placement = {"port": server.port}
+    return builders.attempt_folder(folder, model=model, grpo=settings, hardware=hardware, placement=placement, run=run)
+
+
+def start(trainer_python: Path, folder: Path) -> subprocess.Popen[str]:
+    command = [str(trainer_python), "-m", "workers.trainer", str(folder)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+
+
+def test_the_server_samples_from_the_policy_as_it_is_trained(
+    trainer_python: Path, model: Path, sampling_server: RunningVllm, tmp_path: Path
+) -> None:
+    sampling_server.ready(seconds=120)
+    folder = attempt(tmp_path / "attempt", model, sampling_server, max_steps=6)
+    trainer = start(trainer_python, folder)
+    _, stderr = trainer.communicate()
+    assert trainer.returncode == 0, stderr
+
+    logs = builders.logs(folder)
+    fresh = [logs[step] for step in (1, 3, 5)]
+    for log in fresh:
+        assert log["mean_ratio"] == pytest.approx(1.0, abs=1e-4)
+        assert log["sampling/importance_sampling_ratio/mean"] == pytest.approx(1.0, abs=1e-3)
+        assert log["sampling/sampling_logp_difference/max"] < 1e-4
+    # The policy has left the base model and moves within a batch: with an older adapter the two would disagree.
+    assert fresh[-1]["kl"] > 1e-3
+    assert any(abs(logs[step]["mean_ratio"] - 1) > 1e-5 for step in (2, 4, 6))
+
+    used = re.findall(r"sequences with model '(.+)'", sampling_server.log())
+    assert used == ["policy-v1", "policy-v2", "policy-v3"]
+    assert sampling_server.models() == [ATTEMPT, "policy-v3"]
+    assert [path.name for path in (folder / "adapters").iterdir()] == ["policy-v3"]
+    assert len(builders.lines(folder / FileName.SAMPLES)) == 6
+
+
+def test_a_server_that_dies_ends_the_trainer_with_a_sentence(
+    trainer_python: Path, model: Path, canned_server: RunningVllm, tmp_path: Path
+) -> None:
+    folder = attempt(tmp_path / "attempt", model, canned_server, max_steps=100_000, save_strategy="no")
+    trainer = start(trainer_python, folder)
+    until(lambda: builders.logs(folder) or trainer.poll() is not None, canned_server.log, seconds=120)
+    canned_server.children[0].kill()
+    _, stderr = trainer.communicate(timeout=60)
+    assert trainer.returncode == 5, stderr
+    assert re.match(r"The vLLM server at 127\.0\.0\.1:\d+ is gone: /v1/\w+ failed with ", stderr.splitlines()[-1])
+
+
+def test_a_run_without_lora_is_refused_before_torch(model: Path, trainer_python: Path, tmp_path: Path) -> None:
+    hardware = {"rollout": Rollout.SERVER, "server": ServerSpec(weight_sync=WeightSync.LORA)}
+    folder = builders.attempt_folder(tmp_path, model=model, hardware=hardware, placement={"port": 1})
+    trainer = start(trainer_python, folder)
+    _, stderr = trainer.communicate()
+    assert trainer.returncode == 3
+    assert stderr == "The server gets the policy as a LoRA adapter, but the run trains no LoRA.\n"
+
+
+def test_weights_over_nccl_are_refused_where_vllm_is_not_installed(
+    model: Path, trainer_python: Path, tmp_path: Path
+) -> None:
+    if subprocess.run([trainer_python, "-c", "import vllm"], capture_output=True).returncode == 0:
+        pytest.skip("vllm is installed beside the trainer")
+    hardware = {"rollout": Rollout.SERVER, "server": ServerSpec(weight_sync=WeightSync.NCCL)}
+    folder = builders.attempt_folder(tmp_path, model=model, hardware=hardware, placement={"port": 1})
+    trainer = start(trainer_python, folder)
+    _, stderr = trainer.communicate()
+    assert trainer.returncode == 3
+    assert "vllm is not installed" in stderr
