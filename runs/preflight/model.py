@@ -32,5 +32,11 @@ def check(draft: Draft) -> Iterator[Finding]:
             "The prompts are plain text, and the model was made for chat: its template is not applied.",
             "Map the dataset as chat if the model should see its usual form.",
         )
+    if answer.get("custom_code"):
+        yield warn(
+            "model",
+            "The model brings code of its own, which is not run here: loading works only if Transformers knows it too.",
+            "Use a model whose architecture Transformers has.",
+        )
     if answer.get("hub"):
         yield note("model", "The host has no copy of this model and downloads it when the run starts.")

@@ -49,4 +49,5 @@ def _component(reward: RewardSpec, data: DataFacts | None) -> Iterator[Finding]:
                 "Map that column in the dataset, or choose rewards that don't need it.",
             )
     if reward.weight < 0:
-        yield warn("reward_config", f"{reward.name} has a negative weight: the run learns to avoid it.", "")
+        cause = f"{reward.name} has a negative weight: the run learns to avoid it."
+        yield warn("reward_config", cause, "Turn the sign round if that isn't meant.")

@@ -1,0 +1,262 @@
+"""Every finding of every check: a draft that is fine, and what one change to it brings up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runs import preflight
+from runs.preflight import Draft, Finding, Grade
+from runs.preflight.draft import DataFacts, GpuFacts, HostFacts
+from workers.contract import HardwareSpec, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
+
+CPU = HardwareSpec("CPU", cpu_slots=1)
+COLOCATE = HardwareSpec("colocate", rollout=Rollout.COLOCATE, trainer_gpus=1)
+NCCL = HardwareSpec("server", rollout=Rollout.SERVER, trainer_gpus=1, server=ServerSpec())
+SWAP = replace(NCCL, server=ServerSpec(weight_sync=WeightSync.LORA))
+GPU = GpuFacts(0, 80_000, True)
+BOX = HostFacts("box", versions={"trl": "1.16.0"}, disk_free_mib=100_000)
+GPU_BOX = replace(BOX, gpus=(GPU, replace(GPU, index=1)), versions={"vllm": "0.31.0"})
+DATA = DataFacts("sums v1", rows=100, chat=True)
+MODEL = {
+    "ok": True,
+    "parameters": 1_000_000,
+    "chat_template": True,
+    "context_length": 2048,
+    "linear_modules": ["down_proj", "k_proj", "lm_head", "o_proj", "q_proj", "v_proj"],
+}
+REWARD = RewardSpec("right", "numeric_match")
+FINE = Draft(
+    model="/models/tiny",
+    inspection=MODEL,
+    hosts=(BOX,),
+    data=DATA,
+    rewards=(REWARD,),
+    hardware=CPU,
+    grpo={"max_steps": 20, "save_total_limit": 2},
+)
+
+
+def found(**changes: Any) -> list[Finding]:
+    return preflight.check(replace(FINE, **changes))
+
+
+def grpo(**values: Any) -> dict[str, Any]:
+    return {"grpo": {**FINE.grpo, **values}}
+
+
+def data(**facts: Any) -> dict[str, Any]:
+    return {"data": replace(DATA, **facts)}
+
+
+def host(**facts: Any) -> dict[str, Any]:
+    return {"hosts": (replace(BOX, **facts),)}
+
+
+def model(**facts: Any) -> dict[str, Any]:
+    return {"inspection": {**MODEL, **facts}}
+
+
+LORA = LoraSpec()
+CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
+    # model
+    ({"model": ""}, Grade.STOP, "model", "No model is chosen"),
+    ({"inspection": None}, Grade.NOTE, "model", "No host has answered"),
+    ({"inspection": {"ok": False, "error": "There is no folder."}}, Grade.STOP, "model", "There is no folder"),
+    (model(chat_template=False), Grade.STOP, "model", "no chat template"),
+    ({**data(chat=False)}, Grade.WARN, "dataset_version", "made for chat"),
+    (model(custom_code=True), Grade.WARN, "model", "code of its own"),
+    ({"inspection": {"ok": True, "hub": True, "chat_template": None}}, Grade.NOTE, "model", "downloads it"),
+    # data
+    ({"data": None}, Grade.STOP, "dataset_version", "No dataset"),
+    (data(ready=False), Grade.STOP, "dataset_version", "isn't ready"),
+    (data(rows=0), Grade.STOP, "dataset_version", "no rows"),
+    # rewards
+    ({"rewards": None}, Grade.STOP, "reward_config", "No reward config"),
+    ({"rewards": ()}, Grade.STOP, "reward_config", "no components"),
+    ({"rewards": (REWARD, REWARD)}, Grade.STOP, "reward_config", "2 rewards are called right"),
+    ({"rewards": (replace(REWARD, weight=0.0),)}, Grade.STOP, "reward_config", "weight 0"),
+    ({"rewards": (replace(REWARD, weight=-1.0),)}, Grade.WARN, "reward_config", "negative weight"),
+    ({"rewards": (replace(REWARD, function="magic"),)}, Grade.STOP, "reward_config", "no reward magic"),
+    ({"rewards": (replace(REWARD, params={"x": 1}),)}, Grade.STOP, "reward_config", "no such parameter"),
+    (data(has_answer=False), Grade.STOP, "reward_config", "reads the column answer"),
+    # profile
+    ({"hardware": None}, Grade.STOP, "profile", "No hardware profile"),
+    ({"hardware": replace(CPU, cpu_slots=0)}, Grade.STOP, "profile", "at least one CPU slot"),
+    ({"hardware": replace(CPU, rollout=Rollout.COLOCATE)}, Grade.STOP, "profile", "needs a GPU"),
+    # hosts
+    ({"hosts": ()}, Grade.STOP, "host", "No host has announced itself"),
+    ({"hardware": COLOCATE}, Grade.STOP, "profile", "has no GPU"),
+    ({"hardware": replace(CPU, cpu_slots=9)}, Grade.STOP, "profile", "has 1 CPU slots"),
+    (
+        {"hardware": NCCL, "hosts": (replace(GPU_BOX, gpus=(GPU,)),)},
+        Grade.STOP,
+        "profile",
+        "refuses two ranks on one device",
+    ),
+    ({"hardware": COLOCATE, "hosts": (replace(GPU_BOX, versions={}),)}, Grade.STOP, "profile", "has no vLLM"),
+    (host(fresh=False, stale_for="5 min"), Grade.WARN, "host", "last heard 5 min ago"),
+    (host(draining=True), Grade.WARN, "host", "takes no new runs"),
+    (host(trainer="missing"), Grade.STOP, "host", "no trainer environment"),
+    (host(trainer="checking"), Grade.NOTE, "host", "still looking"),
+    ({"hosts": (GPU_BOX, BOX), "hardware": COLOCATE}, Grade.NOTE, "host", "Too small for this profile: box"),
+    # disk
+    (host(disk_free_mib=100), Grade.STOP, "host", "100 MiB of disk left"),
+    ({**model(parameters=10**10)}, Grade.WARN, "save_total_limit", "3 checkpoints"),
+    # names
+    (grpo(output_dir="/etc"), Grade.STOP, "output_dir", "set by the control plane"),
+    (
+        {**grpo(learning_rat=1.0), **host(schema={"trl": "1.16.0", "fields": [{"name": "learning_rate"}]})},
+        Grade.STOP,
+        "learning_rat",
+        "has no field learning_rat",
+    ),
+    # values that TRL finds wrong late
+    (grpo(loss_type="dappo"), Grade.STOP, "loss_type", "no value 'dappo'"),
+    (grpo(scale_rewards="groups"), Grade.STOP, "scale_rewards", "no value"),
+    (grpo(importance_sampling_level="tokens"), Grade.STOP, "importance_sampling_level", "no value"),
+    (grpo(multi_objective_aggregation="sum"), Grade.STOP, "multi_objective_aggregation", "no value"),
+    (grpo(vllm_importance_sampling_mode="mask"), Grade.STOP, "vllm_importance_sampling_mode", "no value"),
+    (grpo(vllm_model_impl="hf"), Grade.STOP, "vllm_model_impl", "no value"),
+    (grpo(temperature=0.0), Grade.STOP, "temperature", "temperature is 0"),
+    (grpo(temperature=-1.0), Grade.STOP, "temperature", "temperature is -1"),
+    (grpo(top_p=1.2), Grade.STOP, "top_p", "top_p is 1.2"),
+    (grpo(delta=0.5), Grade.STOP, "delta", "delta is 0.5"),
+    (grpo(max_steps=0), Grade.STOP, "max_steps", "0 steps"),
+    # arithmetic
+    (grpo(num_generations=6), Grade.STOP, "num_generations", "not a whole number of groups"),
+    (grpo(num_generations=1), Grade.STOP, "num_generations", "at least 2"),
+    (
+        grpo(generation_batch_size=16, steps_per_generation=2),
+        Grade.STOP,
+        "steps_per_generation",
+        "can't both be set",
+    ),
+    (grpo(generation_batch_size=12), Grade.STOP, "generation_batch_size", "can't be cut"),
+    (
+        {"eval_rows": 8, **grpo(per_device_eval_batch_size=3)},
+        Grade.STOP,
+        "per_device_eval_batch_size",
+        "evaluation batch",
+    ),
+    # steps
+    (data(rows=3) | grpo(per_device_train_batch_size=32), Grade.STOP, "dataset_version", "without a single step"),
+    ({}, Grade.NOTE, "max_steps", "20 steps go over the 100 training prompts 0.2 times"),
+    (grpo(max_steps=-1, num_train_epochs=2.0), Grade.NOTE, "num_train_epochs", "2 epochs are 200 steps"),
+    ({}, Grade.NOTE, "num_generations", "1 prompts × 8 completions"),
+    # evaluation
+    ({"eval_rows": 100}, Grade.STOP, "eval_rows", "leave nothing"),
+    ({"eval_rows": 10, **grpo(eval_steps=50)}, Grade.WARN, "eval_steps", "before its first evaluation"),
+    # lengths
+    (grpo(max_completion_length=2048), Grade.STOP, "max_completion_length", "leave no room"),
+    (
+        {**data(longest_prompt_chars=6000), **grpo(max_completion_length=1024)},
+        Grade.WARN,
+        "max_completion_length",
+        "longest prompt",
+    ),
+    (
+        {"hardware": replace(NCCL, server=ServerSpec(max_model_len=256)), "hosts": (GPU_BOX,)},
+        Grade.STOP,
+        "max_completion_length",
+        "the vLLM server's length",
+    ),
+    (
+        {"hardware": COLOCATE, "hosts": (GPU_BOX,), **grpo(vllm_max_model_length=128)},
+        Grade.STOP,
+        "max_completion_length",
+        "vllm_max_model_length",
+    ),
+    # combinations
+    (grpo(sync_ref_model=True), Grade.STOP, "sync_ref_model", "keeps none"),
+    ({"lora": LORA, **grpo(sync_ref_model=True, beta=0.1)}, Grade.STOP, "sync_ref_model", "with LoRA"),
+    (grpo(loss_type="luspo"), Grade.WARN, "loss_type", "whole sequences"),
+    (grpo(loss_type="vespo", importance_sampling_level="sequence"), Grade.WARN, "loss_type", "of tokens"),
+    (grpo(importance_sampling_level="sequence"), Grade.WARN, "loss_type", "GSPO"),
+    (grpo(epsilon_high=0.1), Grade.WARN, "epsilon_high", "below the lower one"),
+    ({}, Grade.NOTE, "num_iterations", "nothing is clipped"),
+    (
+        grpo(vllm_importance_sampling_clip_min=4.0),
+        Grade.STOP,
+        "vllm_importance_sampling_clip_min",
+        "not below the upper bound",
+    ),
+    (
+        {"hardware": COLOCATE, "hosts": (GPU_BOX,), **grpo(loss_type="vespo")},
+        Grade.STOP,
+        "vllm_importance_sampling_mode",
+        "token mode",
+    ),
+    (grpo(lr_scheduler_type="cosine_with_min_lr"), Grade.STOP, "lr_scheduler_type", "needs min_lr"),
+    (grpo(warmup_steps=20), Grade.WARN, "warmup_steps", "as long as the run"),
+    ({"attn_implementation": "flash_attention_2"}, Grade.STOP, "attn_implementation", "GPUs only"),
+    (grpo(bf16=True, fp16=True), Grade.STOP, "precision", "both on"),
+    # LoRA
+    ({"lora": replace(LORA, target_modules=())}, Grade.STOP, "lora_targets", "No LoRA target"),
+    ({"lora": replace(LORA, target_modules=("lm_head",))}, Grade.STOP, "lora_targets", "refuses LoRA on lm_head"),
+    ({"lora": replace(LORA, target_modules=("query",))}, Grade.STOP, "lora_targets", "no module query"),
+    ({"lora": replace(LORA, alpha=1)}, Grade.WARN, "lora_alpha", "less than a quarter"),
+    ({"hardware": SWAP, "hosts": (GPU_BOX,)}, Grade.STOP, "use_lora", "trains all weights"),
+    (
+        {"hardware": SWAP, "hosts": (GPU_BOX,), "lora": replace(LORA, r=600, alpha=600)},
+        Grade.STOP,
+        "lora_r",
+        "up to rank 512",
+    ),
+]
+
+
+def test_a_draft_that_is_fine_has_only_notes():
+    assert {f.grade for f in found()} == {Grade.NOTE}
+    assert not preflight.blocks(found())
+
+
+@pytest.mark.parametrize(("changes", "grade", "field", "words"), CASES, ids=[f"{c[2]}: {c[3]}" for c in CASES])
+def test_a_change_brings_up_its_finding(changes, grade, field, words):
+    findings = found(**changes)
+    assert any(f.grade == grade and f.field == field and words in f.cause for f in findings), findings
+
+
+@pytest.mark.parametrize(("changes", "grade", "field", "words"), CASES, ids=[f"{c[2]}: {c[3]}" for c in CASES])
+def test_whatever_is_wrong_comes_with_what_to_do(changes, grade, field, words):
+    assert all(f.fix for f in found(**changes) if f.grade != Grade.NOTE)
+
+
+def test_a_server_profile_on_two_gpus_is_fine():
+    assert not preflight.blocks(found(hardware=NCCL, hosts=(GPU_BOX,)))
+    assert not preflight.blocks(found(hardware=SWAP, hosts=(GPU_BOX,), lora=LORA))
+
+
+def test_all_linear_needs_no_list_of_modules():
+    assert not preflight.blocks(found(lora=replace(LORA, target_modules=("all-linear",))))
+
+
+def test_the_worst_comes_first():
+    grades = [f.grade for f in found(**grpo(num_generations=6, epsilon_high=0.1))]
+    assert grades == sorted(grades, key=[Grade.STOP, Grade.WARN, Grade.NOTE].index)
+
+
+def test_an_empty_draft_is_checked_without_an_error():
+    assert preflight.blocks(preflight.check(Draft()))
+
+
+NUMERIC_FIXES = [case for case in CASES if case[1] == Grade.STOP and "grpo" in case[0]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "grade", "field", "words"), NUMERIC_FIXES, ids=[f"{c[2]}: {c[3]}" for c in NUMERIC_FIXES]
+)
+def test_a_one_click_fix_ends_the_finding(changes, grade, field, words):
+    finding = next(f for f in found(**changes) if f.field == field and words in f.cause)
+    for fix in finding.fixes:
+        values = {name: _typed(text) for name, text in fix.values.items()}
+        mended = {**changes, "grpo": {k: v for k, v in {**changes["grpo"], **values}.items() if v is not None}}
+        assert not any(f.field == field and words in f.cause for f in found(**mended)), fix
+
+
+def _typed(text: str) -> Any:
+    if text == "":
+        return None
+    return int(text) if text.isdigit() else text
