@@ -41,7 +41,7 @@ def end(
 
 def late_receipt(attempt: Attempt, receipt: Receipt, *, actor: str) -> None:
     """Proof for an attempt that had been ended without it (`host_lost` on a person's word): it may free the leases."""
-    Attempt.objects.filter(pk=attempt.pk, receipt=None).update(receipt=to_dict(receipt))
+    Attempt.objects.filter(pk=attempt.pk, receipt__isnull=True).update(receipt=to_dict(receipt))
     if receipt.free:
         with transaction.atomic():
             leasing.settle(attempt, receipt, by=actor)

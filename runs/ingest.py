@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 from django.db import connection, models, transaction
-from django.db.models import F, Min
+from django.db.models import F
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
@@ -69,13 +69,14 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) 
         return attempt.last_seq
     with transaction.atomic():
         held = Attempt.objects.select_for_update(of=("self", "run")).select_related("run").get(pk=attempt.pk)
-        new = _contiguous(held, lines)
-        later = held.run.attempts.filter(number__gt=held.number, started_at__isnull=False)
-        batch = _Batch(held, new, current=not later.exists())
+        later = list(held.run.attempts.filter(number__gt=held.number))
+        new = _contiguous(held, lines, [a.first_seq for a in later if a.first_seq is not None])
+        resumed = [a.resume_step for a in later if a.started_at is not None]
+        batch = _Batch(held, new, current=not resumed)
         if seen:
             batch.facts["last_seen_at"] = now
         if new:
-            _store(batch, void_after=later.aggregate(step=Min("resume_step"))["step"])
+            _store(batch, void_after=min(resumed, default=None))
             for line in new:
                 if apply := _APPLY.get(line.kind):
                     apply(batch, line)
@@ -105,16 +106,16 @@ def _check(lines: Sequence[OutboxLine]) -> None:
                 raise BadLine(index, str(error)) from None
 
 
-def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine]) -> list[OutboxLine]:
-    """The lines that follow what is stored without a gap."""
+def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[int]) -> list[OutboxLine]:
+    """The lines that follow what is stored without a gap; `later` is where later attempts begin."""
     if attempt.first_seq is None:
         raise NotStarted(f"{attempt.pk} was never dispatched.")
-    later = attempt.run.attempts.filter(number__gt=attempt.number).aggregate(first=Min("first_seq"))["first"]
+    beyond = min(later, default=_MAX_SEQ)
     for index, line in enumerate(lines):
         if line.seq < attempt.first_seq:
             raise BadLine(index, f"seq {line.seq} is before this attempt's first, {attempt.first_seq}")
-        if later is not None and line.seq >= later:
-            raise BadLine(index, f"seq {line.seq} belongs to a later attempt, which begins at {later}")
+        if line.seq >= beyond:
+            raise BadLine(index, f"seq {line.seq} belongs to a later attempt, which begins at {beyond}")
     new: list[OutboxLine] = []
     expected = attempt.last_seq + 1
     for line in sorted(lines, key=lambda each: each.seq):
