@@ -57,8 +57,8 @@ QUICK: dict[str, Any] = {
 
 def build_settings(runs_dir: Path, control: FakeControl, *, trainer: str = "", **changes: Any) -> HostSettings:
     command = ("/usr/bin/env", f"FAKE_TRAINER={trainer}", sys.executable, str(FAKES / "fake_trainer.py"))
-    values = {**QUICK, "trainer_command": command, "host_name": "testhost", **changes}
-    return HostSettings(runs_dir=runs_dir, control_url=control.url, **values)
+    values = {"control_url": control.url, "trainer_command": command, "host_name": "testhost", **QUICK, **changes}
+    return HostSettings(runs_dir=runs_dir, **values)
 
 
 def build_spec(control: FakeControl, **changes: Any) -> AttemptSpec:

@@ -1,0 +1,170 @@
+"""Whatever dies or goes silent: nothing is lost, nothing is left, nobody else is touched."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.fake_control import TOKEN
+from tests.workers.attempts import RUN, Attempt, attempt, wait_until
+from workers import reaper
+from workers.contract import StopMode
+from workers.launcher import Launch
+from workers.supervisor import proc
+from workers.supervisor.proc import Identity
+
+pytestmark = pytest.mark.processes
+
+
+def everything_is_stored_once(made: Attempt) -> bool:
+    return list(made.control.lines.values()) == made.outbox()
+
+
+def test_a_control_plane_that_accepts_and_stays_silent_does_not_delay_a_stop(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="forever", http_timeout_s=5.0) as made:
+        made.launch()
+        made.wait_for_step(2)
+        made.control.silent.set()
+        made.ask_to_stop(StopMode.NOW)
+        wait_until(lambda: made.outbox()[-1]["kind"] == "ended", made.why)
+        took = made.outbox()[-1]["t"] - next(line["t"] for line in made.outbox() if line["kind"] == "stop_seen")
+        assert took < made.settings.http_timeout_s
+        made.control.silent.clear()
+        made.control.released.set()
+        assert made.wait_for_end()["receipt"]["survivors"] == []
+
+
+def test_a_control_plane_that_is_away_misses_nothing(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="steps:120,pause:0.05,samples:1") as made:
+        made.launch()
+        made.wait_for_step(3)
+        made.control.stop()
+        before = made.outbox()[-1]["step"] or 3
+        wait_until(lambda: any(line["step"] == before + 60 for line in made.outbox()), made.why)
+        made.control.start()
+        assert made.wait_for_end()["reason"] == "completed"
+        made.wait_until_gone()
+        assert made.control.train_steps() == list(range(1, 121))
+        assert everything_is_stored_once(made)
+        assert len(made.control.samples) == 120
+
+
+def test_an_end_is_handed_over_when_the_control_plane_is_back(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="steps:5,pause:0.2") as made:
+        made.launch()
+        made.wait_for_step(1)
+        made.control.stop()
+        wait_until(lambda: made.outbox()[-1]["kind"] == "ended", made.why)
+        assert made.lock_is_held()
+        made.control.start()
+        made.wait_for_end()
+        made.wait_until_gone()
+        assert everything_is_stored_once(made)
+
+
+def test_a_line_that_the_control_plane_refuses_holds_back_none(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="steps:5") as made:
+        made.control.refuse_lines_with = '"loss": 0.5'
+        made.launch()
+        assert made.wait_for_end()["reason"] == "completed"
+        assert made.control.train_steps() == [1, 3, 4, 5]
+        assert any("refused line" in n["data"]["text"] for n in made.control.of_kind("note"))
+
+
+def test_an_attempt_that_the_control_plane_forgot_is_not_handed_over_for_ever(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="steps:5,pause:0.1") as made:
+        made.launch()
+        made.wait_for_step(1)
+        made.control.refuse["sync"] = 404
+        made.wait_until_gone()
+        assert made.outbox()[-1]["kind"] == "ended"
+
+
+def test_a_supervisor_that_is_killed_is_reaped_with_all_that_it_left(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="forever,renamed,ignore_term") as made:
+        made.launch()
+        made.wait_for_step(3)
+        wait_until(lambda: len(made.processes()) >= 3, made.why)
+        proc.send(made.supervisor(), signal.SIGKILL)
+        wait_until(lambda: not made.lock_is_held(), made.why)
+        written = 3
+        assert made.launch() == Launch.LOST
+        assert reaper.reap(RUN, 1, TOKEN, made.settings) is True
+        report = made.control.reaped[0]
+        assert report["lock_held"] is False
+        assert report["receipt"]["free"] is True
+        assert report["receipt"]["processes_ended"] >= 2
+        assert made.control.train_steps()[-1] >= written
+        assert made.launch() == Launch.ENDED
+        metrics = [json.loads(line) for line in (made.folder / "metrics.jsonl").read_bytes().splitlines()]
+        assert made.control.train_steps() == [line["step"] for line in metrics if line["event"] == "log"]
+        assert everything_is_stored_once(made)
+        assert made.control.logs["trainer"].startswith(b"fake trainer")
+
+
+def test_a_reap_while_the_supervisor_lives_does_nothing(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="steps:20,pause:0.05") as made:
+        made.launch()
+        made.wait_for_step(2)
+        assert reaper.reap(RUN, 1, TOKEN, made.settings) is False
+        assert made.control.reaped[0]["lock_held"] is True
+        assert made.control.reaped[0]["receipt"] is None
+        assert made.wait_for_end()["reason"] == "completed"
+
+
+def test_a_reap_that_comes_twice_tells_the_same(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="forever") as made:
+        made.launch()
+        made.wait_for_step(1)
+        proc.send(made.supervisor(), signal.SIGKILL)
+        wait_until(lambda: not made.lock_is_held(), made.why)
+        reaper.reap(RUN, 1, TOKEN, made.settings)
+        reaper.reap(RUN, 1, TOKEN, made.settings)
+        assert made.control.reaped[1]["receipt"] == made.control.reaped[0]["receipt"]
+        assert everything_is_stored_once(made)
+
+
+def test_a_reap_of_a_launch_that_never_arrived_says_so(tmp_path: Path) -> None:
+    with attempt(tmp_path) as made:
+        assert reaper.reap(RUN, 1, TOKEN, made.settings) is True
+        assert made.control.reaped[0]["lock_held"] is False
+        assert "no folder" in made.control.reaped[0]["detail"]
+
+
+@pytest.mark.parametrize("boot", ["now", "earlier"])
+def test_a_recorded_pid_that_is_somebody_elses_now_is_never_signalled(tmp_path: Path, boot: str) -> None:
+    with attempt(tmp_path) as made, subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        someone = proc.identity(other.pid)
+        assert someone is not None
+        start = someone.start_time - 1 if boot == "now" else someone.start_time
+        made.folder.create()
+        made.folder.write_spec_once(json.dumps(spec_document(made)))
+        (made.folder / "outbox.jsonl").write_text('{"seq":1,"t":1,"kind":"phase","step":null,"data":{}}\n')
+        boot_id = proc.boot_id() if boot == "now" else "an-earlier-boot"
+        pids = {"boot_id": boot_id, "processes": [[other.pid, start]], "baselines": {}}
+        (made.folder / "pids.json").write_text(json.dumps(pids))
+        reaper.reap(RUN, 1, TOKEN, made.settings)
+        assert made.control.reaped[0]["receipt"]["processes_ended"] == 0
+        assert other.poll() is None
+        other.communicate(b"\n", timeout=10)
+        assert other.returncode == 0
+
+
+def test_a_signal_to_a_pid_of_another_process_is_not_sent() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        someone = proc.identity(other.pid)
+        assert someone is not None
+        assert proc.send(Identity(other.pid, someone.start_time - 1), signal.SIGKILL) is False
+        other.communicate(b"\n", timeout=10)
+        assert other.returncode == 0
+
+
+def spec_document(made: Attempt) -> dict[str, object]:
+    from workers.contract import to_dict
+
+    return to_dict(made.spec)
