@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from workers.contract import FileName
 
 EVERY_POINT = 1_000_000
 EDGE = 10
-"""Steps at each end whose mean reward is compared."""
+"""Steps at each end whose mean reward is compared. With several iterations a batch not every step has a reward."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Times:
 def outcome(run: Run, times: Times, runs_dir: Path) -> dict[str, Any]:
     attempt = run.attempts.get(number=run.attempts.count())
     reward = queries.series(run, ["reward"], EVERY_POINT)["series"].get("reward")
-    values, at = (reward["value"], reward["t"]) if reward else ([], [])
+    points = list(zip(reward["step"], reward["value"], strict=True)) if reward else []
     return {
         "run": run.pk,
         "status": attempt.status,
@@ -50,9 +51,9 @@ def outcome(run: Run, times: Times, runs_dir: Path) -> dict[str, Any]:
         "steps": run.step,
         "seconds_install": round(times.install_s, 1),
         "seconds_to_page": round(times.to_page_s, 1),
-        "seconds_to_first_step": round(at[0] - times.page, 1) if at else None,
-        "reward_first10": _mean(values[:EDGE]),
-        "reward_last10": _mean(values[-EDGE:]),
+        "seconds_to_first_step": round(reward["t"][0] - times.page, 1) if points and reward else None,
+        "reward_first10": _mean(value for step, value in points if step and step <= EDGE),
+        "reward_last10": _mean(value for step, value in points if step and step > run.step - EDGE),
         "rows_written": rows_written(attempt, runs_dir),
         "rows_stored": rows_stored(attempt),
         "receipt": attempt.receipt,
@@ -75,5 +76,6 @@ def rows_stored(attempt: Attempt) -> int:
     return len(seqs)
 
 
-def _mean(values: list[float]) -> float | None:
+def _mean(values: Iterable[float]) -> float | None:
+    values = list(values)
     return round(sum(values) / len(values), 4) if values else None

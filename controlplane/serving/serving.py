@@ -19,6 +19,7 @@ from controlplane.serving.claims import Refused, data_folder_lock, open_listener
 from controlplane.serving.embedded import Installation
 from controlplane.serving.preparing import prepare
 from controlplane.serving.processes import Fleet
+from workers.contract import broker_url
 
 TICK_S = 0.3
 
@@ -91,8 +92,11 @@ def refuse_unsafe_bind(bind: str, report: Callable[[str], None]) -> None:
 
 def adopt(installation: Installation) -> None:
     """This process sends messages and reads rows as the children do."""
+    from controlplane.celery import app
+
     os.environ.update(installation.environment())
     settings.REDIS_URL = installation.redis_url
+    app.conf.broker_url = broker_url(installation.redis_url)  # it may have been imported before it could know
 
 
 def _installation(options: Options, data: Path, listener: socket.socket) -> Installation:
