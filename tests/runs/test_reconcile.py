@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import threading
+from datetime import datetime, timedelta
+
+import pytest
+from django.utils import timezone
+from pytest_django import DjangoCaptureOnCommitCallbacks
+
+from controlplane.hardware.models import Host
+from runs import queries, reaping, reconcile
+from runs.models import Attempt, Lease, RunEvent
+from runs.states import RunStatus
+from tests.runs.builders import FREE, a_host, a_run, ended, train
+from tests.runs.conftest import Sent
+from workers.contract import Receipt, Task, from_dict
+
+database = pytest.mark.django_db
+RECEIPT = from_dict(Receipt, FREE)
+NOW = timezone.now()
+LONG_AGO = NOW - timedelta(days=1)
+
+
+def at(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def tick(seconds: float, *, started_at: datetime = LONG_AGO, announced: bool = True) -> None:
+    if announced:
+        Host.objects.update(announced_at=at(seconds))
+    reconcile.tick(at(seconds), started_at=started_at)
+
+
+@pytest.fixture
+def starting(sent: Sent, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks) -> Attempt:
+    a_host()
+    with django_capture_on_commit_callbacks(execute=True):
+        a_run()
+    Attempt.objects.update(launch_sent_at=NOW)
+    return Attempt.objects.get()
+
+
+@pytest.fixture
+def running(starting: Attempt) -> Attempt:
+    from runs.transitions import move
+
+    move(starting, RunStatus.RUNNING, reason="test", actor="test")
+    Attempt.objects.update(claimed_at=NOW, last_seen_at=NOW, boot_id="boot-1")
+    return Attempt.objects.get()
+
+
+def now_of(attempt: Attempt) -> tuple[str, str]:
+    attempt.refresh_from_db()
+    return attempt.status, attempt.reason
+
+
+def lease_states() -> list[str]:
+    return list(Lease.objects.values_list("state", flat=True))
+
+
+# --- a launch that nobody claims -----------------------------------------------------------------------------
+
+
+@database
+def test_a_launch_is_sent_again_only_once_its_message_has_expired(starting: Attempt, sent: Sent) -> None:
+    tick(29)
+    assert len(sent.of(Task.LAUNCH_RUN)) == 1
+    tick(31)
+    launches = sent.of(Task.LAUNCH_RUN)
+    assert len(launches) == 2
+    assert launches[0] == launches[1]
+
+
+@database
+def test_after_three_expired_launches_the_run_has_failed_and_its_slot_is_free(starting: Attempt, sent: Sent) -> None:
+    for seconds in (31, 62, 93):
+        assert now_of(starting)[0] == RunStatus.STARTING
+        tick(seconds)
+    assert len(sent.of(Task.LAUNCH_RUN)) == 3
+    assert now_of(starting) == ("failed", "launch_failed")
+    assert lease_states() == ["released"]
+
+
+@database
+def test_launches_are_not_used_up_on_a_host_out_of_reach(starting: Attempt, sent: Sent) -> None:
+    Host.objects.update(announced_at=NOW)
+    for seconds in (100, 200, 300):
+        tick(seconds, announced=False)
+    assert len(sent.of(Task.LAUNCH_RUN)) == 1
+    assert now_of(starting)[0] == RunStatus.STARTING
+
+
+@database
+def test_a_launch_that_found_no_broker_is_sent_at_the_next_tick(starting: Attempt, sent: Sent) -> None:
+    Attempt.objects.update(launches_sent=0, launch_sent_at=None)
+    tick(1)
+    assert len(sent.of(Task.LAUNCH_RUN)) == 2
+
+
+@database
+def test_a_stopped_launch_is_cancelled_once_it_has_expired(starting: Attempt) -> None:
+    Attempt.objects.update(stop_mode="now")
+    tick(29)
+    assert now_of(starting)[0] == RunStatus.STARTING
+    tick(31)
+    assert now_of(starting) == ("stopped", "cancelled")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_ticks_at_once_send_one_message(starting: Attempt, sent: Sent) -> None:
+    Host.objects.update(announced_at=at(31))
+    together = threading.Barrier(2)
+
+    def one() -> None:
+        from django.db import connection
+
+        together.wait()
+        reconcile.resend_launches(at(31))
+        connection.close()
+
+    threads = [threading.Thread(target=one) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(sent.of(Task.LAUNCH_RUN)) == 2
+
+
+# --- silence -------------------------------------------------------------------------------------------------
+
+
+@database
+def test_silence_sends_a_reaper_and_changes_no_status(running: Attempt, sent: Sent) -> None:
+    tick(29)
+    assert not sent.of(Task.REAP_RUN)
+    tick(31)
+    tick(36)
+    assert len(sent.of(Task.REAP_RUN)) == 1
+    tick(62)
+    assert len(sent.of(Task.REAP_RUN)) == 2
+    assert now_of(running) == ("running", "")
+    assert RunEvent.objects.filter(kind="reap_sent").count() == 1
+
+
+@database
+def test_silence_is_counted_only_from_the_control_planes_own_start(running: Attempt, sent: Sent) -> None:
+    tick(600, started_at=at(590))
+    assert not sent.of(Task.REAP_RUN)
+    tick(621, started_at=at(590))
+    assert len(sent.of(Task.REAP_RUN)) == 1
+
+
+@database
+def test_out_of_reach_is_a_reading_of_silence(running: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "STARTED_AT", LONG_AGO)
+    assert queries.out_of_reach_since(running, at(29)) is None
+    assert queries.out_of_reach_since(running, at(31)) == NOW
+    monkeypatch.setattr(queries, "STARTED_AT", at(20))
+    assert queries.out_of_reach_since(running, at(31)) is None
+
+
+@database
+def test_a_reaper_that_finds_the_supervisor_alive_changes_nothing(running: Attempt) -> None:
+    reaping.reaped(running, lock_held=True, receipt=None, lines=[], detail="pid 100 holds it")
+    assert now_of(running) == ("running", "")
+
+
+@database
+def test_a_reaper_that_finds_a_dead_one_hands_in_its_lines_and_ends_it(running: Attempt) -> None:
+    reaping.reaped(running, lock_held=False, receipt=RECEIPT, lines=[train(1)], detail="")
+    assert now_of(running) == ("failed", "supervisor_lost")
+    assert (running.last_seq, lease_states()) == (1, ["released"])
+
+
+@database
+def test_an_end_left_in_the_outbox_is_the_end(running: Attempt) -> None:
+    reaping.reaped(running, lock_held=False, receipt=RECEIPT, lines=[ended(1, "completed")], detail="")
+    assert now_of(running) == ("succeeded", "completed")
+
+
+@database
+def test_without_proof_a_lost_supervisors_resources_are_quarantined(running: Attempt) -> None:
+    reaping.reaped(running, lock_held=False, receipt=None, lines=[], detail="")
+    assert lease_states() == ["quarantined"]
+
+
+@database
+@pytest.mark.parametrize(("launches", "status"), [(1, "starting"), (3, "failed")])
+def test_a_reaper_that_finds_nothing_ends_only_the_last_launch(starting: Attempt, launches: int, status: str) -> None:
+    Attempt.objects.update(launches_sent=launches)
+    reaping.reaped(starting, lock_held=False, receipt=None, lines=[], detail="no folder")
+    assert now_of(starting)[0] == status
+
+
+# --- hosts ---------------------------------------------------------------------------------------------------
+
+
+@database
+def test_another_boot_id_means_host_lost_and_its_memory_is_free(running: Attempt, sent: Sent) -> None:
+    host = Host.objects.get()
+    Host.objects.update(inventory={**host.inventory, "boot_id": "boot-2"})
+    tick(5)
+    assert now_of(running) == ("failed", "host_lost")
+    assert lease_states() == ["released"]
+    assert len(sent.of(Task.REAP_RUN)) == 1
+
+
+@database
+def test_a_host_given_up_by_a_person_keeps_its_resources_from_others(running: Attempt) -> None:
+    assert reconcile.give_up(running, "anna")
+    assert now_of(running) == ("failed", "host_lost")
+    assert lease_states() == ["quarantined"]
+    assert not reconcile.give_up(running, "anna")
+
+
+@database
+def test_a_step_that_fails_does_not_keep_the_others_from_their_work(
+    running: Attempt, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconcile, "resend_launches", lambda now: 1 / 0)
+    tick(31)
+    assert len(sent.of(Task.REAP_RUN)) == 1
