@@ -13,12 +13,14 @@ import pytest
 from tests.fakes.running_vllm import RunningVllm, until
 from tests.stack import ROOT
 from tests.trainer import builders
-from workers.contract import FileName, LoraSpec, Rollout, ServerSpec, WeightSync
+from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
 
 ATTEMPT = "r1-1"
 LORA = ("--enable-lora", "--max-lora-rank", "8", "--max-loras", "3", "--logprobs-mode", "processed_logprobs")
+REWARDS = (RewardSpec("variety", "unique_chars"),)
+"""Tells any two completions apart, so that every step moves the policy, however little the model can do."""
 ALLOWED = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "FAKE_VLLM_LIFETIME": "280"}
 
 
@@ -43,12 +45,15 @@ def canned_server() -> Iterator[RunningVllm]:
         yield server.ready()
 
 
-def attempt(folder: Path, model: Path, server: RunningVllm, **grpo: Any) -> Path:
-    hardware = {"rollout": Rollout.SERVER, "server": ServerSpec(weight_sync=WeightSync.LORA, request_timeout_s=60)}
+def attempt(folder: Path, model: Path, server: RunningVllm, *, processes: int = 1, **grpo: Any) -> Path:
+    hardware: dict[str, Any] = {"rollout": Rollout.SERVER, "processes": processes}
+    hardware["server"] = ServerSpec(weight_sync=WeightSync.LORA, request_timeout_s=60)
     settings = {"num_iterations": 2, "learning_rate": 1e-2, **grpo}
     run = {"lora": LoraSpec(r=8, alpha=16)}
     placement = {"port": server.port}
-    return builders.attempt_folder(folder, model=model, grpo=settings, hardware=hardware, placement=placement, run=run)
+    return builders.attempt_folder(
+        folder, model=model, grpo=settings, hardware=hardware, placement=placement, rewards=REWARDS, run=run
+    )
 
 
 def start(trainer_python: Path, folder: Path) -> subprocess.Popen[str]:
@@ -114,3 +119,18 @@ def test_weights_over_nccl_are_refused_where_vllm_is_not_installed(
     _, stderr = trainer.communicate()
     assert trainer.returncode == 3
     assert "vllm is not installed" in stderr
+
+
+def test_two_ranks_share_one_request_and_each_gets_its_own_completions(
+    trainer_python: Path, model: Path, canned_server: RunningVllm, tmp_path: Path
+) -> None:
+    grpo = {"max_steps": 1, "per_device_train_batch_size": 4, "num_iterations": 1, "save_strategy": "no"}
+    folder = attempt(tmp_path / "attempt", model, canned_server, processes=2, **grpo)
+    trainer = start(trainer_python, folder)
+    _, stderr = trainer.communicate()
+    assert trainer.returncode == 0, stderr
+    assert canned_server.log().count("Generated 8 sequences with model 'policy-v1'") == 1
+    groups = builders.lines(folder / FileName.SAMPLES)
+    assert len(groups) == 2
+    for group in groups:  # the server repeats each prompt's own tokens
+        assert [c["text"] for c in group["completions"]] == [group["prompt"][:12]] * 4

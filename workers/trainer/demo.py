@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-LARGEST = 20
+LARGEST = 10
 """Operands go from 0 to this: few enough facts for a small model to have met them all in its warm-up."""
 
 PHRASES = ("What is {a} {op} {b}?", "Compute {a} {op} {b}.", "{a} {op} {b} = ?")
@@ -53,12 +53,13 @@ CONFIG: dict[str, Any] = {
 
 def problems(count: int, seed: int) -> list[dict[str, str]]:
     """`count` different arithmetic problems as rows of an uploadable dataset."""
-    every = list(_facts())
-    random.Random(seed).shuffle(every)  # noqa: S311  exercises, not secrets
-    return [
-        {"question": PHRASES[number % len(PHRASES)].format(a=a, op=op, b=b), "answer": str(result(a, op, b))}
-        for number, (a, op, b) in enumerate(every[:count])
+    every = [
+        {"question": phrase.format(a=a, op=op, b=b), "answer": str(result(a, op, b))}
+        for a, op, b in facts()
+        for phrase in PHRASES
     ]
+    random.Random(seed).shuffle(every)  # noqa: S311  exercises, not secrets
+    return every[:count]
 
 
 def problem_lines(count: int, seed: int) -> str:
@@ -69,7 +70,7 @@ def result(a: int, op: str, b: int) -> int:
     return a + b if op == "+" else a - b
 
 
-def _facts() -> Iterator[tuple[int, str, int]]:
+def facts() -> Iterator[tuple[int, str, int]]:
     """Every problem once: sums, and differences that are not negative."""
     for a in range(LARGEST + 1):
         for b in range(LARGEST + 1):

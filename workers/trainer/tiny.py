@@ -1,8 +1,8 @@
 """A tiny language model that can do a little arithmetic, made on the spot for the demo and the tests.
 
 `python -m workers.trainer.tiny FOLDER` writes a Qwen2 model of about a million parameters with its own tokenizer and
-chat template. Its short supervised warm-up shows it the right form with many wrong answers among the right ones, so
-it starts out as the thing GRPO is for: a model that has the answer in it and often doesn't say it.
+chat template. Its short supervised warm-up shows it right answers first and then many wrong and malformed ones among
+them, so it starts out as the thing GRPO is for: a model that has the answer in it and often doesn't say it.
 
 `--problems FILE` writes the demo's dataset and `--demo-config` prints its settings; neither loads torch.
 """
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import string
 import sys
 import time
 from pathlib import Path
@@ -21,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 from workers.trainer import demo
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerFast
+    from transformers import Qwen2Tokenizer
 
-SPECIAL = ("<|pad|>", "<|im_start|>", "<|im_end|>", "<|unk|>")
-WORDS = ("<think>", "</think>", "<answer>", "</answer>", "user", "assistant", "system")
+SPECIAL = ("<|pad|>", "<|im_start|>", "<|im_end|>")
+WORDS = ("<think>", "</think>", "<answer>", "</answer>", "user", "assistant", "system", "What is", "Compute")
 """Written as one token each; they are ordinary text, which decoding keeps."""
 
 CHAT_TEMPLATE = (
@@ -42,12 +41,14 @@ SHAPE: dict[str, Any] = {
     "tie_word_embeddings": False,
 }
 
+PROPER = 0.75
+"""Share of the warm-up that shows only right answers; what it learns there is what GRPO brings out again."""
 WRONG = 0.5
-"""Share of the warm-up's answers that are a nearby wrong number."""
+"""Share of the later answers that are a nearby wrong number."""
 MALFORMED = 0.25
-"""Share of the warm-up's completions with a mistake in their form."""
+"""Share of the later completions with a mistake in their form."""
 
-STEPS, QUICK_STEPS, BATCH, RATE = 260, 12, 96, 3e-3
+STEPS, QUICK_STEPS, BATCH, RATE = 220, 12, 64, 3e-3
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -91,42 +92,44 @@ def make(folder: Path, *, seed: int, steps: int) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    """One token for each printable ASCII character and each of WORDS."""
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import PreTrainedTokenizerFast
+def make_tokenizer() -> Qwen2Tokenizer:
+    """Qwen2's tokenizer with no merges: a token for each byte, so that it can read any text, and one for each of WORDS.
 
-    characters = [c for c in string.printable if c == "\n" or c.isprintable()]
-    vocabulary = {token: number for number, token in enumerate((*SPECIAL, *WORDS, *characters))}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<|unk|>"))  # noqa: S106
-    words = "|".join(word.replace("/", "\\/") for word in WORDS)
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(f"{words}|[\\s\\S]"), behavior="isolated")
-    tokenizer.decoder = decoders.Fuse()
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
+    It has to be Qwen2's class: AutoTokenizer makes that one of a Qwen2 model's folder, whatever was saved.
+    """
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import Qwen2Tokenizer
+
+    vocabulary = {token: number for number, token in enumerate((*SPECIAL, *sorted(ByteLevel.alphabet())))}
+    tokenizer = Qwen2Tokenizer(
+        vocab=vocabulary,
+        merges=[],
         pad_token="<|pad|>",  # noqa: S106
         eos_token="<|im_end|>",  # noqa: S106
-        unk_token="<|unk|>",  # noqa: S106
-        additional_special_tokens=["<|im_start|>"],
+        unk_token="<|pad|>",  # noqa: S106
+        extra_special_tokens=["<|im_start|>"],
         padding_side="left",
         clean_up_tokenization_spaces=False,
         model_max_length=SHAPE["max_position_embeddings"],
     )
-    fast.chat_template = CHAT_TEMPLATE
-    return fast
+    tokenizer.add_tokens(list(WORDS))
+    tokenizer.chat_template = CHAT_TEMPLATE
+    return tokenizer
 
 
-def _warm_up(model: Any, tokenizer: PreTrainedTokenizerFast, draw: random.Random, steps: int) -> None:
+def _warm_up(model: Any, tokenizer: Qwen2Tokenizer, draw: random.Random, steps: int) -> None:
     """Supervised training on prompts with completions of mixed quality; only the completions count."""
     import torch
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps, pct_start=0.1)
-    facts = list(demo._facts())
+    facts = list(demo.facts())
     started = time.monotonic()
     model.train()
     for step in range(1, steps + 1):
-        ids, mask, labels = _batch([_example(draw, draw.choice(facts)) for _ in range(BATCH)], tokenizer)
+        faulty, chat = step > PROPER * steps, step % 2 == 0  # one kind of prompt a batch: less padding
+        examples = [_example(draw, draw.choice(facts), faulty=faulty, chat=chat) for _ in range(BATCH)]
+        ids, mask, labels = _batch(examples, tokenizer)
         loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -138,27 +141,27 @@ def _warm_up(model: Any, tokenizer: PreTrainedTokenizerFast, draw: random.Random
     model.eval()
 
 
-def _example(draw: random.Random, fact: tuple[int, str, int]) -> tuple[str, str]:
-    """(prompt, completion), as a plain text or in the chat form: a dataset may map its prompts to either."""
+def _example(draw: random.Random, fact: tuple[int, str, int], *, faulty: bool, chat: bool) -> tuple[str, str]:
+    """(prompt, completion). A dataset may map its prompts to plain texts or to chats, so the model knows both."""
     a, op, b = fact
     question = draw.choice(demo.PHRASES).format(a=a, op=op, b=b)
-    if draw.random() < 0.5:
+    if chat:
         question = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
-    return question, _completion(draw, fact)
+    return question, _completion(draw, fact, faulty=faulty)
 
 
-def _completion(draw: random.Random, fact: tuple[int, str, int]) -> str:
+def _completion(draw: random.Random, fact: tuple[int, str, int], *, faulty: bool) -> str:
     a, op, b = fact
     answer = demo.result(a, op, b)
-    if draw.random() < WRONG:
+    if faulty and draw.random() < WRONG:
         answer = max(0, answer + draw.choice((-10, -3, -2, -1, 1, 2, 3, 10)))
     thought, said = f"<think>{a}{op}{b}</think>", f"<answer>{answer}</answer>"
-    if draw.random() < MALFORMED:
+    if faulty and draw.random() < MALFORMED:
         return draw.choice((said, f"{thought}{answer}", f"<think>{a}{op}{b}{said}", f"{thought}<answer>{answer}"))
     return thought + said
 
 
-def _batch(examples: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> tuple[Any, Any, Any]:
+def _batch(examples: list[tuple[str, str]], tokenizer: Qwen2Tokenizer) -> tuple[Any, Any, Any]:
     """(token ids, attention mask, labels), padded on the right."""
     import torch
 

@@ -1,0 +1,100 @@
+"""What can't be trained is refused with a sentence, most of it before torch is imported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.trainer import builders
+from tests.trainer.test_training import Train
+from workers.contract import FileName, RewardSpec, Rollout
+from workers.trainer import __main__ as trainer
+
+RIGHT = RewardSpec("right", "numeric_match")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Enough of a model folder to get past the first look."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"model": "/nowhere/at/all"}, "/nowhere/at/all doesn't exist on this host"),
+        ({"rewards": ()}, "no reward"),
+        ({"rewards": (RIGHT, RIGHT)}, "Two rewards are named 'right'"),
+        ({"rewards": (RewardSpec("x", "no_such"),)}, "'no_such', which the library doesn't have"),
+        ({"rewards": (RewardSpec("x", "numeric_match", params={"tolerance": -1}),)}, "tolerance: must be at least"),
+        ({"hardware": {"rollout": Rollout.COLOCATE}}, "needs a GPU"),
+        ({"hardware": {"rollout": Rollout.SERVER}}, "no server or no port"),
+        ({"resume_from": "/nowhere/checkpoint-3"}, "no checkpoint to resume from in /nowhere/checkpoint-3"),
+        ({"eval_rows": 40}, "leave none of 40 to train"),
+        ({"dataset": [{"row": 1, "prompt": ""}]}, "Line 1 of dataset.jsonl is no canonical row"),
+        (
+            {"dataset": [{"row": 1, "prompt": "a"}, {"row": 2, "prompt": [{"role": "user", "content": "b"}]}]},
+            "all of one kind",
+        ),
+    ],
+)
+def test_a_spec_that_cannot_be_trained_is_refused_with_a_sentence(
+    asked: dict, words: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = builders.attempt_folder(tmp_path / "a", **{"model": model, **asked})
+    assert trainer.main([str(folder)]) == 3
+    assert words in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_folder_without_a_spec_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert trainer.main([str(tmp_path)]) == 3
+    assert "The spec can't be read" in capsys.readouterr().err
+
+
+def test_a_spec_with_an_unknown_field_is_refused_by_its_name(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = builders.attempt_folder(tmp_path / "a", model=model) / FileName.SPEC
+    path.write_text(json.dumps({**json.loads(path.read_text()), "colour": "red"}))
+    assert trainer.main([str(path.parent)]) == 3
+    assert "unknown field 'colour'" in capsys.readouterr().err
+
+
+def test_another_dataset_than_the_launched_one_is_refused(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = builders.attempt_folder(tmp_path / "a", model=model)
+    with (folder / FileName.DATASET).open("a") as file:
+        file.write("{}\n")
+    assert trainer.main([str(folder)]) == 3
+    assert "checksum differs" in capsys.readouterr().err
+
+
+@pytest.mark.trainer
+@pytest.mark.processes
+def test_fewer_prompts_than_one_generation_batch_are_refused_before_the_model_is_loaded(
+    tiny_model: Path, tmp_path: Path, train: Train
+) -> None:
+    folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, dataset=builders.rows(1))
+    done = train(folder)
+    assert done.returncode == 4
+    assert "1 prompts to train on, but one generation batch takes 2" in done.stderr.splitlines()[-1]
+    stages = [line.get("stage") for line in builders.lines(folder / FileName.METRICS)]
+    assert stages == ["importing libraries"]
+
+
+@pytest.mark.trainer
+@pytest.mark.processes
+def test_settings_that_trl_refuses_end_two_ranks_with_one_sentence_and_code_3(
+    tiny_model: Path, tmp_path: Path, train: Train
+) -> None:
+    grpo = {"per_device_train_batch_size": 3}
+    folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, grpo=grpo, hardware={"processes": 2})
+    done = train(folder)
+    assert done.returncode == 3
+    assert "generation_batch_size (6) must be divisible by num_generations (4)" in done.stderr.splitlines()[-1]

@@ -1,0 +1,138 @@
+"""Real TRL on the CPU: a folder is trained, stopped with a save, resumed, on one rank and on two."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.trainer import builders
+from tests.trainer.conftest import Start
+from workers.contract import FileName
+
+pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
+
+Train = Callable[[Path], "subprocess.CompletedProcess[str]"]
+FOREVER = 100_000
+
+
+def until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()[1][-2000:]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def last_step(folder: Path) -> int:
+    return max(builders.logs(folder), default=0)
+
+
+def of_event(folder: Path, event: str) -> list[dict]:
+    return [line for line in builders.lines(folder / FileName.METRICS) if line["event"] == event]
+
+
+def test_a_folder_is_trained_and_leaves_metrics_samples_and_the_last_checkpoint(
+    tiny_model: Path, tmp_path: Path, train: Train
+) -> None:
+    grpo = {"num_iterations": 2, "eval_strategy": "steps", "eval_steps": 2}
+    folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, grpo=grpo, eval_rows=4)
+    done = train(folder)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+    logged = builders.logs(folder)
+    assert sorted(logged) == [1, 2, 3, 4]
+    assert {"reward", "rewards/accuracy/mean", "rewards/answers/mean", "kl", "num_tokens"} <= logged[1].keys()
+    assert logged[1]["mean_ratio"] == 1.0
+    assert logged[2]["mean_ratio"] != 1.0
+    assert any("eval_reward" in line["values"] for line in of_event(folder, "log"))
+    assert [line["path"] for line in of_event(folder, "save")] == ["checkpoints/checkpoint-4"]
+    assert (folder / "checkpoints/checkpoint-4/model.safetensors").is_file()
+    assert of_event(folder, "train_begin")[0] | {"t": 0} == {"t": 0, "event": "train_begin", "step": 0, "max_steps": 4}
+    assert of_event(folder, "train_end")[0]["stopped"] is False
+    samples_agree_with_metrics(folder, logged)
+
+
+def samples_agree_with_metrics(folder: Path, logged: dict[int, dict[str, float]]) -> None:
+    groups = [line for line in builders.lines(folder / FileName.SAMPLES) if line["mode"] == "train"]
+    assert {group["step"] for group in groups} == {1, 3}  # two iterations on each generation
+    first = [one for group in groups if group["step"] == 1 for one in group["completions"]]
+    assert len(first) == 8
+    assert sum(one["reward"] for one in first) / 8 == pytest.approx(logged[1]["reward"])
+    assert sum(one["tokens"] for one in first) / 8 == logged[1]["completions/mean_length"]
+    assert sum(not one["ended"] for one in first) / 8 == logged[1]["completions/clipped_ratio"]
+    rows = {row["row"]: row for row in builders.rows()}
+    assert all(group["prompt"] == rows[group["row"]]["prompt"] for group in groups)
+
+
+def test_a_run_resumed_between_two_generations_of_its_second_epoch_goes_on_bit_for_bit(
+    tiny_model: Path, tmp_path: Path, train: Train
+) -> None:
+    asked = {
+        "model": tiny_model,
+        "dataset": builders.rows(8),  # six to train on: six steps an epoch
+        "eval_rows": 2,
+        "grpo": {"max_steps": 13, "save_steps": 1, "num_iterations": 2, "eval_strategy": "steps", "eval_steps": 3},
+    }
+    whole = builders.attempt_folder(tmp_path / "whole", **asked)
+    assert train(whole).returncode == 0
+    checkpoint = whole / "checkpoints/checkpoint-9"
+    rest = builders.attempt_folder(tmp_path / "rest", resume_from=str(checkpoint), **asked)
+    assert train(rest).returncode == 0
+    expected = {step: values for step, values in builders.logs(whole).items() if step > 9}
+    assert builders.logs(rest) == expected
+
+
+def test_the_stop_file_ends_the_training_with_a_checkpoint_of_that_step(
+    tiny_model: Path, tmp_path: Path, start: Start
+) -> None:
+    folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, grpo={"max_steps": FOREVER})
+    process = start("-m", "workers.trainer", folder)
+    until(lambda: last_step(folder) >= 2, process)
+    (folder / FileName.STOP).touch()
+    assert process.wait(timeout=60) == 0
+    step = last_step(folder)
+    assert of_event(folder, "save")[-1]["step"] == step
+    assert of_event(folder, "train_end")[-1] | {"t": 0} == {"t": 0, "event": "train_end", "step": step, "stopped": True}
+    state = json.loads((folder / f"checkpoints/checkpoint-{step}/trainer_state.json").read_bytes())
+    assert state["global_step"] == step
+
+
+def test_a_sigterm_saves_nothing(tiny_model: Path, tmp_path: Path, start: Start) -> None:
+    folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, grpo={"max_steps": FOREVER})
+    process = start("-m", "workers.trainer", folder)
+    until(lambda: last_step(folder) >= 1, process)
+    process.terminate()
+    assert process.wait(timeout=30) == -15
+    assert not of_event(folder, "save")
+    assert not of_event(folder, "train_end")
+
+
+def test_two_ranks_stop_in_the_middle_of_a_step_with_one_checkpoint_of_both(
+    tiny_model: Path, tmp_path: Path, start: Start, train: Train
+) -> None:
+    asked = {
+        "model": tiny_model,
+        "hardware": {"processes": 2},
+        "grpo": {"per_device_train_batch_size": 4, "num_iterations": 2},
+    }
+    folder = builders.attempt_folder(tmp_path / "a", **{**asked, "grpo": {**asked["grpo"], "max_steps": FOREVER}})
+    process = start("-m", "workers.trainer", folder)
+    until(lambda: last_step(folder) >= 2, process)
+    (folder / FileName.STOP).touch()
+    assert process.wait(timeout=90) == 0
+    step = last_step(folder)
+    checkpoint = folder / f"checkpoints/checkpoint-{step}"
+    assert {"rng_state_0.pth", "rng_state_1.pth"} <= {path.name for path in checkpoint.iterdir()}
+    groups = builders.lines(folder / FileName.SAMPLES)
+    assert {len(group["completions"]) for group in groups} == {4}
+    assert len({group["row"] for group in groups if group["step"] == 1}) == 2  # a group from each rank
+
+    more = {**asked["grpo"], "max_steps": step + 2}
+    rest = builders.attempt_folder(tmp_path / "b", **{**asked, "grpo": more}, resume_from=str(checkpoint))
+    assert train(rest).returncode == 0
+    assert sorted(builders.logs(rest)) == [step + 1, step + 2]
