@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TypeVar
 
+from workers import inspection
 from workers.contract import SCHEMA, AttemptSpec, ClaimAnswer, FileName
 from workers.settings import HostSettings
 from workers.supervisor import proc
@@ -22,6 +24,10 @@ class NotPrepared(Exception):
     """The attempt cannot start; the message says why."""
 
 
+class PathRefused(NotPrepared):
+    """The spec names a folder that runs on this host may not use."""
+
+
 class GpusBusy(NotPrepared):
     """A leased GPU is in use by something else."""
 
@@ -35,6 +41,23 @@ def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimA
             spec.attempt_id, schema=SCHEMA, host=settings.name, pid=os.getpid(), boot_id=proc.boot_id()
         ),
     )
+
+
+def prepare(spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder) -> None:
+    check_paths(spec, settings)
+    fetch_dataset(spec, settings, control, folder)
+
+
+def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
+    """A model name is code: a local one must lie in the host's model folders or among its runs' checkpoints."""
+    roots = (*settings.model_roots, settings.runs_dir)
+    try:
+        if inspection.is_local(spec.run.model.path):
+            inspection.inside(Path(spec.run.model.path), roots)
+        if spec.resume_from:
+            inspection.inside(Path(spec.resume_from), (settings.runs_dir,))
+    except inspection.InspectionError as error:
+        raise PathRefused(str(error)) from None
 
 
 def fetch_dataset(spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder) -> None:

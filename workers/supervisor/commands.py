@@ -58,6 +58,9 @@ _PREFIXES = (
 )  # fmt: skip
 _NEVER = frozenset({"CUDA_VISIBLE_DEVICES", "HF_TOKEN", "VLLM_API_KEY"})
 """Decided here or fetched at the claim, never inherited."""
+_SAFE_PATH = {"PYTHONSAFEPATH": "1"}
+"""`python -m` would look for modules in the working directory first, which is the attempt's folder: its `adapters/`
+is no package. A command from the settings may be a script, whose own folder must be looked in."""
 
 
 def supervisor_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
@@ -74,6 +77,7 @@ def trainer_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
     environment = {**_base(settings, source), **_devices(spec.placement.gpus), **secrets}
+    environment |= {} if settings.trainer_command else _SAFE_PATH
     if spec.run.hardware.threads:
         environment["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)
     return environment
@@ -84,7 +88,8 @@ def server_environment(
 ) -> dict[str, str]:
     """Of the secrets the server needs one: leave to fetch the model."""
     token = {name: secrets[name] for name in ("HF_TOKEN",) if name in secrets}
-    return {**_base(settings, source), **_devices(spec.placement.server_gpus), **token}
+    safe = {} if settings.vllm_command else _SAFE_PATH
+    return {**_base(settings, source), **_devices(spec.placement.server_gpus), **token, **safe}
 
 
 def trainer_tool_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
@@ -98,7 +103,6 @@ def _base(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
         **_allowed(source),
         "PYTHONPATH": path,
         "PYTHONUNBUFFERED": "1",  # logs are followed live
-        "PYTHONSAFEPATH": "1",  # the working directory is the attempt's folder, which holds no code
         "DO_NOT_TRACK": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
     }

@@ -286,7 +286,7 @@ class Lifecycle:
             return
         self._report.phase(Phase.PREPARING, "fetching the dataset")
         control = self._make_control()
-        self._dataset = Job("dataset", lambda: claim.fetch_dataset(self.spec, self.settings, control, self.folder))
+        self._dataset = Job("dataset", lambda: claim.prepare(self.spec, self.settings, control, self.folder))
         self._baselines = Job("baselines", lambda: claim.gpu_baselines(self._gpus(), self.settings, self._read_gpus))
         self._report.sample_system(self._gpus(), self._read_gpus, self._on_system)
 
@@ -468,6 +468,8 @@ class Lifecycle:
 def _not_prepared(error: Exception) -> End:
     if isinstance(error, claim.GpusBusy):
         return End(Reason.GPUS_BUSY, str(error))
+    if isinstance(error, claim.PathRefused):
+        return End(Reason.SPEC_REFUSED, str(error))
     if isinstance(error, OSError):
         return ends.of_error(error)
     return End(Reason.LAUNCH_FAILED, str(error))
