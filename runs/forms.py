@@ -29,9 +29,9 @@ LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
 LORA_DEFAULT = "q_proj, k_proj, v_proj, o_proj"
 
 
-class DatasetChoice(forms.ModelChoiceField):
-    def label_from_instance(self, version: DatasetVersion) -> str:  # type: ignore[override]
-        return f"{version.dataset.name} v{version.number} · {version.rows:,} rows"
+class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
+    def label_from_instance(self, obj: DatasetVersion) -> str:
+        return f"{obj.dataset.name} v{obj.number} · {obj.rows:,} rows"
 
 
 class LaunchForm(forms.Form):

@@ -32,6 +32,7 @@ LABELS = {
     "server_enforce_eager": "Run eagerly",
     "server_prefix_caching": "Cache prefixes",
     "server_ready_timeout_s": "Start-up deadline, seconds",
+    "server_request_timeout_s": "Answer deadline, seconds",
     "server_weight_sync": "How weights reach the server",
 }
 CHOICES: dict[str, list[tuple[Any, str]]] = {"rollout": ROLLOUTS, "server_dtype": DTYPES, "server_weight_sync": SYNCS}
@@ -58,7 +59,7 @@ def _spec_fields() -> dict[str, tuple[type, bool, Any]]:
 def _form_field(name: str, kind: type, optional: bool, default: Any) -> forms.Field:
     common: dict[str, Any] = {
         "label": LABELS.get(name, name.replace("_", " ").capitalize()),
-        "help_text": HELP[name],
+        "help_text": HELP.get(name, ""),
         "initial": default,
         "required": not optional,
     }
@@ -88,10 +89,6 @@ class ProfileForm(forms.Form):
         super().__init__(*args, **kwargs)
         for name, (kind, optional, default) in _spec_fields().items():
             self.fields[name] = _form_field(name, kind, optional, default)
-        if self.is_bound and self.data.get("rollout") != Rollout.SERVER:
-            # Fields of a server that isn't there may hold anything.
-            for name in GROUPS["server"]:
-                self.fields[name].required = False
 
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"]).strip()
@@ -104,6 +101,11 @@ class ProfileForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
+        for rollout in (Rollout.COLOCATE, Rollout.SERVER):
+            if values.get("rollout") != rollout:
+                # What isn't used is out of sight, and may hold anything.
+                for name in GROUPS[rollout]:
+                    self.errors.pop(name, None)
         if self.errors:
             return values
         try:

@@ -63,6 +63,7 @@ HELP: dict[str, str] = {
     "server_enforce_eager": "No CUDA graphs: starts sooner, answers 5 to 10 times slower.",
     "server_prefix_caching": "Reuse what prompts have in common.",
     "server_ready_timeout_s": "How long the server may take until it answers. A cold start takes 1 to 2 minutes.",
+    "server_request_timeout_s": "How long the trainer waits for one step's completions before it gives up.",
     "server_weight_sync": "NCCL streams all weights to the server's GPUs; LoRA sends the adapter over HTTP.",
 }
 
@@ -109,6 +110,8 @@ def _rollout(spec: HardwareSpec) -> Iterator[tuple[str, str]]:
         yield "server_max_model_len", "The length must be at least 1."
     if server.ready_timeout_s < 1:
         yield "server_ready_timeout_s", "The server needs some time to start."
+    if server.request_timeout_s < 1:
+        yield "server_request_timeout_s", "The server needs some time to answer."
     if server.weight_sync == WeightSync.NCCL and (server.gpus < 1 or spec.trainer_gpus < 1):
         yield (
             "server_weight_sync",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
+from typing import Any
 
 SEARCH_LIMIT = 1024
 """No nearest value is looked for beyond this: nobody wants such a batch."""
@@ -157,10 +158,15 @@ def nearest(batch: Batch, fields: tuple[str, ...], wanted: Callable[[Batch], boo
         if now is None:
             continue
         for direction in (range(min(now, SEARCH_LIMIT) - 1, 0, -1), range(now + 1, SEARCH_LIMIT + 1)):
-            value = next((v for v in direction if wanted(replace(batch, **{name: v}))), None)
+            value = next((v for v in direction if wanted(_with(batch, name, v))), None)
             if value is not None:
                 found.append((max(value, now) / max(min(value, now), 1), name, value))
     return [(name, value) for _, name, value in sorted(found, key=lambda f: f[0])]
+
+
+def _with(batch: Batch, name: str, value: int) -> Batch:
+    change: dict[str, Any] = {name: value}
+    return replace(batch, **change)
 
 
 def repairs(batch: Batch, rule: Rule) -> list[tuple[str, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -29,7 +29,7 @@ class Finding:
     cause: str
     fix: str
     """What to do, in words."""
-    fixes: tuple[Fix, ...] = field(default=())
+    fixes: tuple[Fix, ...] = ()
 
 
 def stop(at: str, cause: str, fix: str, *fixes: Fix) -> Finding:
