@@ -125,6 +125,14 @@ SERVESTATIC_AUTOREFRESH = False
 SERVESTATIC_MAX_AGE = 0
 SERVESTATIC_ALLOW_ALL_ORIGINS = False
 
+LOGGING = {
+    # Errors of a request go to standard error with their traceback: `up` keeps it in web.log.
+    "version": 1,
+    "disable_existing_loggers": False,
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "level": "WARNING"}},
+    "root": {"handlers": ["stderr"], "level": "INFO"},
+}
+
 DATASET_MAX_BYTES = int(os.environ.get("CONTROLPLANE_DATASET_MAX_MB", "1024")) * 2**20
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 2**20
 DATA_UPLOAD_MAX_NUMBER_FILES = 4

@@ -74,7 +74,7 @@ def listing(request: HttpRequest) -> Listing:
     return Listing(
         rows=rows,
         found=len(shown) if len(shown) < SHOWN else found.count(),
-        counts=Counter(Attempt.objects.filter(status__in=ACTIVE).values_list("status", flat=True)),
+        counts=_counts(),
         gpus_busy=busy,
         gpus=sum(len(inventory.get("gpus") or []) for inventory in Host.objects.values_list("inventory", flat=True)),
         rising=sum(1 for row in running if row.gain is not None and row.gain > 0),
@@ -97,6 +97,12 @@ def gain(rewards: Sequence[float]) -> float | None:
         return None
     n = min(GAIN_OVER, len(rewards) // 2)
     return fmean(rewards[-n:]) - fmean(rewards[:n])
+
+
+def _counts() -> dict[str, int]:
+    """Of the statuses on the way, in the order of the way."""
+    counts = Counter(Attempt.objects.filter(status__in=ACTIVE).values_list("status", flat=True))
+    return {status: counts[status] for status in RunStatus if counts[status]}
 
 
 def _matching(runs: QuerySet[Run], query: str, status: str) -> QuerySet[Run]:

@@ -16,7 +16,7 @@ from runs.states import ACTIVE, FINAL, EndReason, RunStatus
 from workers.contract import LOG_NAMES, StopMode
 
 TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
-LAST_LINES = 14
+LAST_LINES = 10
 _VLLM = {EndReason.VLLM_EXITED, EndReason.VLLM_NOT_READY, EndReason.PORT_IN_USE}
 _SUPERVISOR = {EndReason.SUPERVISOR_LOST, EndReason.SUPERVISOR_ERROR, EndReason.GPUS_BUSY, EndReason.DISK_FULL}
 
@@ -59,10 +59,11 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "where": placement_text(attempt),
         "live": attempt.status in ACTIVE,
         "final": final,
+        "ran": attempt.ended_at - attempt.started_at if attempt.ended_at and attempt.started_at else None,
         "out_of_reach": _moment(summary["out_of_reach_since"]),
         "cause": cause(attempt) if attempt.status == RunStatus.FAILED else None,
         "receipt": attempt.receipt,
-        "quarantined": list(attempt.leases.filter(state=Lease.QUARANTINED)) if final else [],
+        "quarantined": _quarantined(attempt) if final else [],
         "stop_words": STOPS.get(attempt.stop_mode, ""),
         "stops": stops(run, attempt) if attempt.status in ACTIVE and user.may_operate else [],
         "resume_step": _resume_step(run) if final and user.may_operate else None,
@@ -128,6 +129,11 @@ def _lost(run: Run) -> str:
     return (
         f"The step in progress is lost. Last checkpoint: step {step}, so {lost} {_plural(lost)} of training are lost."
     )
+
+
+def _quarantined(attempt: Attempt) -> list[str]:
+    leases = attempt.leases.filter(state=Lease.QUARANTINED).select_related("host")
+    return [f"{lease.resource.replace(':', ' ').replace('gpu', 'GPU')} on {lease.host.name}" for lease in leases]
 
 
 def _plural(count: int) -> str:

@@ -51,6 +51,23 @@ def sig(value: Any, digits: int = 3) -> str:
 
 
 @register.filter
+def fixed(value: Any, places: int = 2) -> str:
+    """A fixed number of places, for columns that are compared down."""
+    number = _number(value)
+    return NOTHING if number is None else f"{number:,.{places}f}".replace("-", MINUS, 1)
+
+
+@register.filter
+def setting(value: Any) -> str:
+    """A setting as a person would type it: 1e-06, on, none."""
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if value is None:
+        return "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@register.filter
 def change(value: Any) -> str:
     """A difference with its sign, for "against the last value"."""
     number = _number(value)
@@ -116,6 +133,16 @@ def duration(value: Any) -> str:
             rest = whole % above // below
             return f"{whole // above} {big} {rest} {small}" if rest else f"{whole // above} {big}"
     return f"{whole} s"
+
+
+@register.filter
+def about(value: Any) -> str:
+    """An estimate of seconds: no more exact than it is."""
+    number = _number(value)
+    if number is None:
+        return NOTHING
+    step = next(step for above, step in ((36000, 3600), (5400, 600), (90, 60), (-math.inf, 5)) if number >= above)
+    return duration(max(step, round(number / step) * step))
 
 
 @register.filter

@@ -57,6 +57,7 @@ function scale(/** @type {string} */ format, /** @type {number} */ highest) {
 export function drawing(spec, series, marks, look, tokens) {
   const lines = spec.lines.map((line) => ({ ...line, ...series.get(line.metric) })).filter((l) => l.value.length);
   const highest = lines.reduce((top, l) => l.value.reduce((m, v) => Math.max(m, v), top), -Infinity);
+  const lowest = lines.reduce((top, l) => l.value.reduce((m, v) => Math.min(m, v), top), Infinity);
   const { by, suffix } = scale(spec.format, highest);
   const x = (/** @type {import("./series.js").Columns} */ c) =>
     spec.x === "time" ? c.t.map((t) => t * 1000) : c.step;
@@ -104,7 +105,7 @@ export function drawing(spec, series, marks, look, tokens) {
     });
   }
   if (marks.length) traces.push(markTrace(marks, spec, tokens));
-  return { traces, layout: layout(spec, look, tokens, ends, { by, suffix, highest: highest * by, top: lines.length > 1 }) };
+  return { traces, layout: layout(spec, look, tokens, ends, { by, suffix, lowest: lowest * by, highest: highest * by }) };
 }
 
 /** Events on the x axis, with their words on hover. */
@@ -127,13 +128,17 @@ function markTrace(/** @type {Mark[]} */ marks, /** @type {Spec} */ spec, /** @t
  * The one look of all charts.
  * @param {Spec} spec @param {Look} look @param {Record<string, string>} tokens
  * @param {{label: string, y: number, colour: string}[]} ends
- * @param {{by: number, suffix: string, highest: number, top: boolean}} figures
+ * @param {{by: number, suffix: string, lowest: number, highest: number}} figures
  */
 function layout(spec, look, tokens, ends, figures) {
   const font = { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 11, color: tokens["ink-3"] };
   const axis = { gridcolor: tokens.line, linecolor: tokens.line, zeroline: false, tickfont: { size: 10 }, automargin: false };
   const labels = ends.length > 1 && ends.length <= 4;
-  const bounds = spec.bounds.filter((b) => b.value * figures.by <= figures.highest * 1.15);
+  // A bound far from the data would flatten the line: it shows as soon as the line comes near it.
+  const near = 0.3 * ((figures.highest - (spec.zero ? 0 : figures.lowest)) || Math.abs(figures.highest) * 0.1);
+  const bounds = spec.bounds.filter(
+    (b) => b.value * figures.by <= figures.highest + near && b.value * figures.by >= figures.lowest - near,
+  );
   return {
     font,
     paper_bgcolor: "rgba(0,0,0,0)",
@@ -160,8 +165,8 @@ function layout(spec, look, tokens, ends, figures) {
       rangemode: spec.zero && !look.log ? "tozero" : "normal",
       nticks: 5,
       ticksuffix: figures.suffix,
-      tickformat: spec.format === "percent" || spec.format === "percent100" ? ".3~g" : ".3~s",
-      exponentformat: "SI",
+      // d3's SI form would write 0.5 as 500m.
+      tickformat: figures.highest >= 10_000 ? ".3~s" : ".4~g",
     },
     yaxis2: { overlaying: "y", range: [0, 1], fixedrange: true, visible: false },
     shapes: bounds.map((b) => ({

@@ -44,6 +44,12 @@ export function duration(seconds) {
   return `${whole} s`;
 }
 
+/** An estimate of seconds: no more exact than it is. @param {number} seconds */
+export function about(seconds) {
+  const step = seconds >= 36000 ? 3600 : seconds >= 5400 ? 600 : seconds >= 90 ? 60 : 5;
+  return duration(Math.max(step, Math.round(seconds / step) * step));
+}
+
 /**
  * A value as [figure, unit] in a chart's or tile's format.
  * @param {number | null | undefined} value @param {string} format @returns {[string, string]}

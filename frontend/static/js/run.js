@@ -3,7 +3,7 @@
 import { Chart, readTokens } from "./chart.js";
 import { connectionBar } from "./connection.js";
 import { Feed } from "./feed.js";
-import { change, duration, figure, significant } from "./figures.js";
+import { about, change, duration, figure, significant } from "./figures.js";
 import { LogView } from "./logs.js";
 import { Painter } from "./painter.js";
 import { Series } from "./series.js";
@@ -114,7 +114,7 @@ let headKey = "";
 function onRun(run) {
   show("step", significant(run.step, 9));
   show("step-time", run.step_time ? `${duration(run.step_time)}/step` : "");
-  show("eta", run.eta_s ? `about ${duration(run.eta_s)} left` : "");
+  show("eta", run.eta_s ? `about ${about(run.eta_s)} left` : "");
   const bar = root.querySelector("[data-progress]");
   if (bar instanceof HTMLProgressElement && run.max_steps) {
     bar.max = run.max_steps;
