@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,8 @@ from runs.states import ACTIVE
 
 NAME = "Demo: arithmetic"
 MODEL = "demo-arithmetic"
-MODEL_DEADLINE_S = 600.0
+MODEL_DEADLINE_S = 3600.0
+PROGRESS_S = 15.0
 HOST_DEADLINE_S = 120.0
 
 
@@ -99,20 +101,34 @@ class Demo:
         model = self.installation.models_dir / MODEL
         if model.exists():
             return model
-        self.report("Making a tiny language model and teaching it the form of an answer (half a minute) …")
+        self.report(
+            "Making a tiny language model and teaching it the form of an answer (half a minute on a quiet machine) …"
+        )
         draft = self.installation.models_dir / f".{MODEL}.new"
         log = self.installation.data / "demo-model.log"
         argv = [self.python, "-m", "workers.trainer.tiny", str(draft)]
         program = Program(name="model", argv=argv, env=self.installation.environment(), log=log)
         process = spawn(program)
         try:
-            ended = self.serving.watch_until(lambda: has_ended(process), MODEL_DEADLINE_S)
+            ended = self.serving.watch_until(self._progress_until_ended(process, log), MODEL_DEADLINE_S)
         finally:
             code = bury(process)
         if not ended or code:
             raise DemoFailed(f"The tiny model could not be made; the end of {log}:\n{tail(log)}")
         draft.rename(model)
         return model
+
+    def _progress_until_ended(self, process: subprocess.Popen[bytes], log: Path) -> Callable[[], bool]:
+        shown_at = time.monotonic()
+
+        def ended() -> bool:
+            nonlocal shown_at
+            if time.monotonic() - shown_at > PROGRESS_S:
+                shown_at = time.monotonic()
+                self.report("  " + tail(log, lines=1))
+            return has_ended(process)
+
+        return ended
 
     def _host(self) -> Host:
         """This machine, once its worker has announced it."""

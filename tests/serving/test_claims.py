@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from controlplane.serving.claims import Refused, data_folder_lock, open_listener
+
+
+def test_a_second_one_on_the_same_data_folder_is_told_where_the_first_is(tmp_path: Path) -> None:
+    with data_folder_lock(tmp_path, "demo") as lock:
+        lock.describe(url="http://127.0.0.1:8123")
+        with pytest.raises(Refused, match=r"manage.py demo.*already serves.*8123"), data_folder_lock(tmp_path, "up"):
+            pass
+
+
+def test_a_lock_file_left_by_a_dead_process_is_no_lock(tmp_path: Path) -> None:
+    (tmp_path / "serving.lock").write_text(json.dumps({"pid": 1, "command": "demo"}))
+    with data_folder_lock(tmp_path, "up"):
+        pass
+
+
+def test_a_lock_file_that_makes_no_sense_still_gives_a_clear_message(tmp_path: Path) -> None:
+    with data_folder_lock(tmp_path, "up"):
+        (tmp_path / "serving.lock").write_text("}{")
+        with pytest.raises(Refused, match="already serves"), data_folder_lock(tmp_path, "up"):
+            pass
+
+
+def test_the_default_port_gives_way_to_a_program_that_has_it() -> None:
+    with open_listener("127.0.0.1", None) as first, open_listener("127.0.0.1", None) as second:
+        assert second.getsockname()[1] > first.getsockname()[1]
+
+
+def test_a_port_that_was_asked_for_and_is_busy_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy, pytest.raises(Refused, match="is in use"):
+        open_listener("127.0.0.1", busy.getsockname()[1])
+
+
+def test_an_address_that_is_not_ours_is_refused() -> None:
+    with pytest.raises(Refused, match=r"Can't listen on 203.0.113.1"):
+        open_listener("203.0.113.1", 0)

@@ -1,0 +1,167 @@
+"""`up` as a person starts it: the command in a process of its own, everything real."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from controlplane.serving.embedded import BASE_DIR
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+
+Start = Callable[..., "Command"]
+
+
+class Command:
+    """A running manage.py; `wait_for(text)` reads on until it was said."""
+
+    def __init__(self, data: Path, *arguments: str, **environment: str) -> None:
+        self.data = data
+        self.said = data.parent / f"{data.name}-{time.monotonic_ns()}.out"
+        env = {**os.environ, "CONTROLPLANE_BOOTSTRAP": "off", "CONTROLPLANE_DATA": str(data), **environment}
+        with self.said.open("wb") as out:
+            argv = [sys.executable, str(BASE_DIR / "manage.py"), *arguments]
+            # From another folder: people start it from wherever they are.
+            self.process = subprocess.Popen(argv, env=env, cwd="/", stdout=out, stderr=out, start_new_session=True)
+
+    @property
+    def text(self) -> str:
+        return self.said.read_text()
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        until(lambda: re.search(pattern, self.text) is not None or self.process.poll() is not None)
+        found = re.search(pattern, self.text)
+        assert found is not None, f"it never said {pattern!r}:\n{self.text}"
+        return found
+
+    def interrupt(self) -> int:
+        # To the whole group, as a terminal does.
+        os.killpg(self.process.pid, signal.SIGINT)
+        return self.process.wait(60)
+
+    def url(self) -> str:
+        return self.wait_for(r"http://127\.0\.0\.1:\d+")[0]
+
+
+def until(condition: Callable[[], bool], deadline_s: float = 90) -> None:
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.05)
+
+
+def processes_of(data: Path) -> list[psutil.Process]:
+    """Whatever lives with this data folder in its environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("CONTROLPLANE_DATA") == str(data) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            continue
+    return [process for process in found if process.pid != os.getpid()]
+
+
+@pytest.fixture(scope="module")
+def data() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="gt-"))
+    yield folder / "d"
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def manage(data: Path) -> Iterator[Start]:
+    """Starts manage.py on the data folder of this module; what a failed test leaves is ended."""
+    commands: list[Command] = []
+
+    def start(*arguments: str, **environment: str) -> Command:
+        commands.append(Command(data, *arguments, **environment))
+        return commands[-1]
+
+    yield start
+    for process in processes_of(data):
+        process.kill()
+    for command in commands:
+        command.process.wait()
+
+
+def test_it_serves_lets_one_person_in_and_leaves_no_process(data: Path, manage: Start) -> None:
+    up = manage("up", "--port", "0")
+    link = up.wait_for(r"http://\S+/sign-in/once/\S+")[0]
+    with httpx.Client(follow_redirects=True) as person:
+        assert person.get(link).status_code == 200
+        assert person.get(up.url() + "/runs/").url.path == "/runs/"
+    with httpx.Client(follow_redirects=True) as second:
+        second.get(link)
+        assert second.get(up.url() + "/runs/").url.path == "/sign-in/"
+    assert data.stat().st_mode & 0o777 == 0o700
+    assert (data / "secret_key").stat().st_mode & 0o777 == 0o600
+    assert (data / "host_token").stat().st_mode & 0o777 == 0o600
+    assert up.interrupt() == 0
+    assert "Stopped." in up.text
+    until(lambda: processes_of(data) == [])
+
+
+def test_a_second_one_on_the_same_data_says_so_and_a_dead_web_comes_back(data: Path, manage: Start) -> None:
+    up = manage("up", "--port", "0")
+    url = up.url()
+    up.wait_for("Ctrl-C stops")
+    second = manage("up", "--port", "0")
+    assert second.process.wait(60) == 1
+    assert "already serves" in second.text
+    assert url in second.text
+
+    web = next(p for p in processes_of(data) if "uvicorn" in p.cmdline())
+    web.kill()
+    up.wait_for("web started again")
+    # The socket is ours, so nobody was refused meanwhile.
+    assert httpx.get(url + "/healthz", timeout=60).status_code == 200
+    up.interrupt()
+    until(lambda: processes_of(data) == [])
+
+
+def test_killed_outright_it_takes_its_children_along(data: Path, manage: Start) -> None:
+    up = manage("up", "--port", "0")
+    up.wait_for("Ctrl-C stops")
+    up.process.kill()
+    up.process.wait()
+    until(lambda: processes_of(data) == [])
+
+
+def test_ctrl_c_while_it_starts_leaves_nothing(data: Path, manage: Start) -> None:
+    up = manage("up", "--port", "0")
+    until(lambda: any("celery" in " ".join(p.cmdline()) or "uvicorn" in p.cmdline() for p in processes_of(data)))
+    up.interrupt()
+    until(lambda: processes_of(data) == [])
+
+
+def test_a_busy_port_is_named(manage: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as busy:
+        up = manage("up", "--port", str(busy.getsockname()[1]))
+        assert up.process.wait(60) == 1
+    assert "is in use by another program" in up.text
+
+
+def test_beyond_this_machine_it_wants_a_password_first(manage: Start) -> None:
+    up = manage("up", "--port", "0", "--bind", "0.0.0.0")
+    assert up.process.wait(60) == 1
+    assert "Refusing to listen on 0.0.0.0" in up.text
+
+
+def test_a_redis_that_does_not_answer_is_named(manage: Start) -> None:
+    up = manage("up", "--port", "0", REDIS_URL="redis://127.0.0.1:1/0")
+    assert up.process.wait(60) == 1
+    assert "REDIS_URL does not answer" in up.text
