@@ -1,0 +1,89 @@
+"""A request body stops at its limit while it arrives, before anything is written for it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+
+from controlplane import bodylimit
+from controlplane.bodylimit import BodyLimit
+from tests.controlplane.people import operator
+
+PIECE = 2**16
+
+
+class Server:
+    """Stands for the web server: sends a body piece by piece, and notes what the application made of it."""
+
+    def __init__(self, path: str, size: int, *, cookie: str = "", declared: int | None = None) -> None:
+        headers = [(b"cookie", cookie.encode())]
+        if declared is not None:
+            headers.append((b"content-length", str(declared).encode()))
+        self.scope = {"type": "http", "path": path, "headers": headers}
+        self.pieces: Iterator[int] = iter([PIECE] * (size // PIECE) + [size % PIECE])
+        self.sent: list[Any] = []
+        self.read = 0
+
+    async def receive(self) -> dict[str, Any]:
+        piece = next(self.pieces, None)
+        if piece is None:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": b"x" * piece, "more_body": True}
+
+    async def send(self, message: Any) -> None:
+        self.sent.append(message)
+
+    async def ask(self, failure: Exception | None = None) -> int:
+        async def app(scope: Any, receive: Any, send: Any) -> None:
+            while (message := await receive())["type"] == "http.request":
+                self.read += len(message["body"])
+                if failure:
+                    raise failure
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+
+        await BodyLimit(app)(self.scope, self.receive, self.send)
+        return int(self.sent[0]["status"])
+
+
+async def test_a_body_without_a_declared_length_is_stopped_where_it_goes_over():
+    server = Server("/sign-in/", 20 * bodylimit.SMALL)
+    assert await server.ask() == 413
+    assert server.read <= bodylimit.SMALL
+
+
+async def test_a_declared_length_over_the_limit_is_refused_unread():
+    server = Server("/sign-in/", 10, declared=bodylimit.SMALL + 1)
+    assert await server.ask() == 413
+    assert server.read == 0
+
+
+async def test_a_length_that_lies_does_not_help():
+    assert await Server("/sign-in/", 2 * bodylimit.SMALL, declared=5).ask() == 413
+
+
+async def test_ordinary_bodies_pass():
+    assert await Server("/sign-in/", 1000, declared=1000).ask() == 200
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_large_uploads_are_for_the_signed_in_alone(settings):
+    settings.DATASET_MAX_BYTES = 4 * bodylimit.SMALL
+    client = await sync_to_async(operator)()
+    cookie = f"controlplane_session={client.cookies['controlplane_session'].value}"
+    size = 2 * bodylimit.SMALL
+    for path in ("/datasets/upload/", "/datasets/7/upload/"):
+        assert await Server(path, size, cookie=cookie).ask() == 200
+        assert await Server(path, size).ask() == 413
+        assert await Server(path, size, cookie="controlplane_session=madeup").ask() == 413
+        assert await Server(path, 3 * size, cookie=cookie).ask() == 413
+    assert await Server("/datasets/", size, cookie=cookie).ask() == 413
+
+
+async def test_a_full_disk_is_said(caplog):
+    server = Server("/sign-in/", 1000)
+    assert await server.ask(OSError(errno.ENOSPC, "full")) == 507
+    assert "No room" in caplog.text

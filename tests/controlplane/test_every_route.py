@@ -1,0 +1,304 @@
+"""Walks every route and every websocket: who may do what with it. A new route needs a line in RULES."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from asgiref.testing import ApplicationCommunicator
+from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver, reverse
+
+from controlplane.accounts.models import Role
+from controlplane.hardware.models import ModelInspection
+from runs.api_urls import websocket_urlpatterns
+from runs.models import Lease
+from tests.controlplane.people import make_user, signed_in
+from tests.runs.builders import a_host, a_run, an_attempt
+
+pytestmark = pytest.mark.django_db
+
+OPEN = "nobody has to be signed in"
+READ = "everybody who is signed in reads; nobody writes"
+SELF = "everybody who is signed in reads and changes what is their own"
+EDIT = "everybody who is signed in reads; operators change"
+ACT = "operators change; there is nothing to read"
+OPERATE = "for operators only, reading included"
+ADMIN = "for admins only, reading included"
+HOST = "for hosts with their token; people's sessions count nothing"
+
+RULES = {
+    "health": OPEN,
+    "sign_in": OPEN,
+    "sign_in_once": OPEN,
+    "sign_out": SELF,
+    "password": SELF,
+    "set_password": SELF,
+    "users": ADMIN,
+    "user_role": ADMIN,
+    "user_active": ADMIN,
+    "user_link": ADMIN,
+    "home": READ,
+    "runs": READ,
+    "run": READ,
+    "run_head": READ,
+    "run_series": READ,
+    "run_completions": READ,
+    "run_logs": READ,
+    "run_log": READ,
+    "run_events": READ,
+    "run_checkpoints": READ,
+    "run_spec": READ,
+    "run_stop": ACT,
+    "run_resume": ACT,
+    "stop_several": ACT,
+    "new_run": EDIT,
+    "check_run": OPERATE,
+    "inspect_model": OPERATE,
+    "inspection": READ,
+    "clone": READ,
+    "datasets": READ,
+    "dataset": READ,
+    "dataset_version": READ,
+    "dataset_state": READ,
+    "dataset_upload": OPERATE,
+    "dataset_upload_version": OPERATE,
+    "dataset_example": OPERATE,
+    "dataset_mapping": ACT,
+    "dataset_leave_out": ACT,
+    "dataset_map_again": ACT,
+    "dataset_delete": ACT,
+    "dataset_version_delete": ACT,
+    "reward_configs": READ,
+    "reward_config": EDIT,
+    "reward_config_new": OPERATE,
+    "reward_config_duplicate": ACT,
+    "reward_config_delete": ACT,
+    "reward_component": OPERATE,
+    "reward_sample": OPERATE,
+    "reward_try": OPERATE,
+    "hardware": READ,
+    "profile": EDIT,
+    "profile_new": OPERATE,
+    "profile_delete": ACT,
+    "release_lease": OPERATE,
+    "drain_host": ACT,
+    "api_claim": HOST,
+    "api_dataset": HOST,
+    "api_sync": HOST,
+    "api_samples": HOST,
+    "api_logs": HOST,
+    "api_reaped": HOST,
+    "api_host_announce": HOST,
+    "api_inspection": HOST,
+}
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+WRITING = ("POST", "PUT", "PATCH", "DELETE")
+
+
+def routes(resolver: Any = None, before: str = "") -> Iterator[tuple[str, str]]:
+    """(name, pattern) of every route there is."""
+    for entry in (resolver or get_resolver()).url_patterns:
+        pattern = before + str(entry.pattern)
+        if isinstance(entry, URLResolver):
+            yield from routes(entry, pattern)
+        elif isinstance(entry, URLPattern):
+            yield entry.name or f"without a name: {pattern}", pattern
+
+
+ROUTES = dict(routes())
+
+
+def of(*rules: str) -> list[str]:
+    return [name for name, rule in RULES.items() if rule in rules]
+
+
+@pytest.fixture
+def address() -> Any:
+    """name -> the address of a route, with rows behind its parameters."""
+    attempt = an_attempt()
+    version = attempt.run.dataset_version  # no file behind it: no page may need one to be drawn
+    host = a_host()
+    lease = Lease.objects.create(attempt=attempt, host=host, resource="gpu:0", state=Lease.QUARANTINED)
+    values: dict[str, Any] = {
+        "token": "nonsense",
+        "user_id": make_user().pk,
+        "run_id": attempt.run_id,
+        "attempt_id": attempt.pk,
+        "dataset_id": version.dataset_id,
+        "number": 1,
+        "config_id": attempt.run.reward_config_id,
+        "profile_id": attempt.run.profile_id,
+        "host_id": host.pk,
+        "lease_id": lease.pk,
+        "inspection_id": ModelInspection.objects.create(host=host, model="/m").pk,
+        "name": "trainer",
+    }
+
+    def of(name: str) -> str:
+        wanted = re.findall(r"<(?:\w+:)?(\w+)>", ROUTES[name])
+        unknown = set(wanted) - set(values)
+        assert not unknown, f"say in this fixture what {unknown} of {ROUTES[name]} may be"
+        return reverse(name, kwargs={parameter: values[parameter] for parameter in wanted})
+
+    return of
+
+
+def test_every_route_has_a_rule_and_every_rule_a_route():
+    assert set(ROUTES) == set(RULES)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_whoever_is_not_signed_in_gets_nowhere(method: str, address: Any) -> None:
+    let_in = []
+    for name in set(RULES) - set(of(OPEN)):
+        answer = Client().generic(method, address(name))
+        refused = answer.status_code in (401, 403, 405) or answer.get("Location", "").startswith("/sign-in/")
+        if not refused:
+            let_in.append((name, answer.status_code))
+    assert not let_in
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.ADMIN])
+def test_a_session_is_no_token_for_the_api_of_hosts(role: Role, address: Any) -> None:
+    client = signed_in(role)
+    answers = [client.generic(method, address(name)) for name in of(HOST) for method in METHODS]
+    assert {answer.status_code for answer in answers} <= {401, 403, 405}
+
+
+@pytest.mark.parametrize("token", ["", "Bearer ", "Bearer wrong", "Basic d3Jvbmc6d3Jvbmc=", "Bearer \xff"])
+def test_a_wrong_token_is_none(token: str, address: Any) -> None:
+    answers = [
+        Client().generic(method, address(name), b'{"name": "box"}', headers={"Authorization": token})
+        for name in of(HOST)
+        for method in ("GET", "POST")
+    ]
+    assert {answer.status_code for answer in answers} <= {401, 403, 405}
+
+
+def test_a_viewer_reads_what_everybody_may_read(address: Any) -> None:
+    client = signed_in(Role.VIEWER)
+    answers = {name: client.get(address(name)).status_code for name in of(READ, EDIT)}
+    assert {name: code for name, code in answers.items() if code not in (200, 302)} == {}
+
+
+@pytest.mark.parametrize("method", WRITING)
+def test_a_viewer_changes_nothing(method: str, address: Any) -> None:
+    client = signed_in(Role.VIEWER)
+    answers = {name: client.generic(method, address(name)) for name in of(READ, EDIT, ACT, OPERATE, ADMIN)}
+    assert {n: a.status_code for n, a in answers.items() if a.status_code not in (403, 405)} == {}
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_pages_for_operators_are_closed_to_viewers(method: str, address: Any) -> None:
+    client = signed_in(Role.VIEWER)
+    answers = {name: client.generic(method, address(name)).status_code for name in of(OPERATE, ADMIN)}
+    assert {name: code for name, code in answers.items() if code not in (403, 405)} == {}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_pages_for_admins_are_closed_to_operators(method: str, address: Any) -> None:
+    client = signed_in(Role.OPERATOR)
+    answers = {name: client.generic(method, address(name)).status_code for name in of(ADMIN)}
+    assert {name: code for name, code in answers.items() if code not in (403, 405)} == {}
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "DELETE"])
+def test_methods_that_nothing_uses_are_refused_to_admins_too(method: str, address: Any) -> None:
+    client = signed_in(Role.ADMIN)
+    answers = {name: client.generic(method, address(name)).status_code for name in RULES}
+    assert {name: code for name, code in answers.items() if code not in (401, 403, 405)} == {}
+
+
+def test_acts_take_a_post(address: Any) -> None:
+    client = signed_in(Role.ADMIN)
+    answers = {name: client.get(address(name)).status_code for name in of(ACT)}
+    assert {name: code for name, code in answers.items() if code != 405} == {}
+
+
+def test_a_post_from_another_site_is_refused(address: Any) -> None:
+    client = signed_in(Role.ADMIN, csrf=True)
+    names = set(RULES) - set(of(HOST))
+    answers = {n: client.post(address(n), headers={"Origin": "https://evil.example"}).status_code for n in names}
+    assert {name: code for name, code in answers.items() if code not in (403, 405)} == {}
+
+
+def test_another_host_name_is_refused(address: Any) -> None:
+    client = signed_in(Role.ADMIN)
+    answers = {n: client.get(address(n), headers={"Host": "evil.example"}).status_code for n in set(RULES)}
+    assert {name: code for name, code in answers.items() if code not in (400, 401, 403, 405)} == {}
+
+
+def test_every_answer_carries_the_policy_and_its_companions(address: Any) -> None:
+    client = signed_in(Role.ADMIN)
+    answers = [client.get(address(name)) for name in RULES]
+    answers += [client.get("/nothing/here"), Client().get("/runs/"), Client().post("/sign-in/")]
+    for answer in answers:
+        policy = dict(part.split(" ", 1) for part in answer["Content-Security-Policy"].split("; "))
+        assert policy["script-src"] == "'self'"
+        assert policy["default-src"] == policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+        assert answer["X-Content-Type-Options"] == "nosniff"
+        assert answer["X-Frame-Options"] == "DENY"
+
+
+def test_no_page_needs_an_inline_script(address: Any) -> None:
+    client = signed_in(Role.ADMIN)
+    for name in of(READ, EDIT, OPERATE, ADMIN, SELF):
+        answer = client.get(address(name))
+        page = b"" if answer.streaming else answer.content
+        assert not re.search(rb"<script(?![^>]*\ssrc=)(?![^>]*application/json)[^>]*>", page), name
+        assert not re.search(rb"\son(click|load|error|change|submit|input)\s*=", page), name
+        assert b"javascript:" not in page, name
+
+
+# --- websockets --------------------------------------------------------------------------------------------
+
+OURS = {"host": "testserver", "origin": "http://testserver"}
+
+
+async def first_answer(path: str, session: str, headers: dict[str, str]) -> dict[str, Any]:
+    """What a handshake gets: websocket.accept or websocket.close."""
+    from controlplane.asgi import application
+
+    sent = {**OURS, **headers} | ({"cookie": f"controlplane_session={session}"} if session else {})
+    scope = {
+        "type": "websocket",
+        "path": path,
+        "query_string": b"",
+        "headers": [(k.encode(), v.encode()) for k, v in sent.items() if v],
+        "subprotocols": [],
+    }
+    communicator = ApplicationCommunicator(application, scope)
+    await communicator.send_input({"type": "websocket.connect"})
+    answer: dict[str, Any] = await communicator.receive_output()
+    if answer["type"] == "websocket.accept":  # a refusal may come after it, with a code that the page understands
+        answer = await communicator.receive_output()
+    communicator.stop()
+    return answer
+
+
+def socket_paths(run_id: str) -> list[str]:
+    patterns = [str(entry.pattern) for entry in websocket_urlpatterns]
+    unknown = [p for p in patterns if set(re.findall(r":(\w+)>", p)) - {"run_id"}]
+    assert not unknown, f"say here what the parameters of {unknown} may be"
+    return ["/" + re.sub(r"<\w+:run_id>", run_id, pattern) for pattern in patterns]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    "headers", [{}, {"origin": "https://evil.example"}, {"origin": ""}, {"origin": "http://testserver:1"}]
+)
+@pytest.mark.parametrize("person", ["nobody", "viewer"])
+async def test_a_socket_opens_only_for_the_signed_in_and_only_from_our_own_pages(person: str, headers: dict[str, str]):
+    if person == "viewer" and not headers:
+        return  # that one is let in; the sockets' own tests go on from there
+    client = await sync_to_async(signed_in)(Role.VIEWER)
+    session = client.cookies["controlplane_session"].value if person == "viewer" else ""
+    run = await sync_to_async(a_run)()
+    for path in socket_paths(run.pk):
+        answer = await first_answer(path, session, headers)
+        assert answer["type"] == "websocket.close", path
