@@ -92,7 +92,7 @@ class Stack:
         self.fleet.wait_ready(["valkey"])
         for program in (here.web(self.listener), here.control_worker(), here.host_worker()):
             self.fleet.start(replace(program, env=self.environment))
-        self.fleet.wait_ready(["web", "control", "host"])
+        self.fleet.wait_ready(["web", "control", "host"], deadline_s=180)
 
     @property
     def url(self) -> str:

@@ -62,7 +62,7 @@ class Fleet:
     def start(self, program: Program) -> None:
         self._children[program.name] = _Child(program, spawn(program), self.clock())
 
-    def wait_ready(self, names: Iterable[str], deadline_s: float = 60.0) -> None:
+    def wait_ready(self, names: Iterable[str], deadline_s: float = 120.0) -> None:
         """Until every named child serves; raises NotReady with the end of its log when it dies or takes too long."""
         end = self.clock() + deadline_s
         for name in names:
