@@ -52,11 +52,7 @@ def draft_of(form: LaunchForm) -> Draft:
 
 def form_findings(form: LaunchForm) -> list[Finding]:
     """The form's own errors, in preflight's words."""
-    found = []
-    for name, errors in form.errors.items():
-        label = form.fields[name].label or name if name in form.fields else "The form"
-        found += [stop(name, f"{label}: {error}", "") for error in errors]
-    return found
+    return [stop(name, str(error), "") for name, errors in form.errors.items() for error in errors]
 
 
 def candidates(chosen: Host | None) -> list[HostView]:

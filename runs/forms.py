@@ -45,7 +45,9 @@ class LaunchForm(forms.Form):
     )
     model = forms.CharField(
         label="Model",
-        required=False,
+        error_messages={
+            "required": "No model is chosen. Give a folder on the host, or a hub id such as Qwen/Qwen3-0.6B."
+        },
         max_length=500,
         help_text="A folder on the host, or a hub id. The list has what hosts found in their model folders.",
         widget=forms.TextInput(attrs={"list": "known-models", "autocomplete": "off", "spellcheck": "false"}),
@@ -53,7 +55,7 @@ class LaunchForm(forms.Form):
     dataset_version = DatasetChoice(
         DatasetVersion.objects.none(),
         label="Dataset",
-        required=False,
+        error_messages={"required": "No dataset is chosen. Choose one, or upload one under Datasets."},
         empty_label="choose a dataset",
         help_text="Versions that passed their check.",
     )
@@ -68,14 +70,14 @@ class LaunchForm(forms.Form):
     reward_config = forms.ModelChoiceField(
         RewardConfig.objects.none(),
         label="Reward config",
-        required=False,
+        error_messages={"required": "No reward config is chosen. Choose one, or make one under Rewards."},
         empty_label="choose rewards",
         help_text="What completions are scored by.",
     )
     profile = forms.ModelChoiceField(
         HardwareProfile.objects.none(),
         label="Hardware profile",
-        required=False,
+        error_messages={"required": "No hardware profile is chosen. Choose one; CPU works everywhere."},
         empty_label="choose a profile",
         help_text="How many GPUs train, and where completions are made.",
     )

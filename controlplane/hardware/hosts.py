@@ -11,6 +11,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from controlplane.hardware.models import Host
+from runs.leasing import BUSY_MIB
 from runs.models import Lease
 
 
@@ -36,6 +37,11 @@ class GpuView:
     power_w: float | None
     temperature_c: float | None
     holder: Holder | None
+
+    @property
+    def busy(self) -> bool:
+        """Somebody uses it, whether they lease it or not."""
+        return self.used_mib > BUSY_MIB
 
     @property
     def parts(self) -> list[dict[str, Any]]:

@@ -36,7 +36,8 @@ def check(draft: Draft) -> Iterator[Finding]:
         yield note("num_train_epochs", f"{draft.value('num_train_epochs'):g} epochs are {total:,} steps.")
     yield note(
         "num_generations",
-        f"Each step learns from {batch.prompts_per_step:.3g} prompts × {batch.num_generations} completions.",
+        f"Each step learns from {batch.prompts_per_step:.3g} "
+        f"{'prompt' if batch.prompts_per_step == 1 else 'prompts'} × {batch.num_generations} completions.",
     )
 
 

@@ -145,7 +145,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (data(rows=3) | grpo(per_device_train_batch_size=32), Grade.STOP, "dataset_version", "without a single step"),
     ({}, Grade.NOTE, "max_steps", "20 steps go over the 100 training prompts 0.2 times"),
     (grpo(max_steps=-1, num_train_epochs=2.0), Grade.NOTE, "num_train_epochs", "2 epochs are 200 steps"),
-    ({}, Grade.NOTE, "num_generations", "1 prompts × 8 completions"),
+    ({}, Grade.NOTE, "num_generations", "1 prompt × 8 completions"),
     # evaluation
     ({"eval_rows": 100}, Grade.STOP, "eval_rows", "leave nothing"),
     ({"eval_rows": 10, **grpo(eval_steps=50)}, Grade.WARN, "eval_steps", "before its first evaluation"),
