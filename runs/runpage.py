@@ -101,8 +101,8 @@ def stops(run: Run, attempt: Attempt) -> list[Stop]:
     """What each kind of stop will do, to what, in words."""
     if attempt.status == RunStatus.QUEUED:
         text = ["It leaves the queue. Nothing of it has started, so nothing is lost."]
-        return [Stop(StopMode.NOW, "Remove from queue", f"Remove {run.name} from the queue", text, False)]
-    where = placement_text(attempt)
+        return [Stop(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue", text, False)]
+    where = placement_text(attempt) or "its host"
     after = [
         f"Every process of the run on {where} is ended.",
         "The receipt then shows that they are gone and what they held is free.",
@@ -110,9 +110,9 @@ def stops(run: Run, attempt: Attempt) -> list[Stop]:
     offered = []
     if attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
         first = "The trainer finishes the step it is at, saves a checkpoint and ends; it has two minutes for that."
-        offered.append(Stop(StopMode.SAVE, "Save and stop", f"Save and stop {run.name}", [first, *after], False))
+        offered.append(Stop(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”", [first, *after], False))
     if attempt.stop_mode != StopMode.NOW:
-        offered.append(Stop(StopMode.NOW, "Stop now", f"Stop {run.name} now", [_lost(run), *after], True))
+        offered.append(Stop(StopMode.NOW, "Stop now", f"Stop “{run.name}” now", [_lost(run), *after], True))
     return offered
 
 

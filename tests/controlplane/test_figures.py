@@ -1,0 +1,71 @@
+"""How numbers are written."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils.html import strip_tags
+
+from controlplane.templatetags import figures
+from controlplane.templatetags.frame import diverging, sparkline, stacked_bar
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.7131234, "0.713"),
+        (0, "0"),
+        (1204, "1,204"),
+        (41.234, "41.2"),
+        (2.1e-6, "2.1e-6"),
+        (-0.0312, "−0.0312"),
+        (1e9, "1e9"),
+        (float("nan"), "–"),
+        (float("inf"), "–"),
+        (None, "–"),
+        ("", "–"),
+        (True, "–"),
+    ],
+)
+def test_a_number_has_three_significant_digits(value: object, text: str) -> None:
+    assert figures.sig(value) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.31, "0.31 s"), (3.12, "3.1 s"), (45, "45 s"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (360_000, "4 d 4 h")],
+)
+def test_a_duration_has_its_two_largest_units(seconds: float, text: str) -> None:
+    assert figures.duration(seconds) == text
+    assert figures.duration(timedelta(seconds=seconds)) == text
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(7, "5 s"), (682, "11 min"), (6120, "1 h 40 min"), (90_000, "1 d 1 h")])
+def test_an_estimate_is_no_more_exact_than_it_is(seconds: float, text: str) -> None:
+    assert figures.about(seconds) == text
+
+
+def test_units_are_apart_from_their_number() -> None:
+    assert figures.size(3_094_000_000) == '2.88<span class="unit">GiB</span>'
+    assert strip_tags(figures.percent(0.041)) == "4.1%"
+    assert figures.si(18_400) == "18.4k"
+
+
+def test_a_setting_is_written_as_a_person_would_type_it() -> None:
+    assert [figures.setting(v) for v in (1e-6, True, None, "dapo", 8)] == ["1e-06", "on", "none", "dapo", "8"]
+
+
+def test_a_sparkline_needs_two_points_and_bears_a_flat_line() -> None:
+    assert sparkline([1.0, None]) == ""
+    assert "nan" not in sparkline([0.5, 0.5, 0.5])
+
+
+def test_a_stacked_bar_never_leaves_its_frame() -> None:
+    parts = stacked_bar([{"label": "a", "value": 90}, {"label": "b", "value": 60}], total=100)["parts"]
+    assert [part["width"] for part in parts] == [90, 10]
+
+
+def test_an_advantage_grows_from_the_middle() -> None:
+    assert 'class="above" x="48.0"' in diverging(1.0, 1.0)
+    assert 'class="below" x="2.0"' in diverging(-1.0, 1.0)
