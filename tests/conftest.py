@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -73,6 +74,14 @@ def trainer_python() -> Path:
     if not python.exists():
         pytest.skip(f"no trainer environment at {python}: run `python3 manage.py test` once to build it")
     return python
+
+
+@pytest.fixture(scope="session")
+def tiny_model(trainer_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that loads and hardly knows anything."""
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    subprocess.run([trainer_python, "-m", "workers.trainer.tiny", folder, "--quick"], cwd=ROOT, check=True)
+    return folder
 
 
 @pytest.fixture(scope="session")

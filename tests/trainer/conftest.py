@@ -1,4 +1,4 @@
-"""A model to train, and the trainer as a process."""
+"""The trainer as a process."""
 
 from __future__ import annotations
 
@@ -12,13 +12,6 @@ import pytest
 from tests.stack import ROOT
 
 Start = Callable[..., "subprocess.Popen[str]"]
-
-
-@pytest.fixture(scope="session")
-def tiny_model(trainer_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    subprocess.run([trainer_python, "-m", "workers.trainer.tiny", folder, "--quick"], cwd=ROOT, check=True)
-    return folder
 
 
 @pytest.fixture

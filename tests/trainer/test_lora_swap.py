@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.running_vllm import RunningVllm, until
-from tests.stack import ROOT
 from tests.trainer import builders
+from tests.trainer.conftest import Start
 from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -24,18 +23,11 @@ REWARDS = (RewardSpec("variety", "unique_chars"),)
 ALLOWED = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "FAKE_VLLM_LIFETIME": "280"}
 
 
-@pytest.fixture(scope="module")
-def model(trainer_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    subprocess.run([trainer_python, "-m", "workers.trainer.tiny", str(folder), "--quick"], cwd=ROOT, check=True)
-    return folder
-
-
 @pytest.fixture
-def sampling_server(trainer_python: Path, model: Path) -> Iterator[RunningVllm]:
+def sampling_server(trainer_python: Path, tiny_model: Path) -> Iterator[RunningVllm]:
     """A server that really samples from the model and its adapters; it needs half a minute to load."""
     env = {**ALLOWED, "FAKE_VLLM_ENGINE": "torch", "OMP_NUM_THREADS": "1"}
-    with RunningVllm(*LORA, python=trainer_python, model=str(model), name=ATTEMPT, **env) as server:
+    with RunningVllm(*LORA, python=trainer_python, model=str(tiny_model), name=ATTEMPT, **env) as server:
         yield server
 
 
@@ -56,17 +48,12 @@ def attempt(folder: Path, model: Path, server: RunningVllm, *, processes: int = 
     )
 
 
-def start(trainer_python: Path, folder: Path) -> subprocess.Popen[str]:
-    command = [str(trainer_python), "-m", "workers.trainer", str(folder)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-
-
 def test_the_server_samples_from_the_policy_as_it_is_trained(
-    trainer_python: Path, model: Path, sampling_server: RunningVllm, tmp_path: Path
+    start: Start, tiny_model: Path, sampling_server: RunningVllm, tmp_path: Path
 ) -> None:
     sampling_server.ready(seconds=120)
-    folder = attempt(tmp_path / "attempt", model, sampling_server, max_steps=6)
-    trainer = start(trainer_python, folder)
+    folder = attempt(tmp_path / "attempt", tiny_model, sampling_server, max_steps=6)
+    trainer = start("-m", "workers.trainer", folder)
     _, stderr = trainer.communicate()
     assert trainer.returncode == 0, stderr
 
@@ -88,10 +75,10 @@ def test_the_server_samples_from_the_policy_as_it_is_trained(
 
 
 def test_a_server_that_dies_ends_the_trainer_with_a_sentence(
-    trainer_python: Path, model: Path, canned_server: RunningVllm, tmp_path: Path
+    start: Start, tiny_model: Path, canned_server: RunningVllm, tmp_path: Path
 ) -> None:
-    folder = attempt(tmp_path / "attempt", model, canned_server, max_steps=100_000, save_strategy="no")
-    trainer = start(trainer_python, folder)
+    folder = attempt(tmp_path / "attempt", tiny_model, canned_server, max_steps=100_000, save_strategy="no")
+    trainer = start("-m", "workers.trainer", folder)
     until(lambda: builders.logs(folder) or trainer.poll() is not None, canned_server.log, seconds=120)
     canned_server.children[0].kill()
     _, stderr = trainer.communicate(timeout=60)
@@ -99,38 +86,38 @@ def test_a_server_that_dies_ends_the_trainer_with_a_sentence(
     assert re.match(r"The vLLM server at 127\.0\.0\.1:\d+ is gone: /v1/\w+ failed with ", stderr.splitlines()[-1])
 
 
-def test_a_run_without_lora_is_refused_before_torch(model: Path, trainer_python: Path, tmp_path: Path) -> None:
+def test_a_run_without_lora_is_refused_before_torch(start: Start, tiny_model: Path, tmp_path: Path) -> None:
     hardware = {"rollout": Rollout.SERVER, "server": ServerSpec(weight_sync=WeightSync.LORA)}
-    folder = builders.attempt_folder(tmp_path, model=model, hardware=hardware, placement={"port": 1})
-    trainer = start(trainer_python, folder)
+    folder = builders.attempt_folder(tmp_path, model=tiny_model, hardware=hardware, placement={"port": 1})
+    trainer = start("-m", "workers.trainer", folder)
     _, stderr = trainer.communicate()
     assert trainer.returncode == 3
     assert stderr == "The server gets the policy as a LoRA adapter, but the run trains no LoRA.\n"
 
 
 def test_weights_over_nccl_are_refused_where_vllm_is_not_installed(
-    model: Path, trainer_python: Path, tmp_path: Path
+    start: Start, tiny_model: Path, tmp_path: Path
 ) -> None:
-    if subprocess.run([trainer_python, "-c", "import vllm"], capture_output=True).returncode == 0:
+    if start("-c", "import vllm").wait() == 0:
         pytest.skip("vllm is installed beside the trainer")
     hardware = {"rollout": Rollout.SERVER, "server": ServerSpec(weight_sync=WeightSync.NCCL)}
-    folder = builders.attempt_folder(tmp_path, model=model, hardware=hardware, placement={"port": 1})
-    trainer = start(trainer_python, folder)
+    folder = builders.attempt_folder(tmp_path, model=tiny_model, hardware=hardware, placement={"port": 1})
+    trainer = start("-m", "workers.trainer", folder)
     _, stderr = trainer.communicate()
     assert trainer.returncode == 3
     assert "vllm is not installed" in stderr
 
 
 def test_two_ranks_share_one_request_and_each_gets_its_own_completions(
-    trainer_python: Path, model: Path, canned_server: RunningVllm, tmp_path: Path
+    start: Start, tiny_model: Path, canned_server: RunningVllm, tmp_path: Path
 ) -> None:
-    grpo = {"max_steps": 1, "per_device_train_batch_size": 4, "num_iterations": 1, "save_strategy": "no"}
-    folder = attempt(tmp_path / "attempt", model, canned_server, processes=2, **grpo)
-    trainer = start(trainer_python, folder)
+    grpo = {"max_steps": 1, "per_device_train_batch_size": 4, "max_completion_length": 12, "save_strategy": "no"}
+    folder = attempt(tmp_path / "attempt", tiny_model, canned_server, processes=2, **grpo)
+    trainer = start("-m", "workers.trainer", folder)
     _, stderr = trainer.communicate()
     assert trainer.returncode == 0, stderr
     assert canned_server.log().count("Generated 8 sequences with model 'policy-v1'") == 1
     groups = builders.lines(folder / FileName.SAMPLES)
     assert len(groups) == 2
     for group in groups:  # the server repeats each prompt's own tokens
-        assert [c["text"] for c in group["completions"]] == [group["prompt"][:12]] * 4
+        assert [c["text"] for c in group["completions"]] == [(group["prompt"] * 2)[:12]] * 4
