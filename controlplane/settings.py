@@ -126,10 +126,11 @@ SERVESTATIC_MAX_AGE = 0
 SERVESTATIC_ALLOW_ALL_ORIGINS = False
 
 LOGGING = {
-    # Errors of a request go to standard error with their traceback: `up` keeps it in web.log.
+    # Errors of a request go to standard error with their traceback: `up` keeps it in web.log. No level here: the
+    # workers say at INFO that they are ready.
     "version": 1,
     "disable_existing_loggers": False,
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "level": "WARNING"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler"}},
     "root": {"handlers": ["stderr"], "level": "INFO"},
 }
 
