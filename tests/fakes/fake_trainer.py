@@ -2,7 +2,7 @@
 """Stands in for `python -m workers.trainer FOLDER`: writes what a trainer writes, misbehaves as FAKE_TRAINER says.
 
 FAKE_TRAINER=name:value,name,...
-  steps:N (default 5) · pause:SECONDS between steps (default 0.02) · forever · crash:CODE after the steps · silent_exit
+  steps:N (default: grpo.max_steps of the spec, or 5) · pause:SECONDS between steps (default 0.02) · forever · crash:CODE after the steps · silent_exit
   (0 without train_end) · no_steps · refuse (exit 3) · sigkill (kills itself) · ignore_term · renamed (a grandchild in
   a session of its own, renamed, that ignores SIGTERM) · storm (a grandchild that forks again and again) · oom ·
   torn · garbage · samples:N · noise:BYTES to the log · no_save (STOP is ignored) · fill (writes until the disk is
@@ -23,13 +23,13 @@ from pathlib import Path
 
 FOLDER = Path(sys.argv[1])
 OPTIONS = dict(part.partition(":")[::2] for part in os.environ.get("FAKE_TRAINER", "").split(",") if part)
+SPEC = json.loads((FOLDER / "spec.json").read_text())
 
 
 def main() -> int:
     signal.alarm(int(os.environ.get("FAKE_TRAINER_LIFETIME", "120")))
     (FOLDER / "environment.json").write_text(json.dumps(dict(os.environ)))
-    spec = json.loads((FOLDER / "spec.json").read_text())
-    print("fake trainer of", spec["attempt_id"], flush=True)
+    print("fake trainer of", SPEC["attempt_id"], flush=True)
     if "noise" in OPTIONS:
         print("x" * int(OPTIONS["noise"]), flush=True)
     early = before_training()
@@ -54,7 +54,7 @@ def before_training() -> int | None:
 
 
 def train() -> int:
-    steps = int(OPTIONS.get("steps", "5"))
+    steps = int(OPTIONS.get("steps") or SPEC["run"]["grpo"].get("max_steps", 5))
     write(event="stage", stage="loading model")
     write(event="train_begin", step=0, max_steps=steps)
     step = 0

@@ -126,16 +126,14 @@ class Syncer:
     def _take(self, answer: SyncAnswer) -> None:
         self.watched = answer.watched
         if answer.ack != self.acked:
+            start = self._offset
             if answer.ack < self.acked:
                 log.warning("the control plane went back from line %d to %d", self.acked, answer.ack)
+                start = 0
             self.acked = max(answer.ack, self._outbox.first_seq - 1)
-            self._offset = self._outbox.offset_after(self.acked) if answer.ack < self.acked else self._advance()
+            self._offset = self._outbox.offset_after(self.acked, start=start)
             self._write_ack(self.acked)
         self._on_answer(answer)
-
-    def _advance(self) -> int:
-        """The offset after the acked line, looked for from where we are."""
-        return self._outbox.offset_after(self.acked, start=self._offset)
 
     def _wait_after(self, error: ControlError, now: float) -> float:
         if not self.failing:

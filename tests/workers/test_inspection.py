@@ -1,0 +1,145 @@
+"""What a host says of a model: from the files alone, inside its folders, with a sentence when it can't be used."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workers.inspection import inspect
+
+CONFIG = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "max_position_embeddings": 512}
+TENSORS = {
+    "model.embed_tokens.weight": ("BF16", [100, 8]),
+    "model.layers.0.self_attn.q_proj.weight": ("BF16", [8, 8]),
+    "model.layers.0.input_layernorm.weight": ("F32", [8]),
+}
+BYTES = {"BF16": 2, "F32": 4}
+
+
+def safetensors(path: Path, tensors: dict[str, tuple[str, list[int]]] = TENSORS, *, cut: int = 0) -> None:
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, (dtype, shape) in tensors.items():
+        count = 1
+        for n in shape:
+            count *= n
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + count * BYTES[dtype]]}
+        at += count * BYTES[dtype]
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"\0" * (at - cut))
+
+
+def a_model(folder: Path, **config: Any) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<e>", "chat_template": "{{ messages }}"}))
+    safetensors(folder / "model.safetensors")
+    return folder
+
+
+def error_of(model: Path | str, root: Path) -> str:
+    answer = inspect(str(model), (root,))
+    assert answer["ok"] is False
+    return str(answer["error"])
+
+
+def test_the_facts_come_from_config_tokenizer_and_headers(tmp_path: Path) -> None:
+    answer = inspect(str(a_model(tmp_path / "m")), (tmp_path,))
+    assert answer["ok"] is True
+    assert answer["architecture"] == "Qwen2ForCausalLM"
+    assert answer["parameters"] == 800 + 64 + 8
+    assert answer["bytes"] == 1600 + 128 + 32
+    assert answer["dtype"] == "BF16"
+    assert answer["linear_modules"] == ["q_proj"]
+    assert answer["context_length"] == 512
+    assert answer["chat_template"] is True
+    assert answer["eos_token"] == "<e>"
+
+
+def test_shards_are_added_up(tmp_path: Path) -> None:
+    folder = a_model(tmp_path / "m")
+    (folder / "model.safetensors").unlink()
+    safetensors(folder / "a.safetensors", {"x.q_proj.weight": ("F32", [2, 3])})
+    safetensors(folder / "b.safetensors", {"x.v_proj.weight": ("F32", [2, 5])})
+    index = {"weight_map": {"x.q_proj.weight": "a.safetensors", "x.v_proj.weight": "b.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert inspect(str(folder), (tmp_path,))["parameters"] == 16
+    (folder / "b.safetensors").unlink()
+    assert error_of(folder, tmp_path) == "1 of 2 weight files are missing, the first is b.safetensors."
+
+
+def test_a_path_outside_the_roots_is_refused_whether_it_exists_or_not(tmp_path: Path) -> None:
+    root = tmp_path / "models"
+    root.mkdir()
+    a_model(tmp_path / "elsewhere")
+    assert "not inside the host's model folders" in error_of(tmp_path / "elsewhere", root)
+    assert "not inside the host's model folders" in error_of(tmp_path / "nothing", root)
+    assert "not inside the host's model folders" in error_of(root / ".." / "elsewhere", root)
+
+
+def test_links_are_followed_before_they_are_judged(tmp_path: Path) -> None:
+    root = tmp_path / "models"
+    outside = a_model(tmp_path / "outside")
+    a_model(root / "good")
+    (root / "link").symlink_to(outside)
+    (root / "inner").symlink_to(root / "good")
+    assert "not inside" in error_of(root / "link", root)
+    assert inspect(str(root / "inner"), (root,))["ok"] is True
+    (root / "good" / "model.safetensors").unlink()
+    (root / "good" / "model.safetensors").symlink_to(outside / "model.safetensors")
+    assert "link that leaves" in error_of(root / "good", root)
+
+
+def test_a_hub_id_is_looked_up_in_the_local_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    assert inspect("Org/Name", ())["hub"] is True
+    made = a_model(tmp_path / "models--Org--Name" / "snapshots" / "abc")
+    (tmp_path / "models--Org--Name" / "refs").mkdir()
+    (tmp_path / "models--Org--Name" / "refs" / "main").write_text("abc")
+    answer = inspect("Org/Name", ())
+    assert (answer["hub"], answer["source"], answer["path"]) == (False, "cache", str(made))
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b/c", "", "org/../x", "x y", "~root", "org/-", "./m"])
+def test_a_name_that_is_neither_path_nor_hub_id_is_refused(name: str, tmp_path: Path) -> None:
+    assert error_of(name, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "says"),
+    [
+        (lambda f: (f / "config.json").unlink(), "no config.json"),
+        (lambda f: (f / "config.json").write_text("{"), "config.json is not JSON"),
+        (lambda f: (f / "config.json").write_text("[1]"), "holds no JSON object"),
+        (lambda f: (f / "config.json").rename(f / "adapter_config.json"), "LoRA adapter"),
+        (lambda f: (f / "tokenizer.json").unlink(), "no tokenizer"),
+        (lambda f: (f / "model.safetensors").unlink(), "no weights"),
+        (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "pickles"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 16), "cut short"),
+        (lambda f: (f / "model.safetensors").write_bytes(b""), "cut short"),
+        (lambda f: (f / "model.safetensors").write_bytes(struct.pack("<Q", 2) + b"[]"), "no safetensors header"),
+        (lambda f: safetensors(f / "model.safetensors", cut=5), "bytes are there"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(tmp_path: Path, break_it: Any, says: str) -> None:
+    folder = a_model(tmp_path / "m")
+    break_it(folder)
+    assert says in error_of(folder, tmp_path)
+
+
+def test_a_model_without_a_chat_template_says_so(tmp_path: Path) -> None:
+    folder = a_model(tmp_path / "m")
+    (folder / "tokenizer_config.json").unlink()
+    assert inspect(str(folder), (tmp_path,))["chat_template"] is False
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    assert inspect(str(folder), (tmp_path,))["chat_template"] is True
+
+
+def test_code_that_comes_with_a_model_is_named(tmp_path: Path) -> None:
+    folder = a_model(tmp_path / "m", auto_map={"AutoModel": "evil.Model"})
+    assert inspect(str(folder), (tmp_path,))["custom_code"] is True
