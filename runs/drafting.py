@@ -13,7 +13,7 @@ from controlplane.hardware.hosts import HostView, host_views
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardConfig
 from runs import leasing
-from runs.forms import LaunchForm
+from runs.forms import CHOICES, LaunchForm
 from runs.launching import host_problem
 from runs.models import Attempt
 from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts
@@ -51,8 +51,13 @@ def draft_of(form: LaunchForm) -> Draft:
 
 
 def form_findings(form: LaunchForm) -> list[Finding]:
-    """The form's own errors, in preflight's words."""
-    return [stop(name, str(error), "") for name, errors in form.errors.items() for error in errors]
+    """The form's own errors; what is still to choose is said apart, and not as an error."""
+    found = ((name, error) for name, errors in form.errors.as_data().items() for error in errors)
+    return [
+        stop(name, " ".join(error.messages), "")
+        for name, error in found
+        if not (name in CHOICES and error.code == "required")
+    ]
 
 
 def candidates(chosen: Host | None) -> list[HostView]:

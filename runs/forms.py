@@ -25,6 +25,7 @@ from runs.launchfields import (
 )
 from workers.contract import LoraSpec
 
+CHOICES = ("model", "dataset_version", "reward_config", "profile")
 LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
 LORA_DEFAULT = "q_proj, k_proj, v_proj, o_proj"
 
@@ -94,16 +95,20 @@ class LaunchForm(forms.Form):
         label="Train a LoRA", required=False, help_text="A small adapter instead of all weights: far less memory."
     )
     lora_r = forms.IntegerField(
-        label="Rank r", min_value=1, max_value=4096, initial=16, help_text="Size of the adapter. 8 to 64 is usual."
+        label="LoRA rank r", min_value=1, max_value=4096, initial=16, help_text="Size of the adapter. 8 to 64 is usual."
     )
     lora_alpha = forms.IntegerField(
-        label="α", min_value=1, max_value=65536, initial=32, help_text="The adapter counts α/r times. Often 2r."
+        label="LoRA α", min_value=1, max_value=65536, initial=32, help_text="The adapter counts α/r times. Often 2r."
     )
     lora_dropout = forms.FloatField(
-        label="Dropout", min_value=0, max_value=0.99, initial=0.0, help_text="Share of the adapter's input left out."
+        label="LoRA dropout",
+        min_value=0,
+        max_value=0.99,
+        initial=0.0,
+        help_text="Share of the adapter's input left out.",
     )
     lora_targets = forms.CharField(
-        label="Targets",
+        label="LoRA targets",
         max_length=1000,
         initial=LORA_DEFAULT,
         help_text="Modules that get an adapter, with commas between; all-linear takes every linear layer.",
@@ -154,6 +159,16 @@ class LaunchForm(forms.Form):
 
     def clean_name(self) -> str:
         return " ".join(str(self.cleaned_data["name"]).split())
+
+    @property
+    def to_choose(self) -> list[str]:
+        """Labels of the choices that are still open: nothing wrong yet, and nothing to launch either."""
+        data = self.errors.as_data()
+        return [
+            str(self.fields[name].label)
+            for name in CHOICES
+            if any(error.code == "required" for error in data.get(name, ()))
+        ]
 
     # --- what a launch is made of; each reads only what was valid ---
 
@@ -221,7 +236,8 @@ class LaunchForm(forms.Form):
 
     @property
     def advanced_folds(self) -> list[dict[str, Any]]:
-        return [self._fold(group, [self[name] for name in names]) for group, names in self.advanced.items()]
+        folds = [self._fold(group, [self[name] for name in names]) for group, names in self.advanced.items()]
+        return [{**fold, "quiet": True} for fold in folds]
 
     def _fold(self, title: str, fields: list[forms.BoundField]) -> dict[str, Any]:
         wrong = self.is_bound and any(field.errors for field in fields)

@@ -53,8 +53,9 @@ def _launch(request: HttpRequest) -> HttpResponseBase:
             if not fresh:
                 messages.info(request, "This launch was already sent; here is its run.")
             return redirect("run", run.pk)
+    said = set(form.errors)
     for finding in findings:
-        if finding.grade == preflight.Grade.STOP and finding.field not in form.errors:
+        if finding.grade == preflight.Grade.STOP and finding.field not in said:
             form.add_error(finding.field if finding.field in form.fields else None, _sentence(finding))
     return _page(request, form, findings=findings, status=422)
 
@@ -97,8 +98,7 @@ def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
 def check(form: LaunchForm) -> list[preflight.Finding]:
     """Preflight's findings; a field that the form itself can't read is said once, by the form."""
     own = form_findings(form)
-    wrong = {finding.field for finding in own}
-    return own + [finding for finding in preflight.check(draft_of(form)) if finding.field not in wrong]
+    return own + [finding for finding in preflight.check(draft_of(form)) if finding.field not in form.errors]
 
 
 def submit(form: LaunchForm, user: User) -> tuple[Run, bool]:
@@ -168,6 +168,7 @@ def _panel(form: LaunchForm, findings: list[preflight.Finding]) -> dict[str, Any
     hosts = candidates(form.row("host"))
     return {
         "findings": findings,
+        "to_choose": form.to_choose,
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
         "forecast": forecast(draft, hosts),

@@ -228,6 +228,17 @@ def test_the_live_check_offers_fixes_and_stores_nothing(client):
     assert not Run.objects.exists()
 
 
+def test_what_is_still_to_choose_is_no_error_yet(client):
+    panel = client.get("/runs/new/").content.decode()
+    assert "Still to choose: model, dataset, reward config, hardware profile" in panel
+    assert "put right first" not in panel
+
+
+def test_every_reason_is_said_beside_a_field_at_once(client):
+    answer = client.post("/runs/new/", sent(num_generations="6", max_completion_length="0", loss_type="dpo"))
+    assert {"num_generations", "max_completion_length", "loss_type"} <= refusals(answer).keys()
+
+
 def test_the_button_says_where_it_would_start(client):
     assert "Launch now on box · CPU slot 0" in client.post("/runs/new/check", sent()).content.decode()
 
