@@ -12,8 +12,10 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import unicodedata
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -35,6 +37,9 @@ log = logging.getLogger(__name__)
 CHECK_SECONDS = 1200
 PROGRAM = ["-m", "controlplane.datasets.validation"]
 PIECE = 2**20
+SENT_AGAIN_AFTER = timedelta(seconds=20)
+FORGOTTEN_AFTER_S = 3600
+"""An upload in progress is younger than that."""
 
 
 class DatasetError(Exception):
@@ -158,16 +163,22 @@ def delete_dataset(dataset: Dataset) -> None:
 
 
 def sweep() -> None:
-    """Send checks again that no worker took up, and remove files that no row knows of."""
-    now = timezone.now().timestamp()
+    """Send checks again that nobody is at, and remove files that no row knows of."""
     for version in DatasetVersion.objects.filter(status=DatasetVersion.CHECKING):
-        since = max(t.timestamp() for t in (version.queued_at, version.check_started_at, version.created_at) if t)
-        if now - since > (CHECK_SECONDS if version.check_started_at else 20):
+        asked = version.queued_at or version.created_at
+        if timezone.now() - asked > SENT_AGAIN_AFTER and not _is_being_checked(version):
             send_to_worker(version)
     known = {str(pk) for pk in DatasetVersion.objects.values_list("pk", flat=True)}
     for path in _stored():
-        if path.name not in known and now - path.stat().st_mtime > 3600:
+        if path.name not in known and time.time() - path.stat().st_mtime > FORGOTTEN_AFTER_S:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _is_being_checked(version: DatasetVersion) -> bool:
+    if not version.folder.is_dir():
+        return True  # its upload is gone: there is nothing to check
+    with held(version.folder / "lock") as free:
+        return not free
 
 
 def shown_name(name: str) -> str:

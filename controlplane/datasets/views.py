@@ -34,6 +34,8 @@ def dataset(request: HttpRequest, dataset_id: int, number: int | None = None) ->
 def state(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     """What changes while a version is checked; the page asks each second until it is done."""
     version = version_for(request, dataset_id, number)
+    if version.status != DatasetVersion.CHECKING:
+        return HttpResponse(headers={"HX-Refresh": "true"})  # what stands around it has changed as well
     return render(request, "datasets/_state.html", shown_version(version))
 
 

@@ -201,3 +201,11 @@ def test_an_upload_without_a_csrf_token_stores_nothing():
 def test_a_form_of_a_thousand_parts_is_refused():
     answer = operator().post("/datasets/upload/", {f"f{n}": "x" for n in range(1001)})
     assert answer.status_code == 400
+
+
+def test_the_page_is_drawn_anew_when_the_check_is_through():
+    version, client = uploaded(), viewer()
+    at = f"/datasets/{version.dataset_id}/1/state/"
+    assert "HX-Refresh" not in client.get(at)
+    flow.validate(version)
+    assert client.get(at)["HX-Refresh"] == "true"
