@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+from django.test import Client, RequestFactory
+
+from controlplane.accounts import errors
+from tests.controlplane.people import viewer
+
+
+def test_a_server_error_is_drawn_without_touching_the_database():
+    answer = errors.server_error(RequestFactory().get("/runs/"))
+    assert answer.status_code == 500
+    assert b"Something went wrong on our side" in answer.content
+    assert b"Traceback" not in answer.content
+
+
+@pytest.mark.parametrize(
+    ("handler", "status"),
+    [(errors.bad_request, 400), (errors.forbidden, 403), (errors.not_found, 404), (errors.server_error, 500)],
+)
+def test_programs_get_errors_in_one_shape(handler, status):
+    answer = handler(RequestFactory().get("/api/x"))
+    assert answer.status_code == status
+    assert answer["Content-Type"] == "application/json"
+    assert b'{"error": {"what": ' in answer.content
+
+
+@pytest.mark.django_db
+def test_a_page_that_is_not_there_says_so_to_everybody():
+    for client in (Client(), viewer()):
+        answer = client.get("/nothing/<script>alert(1)</script>")
+        assert answer.status_code == 404
+        assert b"There is nothing at this address" in answer.content
+        assert b"<script>alert" not in answer.content
+
+
+@pytest.mark.django_db
+def test_a_crash_in_a_view_becomes_the_error_page(monkeypatch):
+    client = viewer()
+    client.raise_request_exception = False
+    monkeypatch.setattr("controlplane.datasets.views.listed", lambda request: 1 / 0)
+    answer = client.get("/datasets/")
+    assert answer.status_code == 500
+    assert b"ZeroDivisionError" not in answer.content
+    assert "Content-Security-Policy" in answer
