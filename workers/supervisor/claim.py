@@ -11,11 +11,12 @@ from typing import TypeVar
 from workers import inspection
 from workers.contract import SCHEMA, AttemptSpec, ClaimAnswer, FileName
 from workers.settings import HostSettings
-from workers.supervisor import proc
+from workers.supervisor import ends, proc
 from workers.supervisor.control import Control, Unreachable
+from workers.supervisor.ends import End, Reason
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading, used_mib
-from workers.supervisor.loops import Backoff
+from workers.supervisor.loops import Backoff, Job
 
 T = TypeVar("T")
 
@@ -32,6 +33,17 @@ class GpusBusy(NotPrepared):
     """A leased GPU is in use by something else."""
 
 
+def end_for(error: Exception) -> End:
+    """The reason for people, when the preparation failed."""
+    if isinstance(error, GpusBusy):
+        return End(Reason.GPUS_BUSY, str(error))
+    if isinstance(error, PathRefused):
+        return End(Reason.SPEC_REFUSED, str(error))
+    if isinstance(error, OSError):
+        return ends.of_error(error)
+    return End(Reason.LAUNCH_FAILED, str(error))
+
+
 def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimAnswer:
     """Asked until there is an answer or the deadline has passed (Unreachable)."""
     return _until(
@@ -41,6 +53,31 @@ def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimA
             spec.attempt_id, schema=SCHEMA, host=settings.name, pid=os.getpid(), boot_id=proc.boot_id()
         ),
     )
+
+
+class Preparation:
+    """Dataset and baselines, fetched side by side; the main thread looks whether they are there."""
+
+    def __init__(
+        self,
+        spec: AttemptSpec,
+        settings: HostSettings,
+        control: Control,
+        folder: AttemptFolder,
+        read_gpus: Callable[[], list[GpuReading]],
+    ) -> None:
+        gpus = spec.placement.gpus + spec.placement.server_gpus
+        self._dataset = Job("dataset", lambda: prepare(spec, settings, control, folder))
+        self._baselines = Job("baselines", lambda: gpu_baselines(gpus, settings, read_gpus))
+
+    def done(self) -> bool:
+        return self.error() is not None or (self._dataset.done and self._baselines.done)
+
+    def error(self) -> Exception | None:
+        return next((job.error for job in (self._dataset, self._baselines) if job.done and job.error), None)
+
+    def baselines(self) -> dict[int, int]:
+        return self._baselines.value()
 
 
 def prepare(spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder) -> None:

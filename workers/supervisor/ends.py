@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from workers.supervisor.folder import last_lines
-from workers.supervisor.process import Exit
+from workers.supervisor.folder import AttemptFolder, last_lines
+from workers.supervisor.process import Exit, Role
 from workers.supervisor.trainerlines import Progress
 
 
@@ -60,6 +60,23 @@ _SERVER_SIGNS = (
 )
 _NOISE = re.compile(r"^[EWI]\d{4} |^\s|^={3,}|^-{3,}|^Exception ignored")
 """torchrun's own report, frames of a traceback, rulers: never the sentence that says what happened."""
+
+
+class Judge:
+    """Knows the attempt's logs, and how many processes the kernel had killed before it began."""
+
+    def __init__(self, folder: AttemptFolder) -> None:
+        self._folder = folder
+        self._kernel_kills = kernel_kills()
+
+    def trainer(self, exit_: Exit, progress: Progress) -> End:
+        return of_trainer(exit_, progress, log=self._folder.log(Role.TRAINER), killed_by_kernel=self._killed())
+
+    def server(self, exit_: Exit) -> End:
+        return of_server(exit_, log=self._folder.log(Role.VLLM), killed_by_kernel=self._killed())
+
+    def _killed(self) -> bool:
+        return kernel_kills() > self._kernel_kills
 
 
 def of_trainer(exit_: Exit, progress: Progress, *, log: Path, killed_by_kernel: bool) -> End:

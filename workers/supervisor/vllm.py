@@ -16,6 +16,7 @@ import httpx
 from workers.contract import AttemptSpec, ServerSpec, WeightSync
 from workers.settings import HostSettings
 from workers.supervisor import process
+from workers.supervisor.loops import Loop
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +104,28 @@ class HealthProbe:
         if not process.is_listening(self._port, self._tree()):
             return f"The process that listens on port {self._port} is not of this run."
         return ""
+
+
+class Gate:
+    """Shut until the server is proved ready. The probe has a thread of its own."""
+
+    def __init__(self, spec: AttemptSpec, *, tree: Callable[[], set[int]], now: float, interval_s: float) -> None:
+        self._probe = HealthProbe(spec.attempt_id, spec.placement.port or 0, tree=tree, interval_s=interval_s)
+        self._loop = Loop("vllm-health", self._probe.tick)
+        self._loop.start()
+        self.deadline = now + _server(spec).ready_timeout_s
+
+    def is_open(self) -> bool:
+        if self._probe.ready:
+            self._loop.stop()
+        return self._probe.ready
+
+    @property
+    def seen(self) -> str:
+        return self._probe.seen
+
+    def close(self) -> None:
+        self._loop.stop()
 
 
 _GAUGES = {
