@@ -1,0 +1,73 @@
+"""A real Chromium, and the whole product behind it with a trainer that goes on until it is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
+
+from tests.browser.tiny_folder import write_model
+from tests.conftest import FAKE_TRAINER
+from tests.stack import Stack, command_of
+
+FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-gpu"]
+
+
+@dataclass
+class Complaints:
+    """What a page must not do: log an error, throw, or ask for something that isn't there."""
+
+    heard: list[str] = field(default_factory=list)
+
+    def listen(self, page: Page) -> None:
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.heard.append(f"thrown: {error}"))
+        page.on("response", lambda r: self.heard.append(f"{r.status} {r.url}") if r.status >= 400 else None)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.heard.append(f"{message.type}: {message.text}")
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: str) -> Iterator[Browser]:
+    expect.set_options(timeout=60_000)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def site(make_stack: Callable[..., Stack], trainer_python: Path) -> Stack:
+    """The trainer is the fake one, with a step every 50 ms; the form's fields are those of the real GRPOConfig."""
+    stack = make_stack(
+        GRPO_TRAINER_COMMAND=command_of(FAKE_TRAINER),
+        GRPO_TRAINER_PYTHON=str(trainer_python),
+        FAKE_TRAINER="forever,pause:0.05,samples:1",
+    )
+    write_model(stack.installation.models_dir / "tiny")
+    return stack
+
+
+@pytest.fixture
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    context.set_default_timeout(60_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def complaints() -> Complaints:
+    return Complaints()
+
+
+@pytest.fixture
+def page(context: BrowserContext, complaints: Complaints) -> Page:
+    page = context.new_page()
+    complaints.listen(page)
+    return page
