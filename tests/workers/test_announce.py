@@ -1,0 +1,133 @@
+"""The host's announcements: inventory, the trainer's schema once, and a control plane that is away."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.fake_control import TOKEN, FakeControl
+from workers import announce
+from workers.announce import Announcer, TrainerProbe
+from workers.settings import HostSettings
+from workers.supervisor.control import Control
+from workers.supervisor.gpus import GpuError, GpuReading
+
+GPU = GpuReading(0, "GPU-0", "H200", 143_771, 500, 3, 70.5, 31, "580.1")
+
+
+@pytest.fixture
+def control() -> Iterator[FakeControl]:
+    made = FakeControl().start()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, control: FakeControl) -> HostSettings:
+    return HostSettings(
+        runs_dir=tmp_path, control_url=control.url, host_name="box", model_roots=(tmp_path / "models",), cpu_slots=2
+    )
+
+
+@pytest.fixture
+def client(control: FakeControl) -> Iterator[Control]:
+    made = Control(url=control.url, token=TOKEN, timeout_s=5)
+    yield made
+    made.close()
+
+
+def an_interpreter(folder: Path, *, versions: dict[str, str], schema: dict[str, Any] | None) -> str:
+    """A program that answers the two questions, and counts how often it was asked for the schema."""
+    program = folder / "python"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\n"
+        f"if sys.argv[1] == '-c':\n    print({json.dumps(versions)!r})\n"
+        f"else:\n    open({str(folder / 'asked')!r}, 'a').write('x')\n"
+        f"    print('a warning of some library')\n    print({json.dumps(schema)!r})\n"
+    )
+    program.chmod(0o755)
+    return str(program)
+
+
+def probe_of(settings: HostSettings, python: str) -> TrainerProbe:
+    from dataclasses import replace
+
+    return TrainerProbe(replace(settings, trainer_python=python))
+
+
+def test_the_inventory_names_what_a_run_can_have(settings: HostSettings, client: Control, tmp_path: Path) -> None:
+    (tmp_path / "models" / "tiny").mkdir(parents=True)
+    (tmp_path / "models" / "tiny" / "config.json").write_text("{}")
+    made = Announcer(settings, TrainerProbe(settings), client, read_gpus=lambda: [GPU])
+    inventory = made.inventory()
+    assert inventory["gpus"][0]["memory_mib"] == 143_771
+    assert inventory["cpu_slots"] == 2
+    assert inventory["models"] == [str(tmp_path / "models" / "tiny")]
+    assert inventory["trainer"] == "checking"
+    assert inventory["disk_free_mib"] > 0
+
+
+def test_the_schema_is_sent_once_and_again_when_it_is_wanted(
+    settings: HostSettings, client: Control, control: FakeControl, tmp_path: Path
+) -> None:
+    probe = probe_of(settings, an_interpreter(tmp_path, versions={"trl": "1.16.0"}, schema={"trl": "1.16.0"}))
+    probe.tick(0.0)
+    made = Announcer(settings, probe, client, read_gpus=list)
+    for now in range(3):
+        made.tick(float(now))
+    # The fake wants it again after the first announcement only.
+    assert [bool(said["trainer_schema"]) for said in control.announced] == [True, True, False]
+    assert control.announced[0]["inventory"]["trainer"] == "ready"
+
+
+def test_a_schema_is_asked_for_once_per_set_of_versions(settings: HostSettings, tmp_path: Path) -> None:
+    python = an_interpreter(tmp_path, versions={"trl": "1.16.0"}, schema={"trl": "1.16.0"})
+    probe_of(settings, python).tick(0.0)
+    again = probe_of(settings, python)
+    again.tick(0.0)
+    assert again.schema == {"trl": "1.16.0"}
+    assert (tmp_path / "asked").read_text() == "x"
+
+
+def test_an_interpreter_that_comes_later_is_found(settings: HostSettings, tmp_path: Path) -> None:
+    probe = probe_of(settings, str(tmp_path / "python"))
+    probe.tick(0.0)
+    assert probe.state == "missing"
+    an_interpreter(tmp_path, versions={"trl": "1.16.0"}, schema={"trl": "1.16.0"})
+    probe.tick(5.0)
+    assert probe.state == "ready"
+
+
+def test_an_interpreter_without_trl_is_no_trainer(settings: HostSettings, tmp_path: Path) -> None:
+    probe = probe_of(settings, an_interpreter(tmp_path, versions={"torch": "2.13.0"}, schema={}))
+    probe.tick(0.0)
+    assert (probe.state, probe.versions) == ("missing", {"torch": "2.13.0"})
+
+
+def test_a_control_plane_that_is_away_is_asked_again_soon(
+    settings: HostSettings, client: Control, control: FakeControl
+) -> None:
+    made = Announcer(settings, TrainerProbe(settings), client, read_gpus=list)
+    control.stop()
+    assert made.tick(0.0) <= 2.0
+    control.start()
+    made.tick(2.0)
+    assert len(control.announced) == 1
+
+
+def test_gpus_that_cannot_be_read_do_not_silence_the_host(settings: HostSettings, client: Control) -> None:
+    def broken() -> list[GpuReading]:
+        raise GpuError("Driver/library version mismatch")
+
+    made = Announcer(settings, TrainerProbe(settings), client, read_gpus=broken)
+    assert made.inventory()["gpus"] == []
+
+
+def test_the_control_planes_address_is_left_for_supervisors(settings: HostSettings) -> None:
+    announce.write_control_url(settings)
+    assert settings.control_url_file.read_text().strip() == settings.control_url
