@@ -70,14 +70,26 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
     inventory, schema = document.get("inventory"), document.get("trainer_schema")
     if not isinstance(inventory, dict):
         return error_json(400, "The inventory is not an object.", where="inventory", fix="Send workers.announce's own.")
-    if schema is not None and not isinstance(schema, dict):
-        return error_json(400, "The schema is not an object.", where="trainer_schema", fix="Send null or an object.")
+    if schema is not None and not _is_schema(schema):
+        fix = "Send null, or the answer of workers.trainer.describe."
+        return error_json(400, "This doesn't describe a trainer.", where="trainer_schema", fix=fix)
     news: Document = {"inventory": inventory, "announced_at": timezone.now()}
     if schema is not None:
         news["trainer_schema"] = schema
     # Only these columns: draining belongs to operators.
     host, _ = Host.objects.update_or_create(name=name, defaults=news)
     return JsonResponse({"ok": True, "want_schema": _wants_schema(host)})
+
+
+def _is_schema(schema: object) -> bool:
+    """The shape that forms are built from; a host is trusted to run code, not to be free of bugs."""
+    if not isinstance(schema, dict) or not isinstance(schema.get("defaults", {}), dict):
+        return False
+    fields = schema.get("fields")
+    return isinstance(fields, list) and all(
+        isinstance(field, dict) and isinstance(field.get("name"), str) and isinstance(field.get("choices") or [], list)
+        for field in fields
+    )
 
 
 def _wants_schema(host: Host) -> bool:

@@ -107,7 +107,10 @@ class Draft:
         """A GRPOConfig field as the run would have it."""
         if name in self.grpo:
             return self.grpo[name]
-        return ((self.schema or {}).get("defaults") or {}).get(name, TRL_DEFAULTS.get(name))
+        assumed = TRL_DEFAULTS.get(name)
+        told = ((self.schema or {}).get("defaults") or {}).get(name, assumed)
+        # Checks calculate with these: a default of another type than expected is left aside.
+        return told if assumed is None or isinstance(told, type(assumed)) else assumed
 
     @property
     def batch(self) -> Batch:

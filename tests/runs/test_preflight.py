@@ -238,6 +238,11 @@ def test_the_worst_comes_first():
     assert grades == sorted(grades, key=[Grade.STOP, Grade.WARN, Grade.NOTE].index)
 
 
+def test_a_default_of_the_wrong_type_is_left_aside():
+    odd = {"trl": "1.16.0", "fields": [], "defaults": {"num_generations": "many", "max_completion_length": None}}
+    assert not preflight.blocks(found(**host(schema=odd)))
+
+
 def test_an_empty_draft_is_checked_without_an_error():
     assert preflight.blocks(preflight.check(Draft()))
 

@@ -99,7 +99,18 @@ def test_a_name_that_will_not_do_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("part", "value"), [("inventory", []), ("inventory", None), ("trainer_schema", []), ("trainer_schema", "x")]
+    ("part", "value"),
+    [
+        ("inventory", []),
+        ("inventory", None),
+        ("trainer_schema", []),
+        ("trainer_schema", "x"),
+        ("trainer_schema", {}),
+        ("trainer_schema", {"fields": 3}),
+        ("trainer_schema", {"fields": [{}]}),
+        ("trainer_schema", {"fields": [{"name": "a", "choices": 5}]}),
+        ("trainer_schema", {"fields": [], "defaults": []}),
+    ],
 )
 def test_parts_of_the_wrong_kind_are_refused(part, value):
     assert announce(**{part: value}).json()["error"]["where"] == part
