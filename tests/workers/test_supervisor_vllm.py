@@ -155,6 +155,18 @@ def test_the_proof_needs_the_listening_process_in_our_tree() -> None:
         assert not is_listening(free_port(), {os.getpid()})
 
 
+@pytest.mark.parametrize(
+    ("weight_sync", "opened"),
+    [(WeightSync.NCCL, "VLLM_SERVER_DEV_MODE"), (WeightSync.LORA, "VLLM_ALLOW_RUNTIME_LORA_UPDATING")],
+)
+def test_a_server_opens_only_the_routes_that_its_weight_updates_need(
+    tmp_path: Path, weight_sync: WeightSync, opened: str
+) -> None:
+    hardware = HardwareSpec("server", rollout=Rollout.SERVER, server=ServerSpec(weight_sync=weight_sync))
+    with attempt(tmp_path, spec={"hardware": hardware, "placement": Placement("testhost", port=1)}) as made:
+        assert vllm.environment(made.spec) == {opened: "1", "VLLM_NO_USAGE_STATS": "1"}
+
+
 def test_the_figures_of_prometheus_are_summed_over_their_labels() -> None:
     text = '# HELP x\nvllm:num_requests_running{engine="0"} 2.0\nvllm:num_requests_running{engine="1"} 3.0\nup 1\n'
     assert vllm.prometheus_totals(text) == {"vllm:num_requests_running": 5.0, "up": 1.0}

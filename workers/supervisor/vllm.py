@@ -1,6 +1,6 @@
 """The vLLM server of rollout mode `server`: how it is started, when it is ready, that it is ours, what it tells.
 
-Its development routes, which the weight updates need, are open to whoever can connect: it listens on loopback only.
+The routes that the weight updates need are open to whoever can connect: it listens on loopback only.
 """
 
 from __future__ import annotations
@@ -53,10 +53,9 @@ def argv(spec: AttemptSpec, settings: HostSettings) -> list[str]:
 
 def environment(spec: AttemptSpec) -> dict[str, str]:
     """On top of the children's common environment."""
-    values = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    if _server(spec).weight_sync == WeightSync.LORA:
-        values["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "1"
-    return values
+    # Whoever can connect can use the routes that either of them opens: only the one that the updates need.
+    road = {WeightSync.NCCL: "VLLM_SERVER_DEV_MODE", WeightSync.LORA: "VLLM_ALLOW_RUNTIME_LORA_UPDATING"}
+    return {road[_server(spec).weight_sync]: "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
 def port_is_free(port: int) -> bool:
