@@ -24,7 +24,9 @@ from workers.trainer import demo
 REWARDS = (
     RewardSpec("accuracy", "numeric_match", 1.0, {"source": "answer tag"}),
     RewardSpec("answers", "answer_tag", 0.25),
+    RewardSpec("variety", "unique_chars_normalised", 0.5),
 )
+"""The last one differs between any two completions, so that a model that answers nothing right still learns."""
 
 GRPO: dict[str, Any] = {
     "max_steps": 4,

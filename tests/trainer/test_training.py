@@ -46,7 +46,7 @@ def test_a_folder_is_trained_and_leaves_metrics_samples_and_the_last_checkpoint(
 
     logged = builders.logs(folder)
     assert sorted(logged) == [1, 2, 3, 4]
-    assert {"reward", "rewards/accuracy/mean", "rewards/answers/mean", "kl", "num_tokens"} <= logged[1].keys()
+    assert {"reward", "rewards/accuracy/mean", "rewards/variety/mean", "kl", "num_tokens"} <= logged[1].keys()
     assert logged[1]["mean_ratio"] == 1.0
     assert logged[2]["mean_ratio"] != 1.0
     assert any("eval_reward" in line["values"] for line in of_event(folder, "log"))

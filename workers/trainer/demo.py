@@ -19,7 +19,7 @@ CONFIG: dict[str, Any] = {
         {"name": "thinks", "function": "think_tags", "weight": 0.25, "params": {}},
         {"name": "answers", "function": "answer_tag", "weight": 0.25, "params": {"at_end": True}},
     ],
-    "hardware": {"rollout": "transformers", "trainer_gpus": 0, "processes": 1, "cpu_slots": 1, "threads": None},
+    "hardware": {"rollout": "transformers", "trainer_gpus": 0, "processes": 1, "cpu_slots": 1, "threads": 1},
     "lora": None,
     "attn_implementation": None,
     "grpo": {
@@ -31,7 +31,7 @@ CONFIG: dict[str, Any] = {
         "per_device_train_batch_size": 64,
         "num_generations": 8,
         "num_iterations": 2,
-        "max_completion_length": 24,
+        "max_completion_length": 20,
         "temperature": 1.0,
         "beta": 0.02,
         "epsilon": 0.2,

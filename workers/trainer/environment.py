@@ -18,8 +18,18 @@ def prepare(spec: AttemptSpec) -> None:
     if not needs_hub(spec.run.model.path):
         # One look-up of a hub that can't be reached costs tens of seconds of retries.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    wait_without_spinning()
     if spec.run.hardware.threads:
         os.environ["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)
+
+
+def wait_without_spinning() -> None:
+    """OpenMP's idle threads sleep instead of burning their core.
+
+    Spinning is a little faster on cores of one's own. On cores that others need too (a demo beside its own web
+    server), it has made a training sixteen times slower.
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def needs_hub(model: str) -> bool:

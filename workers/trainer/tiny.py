@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workers.trainer import demo
+from workers.trainer import demo, environment
 
 if TYPE_CHECKING:
     from transformers import Qwen2Tokenizer
@@ -72,6 +72,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def make(folder: Path, *, seed: int, steps: int) -> None:
     """Tokenizer, random model, warm-up, saved as any other model folder."""
+    environment.wait_without_spinning()
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
