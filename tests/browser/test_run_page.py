@@ -1,0 +1,147 @@
+"""The run page in a real Chromium: charts that follow and keep their range, a lost connection, themes, keys, widths."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, WebSocketRoute, expect
+
+from tests.browser.conftest import Complaints
+from tests.stack import Stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+
+# Eight GPUs are more than the host has, so nothing is started: the test itself says what the supervisor would.
+A_RUN = """
+from runs.ingest import accept
+from tests.runs import builders
+run = builders.a_run(name, hardware={"rollout": "colocate", "trainer_gpus": 8})
+accept(builders.an_attempt(run=run), [builders.train(i, reward=i / 100, loss=0.1) for i in range(1, 31)])
+result = run.pk
+"""
+MORE = """
+from runs.ingest import accept
+from runs.models import Attempt
+from tests.runs import builders
+attempt = Attempt.objects.get(run_id=run)
+first = attempt.last_seq + 1
+accept(attempt, [builders.train(i, reward=i / 100, loss=0.1) for i in range(first, first + 10)])
+"""
+SIZE = "Math.max(0, ...(document.querySelector('[data-chart=reward] [data-plot]')?.data ?? []).map(t => t.x.length))"
+RANGE = "document.querySelector('[data-chart=reward] [data-plot]').layout.xaxis.range"
+WAIT_S = 60
+
+
+@pytest.fixture
+def signed_in(site: Stack, context: BrowserContext) -> None:
+    context.add_cookies([{"name": k, "value": v, "url": site.url} for k, v in site.cookies("admin").items()])
+
+
+@pytest.fixture
+def run(site: Stack, signed_in: None) -> str:
+    return str(site.django(A_RUN, name="<b>bold</b>"))
+
+
+def test_a_range_that_somebody_zoomed_to_stays_while_numbers_arrive(
+    site: Stack, run: str, page: Page, complaints: Complaints
+) -> None:
+    page.goto(f"{site.url}/runs/{run}/")
+    until(page, lambda: page.evaluate(SIZE) == 30)
+    plot = page.locator("[data-chart=reward] .nsewdrag").first.bounding_box()
+    assert plot
+    page.mouse.move(plot["x"] + 60, plot["y"] + 20)
+    page.mouse.down()
+    page.mouse.move(plot["x"] + 160, plot["y"] + 80, steps=5)
+    page.mouse.up()
+    until(page, lambda: page.evaluate(RANGE)[1] < 25)
+    zoomed = page.evaluate(RANGE)
+    site.django(MORE, run=run)
+    until(page, lambda: page.evaluate(SIZE) == 40)
+    assert page.evaluate(RANGE) == zoomed
+    assert complaints.heard == []
+
+
+def test_a_lost_connection_goes_on_where_it_was(site: Stack, run: str, page: Page) -> None:
+    sockets: list[WebSocketRoute] = []
+
+    def through(socket: WebSocketRoute) -> None:
+        socket.connect_to_server()
+        sockets.append(socket)
+
+    page.route_web_socket(f"**/ws/runs/{run}/**", through)
+    page.goto(f"{site.url}/runs/{run}/")
+    until(page, lambda: len(sockets) == 1 and page.evaluate(SIZE) == 30)
+    sockets[0].close(code=1012)
+    site.django(MORE, run=run)
+    until(page, lambda: page.evaluate(SIZE) == 40)
+    assert "after=" in sockets[-1].url
+    assert len(sockets) >= 2
+    expect(page.locator("#connection")).to_be_hidden()
+
+
+def test_a_name_with_markup_is_text(site: Stack, run: str, page: Page) -> None:
+    page.goto(f"{site.url}/runs/{run}/")
+    expect(page.get_by_role("heading", level=1)).to_have_text("<b>bold</b>")
+    expect(page).to_have_title("<b>bold</b> · GRPO control plane")
+
+
+def test_a_chosen_theme_is_there_before_the_first_paint(site: Stack, signed_in: None, page: Page) -> None:
+    page.goto(f"{site.url}/runs/")
+    assert page.evaluate("document.documentElement.dataset.theme ?? 'system'") == "system"
+    page.locator(".rail > [data-theme-toggle]").click()
+    page.locator(".rail > [data-theme-toggle]").click()
+    page.add_init_script(
+        "addEventListener('DOMContentLoaded', () => (window.first = document.documentElement.dataset.theme))"
+    )
+    page.reload()
+    assert page.evaluate("window.first") == "dark"
+    assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == "dark"
+
+
+def test_keys_go_where_they_say(site: Stack, signed_in: None, page: Page) -> None:
+    page.goto(f"{site.url}/hardware/")
+    page.keyboard.press("g")
+    page.keyboard.press("r")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("Keyboard shortcuts")
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    expect(page.locator("#run-search")).to_be_focused()
+    page.keyboard.type("nothing has this name")
+    expect(page.get_by_text("No run matches")).to_be_visible()
+
+
+def test_the_list_follows_by_itself(site: Stack, run: str, page: Page) -> None:
+    page.goto(f"{site.url}/runs/")
+    page.mouse.move(0, 0)
+    row = page.locator(f"#row-{run}")
+    expect(row).to_contain_text("30")
+    site.django(MORE, run=run)
+    expect(row).to_contain_text("40")
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_no_page_is_wider_than_the_window(
+    site: Stack, run: str, page: Page, complaints: Complaints, width: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    tabs = [f"/runs/{run}/?tab={tab}" for tab in ("charts", "completions", "logs", "events", "checkpoints", "spec")]
+    others = ["/runs/", "/runs/new/", "/datasets/", "/datasets/upload/", "/rewards/", "/rewards/new/", "/hardware/"]
+    wide = []
+    for path in [*tabs, *others, "/hardware/profiles/new/", "/users/", "/password/"]:
+        page.goto(site.url + path)
+        page.wait_for_load_state("networkidle")
+        if page.evaluate("document.documentElement.scrollWidth") > width:
+            wide.append(path)
+    assert wide == []
+    assert complaints.heard == []
+
+
+def until(page: Page, seen: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not seen():
+        assert time.monotonic() < deadline, f"not within {WAIT_S} s"
+        page.wait_for_timeout(100)
