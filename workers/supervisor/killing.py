@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import time
 from collections.abc import Callable
 
 from workers.supervisor import proc
@@ -27,8 +28,10 @@ class Kill:
         grace_s: float,
         deadline_s: float,
         is_orphan: Callable[[Process], bool] = lambda process: False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._find = find
+        self._clock = clock
         self._is_orphan = is_orphan
         self._kill_at = now + grace_s
         self._deadline = now + deadline_s + grace_s
@@ -47,7 +50,7 @@ class Kill:
         for _ in range(ROUNDS_A_TICK):
             self._alive = [process for process in self._find() if process.alive]
             if self._round(now):
-                self.gone_at = now
+                self.gone_at = self._clock()  # the rounds of one tick take time too
                 return True
             if now < self._kill_at and self._alive:
                 break
