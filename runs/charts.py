@@ -109,7 +109,7 @@ def tiles(spec: RunSpec, gpus: tuple[int, ...] = ()) -> list[Tile]:
     row = [
         Tile("reward", "Reward", help="Weighted sum of the components, mean over the batch"),
         Tile("kl", "KL", help="Distance from the reference model", note="" if beta(spec) else "off: β is 0"),
-        Tile("clip_ratio/region_mean", "Clipped", "percent", help="Share of tokens whose ratio was clipped"),
+        _clip_tile(spec),
         Tile("entropy", "Entropy", help="Mean token entropy, in nats"),
         Tile("completions/mean_length", "Length", "tokens", help="Mean completion length"),
         Tile(
@@ -126,6 +126,15 @@ def tiles(spec: RunSpec, gpus: tuple[int, ...] = ()) -> list[Tile]:
     else:
         row.append(Tile("host/memory_mib", "Host memory", "mib", help="Memory in use on the host"))
     return row
+
+
+def _clip_tile(spec: RunSpec) -> Tile:
+    lines = _clipped(str(spec.grpo.get("loss_type") or ""))
+    help_ = "Share of tokens whose ratio was clipped"
+    if not lines:
+        return Tile("", "Clipped", help=help_, note="this loss clips nothing")
+    once = "0: one update per batch" if updates_per_batch(spec) <= 1 else ""
+    return Tile(lines[0].metric, "Clipped", "percent", help=help_, note=once)
 
 
 def beta(spec: RunSpec) -> float:
@@ -165,19 +174,17 @@ def _policy(spec: RunSpec) -> Iterator[Chart]:
         kl = (Line("kl", "KL", "c1"),)
         yield Chart("kl", "KL to the reference", kl, zero=True, bounds=(Bound(0.5, "drifting above"),))
     once = updates_per_batch(spec) <= 1
-    yield Chart(
-        "clip",
-        "Clipped tokens",
-        (
-            Line("clip_ratio/region_mean", "all", "c1"),
-            Line("clip_ratio/low_mean", "low", "c2"),
-            Line("clip_ratio/high_mean", "high", "c3"),
-        ),
-        format="percent",
-        zero=True,
-        bounds=(Bound(0.3, "large steps above"),),
-        note="0 by construction: one update per batch." if once else "",
-    )
+    clipped = _clipped(str(spec.grpo.get("loss_type") or ""))
+    if clipped:
+        yield Chart(
+            "clip",
+            "Clipped tokens",
+            clipped,
+            format="percent",
+            zero=True,
+            bounds=(Bound(0.3, "large steps above"),),
+            note="0 by construction: one update per batch." if once else "",
+        )
     yield Chart(
         "ratio",
         "Policy ratio",
@@ -188,6 +195,19 @@ def _policy(spec: RunSpec) -> Iterator[Chart]:
     yield Chart("entropy", "Entropy", (Line("entropy", "entropy", "c1"),), zero=True, help="Mean token entropy, nats")
     yield Chart("loss", "Loss", (Line("loss", "loss", "c1"),), help="Near 0 is normal for GRPO: watch the reward")
     yield Chart("grad", "Gradient norm", (Line("grad_norm", "norm", "c1"),), zero=True)
+
+
+def _clipped(loss_type: str) -> tuple[Line, ...]:
+    """Not every loss clips, and TRL names the share after the loss."""
+    if loss_type == "cispo":
+        return (Line("cispo_clip_ratio", "all", "c1"),)
+    if loss_type in ("sapo", "vespo"):
+        return ()
+    return (
+        Line("clip_ratio/region_mean", "all", "c1"),
+        Line("clip_ratio/low_mean", "low", "c2"),
+        Line("clip_ratio/high_mean", "high", "c3"),
+    )
 
 
 def _completions() -> tuple[Chart, ...]:

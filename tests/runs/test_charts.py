@@ -39,6 +39,12 @@ def test_a_ratio_that_is_one_by_construction_says_so() -> None:
     assert found(charts.plan(a_spec(steps_per_generation=4)))["clip"].note == ""
 
 
+def test_the_clip_fraction_goes_by_the_name_that_the_loss_gives_it() -> None:
+    assert found(charts.plan(a_spec(loss_type="cispo")))["clip"].lines[0].metric == "cispo_clip_ratio"
+    assert "clip" not in found(charts.plan(a_spec(loss_type="sapo")))
+    assert {tile.label: tile.note for tile in charts.tiles(a_spec(loss_type="sapo"))}["Clipped"]
+
+
 def test_each_reward_component_has_a_chart_and_a_colour_of_its_own() -> None:
     plan = found(charts.plan(a_spec()))
     colours = {plan["reward-0"].lines[0].colour, plan["reward-1"].lines[0].colour}
