@@ -81,7 +81,7 @@ def run_for(request: HttpRequest, run_id: str) -> Run:
 
 
 def runs_for(request: HttpRequest) -> QuerySet[Run]:
-    """Newest first, each with its owner and its attempts: three queries for any number of runs."""
+    """Newest first, each with its owner and its attempts: two queries for any number of runs."""
     return with_attempts(Run.objects.select_related("owner"))
 
 

@@ -225,7 +225,7 @@ class AttemptSpec:
     run: RunSpec
     placement: Placement
     resume_from: str | None = None
-    """Absolute path of a checkpoint folder on this host."""
+    """A checkpoint folder: in the launch message relative to RUNS_DIR, in spec.json absolute."""
 
 
 @dataclass(frozen=True)

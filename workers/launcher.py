@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import subprocess
@@ -42,7 +43,7 @@ def launch(
         return Launch.ENDED
     if folder.was_started():
         return Launch.LOST
-    folder.write_spec_once(to_json(spec))
+    folder.write_spec_once(to_json(_with_local_checkpoint(spec, settings)))
     _start(folder, token, settings, os.environ if environment is None else environment)
     return _wait_for_lock(folder, lock, settings.lock_wait_s)
 
@@ -56,6 +57,13 @@ def ask_to_stop(run_id: str, number: int, mode: StopMode, settings: HostSettings
     if folder.stop_request() != StopMode.NOW:
         folder.write(FileName.STOP_REQUEST, mode)
     return True
+
+
+def _with_local_checkpoint(spec: AttemptSpec, settings: HostSettings) -> AttemptSpec:
+    """The control plane names a checkpoint by run and attempt: where the runs are is this host's own business."""
+    if spec.resume_from is None:
+        return spec
+    return dataclasses.replace(spec, resume_from=str(settings.runs_dir / spec.resume_from))
 
 
 def _start(folder: AttemptFolder, token: str, settings: HostSettings, source: Mapping[str, str]) -> None:

@@ -118,6 +118,14 @@ def test_the_spec_is_readable_by_its_owner_alone(tmp_path: Path) -> None:
         assert stat.S_IMODE(made.folder.path.stat().st_mode) == 0o700
 
 
+def test_a_checkpoint_is_found_where_this_host_keeps_its_runs(tmp_path: Path) -> None:
+    with attempt(tmp_path) as made:
+        document = to_dict(made.spec) | {"resume_from": "rearlier/1/checkpoints/checkpoint-2"}
+        launch(document, "token", made.settings)
+        spec = made.folder.read_json("spec.json") or {}
+        assert spec["resume_from"] == f"{made.settings.runs_dir}/rearlier/1/checkpoints/checkpoint-2"
+
+
 def test_a_run_id_that_is_a_path_is_refused(tmp_path: Path) -> None:
     with attempt(tmp_path) as made:
         document = to_dict(made.spec)
