@@ -45,7 +45,8 @@ def ensure(argv: list[str]) -> None:
     except Failed as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
-        sys.exit("Interrupted. Nothing is broken: the same command goes on from here.")
+        say("Interrupted. Nothing is broken: the same command goes on from here.")
+        sys.exit(130)
     os.environ[INSTALL_SECONDS] = repr(time.monotonic() - begin)
     _point_at_trainer()
     if not stay:

@@ -2,100 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import signal
 import socket
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
-import psutil
 import pytest
 
-from controlplane.serving.embedded import BASE_DIR
+from tests.serving.command import Start, processes_of, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
-
-Start = Callable[..., "Command"]
-
-
-class Command:
-    """A running manage.py; `wait_for(text)` reads on until it was said."""
-
-    def __init__(self, data: Path, *arguments: str, **environment: str) -> None:
-        self.data = data
-        self.said = data.parent / f"{data.name}-{time.monotonic_ns()}.out"
-        env = {**os.environ, "CONTROLPLANE_BOOTSTRAP": "off", "CONTROLPLANE_DATA": str(data), **environment}
-        with self.said.open("wb") as out:
-            argv = [sys.executable, str(BASE_DIR / "manage.py"), *arguments]
-            # From another folder: people start it from wherever they are.
-            self.process = subprocess.Popen(argv, env=env, cwd="/", stdout=out, stderr=out, start_new_session=True)
-
-    @property
-    def text(self) -> str:
-        return self.said.read_text()
-
-    def wait_for(self, pattern: str) -> re.Match[str]:
-        until(lambda: re.search(pattern, self.text) is not None or self.process.poll() is not None)
-        found = re.search(pattern, self.text)
-        assert found is not None, f"it never said {pattern!r}:\n{self.text}"
-        return found
-
-    def interrupt(self) -> int:
-        # To the whole group, as a terminal does.
-        os.killpg(self.process.pid, signal.SIGINT)
-        return self.process.wait(60)
-
-    def url(self) -> str:
-        return self.wait_for(r"http://127\.0\.0\.1:\d+")[0]
-
-
-def until(condition: Callable[[], bool], deadline_s: float = 90) -> None:
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.05)
-
-
-def processes_of(data: Path) -> list[psutil.Process]:
-    """Whatever lives with this data folder in its environment."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("CONTROLPLANE_DATA") == str(data) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return [process for process in found if process.pid != os.getpid()]
-
-
-@pytest.fixture(scope="module")
-def data() -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="gt-"))
-    yield folder / "d"
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture
-def manage(data: Path) -> Iterator[Start]:
-    """Starts manage.py on the data folder of this module; what a failed test leaves is ended."""
-    commands: list[Command] = []
-
-    def start(*arguments: str, **environment: str) -> Command:
-        commands.append(Command(data, *arguments, **environment))
-        return commands[-1]
-
-    yield start
-    for process in processes_of(data):
-        process.kill()
-    for command in commands:
-        command.process.wait()
 
 
 def test_it_serves_lets_one_person_in_and_leaves_no_process(data: Path, manage: Start) -> None:
