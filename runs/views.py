@@ -9,6 +9,7 @@ from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
+from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
@@ -84,6 +85,7 @@ def head(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 @require_safe
+@gzip_page
 def series(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
     asked = request.GET.get("metrics", "")

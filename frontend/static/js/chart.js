@@ -7,12 +7,14 @@ import { smooth } from "./series.js";
  * @typedef {{metric: string, label: string, colour: string, band: string, evaluation: string}} Line
  * @typedef {{id: string, title: string, lines: Line[], format: string, zero: boolean, x: "step" | "time",
  *   bounds: {value: number, name: string}[], log: boolean}} Spec
- * @typedef {{step: number | null, t: number, text: string}} Mark
+ * @typedef {{step: number | null, t: number, kind: string, text: string}} Mark
  * @typedef {{smoothing: number, log: boolean}} Look
  */
 
 const ROOM_FOR_LABELS = 46;
 const LABEL_HEIGHT = 12;
+/** More points than this are too close together for full-size markers. */
+const MANY = 40;
 
 /** The value of a custom property as a colour that Plotly understands: light-dark() is resolved by the browser. */
 function token(/** @type {HTMLElement} */ probe, /** @type {string} */ name) {
@@ -100,7 +102,7 @@ export function drawing(spec, series, marks, look, tokens) {
       name: `${line.label}, evaluation`,
       mode: "lines+markers",
       line: { width: 1, dash: "dot", color: tokens[line.colour] },
-      marker: { size: 6, color: tokens["surface-1"], line: { width: 1.5, color: tokens[line.colour] } },
+      marker: { size: points.value.length > MANY ? 3 : 6, color: tokens["surface-1"], line: { width: 1.5, color: tokens[line.colour] } },
       hovertemplate: `%{y:.4~g}${suffix}`,
     });
   }
@@ -110,7 +112,9 @@ export function drawing(spec, series, marks, look, tokens) {
 
 /** Events on the x axis, with their words on hover. */
 function markTrace(/** @type {Mark[]} */ marks, /** @type {Spec} */ spec, /** @type {Record<string, string>} */ tokens) {
-  const shown = marks.filter((m) => spec.x === "time" || m.step !== null);
+  const placed = marks.filter((m) => spec.x === "time" || m.step !== null);
+  // A long run's checkpoints would make the axis a row of teeth.
+  const shown = placed.length > MANY ? placed.filter((m) => m.kind !== "checkpoint") : placed;
   return {
     x: shown.map((m) => (spec.x === "time" ? m.t * 1000 : m.step)),
     y: shown.map(() => 0),
@@ -157,7 +161,11 @@ function layout(spec, look, tokens, ends, figures) {
       showgrid: false,
       nticks: 6,
       tickformat: spec.x === "time" ? undefined : ",d",
-      hoverformat: spec.x === "time" ? "%H:%M:%S" : "step ,d",
+      hoverformat: spec.x === "time" ? "%H:%M:%S" : ",d",
+      unifiedhovertitle: { text: spec.x === "time" ? "%{x}" : "step %{x}" },
+      spikethickness: 1,
+      spikedash: "solid",
+      spikecolor: tokens["line-strong"],
     },
     yaxis: {
       ...axis,

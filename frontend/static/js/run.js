@@ -156,7 +156,7 @@ function refreshHead() {
 
 /** @param {any} event @returns {import("./chart.js").Mark} */
 function mark(event) {
-  return { step: event.step, t: Date.parse(event.at) / 1000, text: event.text };
+  return { step: event.step, t: Date.parse(event.at) / 1000, kind: event.kind, text: event.text };
 }
 
 // --- tabs ------------------------------------------------------------------------------------------------------
