@@ -13,7 +13,8 @@ from runs.series import Points, join
 CHUNK_POINTS = 1000
 FOLD_ROWS = 1000
 """Fold when so many rows wait: below it the tail is cheap to read raw."""
-BATCH_ROWS = 5000
+BATCH_ROWS = 1000
+"""In one transaction: while it lasts, SQLite lets nobody else write."""
 KEEP_ROWS = 2000
 """Newest raw rows kept although folded: the cursors of viewers that blink or reconnect."""
 
@@ -21,7 +22,7 @@ Row = tuple[int, int | None, float, dict[str, float]]
 """(seq, step, t, values)"""
 
 
-def fold_all(batches: int = 20) -> int:
+def fold_all(batches: int = 50) -> int:
     """Fold what waits in any run, at most `batches` transactions of it. Answers how many were done."""
     due = Run.objects.filter(last_seq__gte=F("folded_seq") + FOLD_ROWS).order_by("pk")
     done = 0

@@ -35,7 +35,7 @@ def test_folding_moves_rows_into_chunks_and_changes_no_series() -> None:
     before = queries.series(run, ["reward", "loss"], 10_000)
     folding.fold_all()
     ingest.accept(attempt, wave(2501, 1500))
-    assert folding.fold_all() == 1
+    assert folding.fold_all() == 2
     run.refresh_from_db()
     after = queries.series(run, ["reward", "loss"], 10_000)
     assert after["series"]["reward"]["value"][:2500] == before["series"]["reward"]["value"]
