@@ -124,7 +124,7 @@ def duration(value: Any) -> str:
         return NOTHING
     seconds = max(0.0, number)
     if seconds < 1:
-        return f"{significant(seconds, 2)} s"
+        return f"{seconds:.2f} s"
     if seconds < 10:
         return f"{seconds:.1f} s".replace(".0 s", " s")
     whole = round(seconds)

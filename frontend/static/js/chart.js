@@ -13,6 +13,7 @@ import { smooth } from "./series.js";
 
 const ROOM_FOR_LABELS = 46;
 const LABEL_HEIGHT = 12;
+const PLOT_HEIGHT = 150;
 /** More points than this are too close together for full-size markers. */
 const MANY = 40;
 
@@ -186,19 +187,21 @@ function layout(spec, look, tokens, ends, figures) {
         xref: "paper", x: 0, xanchor: "left", y: b.value * figures.by, yanchor: "bottom", showarrow: false,
         text: `${b.name} ${significant(b.value * figures.by)}${figures.suffix}`, font: { size: 10, color: tokens["ink-3"] },
       })),
-      ...(labels ? directLabels(ends, look) : []),
+      ...(labels ? directLabels(ends, look, figures.highest - (spec.zero ? 0 : figures.lowest)) : []),
     ],
   };
 }
 
-/** Names at the lines' ends instead of a legend, pushed apart where lines end close together. */
-function directLabels(/** @type {{label: string, y: number, colour: string}[]} */ ends, /** @type {Look} */ look) {
+/**
+ * Names at the lines' ends instead of a legend, pushed apart where lines end close together.
+ * @param {{label: string, y: number, colour: string}[]} ends @param {Look} look
+ * @param {number} span  what the y axis spans
+ */
+function directLabels(ends, look, span) {
   const order = [...ends].sort((a, b) => b.y - a.y);
-  const span = Math.max(1e-12, order[0].y - order[order.length - 1].y, Math.abs(order[0].y) * 0.5);
-  const pixels = 150;
   let above = -Infinity;
   return order.map((end) => {
-    const natural = ((order[0].y - end.y) / span) * pixels;
+    const natural = ((order[0].y - end.y) / (span || 1)) * PLOT_HEIGHT;
     const placed = Math.max(natural, above + LABEL_HEIGHT);
     above = placed;
     return {

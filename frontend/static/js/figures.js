@@ -28,7 +28,7 @@ export function si(number) {
 
 /** Seconds in the two largest units. @param {number} seconds */
 export function duration(seconds) {
-  if (seconds < 1) return `${significant(seconds, 2)} s`;
+  if (seconds < 1) return `${seconds.toFixed(2)} s`;
   if (seconds < 10) return `${seconds.toFixed(1).replace(/\.0$/, "")} s`;
   const whole = Math.round(seconds);
   for (const [above, big, below, small] of /** @type {[number, string, number, string][]} */ ([
