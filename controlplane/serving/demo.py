@@ -123,9 +123,10 @@ class Demo:
 
         def ended() -> bool:
             nonlocal shown_at
-            if time.monotonic() - shown_at > PROGRESS_S:
+            said = tail(log, lines=1)
+            if said and time.monotonic() - shown_at > PROGRESS_S:
                 shown_at = time.monotonic()
-                self.report("  " + tail(log, lines=1))
+                self.report(f"  {said}")
             return has_ended(process)
 
         return ended
