@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from statistics import fmean
 from typing import Any
 
 from controlplane.accounts.models import User
 from runs import queries
 from runs.listing import placement_text
-from runs.models import Attempt, Lease, Run
+from runs.models import Attempt, Lease, MetricRow, Run
 from runs.sentences import STOPS
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
-from workers.contract import LOG_NAMES, StopMode
+from workers.contract import LOG_NAMES, EventKind, StopMode
 
 TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
 LAST_LINES = 10
+PACE_OVER = 10
 _VLLM = {EndReason.VLLM_EXITED, EndReason.VLLM_NOT_READY, EndReason.PORT_IN_USE}
 _SUPERVISOR = {EndReason.SUPERVISOR_LOST, EndReason.SUPERVISOR_ERROR, EndReason.GPUS_BUSY, EndReason.DISK_FULL}
 
@@ -50,7 +52,7 @@ class Stop:
 def head(run: Run, user: User) -> dict[str, Any]:
     """Everything of the page that changes with the run's state; the socket's frames only say when to read it anew."""
     attempt = run.latest()
-    summary = queries.summary(run)
+    summary = _calm(queries.summary(run))
     final = attempt.status in FINAL
     return {
         "run": run,
@@ -69,6 +71,21 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "resume_step": _resume_step(run) if final and user.may_operate else None,
         "may_operate": user.may_operate,
     }
+
+
+def _calm(summary: queries.Summary) -> queries.Summary:
+    """Pace and time left by the mean of the last steps: a step that reuses a batch is several times as quick as one
+    that generates, and the figures would jump with each. The page's script goes by the same mean."""
+    if summary["status"] != RunStatus.RUNNING:
+        return summary
+    rows = MetricRow.objects.filter(run=summary["id"], kind=EventKind.TRAIN, superseded=False)
+    timed = rows.filter(values__step_time__isnull=False).order_by("-seq")
+    times = [t for t in timed.values_list("values__step_time", flat=True)[:PACE_OVER] if isinstance(t, int | float)]
+    if not times:
+        return summary
+    pace = fmean(times)
+    left = None if summary["max_steps"] is None else max(0, summary["max_steps"] - summary["step"])
+    return {**summary, "step_time": pace, "eta_s": None if left is None else pace * left}
 
 
 def cause(attempt: Attempt) -> Cause:

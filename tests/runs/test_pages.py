@@ -219,6 +219,15 @@ def test_the_stop_says_what_will_be_lost() -> None:
     assert "saves a checkpoint" in page
 
 
+def test_the_time_left_goes_by_the_mean_of_the_last_steps() -> None:
+    attempt = an_attempt()
+    Run.objects.filter(pk=attempt.run_id).update(max_steps=102)
+    accept(attempt, [train(1, step_time=30.0), train(2, step_time=2.0)])
+    page = text(viewer(), f"/runs/{attempt.run_id}/")
+    assert "16 s/step" in page
+    assert "about 27 min left" in page
+
+
 def test_a_viewer_is_offered_no_stop() -> None:
     page = text(viewer(), f"/runs/{an_attempt().run_id}/")
     assert "Stop now" not in page

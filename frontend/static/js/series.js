@@ -59,6 +59,12 @@ export class Series {
     return value.length ? value[value.length - 1] : null;
   }
 
+  /** The mean of the last points. @param {string} metric @param {number} count @returns {number | null} */
+  recent(metric, count) {
+    const { value } = this.get(metric);
+    return value.length ? mean(value.slice(-count)) : null;
+  }
+
   /**
    * How far the last ten points are from the first ten: whether it learns.
    * @param {string} metric @returns {number | null}
