@@ -48,7 +48,7 @@ WRONG = 0.5
 MALFORMED = 0.25
 """Share of the later completions with a mistake in their form."""
 
-STEPS, QUICK_STEPS, BATCH, RATE = 220, 12, 64, 3e-3
+STEPS, QUICK_STEPS, BATCH, RATE = 300, 12, 64, 3e-3
 
 
 def main(argv: list[str] | None = None) -> int:
