@@ -8,7 +8,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
 from django.core.asgi import get_asgi_application
 
-django_app = get_asgi_application()
+django_app: Any = get_asgi_application()  # ASGI applications have no common type
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
@@ -25,7 +25,7 @@ class SameOrigin:
     Allowed hosts alone would let a page of any other port of this machine ride on the session's cookie.
     """
 
-    def __init__(self, inner: Any) -> None:  # ASGI applications have no common type
+    def __init__(self, inner: Any) -> None:
         self.inner = inner
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
