@@ -32,5 +32,14 @@ def epochs_done(checkpoint: Path) -> int:
     return int((state.get("epoch") or 0.0) + 1e-6)  # 2.9999999 after the last step of the third epoch
 
 
+def let_cpu_ranks_load() -> None:
+    """On the CPU, accelerate calls rank 1's device cpu:1, which torch.load knows no place for."""
+    torch.serialization.register_package(
+        priority=50,
+        tagger=lambda storage: None,
+        deserializer=lambda storage, location: storage if location.startswith("cpu:") else None,
+    )
+
+
 def _path(checkpoint: Path, rank: int) -> Path:
     return checkpoint / f"rollout_state_{rank}.pt"

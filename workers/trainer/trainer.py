@@ -92,6 +92,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         if resume_from_checkpoint:
             checkpoint = Path(resume_from_checkpoint)
             self._epochs_done = rollout_state.epochs_done(checkpoint)
+            if self.args.device.type == "cpu" and self.args.world_size > 1:
+                rollout_state.let_cpu_ranks_load()
             self._step, self._buffered_inputs = rollout_state.load(checkpoint, rank=self.args.process_index)
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **arguments)
 
