@@ -82,6 +82,8 @@ class Installation:
         argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--fd", str(listener.fileno())]
         argv += ["--workers", str(self.web_workers), "--lifespan", "off", "--no-access-log", "--log-level", "warning"]
         argv += ["--timeout-graceful-shutdown", "3", "--no-server-header"]
+        # A frame is encoded once for all viewers; deflating it anew for each of 200 would cost more than sending it.
+        argv += ["--ws-per-message-deflate", "false"]
         return Program(
             name="web",
             argv=argv,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import sys
 import tempfile
 import time
@@ -59,6 +60,7 @@ LIMIT_S = 120.0
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     options = _options(argv or [])
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     stack = Stack.start(Path(tempfile.mkdtemp(prefix="gt-")), {"GRPO_TRAINER_COMMAND": command_of(TRAINER)})
     try:
         bench = Live(stack)
