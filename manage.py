@@ -14,7 +14,12 @@ def main():
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
     from django.core.management import execute_from_command_line
 
-    execute_from_command_line(sys.argv)
+    from controlplane.datafolder import DataFolderUnusable
+
+    try:
+        execute_from_command_line(sys.argv)
+    except DataFolderUnusable as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -7,11 +7,23 @@ import secrets
 from pathlib import Path
 
 
+class DataFolderUnusable(Exception):
+    """The data folder can't be made, read or written."""
+
+
 def data_folder(base: Path) -> Path:
     """CONTROLPLANE_DATA, or .data beside manage.py; made with mode 0700 if missing."""
     folder = Path(os.environ.get("CONTROLPLANE_DATA") or base / ".data").resolve()
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataFolderUnusable(f"The data folder {folder} can't be made: {error.strerror}. {_ELSEWHERE}") from None
+    if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise DataFolderUnusable(f"The data folder {folder} can't be read and written. {_ELSEWHERE}")
     return folder
+
+
+_ELSEWHERE = "Set CONTROLPLANE_DATA to a folder of yours."
 
 
 def secret_key(folder: Path) -> str:

@@ -7,12 +7,14 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import socket
 from collections.abc import Iterator
 from pathlib import Path
 
 DEFAULT_PORT = 8000
 PORTS_TO_TRY = 50
+NEEDED_MIB = 200
 
 
 class Refused(Exception):
@@ -58,6 +60,16 @@ def _who_holds(data: Path, text: bytes) -> str:
         f"{who} already serves {data}{where}. Use that one, or end it with Ctrl-C where it runs; "
         "for a second installation beside it set CONTROLPLANE_DATA to another folder."
     )
+
+
+def refuse_full_disk(data: Path, needed_mib: int = NEEDED_MIB) -> None:
+    """Better said before anything is half written."""
+    free_mib = shutil.disk_usage(data).free // 2**20
+    if free_mib < needed_mib:
+        raise Refused(
+            f"Only {free_mib} MiB are free where {data} is, and serving needs {needed_mib}. "
+            "Free some space, or set CONTROLPLANE_DATA to a folder on another disk."
+        )
 
 
 def open_listener(bind: str, port: int | None) -> socket.socket:

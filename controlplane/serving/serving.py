@@ -15,7 +15,7 @@ from types import FrameType
 from django.conf import settings
 
 from controlplane.serving import valkey
-from controlplane.serving.claims import Refused, data_folder_lock, open_listener
+from controlplane.serving.claims import DEFAULT_PORT, Refused, data_folder_lock, open_listener, refuse_full_disk
 from controlplane.serving.embedded import Installation
 from controlplane.serving.preparing import prepare
 from controlplane.serving.processes import Fleet
@@ -64,8 +64,11 @@ def served(options: Options, report: Callable[[str], None]) -> Iterator[Serving]
     data = Path(settings.DATA_DIR)
     fleet = Fleet(report)
     with _signals_interrupt(), data_folder_lock(data, options.command) as lock:
-        refuse_unsafe_bind(options.bind, report)
+        refuse_full_disk(data)
+        refuse_unsafe_bind(options.bind)
         listener = open_listener(options.bind, options.port)
+        if options.port is None and listener.getsockname()[1] != DEFAULT_PORT:
+            report(f"Port {DEFAULT_PORT} is in use by another program; taking the next free one.")
         installation = _installation(options, data, listener)
         adopt(installation)
         lock.describe(url=installation.control_url)
@@ -78,7 +81,7 @@ def served(options: Options, report: Callable[[str], None]) -> Iterator[Serving]
                 listener.close()
 
 
-def refuse_unsafe_bind(bind: str, report: Callable[[str], None]) -> None:
+def refuse_unsafe_bind(bind: str) -> None:
     """Never beyond loopback without a password. Asked of the database, so it must be there."""
     from django.core.management import call_command
 

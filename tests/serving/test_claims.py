@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.serving.claims import Refused, data_folder_lock, open_listener
+from controlplane.datafolder import DataFolderUnusable, data_folder
+from controlplane.serving.claims import Refused, data_folder_lock, open_listener, refuse_full_disk
 
 
 def test_a_second_one_on_the_same_data_folder_is_told_where_the_first_is(tmp_path: Path) -> None:
@@ -42,3 +43,16 @@ def test_a_port_that_was_asked_for_and_is_busy_is_refused() -> None:
 def test_an_address_that_is_not_ours_is_refused() -> None:
     with pytest.raises(Refused, match=r"Can't listen on 203.0.113.1"):
         open_listener("203.0.113.1", 0)
+
+
+def test_a_full_disk_is_said_before_anything_is_half_written(tmp_path: Path) -> None:
+    refuse_full_disk(tmp_path)
+    with pytest.raises(Refused, match="MiB are free"):
+        refuse_full_disk(tmp_path, needed_mib=10**9)
+
+
+def test_a_data_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("CONTROLPLANE_DATA", str(tmp_path / "file" / "data"))
+    with pytest.raises(DataFolderUnusable, match="Set CONTROLPLANE_DATA"):
+        data_folder(tmp_path)
