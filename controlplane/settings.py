@@ -118,9 +118,14 @@ STATICFILES_FINDERS = [
     "controlplane.plotlyfinder.PlotlyFinder",
 ]
 
-# Static files come straight from where they are, revalidated by ETag: plain ES modules import each other by relative
-# names, which hashed file names would break, and a fresh clone needs no collectstatic.
-SERVESTATIC_USE_FINDERS = True
+# Every start collects the static files into the data folder, so an edit or an upgrade of the checkout can't change a
+# file under a running web. Names stay plain, revalidated by ETag: our ES modules import each other by relative names.
+STATIC_ROOT.mkdir(exist_ok=True)
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "controlplane.staticstorage.StaticStorage"},
+}
+SERVESTATIC_USE_FINDERS = False
 SERVESTATIC_AUTOREFRESH = False
 SERVESTATIC_MAX_AGE = 0
 SERVESTATIC_ALLOW_ALL_ORIGINS = False
