@@ -14,9 +14,7 @@ import pytest
 
 from controlplane.serving import valkey as valkey_server
 from controlplane.serving.processes import Fleet
-from tests.stack import ROOT, Stack
-
-FAKE_TRAINER = ROOT / "tests" / "fakes" / "fake_trainer.py"
+from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
 
 
 @pytest.fixture(scope="session")
@@ -56,8 +54,6 @@ def make_stack() -> Iterator[Callable[..., Stack]]:
 @pytest.fixture(scope="session")
 def stack(make_stack: Callable[..., Stack]) -> Stack:
     """Valkey, web, control worker with beat and host worker, all real; the trainer is the fake one."""
-    from tests.stack import command_of
-
     return make_stack(GRPO_TRAINER_COMMAND=command_of(FAKE_TRAINER))
 
 

@@ -22,6 +22,7 @@ from controlplane.serving.embedded import BASE_DIR as ROOT
 from controlplane.serving.embedded import Installation
 from controlplane.serving.processes import Fleet
 
+FAKE_TRAINER = ROOT / "tests" / "fakes" / "fake_trainer.py"
 PREPARE = """
 import os
 from importlib import import_module

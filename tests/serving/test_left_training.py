@@ -1,0 +1,58 @@
+"""Runs outlive the `up` that launched them, and the next one finds them again, on whatever port."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from controlplane.serving import valkey
+from controlplane.serving.embedded import Installation
+from tests.serving.command import Start, processes_of, until
+from tests.stack import FAKE_TRAINER, Stack, command_of
+from tests.workers.test_host_on_the_stack import HOST, LOOK, SUBMIT, a_model
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
+
+
+@pytest.fixture
+def shell(data: Path) -> Stack:
+    """A Django shell on the command's data; nothing is started by it."""
+    redis_url = valkey.redis_url(valkey.socket_path(data))
+    here = Installation(data=data, port=1, redis_url=redis_url, host_name="testhost", trainer_python=None)
+    return Stack(here, {**os.environ, **here.environment()})
+
+
+def test_ctrl_c_leaves_a_run_training_the_next_start_finds_it_and_stop_runs_ends_it(
+    data: Path, manage: Start, shell: Stack
+) -> None:
+    settings = {
+        "GRPO_HOST_NAME": "testhost",
+        "GRPO_TRAINER_COMMAND": command_of(FAKE_TRAINER),
+        "GRPO_TRAINER_PYTHON": sys.executable,
+        "FAKE_TRAINER": "forever,pause:0.2",
+        "FAKE_TRAINER_LIFETIME": "390",
+    }
+    first = manage("up", "--port", "0", **settings)
+    first.wait_for("Ctrl-C stops")
+    until(lambda: shell.django(HOST))
+    model = a_model(shell.installation.models_dir / "small")
+    run = shell.django(SUBMIT, model=str(model), steps=100_000)
+    until(lambda: shell.django(LOOK, run=run)["rows"] > 0)
+
+    first.interrupt()
+    assert "1 run left training" in first.text
+    assert any("workers.supervisor" in p.cmdline() for p in processes_of(data))
+    before = shell.django(LOOK, run=run)
+    assert before["status"] == "running"
+
+    second = manage("up", "--port", "0", "--stop-runs", **settings)
+    second.wait_for("1 run went on training")
+    until(lambda: shell.django(LOOK, run=run)["rows"] > before["rows"])
+
+    second.interrupt()
+    after = shell.django(LOOK, run=run)
+    assert (after["status"], after["reason"]) == ("stopped", "stopped_by_user")
+    until(lambda: processes_of(data) == [])
