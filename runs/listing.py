@@ -33,6 +33,12 @@ class Row:
     """How far the last rewards are from the first ones."""
 
     @property
+    def model(self) -> str:
+        """A hub id as it is; of a folder on a host its name."""
+        path = str(self.run.spec["model"]["path"])
+        return path.rstrip("/").rsplit("/", 1)[-1] if path.startswith("/") else path
+
+    @property
     def live(self) -> bool:
         return self.attempt.status in ACTIVE
 

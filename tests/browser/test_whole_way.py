@@ -46,6 +46,7 @@ def upload(page: Page, folder: Path) -> None:
     page.get_by_role("link", name="Upload dataset").first.click()
     page.get_by_label("JSONL file").set_input_files(file)
     page.get_by_role("button", name="Upload and check").click()
+    expect(page.get_by_text("64 rows read")).to_be_visible()
     page.get_by_label("Prompt column").select_option("question")
     page.get_by_label("Answer column").select_option("result")
     page.get_by_role("button", name="Use these columns").click()
