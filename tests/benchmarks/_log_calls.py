@@ -1,0 +1,43 @@
+"""A trainer that only logs: measures log calls of 20 metrics, each after a pause as in a training. Argument: FOLDER.
+
+It waits for FOLDER/go, so that whoever started it can first take the control plane away.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from transformers import TrainerControl, TrainerState
+
+from tests.benchmarks._figures import percentile
+from workers.contract import FileName
+from workers.trainer.callbacks import Progress, Stop
+from workers.trainer.metrics import LineFile
+
+CALLS = 3_000
+PAUSE_S = 0.002
+
+folder = Path(sys.argv[1]).resolve()
+metrics = LineFile(folder / FileName.METRICS)
+stop = Stop(folder)
+progress = Progress(metrics, stop)
+state, control = TrainerState(max_steps=CALLS), TrainerControl()
+progress.on_train_begin(None, state, control)
+deadline = time.monotonic() + 60
+while not (folder / "go").exists() and time.monotonic() < deadline:
+    time.sleep(0.02)
+
+took = []
+for step in range(1, CALLS + 1):
+    state.global_step = step
+    logs = {f"metrics/name_{number}": step / (number + 7) for number in range(20)}
+    time.sleep(PAUSE_S)
+    started = time.perf_counter()
+    progress.on_log(None, state, control, logs=logs)
+    took.append((time.perf_counter() - started) * 1e6)
+progress.on_train_end(None, state, control)
+figures = {"p50": percentile(took, 0.5), "p99": percentile(took, 0.99), "lost": metrics.lost}
+(folder / "log_calls.json").write_text(json.dumps(figures))
