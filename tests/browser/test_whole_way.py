@@ -40,7 +40,7 @@ def sign_in(site: Stack, page: Page) -> None:
 
 def upload(page: Page, folder: Path) -> None:
     lines = [json.dumps({"question": f"What is {n} plus {n}?", "result": str(2 * n)}) for n in range(64)]
-    file = folder / "sums.jsonl"
+    file = folder / "doubles.jsonl"
     file.write_text("\n".join(lines))
     page.get_by_role("link", name="Datasets").click()
     page.get_by_role("link", name="Upload dataset").first.click()
@@ -64,7 +64,8 @@ def make_reward_config(page: Page) -> None:
 def launch(page: Page, model: str) -> None:
     page.get_by_role("link", name="New run").click()
     page.locator("[name=model]").fill(model)
-    page.locator("[name=dataset_version]").select_option(index=1)
+    dataset = page.locator("[name=dataset_version] option", has_text="doubles").get_attribute("value")
+    page.locator("[name=dataset_version]").select_option(dataset)
     page.locator("[name=reward_config]").select_option(label="right and in form")
     page.locator("[name=profile]").select_option(label="CPU")
     page.locator("[name=max_steps]").fill("5000")
