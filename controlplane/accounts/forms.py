@@ -24,7 +24,8 @@ class SignInForm(forms.Form):
 
 
 class PasswordForm(forms.Form):
-    """A new password, typed twice; the current one is asked for when there is one."""
+    """A new password, typed twice. The current one is asked for when there is one, unless a one-time link has just
+    proved who this is: it is for people who forgot theirs."""
 
     current = _password("Current password", "current-password")
     new = _password(
@@ -34,10 +35,10 @@ class PasswordForm(forms.Form):
     )
     again = _password("New password again", "new-password")
 
-    def __init__(self, user: User, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, user: User, *args: Any, proved_by_link: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.user = user
-        if not user.has_usable_password():
+        if proved_by_link or not user.has_usable_password():
             del self.fields["current"]
 
     def clean_current(self) -> str:

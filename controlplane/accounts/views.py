@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 
 from django.contrib.auth import authenticate, login, logout, update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
@@ -22,6 +23,8 @@ from controlplane.accounts.roles import person
 log = logging.getLogger(__name__)
 
 BACKEND = "django.contrib.auth.backends.ModelBackend"
+BY_LINK_AT = "signed_in_by_link_at"
+LINK_PROVES_FOR_S = 900.0
 
 
 @login_not_required
@@ -84,6 +87,7 @@ def sign_in_once(request: HttpRequest, token: str) -> HttpResponse:
     if user is None:
         return render(request, "accounts/link_gone.html", status=410)
     login(request, user, backend=BACKEND)
+    request.session[BY_LINK_AT] = time.time()
     return redirect("set_password" if link.asks_first else "runs")
 
 
@@ -100,11 +104,12 @@ def password(request: HttpRequest) -> HttpResponse:
     """Set a first password, or change it. Every other session of the person ends: its hash no longer fits."""
     user = person(request)
     address = request.META.get("REMOTE_ADDR", "")
-    form = PasswordForm(user, request.POST or None)
+    form = PasswordForm(user, request.POST or None, proved_by_link=_came_by_link(request))
     if request.method == "POST" and throttle.must_wait(user.username, address):
         form.add_error(None, "Too many wrong passwords. Wait ten minutes and try again.")
     elif request.method == "POST" and form.is_valid():
         form.save()
+        request.session.pop(BY_LINK_AT, None)
         user.sign_in_links.all().delete()
         update_session_auth_hash(request, user)
         return redirect(f"{request.path}?done=1")
@@ -112,6 +117,11 @@ def password(request: HttpRequest) -> HttpResponse:
         throttle.note_failure(user.username, address)
     context = {"form": form, "done": "done" in request.GET}
     return render(request, "accounts/password.html", context, status=400 if form.errors else 200)
+
+
+def _came_by_link(request: HttpRequest) -> bool:
+    """A short while ago: an open browser found later shall not be enough for a new password."""
+    return time.time() - float(request.session.get(BY_LINK_AT, 0)) < LINK_PROVES_FOR_S
 
 
 def _next(request: HttpRequest) -> str:

@@ -85,3 +85,19 @@ def test_an_installation_with_an_admin_keeps_its_people():
     somebody = make_user(Role.ADMIN)
     assert ensure_first_admin() == somebody
     assert User.objects.count() == 1
+
+
+def test_who_forgot_the_password_sets_a_new_one_after_a_link_and_only_soon_after():
+    user = make_user()
+    client, new = Client(), "another long pass phrase"
+    client.post(onetime.invite(user, BASE))
+    assert client.post("/password/", {"new": new, "again": new}).status_code == 302
+    assert User.objects.get(pk=user.pk).check_password(new)
+    assert client.post("/password/", {"new": new, "again": new}).status_code == 400
+
+
+def test_a_session_that_a_link_began_long_ago_is_asked_for_the_password(monkeypatch):
+    client = Client()
+    client.post(onetime.invite(make_user(), BASE))
+    monkeypatch.setattr("controlplane.accounts.views.LINK_PROVES_FOR_S", 0.0)
+    assert b"Current password" in client.get("/password/").content
