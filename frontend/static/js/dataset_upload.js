@@ -50,7 +50,7 @@ function enhance(form) {
     request.upload.addEventListener("progress", (e) => {
       if (e.lengthComputable) progress.value = (100 * e.loaded) / e.total;
     });
-    request.addEventListener("load", () => answered(request));
+    request.addEventListener("load", () => answered(form, request));
     request.addEventListener("error", () => {
       delete form.dataset.sent;
       button.disabled = false;
@@ -61,8 +61,11 @@ function enhance(form) {
   });
 }
 
-/** Go where the server led, or show the page with its errors. @param {XMLHttpRequest} request */
-function answered(request) {
+/**
+ * Go where the server led, or show the page with its errors.
+ * @param {HTMLFormElement} sent @param {XMLHttpRequest} request
+ */
+function answered(sent, request) {
   if (request.status < 400) {
     location.href = request.responseURL;
     return;
@@ -70,7 +73,7 @@ function answered(request) {
   const page = new DOMParser().parseFromString(request.responseText, "text/html");
   const fresh = page.querySelector("[data-upload]");
   if (fresh instanceof HTMLFormElement) {
-    form?.replaceWith(fresh);
+    sent.replaceWith(fresh);
     enhance(fresh);
   } else {
     document.body.replaceWith(page.body);
