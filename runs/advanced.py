@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 from django import forms
+from django.forms.fields import InvalidJSONInput
 
 from runs.launchfields import FORM_NAMES, NAMES
 from runs.preflight.names import RESERVED
@@ -19,6 +21,25 @@ class Json(forms.JSONField):
 
     def prepare_value(self, value: Any) -> Any:
         return "" if value is None else super().prepare_value(value)
+
+    def to_python(self, value: Any) -> Any:
+        if isinstance(value, str) and value.strip() and not _can_be_stored(value):
+            raise forms.ValidationError(self.error_messages["invalid"], code="invalid")
+        return super().to_python(value)
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        if isinstance(data, str) and not _can_be_stored(data):
+            return InvalidJSONInput(data)  # shown again as it was typed
+        return super().bound_data(data, initial)
+
+
+def _can_be_stored(text: str) -> bool:
+    """Python reads NaN, halves of characters and thousands of brackets as JSON; no database or trainer does."""
+    try:
+        json.dumps(json.loads(text), allow_nan=False, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def fields(schema: dict[str, Any] | None) -> Iterator[tuple[str, str, forms.Field]]:

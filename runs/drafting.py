@@ -148,7 +148,7 @@ def _data_facts(version: DatasetVersion | None) -> DataFacts | None:
     if version is None:
         return None
     mapping = version.mapping or {}
-    lengths = (version.report or {}).get("lengths") or {}
+    lengths = ((version.report or {}).get("mapped") or {}).get("lengths") or {}
     longest = (lengths.get("prompt") or {}).get("longest")
     return DataFacts(
         name=str(version),

@@ -106,7 +106,9 @@ def _scheduler(draft: Draft) -> Iterator[Finding]:
     name = draft.value("lr_scheduler_type")
     needs = SCHEDULER_NEEDS.get(str(name))
     given = draft.value("lr_scheduler_kwargs") or {}
-    if needs and not any(key in given for key in needs):
+    if not isinstance(given, dict | str):
+        yield stop("lr_scheduler_kwargs", "The scheduler's arguments are no JSON object.", 'Write {"name": value}.')
+    elif needs and not any(key in given for key in needs):
         yield stop(
             "lr_scheduler_type",
             f"The scheduler {name} needs {' or '.join(needs)}.",

@@ -7,6 +7,7 @@ from django.test import Client
 
 from controlplane.accounts.models import Role
 from controlplane.hardware.models import HardwareProfile, Host
+from runs.drafting import draft_of
 from runs.forms import LaunchForm
 from runs.models import Run
 from runs.prefill import as_sent
@@ -294,3 +295,18 @@ def test_a_clone_says_what_has_changed_since(client):
 
 def test_a_clone_of_no_run_is_not_found(client):
     assert client.get("/runs/r000000000/clone/").status_code == 404
+
+
+@pytest.mark.parametrize("text", ['{"a": NaN}', "1e999", '"\\ud800"', "[" * 100_000])
+def test_json_that_no_database_stores_is_refused_beside_its_field(client: Client, text: str):
+    answer = client.post("/runs/new/", sent(generation_kwargs=text))
+    assert answer.status_code == 422
+    assert "generation_kwargs" in refusals(answer)
+
+
+def test_the_length_of_the_longest_prompt_is_known_to_preflight(client: Client):
+    version = a_version(report={"mapped": {"lengths": {"prompt": {"longest": 1234}}}})
+    form = LaunchForm(sent(dataset_version=version.pk), schema=SCHEMA)
+    data = draft_of(form).data
+    assert data is not None
+    assert data.longest_prompt_chars == 1234

@@ -190,6 +190,12 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         "token mode",
     ),
     (grpo(lr_scheduler_type="cosine_with_min_lr"), Grade.STOP, "lr_scheduler_type", "needs min_lr"),
+    (
+        grpo(lr_scheduler_type="cosine_with_min_lr", lr_scheduler_kwargs=5),
+        Grade.STOP,
+        "lr_scheduler_kwargs",
+        "no JSON object",
+    ),
     (grpo(warmup_steps=20), Grade.WARN, "warmup_steps", "as long as the run"),
     ({"attn_implementation": "flash_attention_2"}, Grade.STOP, "attn_implementation", "GPUs only"),
     (grpo(bf16=True, fp16=True), Grade.STOP, "precision", "both on"),
