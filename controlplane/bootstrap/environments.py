@@ -90,7 +90,13 @@ def build(environment: Environment) -> None:
         )
     with _alone():
         if not environment.is_built():  # somebody else may have built it while we waited
-            _build(environment)
+            try:
+                _build(environment)
+            except OSError as error:
+                raise Failed(
+                    f"Can't write to {environment.folder} ({error.strerror}). "
+                    "Put that right and run the same command again: what was fetched is kept."
+                ) from error
 
 
 def _build(environment: Environment) -> None:

@@ -78,6 +78,8 @@ def open_listener(bind: str, port: int | None) -> socket.socket:
     for candidate in wanted:
         try:
             return _listen(bind, candidate)
+        except OverflowError:
+            raise Refused(f"There is no port {candidate}; choose one between 1024 and 65535.") from None
         except OSError as error:
             if error.errno == errno.EACCES:
                 raise Refused(f"Port {candidate} needs more rights; choose one above 1023.") from None
@@ -96,7 +98,7 @@ def _listen(bind: str, port: int) -> socket.socket:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((bind, port))
         listener.listen(1024)
-    except OSError:
+    except (OSError, OverflowError):
         listener.close()
         raise
     return listener

@@ -31,8 +31,12 @@ class Installation:
     @property
     def control_url(self) -> str:
         """The address for people and supervisors on this machine."""
-        host = "127.0.0.1" if self._binds_all else self.bind
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return f"http://{'127.0.0.1' if self._binds_all else self._host}:{self.port}"
+
+    @property
+    def _host(self) -> str:
+        """As addresses and Host headers write it."""
+        return f"[{self.bind}]" if ":" in self.bind else self.bind
 
     @property
     def _binds_all(self) -> bool:
@@ -66,7 +70,7 @@ class Installation:
         }
         if self.trainer_python is not None:
             ours["GRPO_TRAINER_PYTHON"] = str(self.trainer_python)
-        allowed = [*os.environ.get("CONTROLPLANE_HOSTS", "").split(","), *([] if self._binds_all else [self.bind])]
+        allowed = [*os.environ.get("CONTROLPLANE_HOSTS", "").split(","), *([] if self._binds_all else [self._host])]
         fixed = {
             # What we listen on by number is also a name that we answer to.
             "CONTROLPLANE_HOSTS": ",".join(dict.fromkeys(name for name in allowed if name)),

@@ -63,6 +63,8 @@ def served(options: Options, report: Callable[[str], None]) -> Iterator[Serving]
     """Everything runs inside the block and is gone after it, however it ends."""
     data = Path(settings.DATA_DIR)
     fleet = Fleet(report)
+    # The data folder may have been there before, open to others: what we and our children write in it is ours alone.
+    os.umask(0o077)
     with _signals_interrupt(), data_folder_lock(data, options.command) as lock:
         refuse_full_disk(data)
         refuse_unsafe_bind(options.bind)

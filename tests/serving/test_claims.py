@@ -8,6 +8,7 @@ import pytest
 
 from controlplane.datafolder import DataFolderUnusable, data_folder
 from controlplane.serving.claims import Refused, data_folder_lock, open_listener, refuse_full_disk
+from controlplane.serving.embedded import Installation
 
 
 def test_a_second_one_on_the_same_data_folder_is_told_where_the_first_is(tmp_path: Path) -> None:
@@ -40,6 +41,12 @@ def test_a_port_that_was_asked_for_and_is_busy_is_refused() -> None:
         open_listener("127.0.0.1", busy.getsockname()[1])
 
 
+@pytest.mark.parametrize("port", [-1, 70_000])
+def test_a_port_that_does_not_exist_is_refused(port: int) -> None:
+    with pytest.raises(Refused):
+        open_listener("127.0.0.1", port)
+
+
 def test_an_address_that_is_not_ours_is_refused() -> None:
     with pytest.raises(Refused, match=r"Can't listen on 203.0.113.1"):
         open_listener("203.0.113.1", 0)
@@ -56,3 +63,10 @@ def test_a_data_folder_that_cannot_be_made_is_named(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("CONTROLPLANE_DATA", str(tmp_path / "file" / "data"))
     with pytest.raises(DataFolderUnusable, match="Set CONTROLPLANE_DATA"):
         data_folder(tmp_path)
+
+
+@pytest.mark.parametrize(("bind", "host"), [("fd00::5", "[fd00::5]"), ("10.0.0.5", "10.0.0.5"), ("::", "127.0.0.1")])
+def test_the_address_is_one_that_the_web_answers_to(tmp_path: Path, bind: str, host: str) -> None:
+    here = Installation(tmp_path, 8000, "redis://", "box", None, bind=bind)
+    assert here.control_url == f"http://{host}:8000"
+    assert host in [*here.environment()["CONTROLPLANE_HOSTS"].split(","), "127.0.0.1"]
