@@ -123,7 +123,8 @@ function markTrace(/** @type {Mark[]} */ marks, /** @type {Spec} */ spec, /** @t
     mode: "markers",
     cliponaxis: false,
     marker: { symbol: "triangle-up", size: 7, color: tokens["ink-3"] },
-    text: shown.map((m) => m.text),
+    // Plotly reads tags in texts; these are words of models and trainers.
+    text: shown.map((m) => m.text.replaceAll("&", "&amp;").replaceAll("<", "&lt;")),
     hovertemplate: "%{text}",
     name: "",
   };

@@ -10,6 +10,8 @@ import { Series } from "./series.js";
 
 const HEAD_PAUSE_MS = 400;
 const PANEL_PAUSE_MS = 1500;
+const FIRST_READ_WAIT_MS = 1000;
+const LONGEST_READ_WAIT_MS = 15_000;
 const SMOOTHING = "smoothing";
 
 const page = JSON.parse(document.getElementById("run-page")?.textContent ?? "{}");
@@ -35,6 +37,8 @@ let feed = null;
 /** @type {LogView | null} */
 let logView = null;
 
+const bar = connectionBar();
+
 const painter = new Painter((chart) => {
   if (plotly) chart.draw(plotly, marks, smoothing, tokens);
 });
@@ -43,12 +47,25 @@ const painter = new Painter((chart) => {
 
 async function readSeries() {
   const response = await fetch(page.series, { headers: { Accept: "application/json" } });
+  if (response.status === 401) bar("signed-out");
   if (!response.ok) throw new Error(`series.json answered ${response.status}`);
   const document_ = await response.json();
   series.replace(document_.series);
   painter.touch();
   showFigures();
   return document_.last;
+}
+
+/** The series, tried again for as long as a web that restarts doesn't answer. */
+async function seriesAtLast() {
+  for (let wait = FIRST_READ_WAIT_MS; ; wait = Math.min(2 * wait, LONGEST_READ_WAIT_MS)) {
+    try {
+      return await readSeries();
+    } catch {
+      if (document.documentElement.dataset.live !== "signed-out") bar("lost");
+      await new Promise((resolve) => setTimeout(resolve, wait));
+    }
+  }
 }
 
 /** Tiles and the values in the charts' heads. @param {Set<string>} [touched] */
@@ -81,7 +98,7 @@ function showGain(place) {
 function onFrame(frame) {
   if (frame.type === "reload") {
     // Raw rows are folded away, or a resumed attempt made drawn points void.
-    void readSeries().then((last) => feed?.restart(last));
+    void seriesAtLast().then((last) => feed?.restart(last));
     refreshHead();
     return;
   }
@@ -338,8 +355,7 @@ chartTools();
 for (const chart of charts) painter.add(chart);
 if (page.tab !== "charts") void readPanel(page.tab);
 
-const bar = connectionBar();
-const last = await readSeries();
+const last = await seriesAtLast();
 const scheme = location.protocol === "https:" ? "wss" : "ws";
 feed = new Feed({
   url: `${scheme}://${location.host}${page.socket}`,
