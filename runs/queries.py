@@ -199,9 +199,8 @@ def log(attempt: Attempt, name: str, offset: int = 0, limit: int = 256 * 1024) -
     size = _log_size(chunks)
     start = max(0, size + offset) if offset < 0 else min(offset, size)
     first = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first() or 0
-    found = b""
-    for chunk in chunks.filter(offset__gte=first, offset__lt=start + limit).order_by("offset"):
-        found += bytes(chunk.data)[max(0, start - chunk.offset) :]
+    wanted = chunks.filter(offset__gte=first, offset__lt=start + limit).order_by("offset")
+    found = b"".join(bytes(chunk.data)[max(0, start - chunk.offset) :] for chunk in wanted.iterator())
     return LogPart(data=found[:limit], offset=start, size=size)
 
 
