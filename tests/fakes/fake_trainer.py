@@ -2,11 +2,12 @@
 """Stands in for `python -m workers.trainer FOLDER`: writes what a trainer writes, misbehaves as FAKE_TRAINER says.
 
 FAKE_TRAINER=name:value,name,...
-  steps:N (default: grpo.max_steps of the spec, or 5) · pause:SECONDS between steps (default 0.02) · forever · crash:CODE after the steps · silent_exit
-  (0 without train_end) · no_steps · refuse (exit 3) · sigkill (kills itself) · ignore_term · renamed (a grandchild in
-  a session of its own, renamed, that ignores SIGTERM) · storm (a grandchild that forks again and again) · oom ·
-  torn · garbage · samples:N · noise:BYTES to the log · no_save (STOP is ignored) · fill (writes until the disk is
-  full) · connect:PORT (a request a step to a server; exits 1 when it fails)
+  steps:N (default: grpo.max_steps of the spec, or 5) · pause:SECONDS between steps (default 0.02) · forever ·
+  crash:CODE after the steps · silent_exit (0 without train_end) · no_steps · refuse (exit 3) · sigkill (kills itself) ·
+  ignore_term · renamed (a grandchild in a session of its own, renamed, that ignores SIGTERM) ·
+  storm (a grandchild that forks again and again) · oom · torn · garbage · samples:N · noise:BYTES to the log ·
+  no_save (STOP is ignored) · fill (writes until the disk is full) ·
+  connect:PORT (a request a step to a server; exits 1 when it fails)
 Standard library only. No process of it outlives FAKE_TRAINER_LIFETIME seconds (default 120).
 """
 
