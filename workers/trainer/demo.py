@@ -35,7 +35,7 @@ CONFIG: dict[str, Any] = {
         "max_completion_length": 20,
         "temperature": 1.0,
         "beta": 0.02,
-        "epsilon": 0.2,
+        "epsilon": 0.05,
         "loss_type": "dapo",
         "scale_rewards": "group",
         "eval_strategy": "steps",
