@@ -6,7 +6,7 @@ go on. Life-cycle events move the status; nothing else that a host says does.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -182,7 +182,8 @@ def _insert(model: type[models.Model], columns: Sequence[str], rows: Sequence[tu
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    # Compared, not asked of `math.isfinite`: that raises for a whole number of 400 digits.
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _encode(value: object) -> str:

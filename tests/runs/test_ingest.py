@@ -102,9 +102,9 @@ def test_a_malformed_line_is_named_and_nothing_of_its_batch_stored(line: ingest.
 
 def test_values_that_are_no_finite_number_are_left_out_and_named() -> None:
     attempt = an_attempt()
-    ingest.accept(attempt, [train(1, reward=1.0, kl=float("nan"), loss=float("inf"))])
+    ingest.accept(attempt, [train(1, reward=1.0, kl=float("nan"), loss=float("inf"), tokens=10**400)])
     assert MetricRow.objects.get().values == {"reward": 1.0}
-    assert "kl, loss" in RunEvent.objects.get(kind="note").data["text"]
+    assert "kl, loss, tokens" in RunEvent.objects.get(kind="note").data["text"]
 
 
 def test_training_makes_it_running_and_stopping_stops_it() -> None:

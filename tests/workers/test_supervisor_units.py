@@ -137,7 +137,7 @@ def test_a_line_without_an_end_takes_no_more_memory_than_the_limit(tmp_path: Pat
 
 
 def test_values_that_are_no_finite_numbers_are_left_out(tmp_path: Path) -> None:
-    values = {"loss": 1.5, "kl": float("inf"), "flag": True, "text": "x", "none": None, "step": 3}
+    values = {"loss": 1.5, "kl": float("inf"), "flag": True, "text": "x", "none": None, "big": 10**400, "step": 3}
     line = {"t": 5.0, "event": "log", "step": 7, "values": values}
     new = trainerlines.translate(line, folder=tmp_path, now=9.0)
     assert new == trainerlines.Translated(EventKind.TRAIN, {"loss": 1.5, "step": 3}, 5.0, 7)
@@ -264,6 +264,34 @@ def test_samples_that_the_control_plane_has_already_are_not_sent_twice(
         uploader.tick(float(now))
     assert [sample["step"] for sample in control.samples] == list(range(150))
     assert uploader.drained
+
+
+def test_a_group_longer_than_one_chunk_is_sent_before_the_end_is_called_drained(
+    tmp_path: Path, control: Any, client: Any
+) -> None:
+    (tmp_path / "s").write_text(json.dumps({"step": 1, "prompt": "x" * (5 << 19)}) + "\n")
+    uploader = SampleUploader("a", tmp_path / "s", client, SETTINGS, hold=lambda: False)
+    uploader.close()
+    while not uploader.drained:
+        uploader.tick(0.0)
+    assert [sample["step"] for sample in control.samples] == [1]
+
+
+def test_groups_that_wait_for_the_control_plane_come_in_requests_that_it_can_take(
+    tmp_path: Path, control: Any, client: Any
+) -> None:
+    group = json.dumps({"step": 1, "prompt": "x" * 700_000}) + "\n"
+    (tmp_path / "s").write_text(group * 20)
+    uploader = SampleUploader("a", tmp_path / "s", client, SETTINGS, hold=lambda: False)
+    control.refuse["samples"] = 503
+    for _ in range(20):
+        uploader.tick(0.0)
+    assert len(uploader._pending) <= 2
+    del control.refuse["samples"]
+    uploader.close()
+    while not uploader.drained:
+        uploader.tick(0.0)
+    assert len(control.samples) == 20
 
 
 # --- verification and reasons ---------------------------------------------------------------------------------

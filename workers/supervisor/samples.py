@@ -58,15 +58,13 @@ class SampleUploader:
 
     def _send_some(self) -> bool:
         """Send one request's worth; True if more is waiting."""
-        self._read()
         if not self._pending:
-            return False
-        self._send()
+            # Only now: what a control plane that is away leaves waiting must not grow into a batch that it can't take.
+            self._pending = self._tail.read()
+        if self._pending:
+            self._send()
+        # A group of long completions fills several chunks of the file before it is a line.
         return bool(self._pending) or not self._tail.at_end()
-
-    def _read(self) -> None:
-        if len(self._pending) < BATCH_LINES:
-            self._pending += self._tail.read()
 
     def _send(self) -> None:
         batch = self._pending[:BATCH_LINES]

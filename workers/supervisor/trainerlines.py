@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +104,7 @@ def _train_begin(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[st
 def _log(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[str, Any]]:
     values = line.get("values")
     items = values.items() if isinstance(values, dict) else ()
-    finite = {name[:200]: value for name, value in items if _is_number(value) and math.isfinite(value)}
+    finite = {name[:200]: value for name, value in items if _is_finite(value)}
     return EventKind.TRAIN, dict(list(finite.items())[:VALUES_LIMIT])
 
 
@@ -132,8 +132,9 @@ def _step(line: dict[str, Any]) -> int | None:
     return step if isinstance(step, int) and not isinstance(step, bool) else None
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _is_finite(value: Any) -> bool:
+    """Compared, not asked of `math.isfinite`: that raises for a whole number of 400 digits."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _folder_bytes(path: Path) -> int:
