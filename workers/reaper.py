@@ -130,13 +130,11 @@ def _first_receipt(folder: AttemptFolder, receipt: Receipt) -> Receipt:
 def _tear_down(
     folder: AttemptFolder, spec: AttemptSpec, settings: HostSettings, read_gpus: Callable[[], list[GpuReading]]
 ) -> Receipt:
-    kept = (folder.read_json(FileName.PIDS) or {}).get("baselines")
-    baselines = {int(gpu): int(mib) for gpu, mib in kept.items()} if isinstance(kept, dict) else {}
     teardown = Teardown(
         lambda: leftovers(folder),
         settings,
         now=time.monotonic(),
-        baselines=baselines,
+        baselines=_baselines(folder, spec),
         peaks={},
         port=spec.placement.port if spec.run.hardware.rollout == Rollout.SERVER else None,
         read_gpus=read_gpus,
@@ -145,6 +143,13 @@ def _tear_down(
     while (receipt := teardown.tick(time.monotonic())) is None:
         time.sleep(settings.tick_watched_s)
     return receipt
+
+
+def _baselines(folder: AttemptFolder, spec: AttemptSpec) -> dict[int, int]:
+    """Of every leased GPU: one whose use before the start was not written down is free only when it is empty."""
+    kept = (folder.read_json(FileName.PIDS) or {}).get("baselines")
+    known = {int(gpu): int(mib) for gpu, mib in kept.items()} if isinstance(kept, dict) else {}
+    return {gpu: known.get(gpu, 0) for gpu in (*spec.placement.gpus, *spec.placement.server_gpus)}
 
 
 def _recover_metrics(folder: AttemptFolder, outbox: Outbox) -> None:

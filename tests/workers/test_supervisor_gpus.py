@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +12,12 @@ from typing import Any
 
 import pytest
 
-from tests.workers.attempts import FAKES, Attempt, attempt, wait_until
+from tests.fakes.fake_control import TOKEN
+from tests.workers.attempts import FAKES, RUN, Attempt, attempt, wait_until
+from workers import reaper
 from workers.contract import HardwareSpec, Placement, StopMode
+from workers.supervisor import proc
+from workers.supervisor.gpus import GpuReading
 
 pytestmark = pytest.mark.processes
 
@@ -102,3 +107,17 @@ def test_a_stop_does_not_wait_for_an_nvml_that_hangs(tmp_path: Path) -> None:
         ended = made.wait_for_end()
         assert ended["reason"] == "stopped_by_user"
         assert ended["receipt"]["free"] is True  # nothing was started, so nothing holds memory
+
+
+@pytest.mark.parametrize(("used", "free"), [(9_000, False), (200, True)])
+def test_a_gpu_whose_baseline_was_lost_is_free_only_when_it_is_empty(tmp_path: Path, used: int, free: bool) -> None:
+    with gpu_attempt(tmp_path, {1: 0}, gpu_free_deadline_s=0.5) as (made, _):
+        made.launch()
+        made.wait_for_step(1)
+        proc.send(made.supervisor(), signal.SIGKILL)
+        wait_until(lambda: not made.lock_is_held(), made.why)
+        (made.folder / "pids.json").unlink()
+        reading = GpuReading(1, "GPU-1", "a GPU", 80_000, used, None, None, None, "580")
+        reaper.reap(RUN, 1, TOKEN, made.settings, read_gpus=lambda: [reading])
+        receipt = made.control.reaped[0]["receipt"]
+        assert (receipt["free"], [gpu["gpu"] for gpu in receipt["gpus"]]) == (free, ["1"])

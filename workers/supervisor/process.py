@@ -51,6 +51,7 @@ class Children:
 
     def start(self, role: Role, argv: Sequence[str], environment: Mapping[str, str]) -> int:
         """The pid. The child leads a session of its own and writes to its log."""
+        self.record(self.descendants())  # the GPUs' baselines, before anything can use them
         with open(self._folder.log(role), "ab") as log:
             child = subprocess.Popen(
                 argv,
