@@ -102,6 +102,13 @@ def test_the_stop_file_ends_the_training_with_a_checkpoint_of_that_step(
     assert state["global_step"] == step
 
 
+def test_a_stop_that_comes_in_the_last_step_stops_nothing(tiny_model: Path, tmp_path: Path, train: Train) -> None:
+    folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, grpo={"max_steps": 1})
+    (folder / FileName.STOP).touch()
+    assert train(folder).returncode == 0
+    assert of_event(folder, "train_end")[-1]["stopped"] is False
+
+
 def test_a_sigterm_saves_nothing(tiny_model: Path, tmp_path: Path, start: Start) -> None:
     folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, grpo={"max_steps": FOREVER})
     process = start("-m", "workers.trainer", folder)

@@ -37,7 +37,8 @@ class Progress(TrainerCallback):  # type: ignore[misc]  # transformers has no ty
         self._metrics.event("save", step=state.global_step, path=path)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._metrics.event("train_end", step=state.global_step, stopped=self._stop.seen)
+        early = state.global_step < state.max_steps  # a stop that comes in the last step changes nothing
+        self._metrics.event("train_end", step=state.global_step, stopped=self._stop.seen and early)
 
 
 class Stop(TrainerCallback):  # type: ignore[misc]
