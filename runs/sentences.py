@@ -67,12 +67,18 @@ def _ended(data: dict[str, Any]) -> str:
     if not receipt:
         return "The supervisor reported the end."
     if receipt.get("free"):
-        return f"All processes gone in {float(receipt.get('seconds_to_gone') or 0):.1f} s; every resource proved free."
+        return f"All processes gone in {_took(receipt.get('seconds_to_gone'))}; every resource proved free."
     return "The supervisor reported the end, but not everything was proved free."
 
 
 def _with_detail(text: str, detail: object) -> str:
-    return f"{text} {detail}" if detail else text
+    words = str(detail or "")
+    return f"{text} {words[0].upper()}{words[1:]}" if words else text
+
+
+def _took(seconds: object) -> str:
+    took = float(seconds) if isinstance(seconds, int | float) else 0.0
+    return f"{took:.1f} s" if took >= 1 else f"{1000 * took:.0f} ms"
 
 
 def _role(data: dict[str, Any]) -> str:
