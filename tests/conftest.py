@@ -83,7 +83,12 @@ def tiny_model(trainer_python: Path, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """The path of a Chromium, or a skip."""
-    for name in ("chromium", "chromium-browser", "google-chrome", "chrome"):
-        if found := shutil.which(name):
-            return found
-    pytest.skip("no Chromium on PATH: install the package `chromium`")
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+    if found is None:
+        pytest.skip("no Chromium on PATH: install the package `chromium`")
+    from playwright._impl._driver import compute_driver_executable
+
+    node = subprocess.run([compute_driver_executable()[0], "--version"], capture_output=True, text=True)
+    if node.returncode:
+        pytest.skip(f"Playwright's driver can't start here, try installing libatomic1: {node.stderr.strip()}")
+    return found
