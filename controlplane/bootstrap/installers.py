@@ -43,7 +43,10 @@ class Installer(ABC):
 class Uv(Installer):
     def __init__(self, program: str) -> None:
         self.program = program
-        self.env = uv_environment()
+        pip = pip_settings()
+        self.env = uv_environment(pip)
+        # uv has no variable for it. An index that was named for uv itself is meant to be asked.
+        self.sources = ["--no-index"] if _is_on(pip, "no-index") and not os.environ.get("UV_DEFAULT_INDEX") else []
 
     def make_environment(self, folder: Path) -> None:
         argv = [self.program, "venv", "--quiet", "--allow-existing", "--python", sys.executable, str(folder)]
@@ -51,13 +54,14 @@ class Uv(Installer):
             raise Failed(f"uv could not make {folder}.")
 
     def install(self, python: Path, arguments: list[str], what: str) -> None:
-        if run([self.program, "pip", "install", "--python", str(python), *arguments], self.env):
+        if run([self.program, "pip", "install", "--python", str(python), *self.sources, *arguments], self.env):
             raise Failed(DOWNLOAD_FAILED.format(what=what))
 
     def would_install(self, python: Path, requirement: str) -> str:
         import subprocess
 
-        argv = [self.program, "pip", "install", "--python", str(python), "--dry-run", "--no-deps", requirement]
+        argv = [self.program, "pip", "install", "--python", str(python), *self.sources]
+        argv += ["--dry-run", "--no-deps", requirement]
         return subprocess.run(argv, env=self.env, capture_output=True, text=True).stderr
 
 
@@ -98,16 +102,26 @@ def _runs(program: str) -> bool:
     return ask([program, "--version"]) is not None
 
 
-def uv_environment() -> dict[str, str]:
-    """uv reads none of pip's configuration: hand on its mirror, its find-links and its certificates."""
+PIP_OPTIONS = ("find-links", "index-url", "extra-index-url", "no-index", "trusted-host", "cert")
+"""What of pip's configuration says where packages come from."""
+
+
+def uv_environment(pip: dict[str, str]) -> dict[str, str]:
+    """uv reads none of pip's configuration: hand on its indexes, find-links, certificates and trusted hosts.
+    What is set for uv itself stays."""
     env = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
     # A VIRTUAL_ENV of the caller's is not where we install.
     env.pop("VIRTUAL_ENV", None)
-    pip = pip_settings()
     if "find-links" in pip:
         env.setdefault("UV_FIND_LINKS", ",".join(pip["find-links"].split()))
     if "index-url" in pip:
         env.setdefault("UV_DEFAULT_INDEX", pip["index-url"])
+    if "extra-index-url" in pip:
+        env.setdefault("UV_INDEX", " ".join(pip["extra-index-url"].split()))
+        # As pip does. uv's own way stops at the first index that has the name, also where it lacks the pinned version.
+        env.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
+    if "trusted-host" in pip:
+        env.setdefault("UV_INSECURE_HOST", " ".join(pip["trusted-host"].split()))
     if "cert" in pip:
         env.setdefault("SSL_CERT_FILE", pip["cert"])
     return env
@@ -123,11 +137,15 @@ def pip_settings() -> dict[str, str]:
         section, _, name = key.rpartition(".")
         target = environment if section == ":env:" else settings
         target[name.strip()] = _unquoted(value)
-    for name in ("find-links", "index-url", "cert"):
+    for name in PIP_OPTIONS:
         # Without pip there is still what it would have read from the environment.
         if given := os.environ.get("PIP_" + name.upper().replace("-", "_")):
             environment[name] = given
     return {**settings, **environment}
+
+
+def _is_on(pip: dict[str, str], name: str) -> bool:
+    return pip.get(name, "").strip().lower() in ("1", "true", "t", "yes", "y", "on")
 
 
 def _unquoted(value: str) -> str:

@@ -168,15 +168,47 @@ def test_a_gpu_machine_gets_vllm_beside_the_trainers_own_pins(monkeypatch: pytes
     assert {"torch==2.13.0", "vllm==0.31.0", "trl==1.16.0", "transformers==5.17.0"} <= set(asked[0])
 
 
+@pytest.fixture
+def no_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither pip nor uv is told by this machine's environment where packages come from."""
+    for name in ("UV_FIND_LINKS", "UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_STRATEGY", "UV_INSECURE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    for option in installers.PIP_OPTIONS:
+        monkeypatch.delenv("PIP_" + option.upper().replace("-", "_"), raising=False)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+
+
+@pytest.mark.usefixtures("no_sources")
 def test_pips_find_links_mirror_and_certificates_are_handed_to_uv(monkeypatch: pytest.MonkeyPatch) -> None:
     listing = "global.find-links='/a /b'\nglobal.index-url='https://mirror.test/simple'\n:env:.cert='/c.pem'\n"
     monkeypatch.setattr(installers, "ask", lambda argv, env=None: listing)
-    for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS", "UV_DEFAULT_INDEX", "SSL_CERT_FILE", "PIP_INDEX_URL", "PIP_CERT"):
-        monkeypatch.delenv(name, raising=False)
-    env = installers.uv_environment()
+    env = installers.Uv("uv").env
     assert env["UV_FIND_LINKS"] == "/a,/b"
     assert env["UV_DEFAULT_INDEX"] == "https://mirror.test/simple"
     assert env["SSL_CERT_FILE"] == "/c.pem"
+    assert "UV_INDEX" not in env
+
+
+@pytest.mark.usefixtures("no_sources")
+def test_pips_further_indexes_and_trusted_hosts_are_handed_to_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    listing = "global.extra-index-url='\\nhttps://a.test\\nhttps://b.test'\nglobal.trusted-host='a.test\\nb.test:84'\n"
+    monkeypatch.setattr(installers, "ask", lambda argv, env=None: listing)
+    env = installers.Uv("uv").env
+    assert env["UV_INDEX"] == "https://a.test https://b.test"
+    assert env["UV_INSECURE_HOST"] == "a.test b.test:84"
+
+
+@pytest.mark.usefixtures("no_sources")
+def test_uv_asks_no_index_where_pip_may_ask_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+    monkeypatch.setattr(installers, "ask", lambda argv, env=None: "global.no-index='true'\n")
+    monkeypatch.setattr(installers, "run", lambda argv, env: ran.append(argv))
+    uv = installers.Uv("echo")
+    uv.install(Path("python"), ["some"], "some")
+    assert "--no-index" in ran[0]
+    monkeypatch.setattr(subprocess, "run", lambda argv, **k: subprocess.CompletedProcess(ran.append(argv), 0, "", ""))
+    uv.would_install(Path("python"), "some")
+    assert "--no-index" in ran[1]
 
 
 def test_without_uv_and_pip_the_one_line_that_fixes_it_is_shown(
