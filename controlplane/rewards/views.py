@@ -11,6 +11,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
+from controlplane.accounts.models import User
 from controlplane.accounts.roles import operator_required, person
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.queries import ready_versions
@@ -64,14 +65,22 @@ def _save(request: HttpRequest, editor: Editor, config: RewardConfig | None) -> 
 @operator_required
 @require_POST
 def duplicate(request: HttpRequest, config_id: int) -> HttpResponse:
-    config = config_for(request, config_id)
-    copy = RewardConfig.objects.create(
-        name=free_name(f"{config.name[:75]} copy"),
-        description=config.description,
-        components=config.components,
-        owner=person(request),
-    )
+    copy = _copy(config_for(request, config_id), person(request))
     return redirect("reward_config", copy.pk)
+
+
+def _copy(config: RewardConfig, owner: User) -> RewardConfig:
+    """Under the next free name, also when somebody takes that one between the look and the save."""
+    while True:
+        name = free_name(f"{config.name[:75]} copy")
+        try:
+            with transaction.atomic():
+                return RewardConfig.objects.create(
+                    name=name, description=config.description, components=config.components, owner=owner
+                )
+        except IntegrityError:
+            if not RewardConfig.objects.filter(name=name).exists():
+                raise  # something else than the name
 
 
 @operator_required

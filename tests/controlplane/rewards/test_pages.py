@@ -128,6 +128,13 @@ def test_duplicating_gives_a_copy_its_own_name():
     assert list(RewardConfig.objects.values_list("name", flat=True)) == ["tags", "tags copy", "tags copy 2"]
 
 
+def test_two_who_duplicate_at_once_both_get_a_copy(monkeypatch):
+    config, names = a_config(), iter(["tags", "tags copy"])
+    monkeypatch.setattr("controlplane.rewards.views.free_name", lambda wanted: next(names))
+    assert operator().post(f"/rewards/{config.pk}/duplicate/").status_code == 302
+    assert list(RewardConfig.objects.values_list("name", flat=True)) == ["tags", "tags copy"]
+
+
 def test_deleting_leaves_the_runs():
     config = a_config()
     run = Run.objects.create(name="r", owner=make_user(), spec={}, dataset_version=ready(), reward_config=config)
