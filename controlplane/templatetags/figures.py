@@ -101,13 +101,22 @@ def si(value: Any) -> str:
 def size(value: Any) -> str | SafeString:
     """Bytes with a binary unit."""
     number = _number(value)
-    if number is None:
-        return NOTHING
+    return NOTHING if number is None else format_html('{}<span class="unit">{}</span>', *_binary(number))
+
+
+@register.filter
+def size_in_words(value: Any) -> str:
+    """The same within a sentence: plain text, with a space that doesn't break."""
+    number = _number(value)
+    return NOTHING if number is None else "\N{NO-BREAK SPACE}".join(_binary(number))
+
+
+def _binary(number: float) -> tuple[str, str]:
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024 or unit == "GiB":
             break
         number /= 1024
-    return format_html('{}<span class="unit">{}</span>', significant(number), unit)
+    return significant(number), unit
 
 
 @register.filter

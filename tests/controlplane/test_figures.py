@@ -48,6 +48,7 @@ def test_an_estimate_is_no_more_exact_than_it_is(seconds: float, text: str) -> N
 
 def test_units_are_apart_from_their_number() -> None:
     assert figures.size(3_094_000_000) == '2.88<span class="unit">GiB</span>'
+    assert figures.size_in_words(2**30) == "1\N{NO-BREAK SPACE}GiB"
     assert strip_tags(figures.percent(0.041)) == "4.1%"
     assert figures.si(18_400) == "18.4k"
 
