@@ -106,7 +106,7 @@ def submit(form: LaunchForm, user: User) -> tuple[Run, bool]:
     key = _launch_key(form, user)
     try:
         with transaction.atomic():
-            if earlier := Run.objects.filter(launch_key=key).first():
+            if key and (earlier := Run.objects.filter(launch_key=key).first()):
                 return earlier, False
             run = launching.submit(
                 user=user,
@@ -123,7 +123,10 @@ def submit(form: LaunchForm, user: User) -> tuple[Run, bool]:
             )
             Run.objects.filter(pk=run.pk).update(launch_key=key)
     except IntegrityError:
-        return Run.objects.get(launch_key=key), False
+        # The other click was first; any other cause is an error of ours.
+        if key and (first := Run.objects.filter(launch_key=key).first()):
+            return first, False
+        raise
     return run, True
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from django.db import IntegrityError
 from django.test import Client
 
 from controlplane.accounts.models import Role
@@ -146,6 +147,15 @@ def test_a_double_click_makes_one_run(client):
     first, second = client.post("/runs/new/", page), client.post("/runs/new/", page)
     assert first.url == second.url
     assert Run.objects.count() == 1
+
+
+def test_another_clash_than_the_double_click_is_not_taken_for_one(client, monkeypatch):
+    def clash(**arguments):
+        raise IntegrityError("some other rule")
+
+    monkeypatch.setattr("runs.launching.submit", clash)
+    with pytest.raises(IntegrityError, match="some other rule"):
+        client.post("/runs/new/", sent())
 
 
 def test_going_back_and_changing_something_makes_another_run(client):
