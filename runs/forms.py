@@ -140,7 +140,7 @@ class LaunchForm(forms.Form):
             cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = queryset
 
     def _ask_only_for_what_counts(self) -> None:
-        """A field that its neighbour switches off may be empty."""
+        """A field that its neighbour switches off may be empty, or wrong."""
         off: list[str] = []
         if not self.data.get("use_lora"):
             off += LORA_FIELDS
@@ -150,6 +150,14 @@ class LaunchForm(forms.Form):
             off += ["num_train_epochs"]
         for name in off:
             self.fields[name].required = False
+        self.unused = tuple(off)
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        # What isn't used is out of sight, and may hold anything.
+        for name in self.unused:
+            self.errors.pop(name, None)
+        return values
 
     def clean_model(self) -> str:
         model = str(self.cleaned_data["model"]).strip()

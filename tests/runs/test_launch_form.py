@@ -211,6 +211,22 @@ def test_bad_input_is_said_beside_its_field(client, field, value, words):
     assert not Run.objects.exists()
 
 
+@pytest.mark.parametrize(
+    "off",
+    [
+        {"lora_r": "x", "lora_dropout": "7"},
+        {"eval_steps": "x", "per_device_eval_batch_size": "0"},
+        {"num_train_epochs": "x"},
+    ],
+)
+def test_what_is_switched_off_may_be_wrong(client, off):
+    assert not off.keys() & launched(client, **off).spec["grpo"].keys()
+
+
+def test_a_wrong_number_of_a_lora_counts_when_there_is_one(client):
+    assert "lora_r" in refusals(client.post("/runs/new/", sent(use_lora="on", lora_r="x")))
+
+
 def test_nothing_typed_is_lost_on_an_error(client):
     page = client.post(
         "/runs/new/", sent(num_generations="6", lora_targets="my_proj", weight_decay="0.25")
