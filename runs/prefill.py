@@ -9,8 +9,9 @@ from django.http import QueryDict
 
 from runs import advanced
 from runs.forms import LORA_DEFAULT, LaunchForm
-from runs.launchfields import PRECISION_FLAGS, TRAINING
+from runs.launchfields import PRECISION_FLAGS, TRAINING, TrainingField
 from runs.models import Run
+from runs.preflight.draft import TRL_DEFAULTS
 from runs.spec import spec_of
 from workers.contract import ContractError, HardwareSpec, RewardSpec, from_dict, to_dict
 
@@ -35,7 +36,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "attn_implementation": spec.attn_implementation or "",
         "precision": _precision(spec.grpo),
         # A field that the spec leaves to TRL is left to TRL again, not to this form's default.
-        **{field.name: spec.grpo.get(field.name, None if not field.required else field.default) for field in TRAINING},
+        **{field.name: spec.grpo.get(field.name, _left_to_trl(field, schema)) for field in TRAINING},
         **advanced.initial(schema, spec.grpo),
     }
     if spec.lora is not None:
@@ -89,6 +90,14 @@ def _full(spec: Mapping[str, Any]) -> dict[str, Any]:
         return to_dict(from_dict(HardwareSpec, {"profile": "", **spec}))
     except ContractError:
         return {}
+
+
+def _left_to_trl(field: TrainingField, schema: Mapping[str, Any] | None) -> Any:
+    """Empty where the form may be; else the default that the run had, by the host's trainer or as we know it."""
+    if not field.required:
+        return None
+    told = ((schema or {}).get("defaults") or {}).get(field.name)
+    return TRL_DEFAULTS.get(field.name, field.default) if told is None else told
 
 
 def _precision(grpo: Mapping[str, Any]) -> str:

@@ -312,6 +312,13 @@ def test_a_clone_sends_what_the_run_froze(client):
     assert again.name == "tiny-sums-2"
 
 
+def test_a_clone_leaves_to_trl_what_the_run_left_to_it(client):
+    Host.objects.update(trainer_schema=SCHEMA | {"defaults": {"save_steps": 700}})
+    form = client.get(f"/runs/{a_run().pk}/clone/").context["form"]
+    left = [form[name].value() for name in ("max_completion_length", "save_steps", "save_total_limit", "seed")]
+    assert left == [512, 700, None, 42]
+
+
 def test_a_clone_says_what_has_changed_since(client):
     run = a_run()
     run.reward_config.components = [{"name": "other", "function": "length"}]
