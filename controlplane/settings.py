@@ -135,8 +135,15 @@ LOGGING = {
     # workers say at INFO that they are ready.
     "version": 1,
     "disable_existing_loggers": False,
-    "handlers": {"stderr": {"class": "logging.StreamHandler"}},
+    # On the handler it sees what any logger of ours and Django's passes up; the others write by themselves.
+    "filters": {"link_tokens": {"()": "controlplane.accounts.logmask.MaskLinkTokens"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "filters": ["link_tokens"]}},
     "root": {"handlers": ["stderr"], "level": "INFO"},
+    "loggers": {
+        "django.server": {"handlers": ["stderr"], "propagate": False},
+        "uvicorn.error": {"filters": ["link_tokens"]},
+        "uvicorn.asgi": {"filters": ["link_tokens"]},
+    },
 }
 
 DATASET_MAX_BYTES = int(os.environ.get("CONTROLPLANE_DATASET_MAX_MB", "1024")) * 2**20

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
+from io import StringIO
+from pathlib import Path
 
 import pytest
 from django.test import Client
@@ -8,6 +11,7 @@ from django.utils import timezone
 
 from controlplane.accounts import onetime
 from controlplane.accounts.first_admin import ensure_first_admin
+from controlplane.accounts.logmask import MaskLinkTokens
 from controlplane.accounts.models import Role, SignInLink, User
 from tests.controlplane.people import make_user
 
@@ -101,3 +105,31 @@ def test_a_session_that_a_link_began_long_ago_is_asked_for_the_password(monkeypa
     client.post(onetime.invite(make_user(), BASE))
     monkeypatch.setattr("controlplane.accounts.views.LINK_PROVES_FOR_S", 0.0)
     assert b"Current password" in client.get("/password/").content
+
+
+@pytest.fixture
+def logged(monkeypatch) -> StringIO:
+    """What arrives in the web's log, through the handler of the settings."""
+    handler = next(h for h in logging.getLogger().handlers if any(isinstance(f, MaskLinkTokens) for f in h.filters))
+    log = StringIO()
+    monkeypatch.setattr(handler, "stream", log)
+    return log
+
+
+def test_no_log_line_holds_the_token_of_a_link(logged, monkeypatch):
+    link = onetime.invite(make_user(), BASE)
+    token = link.rstrip("/").rpartition("/")[2]
+    assert Client(enforce_csrf_checks=True).post(link).status_code == 403
+    monkeypatch.setattr(onetime, "use", lambda token: Path(f"/sign-in/once/{token}/").read_text())
+    assert Client(raise_request_exception=False).post(link).status_code == 500
+    SignInLink.objects.all().delete()
+    assert Client().get(link).status_code == 410
+    for kind in ("Forbidden", "Internal Server Error", "FileNotFoundError", "Gone"):
+        assert kind in logged.getvalue()
+    assert "/sign-in/once/…/" in logged.getvalue()
+    assert token not in logged.getvalue()
+
+
+@pytest.mark.parametrize("name", ["uvicorn.error", "uvicorn.asgi"])
+def test_the_web_servers_own_loggers_mask_tokens_too(name):
+    assert any(isinstance(f, MaskLinkTokens) for f in logging.getLogger(name).filters)
