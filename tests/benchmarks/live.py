@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import json
 import logging
+import math
 import sys
 import tempfile
 import time
@@ -110,7 +111,7 @@ class Live:
 
     async def _watch(self, run: str, viewers: int, seconds: float) -> list[float]:
         latencies: list[float] = []
-        begin = asyncio.Event()
+        since = math.inf
         url = f"{self.stack.url.replace('http', 'ws', 1)}/ws/runs/{run}/?after=0"
         cookie = "; ".join(f"{name}={value}" for name, value in self.stack.cookies("viewer").items())
 
@@ -119,14 +120,14 @@ class Live:
             async with websockets.connect(url, origin=self.stack.url, additional_headers=headers, max_size=None) as ws:
                 async for text in ws:
                     now = time.time()
-                    if not begin.is_set():
-                        continue
-                    latencies.extend(now - row[1] for row in json.loads(text).get("rows", ()) if row[3] == "train")
+                    # What was written before everybody watched is a viewer's catching up, not the way of a line.
+                    rows = json.loads(text).get("rows", ())
+                    latencies.extend(now - row[1] for row in rows if row[3] == "train" and row[1] >= since)
 
         tasks = [asyncio.create_task(view()) for _ in range(viewers)]
-        # Everybody is connected and the run counts as watched; what came before is no measurement.
+        # Until everybody is connected and the run counts as watched.
         await asyncio.sleep(3 + viewers / 50)
-        begin.set()
+        since = time.time()
         await asyncio.sleep(seconds)
         failed = [task for task in tasks if task.done()]
         for task in tasks:
