@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
@@ -18,7 +19,18 @@ from runs.series import series
 from runs.states import ON_HOST
 from workers.contract import EventKind
 
-__all__ = ["events", "last_checkpoint", "log", "log_sizes", "rows_after", "run_for", "runs_for", "samples", "series"]
+__all__ = [
+    "events",
+    "last_checkpoint",
+    "log",
+    "log_blocks",
+    "log_sizes",
+    "rows_after",
+    "run_for",
+    "runs_for",
+    "samples",
+    "series",
+]
 
 STARTED_AT = timezone.now()
 """When this process of the control plane began to listen: silence before it is our own."""
@@ -202,6 +214,14 @@ def log(attempt: Attempt, name: str, offset: int = 0, limit: int = 256 * 1024) -
     wanted = chunks.filter(offset__gte=first, offset__lt=start + limit).order_by("offset")
     found = b"".join(bytes(chunk.data)[max(0, start - chunk.offset) :] for chunk in wanted.iterator())
     return LogPart(data=found[:limit], offset=start, size=size)
+
+
+def log_blocks(attempt: Attempt, name: str, size: int, block: int = 1024 * 1024) -> Iterator[bytes]:
+    """The first `size` bytes of a log; no cursor stays open between two blocks."""
+    at = 0
+    while at < size and (data := log(attempt, name, at, min(block, size - at)).data):
+        yield data
+        at += len(data)
 
 
 def log_sizes(attempt: Attempt) -> dict[str, int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from django.contrib import messages
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.core.handlers.asgi import ASGIRequest
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.views.decorators.gzip import gzip_page
@@ -16,6 +18,7 @@ from controlplane.accounts.roles import operator_required, person
 from runs import charts, launching, queries, runpage, stopping
 from runs.listing import listing
 from runs.models import Attempt, Run
+from runs.pump import from_store
 from runs.spec import spec_of
 from runs.states import ACTIVE, RunStatus
 from workers.contract import LOG_NAMES, EventKind, StopMode
@@ -31,6 +34,7 @@ TABS = {
 POINTS = 500
 MOST_POINTS = 5000
 LOG_PART = 256 * 1024
+LOG_TYPE = "text/plain; charset=utf-8"
 
 
 @require_safe
@@ -134,21 +138,39 @@ def logs(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 @require_safe
-def log(request: HttpRequest, run_id: str, name: str) -> HttpResponse:
-    """Bytes of a log from an offset (negative: from the end), as text and never as anything a browser would run."""
+def log(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
+    """Bytes of a log from an offset (negative: from the end), or the whole file to keep; as text and never as anything
+    a browser would run."""
     run = queries.run_for(request, run_id)
     if name not in LOG_NAMES:
         raise Http404(f"There is no log {name}.")
     attempt = _attempt(run, request)
-    whole = "download" in request.GET
-    limit = 2**40 if whole else _whole(request, "limit", LOG_PART, 1, 4 * LOG_PART)
+    if "download" in request.GET:
+        return _download(request, attempt, name)
+    limit = _whole(request, "limit", LOG_PART, 1, 4 * LOG_PART)
     part = queries.log(attempt, name, _whole(request, "offset", 0, -(2**40), 2**40), limit)
-    response = HttpResponse(part.data, content_type="text/plain; charset=utf-8")
+    response = HttpResponse(part.data, content_type=LOG_TYPE)
     response["X-Size"] = str(part.size)
     response["X-Offset"] = str(part.offset)
-    if whole:
-        response["Content-Disposition"] = f'attachment; filename="{attempt.pk}-{name}.log"'
     return response
+
+
+def _download(request: HttpRequest, attempt: Attempt, name: str) -> StreamingHttpResponse:
+    """What is stored now, block by block: a log may be larger than the memory."""
+    size = queries.log_sizes(attempt).get(name, 0)
+    blocks = queries.log_blocks(attempt, name, size)
+    # Under ASGI Django would gather a plain iterator in memory first.
+    answer = StreamingHttpResponse(_asked_for(blocks) if isinstance(request, ASGIRequest) else blocks)
+    answer["Content-Type"] = LOG_TYPE
+    answer["Content-Length"] = str(size)
+    answer["Content-Disposition"] = f'attachment; filename="{attempt.pk}-{name}.log"'
+    return answer
+
+
+async def _asked_for(blocks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """The next block once the browser has taken the one before."""
+    while block := await from_store(lambda: next(blocks, b"")):
+        yield block
 
 
 @require_safe

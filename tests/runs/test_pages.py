@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from django.test import Client
+from asgiref.sync import sync_to_async
+from django.test import AsyncClient, Client
 from pytest_django import Settings
 
+from controlplane.accounts.models import User
+from runs import queries
 from runs.ingest import accept
 from runs.models import Attempt, Lease, LogChunk, Run, RunEvent, SampleRow
 from runs.states import RunStatus
@@ -171,7 +174,26 @@ def test_a_log_is_downloaded_whole_under_the_attempts_name() -> None:
     LogChunk.objects.create(attempt=attempt, name="trainer", offset=0, data=b"all of it")
     answer = viewer().get(f"/runs/{attempt.run_id}/logs/trainer?download")
     assert answer["Content-Disposition"] == f'attachment; filename="{attempt.pk}-trainer.log"'
-    assert answer.content == b"all of it"
+    assert answer.getvalue() == b"all of it"
+    assert answer["Content-Length"] == "9"
+
+
+def test_a_log_is_read_block_by_block_up_to_what_was_there() -> None:
+    attempt = an_attempt()
+    for offset, data in ((0, b"0123456"), (7, b"789"), (10, b"later")):
+        LogChunk.objects.create(attempt=attempt, name="trainer", offset=offset, data=data)
+    assert list(queries.log_blocks(attempt, "trainer", 10, block=4)) == [b"0123", b"4567", b"89"]
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_the_web_sends_a_downloaded_log_as_it_is_taken(settings: Settings) -> None:
+    settings.REDIS_URL = ""
+    attempt, client = await sync_to_async(an_attempt)(), AsyncClient()
+    await LogChunk.objects.acreate(attempt=attempt, name="trainer", offset=0, data=b"x" * 3_000_000)
+    await client.aforce_login(await User.objects.acreate(username="vera"))
+    answer = await client.get(f"/runs/{attempt.run_id}/logs/trainer?download")
+    assert answer.is_async
+    assert [len(block) async for block in answer.streaming_content] == [2**20, 2**20, 3_000_000 - 2**21]
 
 
 def test_only_known_logs_can_be_asked_for() -> None:
