@@ -117,6 +117,23 @@ def test_a_stop_before_the_claim_is_answered_starts_nothing(tmp_path: Path) -> N
         assert made.control.of_kind("process_started") == []
 
 
+@pytest.mark.parametrize("road", ["push", "sigterm"])
+@pytest.mark.parametrize(("trainer", "reason"), [("steps:3", "completed"), ("steps:3,crash:1", "trainer_exited")])
+def test_a_stop_that_comes_with_the_trainers_end_is_not_its_reason(
+    tmp_path: Path, trainer: str, reason: str, road: str
+) -> None:
+    with attempt(tmp_path, trainer=f"{trainer},pause:0.2") as made:
+        made.launch()
+        made.wait_for_step(1)
+        (pid,) = [line["data"]["pid"] for line in made.control.of_kind("process_started")]
+        supervisor = made.supervisor()
+        proc.send(supervisor, signal.SIGSTOP)
+        wait_until(lambda: (row := proc.read(pid)) is None or not row.alive, made.why)
+        made.ask_to_stop(StopMode.NOW) if road == "push" else proc.send(supervisor, signal.SIGTERM)
+        proc.send(supervisor, signal.SIGCONT)
+        assert made.wait_for_end()["reason"] == reason
+
+
 def test_sigterm_to_the_supervisor_stops_its_run(tmp_path: Path) -> None:
     with attempt(tmp_path, trainer="forever") as made:
         made.launch()

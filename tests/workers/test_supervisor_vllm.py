@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.workers.attempts import FAKES, Attempt, attempt
+from tests.workers.attempts import FAKES, Attempt, attempt, wait_until
 from workers.contract import HardwareSpec, Placement, Rollout, ServerSpec, StopMode, WeightSync
 from workers.supervisor import proc, vllm
 
@@ -107,6 +107,14 @@ def test_a_trainer_that_crashes_because_its_server_died_is_not_blamed(tmp_path: 
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_exited"
         assert ended["receipt"]["survivors"] == []
+
+
+def test_a_stop_after_the_trainers_crash_keeps_its_reason_and_does_not_wait_for_the_server(tmp_path: Path) -> None:
+    with server_attempt(tmp_path, trainer="steps:2,crash:1", settle_s=600) as made:
+        made.launch()
+        wait_until(lambda: made.control.of_kind("process_exited"), made.why)
+        made.ask_to_stop(StopMode.SAVE)
+        assert made.wait_for_end()["reason"] == "trainer_exited"
 
 
 def test_another_server_on_the_port_is_not_taken_for_ours(tmp_path: Path) -> None:

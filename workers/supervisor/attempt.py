@@ -111,8 +111,7 @@ class ClaimedAttempt:
     # --- a tick -------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        for exit_ in self.children.reap():
-            self._on_exit(exit_)
+        self._look_at_exits(now)
         while not self._inbox.empty():
             self._inbox.get()()
         self.trainer.read()
@@ -128,7 +127,8 @@ class ClaimedAttempt:
             self._steps[self.step](now)
 
     def told_to_end(self, now: float) -> None:
-        self.finish(End(Reason.STOPPED_BY_USER, "The supervisor received SIGTERM on the host."), now)
+        self._look_at_exits(now)
+        self._finish_for_stop("The supervisor received SIGTERM on the host.", now)
         if self._drain_s != SIGTERM_DRAIN_S:
             self._drain_s = SIGTERM_DRAIN_S
             self._deadline = min(self._deadline, now + SIGTERM_DRAIN_S)
@@ -154,6 +154,17 @@ class ClaimedAttempt:
         )
         self.step = Step.ENDING
 
+    def _look_at_exits(self, now: float) -> None:
+        """What has ended by itself is judged before any stop is taken on: the stop was not its cause."""
+        for exit_ in self.children.reap():
+            self._on_exit(exit_)
+        if self.step in STARTED and self.children.exits:
+            self._steps[self.step](now)
+
+    def _finish_for_stop(self, detail: str, now: float) -> None:
+        """A trainer that had ended already keeps its own reason; only the wait for its server is cut short."""
+        self.finish(self._settled or End(Reason.STOPPED_BY_USER, detail), now)
+
     def _on_exit(self, exit_: Exit) -> None:
         data = {"role": exit_.role, "pid": exit_.pid, "exit_code": exit_.code, "signal": exit_.signal}
         self.report.append(EventKind.PROCESS_EXITED, data)
@@ -169,12 +180,13 @@ class ClaimedAttempt:
 
     def _request_stop(self, mode: StopMode, now: float) -> None:
         """Both roads end here, as often as they like; `now` after `save` is an escalation, never the reverse."""
+        self._look_at_exits(now)
         if self.step not in BEFORE_END or self._stop_mode == mode or self._stop_mode == StopMode.NOW:
             return
         self._stop_mode = mode
         self.report.append(EventKind.STOP_SEEN, {"mode": mode})
         if mode == StopMode.NOW or self.step != Step.TRAINING:
-            self.finish(End(Reason.STOPPED_BY_USER, ""), now)
+            self._finish_for_stop("", now)
             return
         self._deadline = now + self.settings.save_deadline_s
         self.step = Step.SAVING
