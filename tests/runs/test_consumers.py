@@ -208,6 +208,25 @@ async def test_log_sizes_come_while_they_are_watched(cookie: str, attempt: Attem
         assert got[-1]["logs"] == {"trainer": 5}
 
 
+async def test_completions_said_in_a_frame_whose_rows_the_viewer_has_still_reach_it(attempt: Attempt) -> None:
+    from runs import uploads
+
+    await store(attempt, [train(1)])
+    sent: asyncio.Queue[str] = asyncio.Queue()
+    viewer = pump.Viewer(attempt.run_id, frames.Cursor(0, 0), sent.put)
+    running = asyncio.create_task(viewer.run())
+    async with asyncio.timeout(5):
+        assert '"samples"' not in await sent.get()
+        await sync_to_async(uploads.samples)(attempt, 1, [{"step": 1, "prompt": "?", "completions": []}])
+        late = await pump.from_store(lambda: frames.read(attempt.run_id, frames.Cursor(0, 0), frames.Shown()))
+        assert late is not None
+        viewer.offer(late)
+        said = await sent.get()
+    running.cancel()
+    assert '"samples":1' in said
+    assert '"rows":[]' in said
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"type":"logs"}', '"x"'])
 async def test_nonsense_from_a_browser_is_ignored(text: str, cookie: str, attempt: Attempt) -> None:
     async with opened(page(attempt), cookie) as socket:
