@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.fake_control import TOKEN
+from tests.stack import ROOT
 from tests.workers.attempts import FAKES, RUN, Attempt, attempt, wait_until
 from workers import reaper
 from workers.contract import HardwareSpec, Placement, StopMode
@@ -121,3 +123,16 @@ def test_a_gpu_whose_baseline_was_lost_is_free_only_when_it_is_empty(tmp_path: P
         reaper.reap(RUN, 1, TOKEN, made.settings, read_gpus=lambda: [reading])
         receipt = made.control.reaped[0]["receipt"]
         assert (receipt["free"], [gpu["gpu"] for gpu in receipt["gpus"]]) == (free, ["1"])
+
+
+def test_a_child_forked_during_a_reading_can_read_too() -> None:
+    code = """
+import os
+from workers.supervisor import gpus
+with gpus._lock:
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if gpus._lock.acquire(timeout=5) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -36,6 +36,15 @@ _lock = threading.Lock()
 _initialised_in: int | None = None
 """Pid: NVML's handles don't survive a fork."""
 
+
+def _after_fork() -> None:
+    """A thread that read the GPUs while another one forked is not in the child, and would hold the lock for ever."""
+    global _lock
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
 _ABSENT = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED, pynvml.NVML_ERROR_NO_PERMISSION)
 
 
