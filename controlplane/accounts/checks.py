@@ -9,7 +9,7 @@ from controlplane.accounts.models import Role, User
 
 def may_bind(host: str) -> str | None:
     """None when the web may listen on `host`, else the reason why not and what to do."""
-    if _is_loopback(host) or any(u.has_usable_password() for u in User.objects.filter(role=Role.ADMIN, is_active=True)):
+    if is_loopback(host) or any(u.has_usable_password() for u in User.objects.filter(role=Role.ADMIN, is_active=True)):
         return None
     return (
         f"Refusing to listen on {host}: no admin has a password yet, so whoever reads the sign-in link on the "
@@ -18,7 +18,7 @@ def may_bind(host: str) -> str | None:
     )
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.request import split_domain_port
 from django.shortcuts import render
 from django.template.loader import render_to_string
 
@@ -17,6 +19,13 @@ def wants_json(request: HttpRequest) -> bool:
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    if isinstance(exception, DisallowedHost):
+        name = split_domain_port(request.META.get("HTTP_HOST", ""))[0] or "this name"
+        what = (
+            f"The control plane does not answer to “{name}”. Whoever runs it lists the name in CONTROLPLANE_HOSTS "
+            "(commas between several) and starts it again."
+        )
+        return _error(request, 400, "Unknown name", what)
     return _error(request, 400, "Not understood", "This request can't be read: too many parts, or not of this page.")
 
 

@@ -43,3 +43,19 @@ def test_a_crash_in_a_view_becomes_the_error_page(monkeypatch):
     assert answer.status_code == 500
     assert b"ZeroDivisionError" not in answer.content
     assert "Content-Security-Policy" in answer
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("accept", ["text/html", "application/json"])
+def test_a_name_that_is_not_ours_is_told_where_names_are_listed(accept):
+    answer = Client().get("/sign-in/", headers={"Host": "box.lan:8000", "Accept": accept})
+    assert answer.status_code == 400
+    assert "“box.lan”" in (answer.json()["error"]["what"] if "json" in accept else answer.content.decode())
+    assert b"CONTROLPLANE_HOSTS" in answer.content
+
+
+@pytest.mark.django_db
+def test_a_name_is_shown_as_text():
+    answer = Client().get("/sign-in/", headers={"Host": "<script>alert(1)</script>"})
+    assert answer.status_code == 400
+    assert b"<script>alert" not in answer.content

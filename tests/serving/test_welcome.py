@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from controlplane.serving.embedded import Installation
+from controlplane.serving.welcome import show_address
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("bind", "hosts", "hinted"),
+    [("127.0.0.1", [], False), ("::1", [], False), ("0.0.0.0", [], True), ("0.0.0.0", ["box.lan"], False)],
+)
+def test_whoever_listens_beyond_this_machine_is_told_where_names_are_listed(settings, tmp_path, bind, hosts, hinted):
+    settings.PUBLIC_HOSTS = hosts
+    said: list[str] = []
+    show_address(SimpleNamespace(installation=Installation(tmp_path, 8000, "", "box", None, bind=bind)), said.append)
+    assert any("CONTROLPLANE_HOSTS" in line for line in said) is hinted
