@@ -1,7 +1,8 @@
 """Stops a request body at its limit while it arrives.
 
 Django's ASGI handler writes a whole body to disk before any of its own limits is looked at, for everybody. So the limit
-stands in front of it: small for all requests, large only for an upload by somebody who is signed in.
+stands in front of it: small for all requests, large only for an upload by somebody who is signed in, and for what comes
+with an attempt's own token (an HMAC: the database is not asked).
 Async because it is ASGI; it has no other work.
 """
 
@@ -18,6 +19,8 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.conf import settings
 
+from runs.tokens import attempt_token_fits
+
 log = logging.getLogger(__name__)
 
 Message = MutableMapping[str, Any]
@@ -28,6 +31,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 SMALL = 8 * 2**20
 ENVELOPE = 2**20
 """What a form adds around its file."""
+_ATTEMPT = re.compile(r"/api/attempts/([^/]+)/")
 _UPLOAD = re.compile(r"/datasets/(\d+/)?upload/")
 
 
@@ -77,7 +81,7 @@ class _TooLarge(Exception):
 
 async def _limit(scope: Message) -> int:
     path = scope["path"]
-    if path.startswith("/api/"):
+    if (attempt := _ATTEMPT.match(path)) and attempt_token_fits(attempt[1], _bearer(scope)):
         return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
     if _UPLOAD.fullmatch(path) and await sync_to_async(_is_signed_in)(scope):
         return int(settings.DATASET_MAX_BYTES) + ENVELOPE
@@ -93,6 +97,11 @@ def _is_signed_in(scope: Message) -> bool:
     cookie = cookies.get(settings.SESSION_COOKIE_NAME)
     store = import_module(settings.SESSION_ENGINE).SessionStore
     return cookie is not None and "_auth_user_id" in store(cookie.value)
+
+
+def _bearer(scope: Message) -> str:
+    scheme, _, token = _header(scope, b"authorization").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def _declared(scope: Message) -> int:

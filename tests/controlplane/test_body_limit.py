@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 
 from controlplane import bodylimit
 from controlplane.bodylimit import BodyLimit
+from runs.tokens import attempt_token
 from tests.controlplane.people import operator
 
 PIECE = 2**16
@@ -19,8 +20,10 @@ PIECE = 2**16
 class Server:
     """Stands for the web server: sends a body piece by piece, and notes what the application made of it."""
 
-    def __init__(self, path: str, size: int, *, cookie: str = "", declared: int | None = None) -> None:
+    def __init__(self, path: str, size: int, *, cookie: str = "", token: str = "", declared: int | None = None) -> None:
         headers = [(b"cookie", cookie.encode())]
+        if token:
+            headers.append((b"authorization", f"Bearer {token}".encode()))
         if declared is not None:
             headers.append((b"content-length", str(declared).encode()))
         self.scope = {"type": "http", "path": path, "headers": headers}
@@ -81,6 +84,16 @@ async def test_large_uploads_are_for_the_signed_in_alone(settings):
         assert await Server(path, size, cookie="controlplane_session=madeup").ask() == 413
         assert await Server(path, 3 * size, cookie=cookie).ask() == 413
     assert await Server("/datasets/", size, cookie=cookie).ask() == 413
+
+
+async def test_large_reports_are_for_the_attempt_itself():
+    size = 2 * bodylimit.SMALL
+    mine = attempt_token("a1")
+    assert await Server("/api/attempts/a1/samples", size, token=mine).ask() == 200
+    assert await Server("/api/attempts/a1/samples", 9 * bodylimit.SMALL, token=mine).ask() == 413
+    for path, token in (("a1/samples", ""), ("a1/samples", "madeup"), ("a1/samples", "\xe4"), ("a2/samples", mine)):
+        assert await Server(f"/api/attempts/{path}", size, token=token).ask() == 413
+    assert await Server("/api/hosts/announce", size, token=mine).ask() == 413
 
 
 async def test_a_full_disk_is_said(caplog):
