@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from pathlib import Path
@@ -41,6 +42,17 @@ def secret_key(folder: Path) -> str:
         os.link(draft, path)
     except FileExistsError:
         pass
+    except OSError:
+        _take_turns(draft, path)
     finally:
-        draft.unlink()
+        draft.unlink(missing_ok=True)
     return path.read_text()
+
+
+def _take_turns(draft: Path, path: Path) -> None:
+    """The same where the file system knows no hard links: the draft is renamed by one process at a time, and only while
+    there is no key."""
+    with (path.parent / ".secret_key.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            draft.rename(path)

@@ -15,6 +15,7 @@ import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -198,8 +199,11 @@ def incoming_folder() -> Path:
 def _received(source: Readable) -> Path:
     path = incoming_folder() / f"{os.getpid()}-{os.urandom(8).hex()}"
     if isinstance(source, TemporaryUploadedFile) and source.size and source.size <= settings.DATASET_MAX_BYTES:
-        os.link(source.temporary_file_path(), path)  # it lies in the same folder, whole: no second copy
-        return path
+        # It lies in the same folder, whole: no second copy, unless the file system knows no hard links.
+        with suppress(OSError):
+            os.link(source.temporary_file_path(), path)
+            return path
+        source.seek(0)
     try:
         with path.open("xb") as file:
             size = 0

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 from io import BytesIO
 
 import pytest
+from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import IntegrityError
 
 from controlplane.datasets import flow
@@ -209,3 +211,18 @@ def test_a_check_that_reaches_its_limits_says_so(monkeypatch):
     version = checked()
     assert version.status == DatasetVersion.INVALID
     assert "more memory or time" in version.report["file_error"]
+
+
+@pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
+def test_an_upload_that_lies_on_disk_is_taken_from_there(monkeypatch, links):
+    def refused(*names):
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    if not links:
+        monkeypatch.setattr(os, "link", refused)
+    with TemporaryUploadedFile("upload", "", 0, None) as file:
+        file.write(jsonl(ROWS))
+        file.flush()
+        file.size = file.tell()
+        version = flow.create_version(None, f"on disk, {links}", file, "rows.jsonl")
+    assert version.source_path.read_bytes() == jsonl(ROWS)
