@@ -1,4 +1,5 @@
-"""What supervisors and reapers call, each with its attempt's token: claim, dataset, sync, samples, logs, reaped."""
+"""What hosts call, each time with the attempt's token: supervisors claim, dataset, sync, samples and logs, reapers
+reaped, launchers not_launched."""
 
 from __future__ import annotations
 
@@ -45,6 +46,11 @@ class SyncBody(msgspec.Struct):
 class SamplesBody(msgspec.Struct):
     first_line: int
     lines: list[dict[str, Any]]
+
+
+class NotLaunchedBody(msgspec.Struct):
+    detail: str
+    final: bool = False
 
 
 class ReapedBody(msgspec.Struct):
@@ -148,6 +154,13 @@ def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     except ContractError as error:
         raise BadBody(400, f"{error}.", where="receipt") from None
     reaping.reaped(attempt, lock_held=said.lock_held, receipt=receipt, lines=said.lines, detail=said.detail)
+    return JsonResponse({"ok": True})
+
+
+@for_attempt("POST")
+def not_launched(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    said = decode(body_of(request, SMALL_LIMIT), NotLaunchedBody)
+    claiming.not_launched(attempt, said.detail, final=said.final)
     return JsonResponse({"ok": True})
 
 

@@ -13,6 +13,7 @@ urlpatterns = [
     path("api/attempts/<slug:attempt_id>/samples", api.samples, name="api_samples"),
     path("api/attempts/<slug:attempt_id>/logs/<slug:name>", api.logs, name="api_logs"),
     path("api/attempts/<slug:attempt_id>/reaped", api.reaped, name="api_reaped"),
+    path("api/attempts/<slug:attempt_id>/not_launched", api.not_launched, name="api_not_launched"),
 ]
 
 # Django's `path` is typed for views; Channels' router takes ASGI applications in their place.

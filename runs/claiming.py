@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from runs import ending, live
-from runs.models import Attempt
+from runs.models import Attempt, RunEvent
+from runs.reaping import MAX_LAUNCHES
 from runs.states import ON_HOST, EndReason, RunStatus
 from workers.contract import SCHEMA, ClaimAnswer, Phase
 
@@ -37,6 +39,22 @@ def claim(attempt: Attempt, said: Claim) -> ClaimAnswer:
             )
             transaction.on_commit(lambda: live.changed(held.run_id))
     return ClaimAnswer(go=not why, why=why, ack=held.last_seq, stop=held.stop_mode or None, secrets={})
+
+
+def not_launched(attempt: Attempt, detail: str, *, final: bool) -> None:
+    """A launcher's word that it has started no supervisor, told at once. `final`: another try would fail as well."""
+    with transaction.atomic():
+        held = Attempt.objects.select_for_update().get(pk=attempt.pk)
+        if held.claimed_at is not None or held.status != RunStatus.STARTING:
+            return
+        data = {"detail": detail}
+        RunEvent.objects.create(
+            run_id=held.run_id, attempt=held, at=timezone.now(), kind="not_launched", actor="launcher", data=data
+        )
+        transaction.on_commit(lambda: live.changed(held.run_id))
+        if final or held.launches_sent >= MAX_LAUNCHES:
+            reason = EndReason.CANCELLED if held.stop_mode else EndReason.LAUNCH_FAILED
+            ending.end(held, reason, actor="launcher", detail=detail, only_if=Q(claimed_at=None), proved_free=True)
 
 
 def _refusal(attempt: Attempt, said: Claim) -> str:

@@ -93,6 +93,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "submitted": lambda data: "Submitted.",
     "resumed": lambda data: f"Resumed as attempt {data.get('attempt')}, from step {data.get('step')}.",
     "requested": lambda data: f"Asked to {STOPS.get(str(data.get('mode')), 'stop')}.",
+    "not_launched": lambda data: _with_detail("The host started no supervisor.", data.get("detail")),
     "reap_sent": lambda data: "The host was asked to look for a dead supervisor.",
     "reaped": lambda data: _with_detail(
         "The supervisor still lives." if data.get("lock_held") else "No supervisor was alive.", data.get("detail")

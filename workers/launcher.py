@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from workers.contract import AttemptSpec, FileName, StopMode, from_dict, to_json
+from workers.contract import AttemptSpec, ContractError, FileName, StopMode, from_dict, to_json
 from workers.settings import HostSettings
 from workers.supervisor.commands import supervisor_environment
-from workers.supervisor.folder import AttemptFolder, Lock
+from workers.supervisor.control import Control, ControlError
+from workers.supervisor.folder import AttemptFolder, Lock, last_lines
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,23 @@ class Launch(StrEnum):
     """A supervisor got its `go` here and is gone: the folder is the reaper's."""
     FAILED = "failed"
     """No supervisor took the lock in time; the supervisor's log says why."""
+
+
+def launch_or_tell(document: Mapping[str, Any], token: str, settings: HostSettings) -> Launch:
+    """Launch; what keeps a supervisor from starting is told to the run, which otherwise would only see no claim."""
+    try:
+        outcome = launch(document, token, settings)
+    except (ContractError, ValueError) as error:
+        _tell(document, token, settings, f"The launcher refused the attempt: {error}", final=True)
+        raise
+    except OSError as error:
+        _tell(document, token, settings, f"The launcher failed: {error}", final=False)
+        raise
+    if outcome == Launch.FAILED:
+        words = _last_words(AttemptFolder.of(settings.runs_dir, document["run"]["run_id"], document["number"]))
+        detail = f"No supervisor took the attempt's lock within {settings.lock_wait_s:g} s. {words}"
+        _tell(document, token, settings, detail.strip(), final=False)
+    return outcome
 
 
 def launch(
@@ -95,3 +113,26 @@ def _wait_for_lock(folder: AttemptFolder, lock: Lock, seconds: float) -> Launch:
         time.sleep(0.01)
     log.error("no supervisor took the lock of %s in %g s", folder.path, seconds)
     return Launch.FAILED
+
+
+def _tell(document: Mapping[str, Any], token: str, settings: HostSettings, detail: str, *, final: bool) -> None:
+    attempt_id = str(document.get("attempt_id"))
+    control = Control(
+        url=settings.control_url,
+        token=token,
+        timeout_s=settings.http_timeout_s,
+        url_file=settings.control_url_file,
+    )
+    try:
+        control.send_not_launched(attempt_id, detail[:2000], final=final)
+    except ControlError as error:
+        # The tick sees no claim and sends the launch again.
+        log.error("that %s was not launched could not be told: %s", attempt_id, error)
+    finally:
+        control.close()
+
+
+def _last_words(folder: AttemptFolder) -> str:
+    """What the supervisor said last before it went."""
+    lines = last_lines(folder.log("supervisor"), whole=False)
+    return next((line.decode(errors="replace").strip()[:400] for line in reversed(lines) if line.strip()), "")

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 @app.task(name=Task.LAUNCH_RUN)  # type: ignore[untyped-decorator]
 def launch_run(attempt_spec: dict[str, Any], token: str) -> str:
-    outcome = launcher.launch(attempt_spec, token, HostSettings.from_env())
+    outcome = launcher.launch_or_tell(attempt_spec, token, HostSettings.from_env())
     log.info("launch of %s: %s", attempt_spec.get("attempt_id"), outcome)
     return outcome
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
+from django.conf import settings
 from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
@@ -92,6 +93,7 @@ RULES = {
     "api_samples": HOST,
     "api_logs": HOST,
     "api_reaped": HOST,
+    "api_not_launched": HOST,
     "api_host_announce": HOST,
     "api_inspection": HOST,
 }
@@ -264,7 +266,7 @@ async def first_answer(path: str, session: str, headers: dict[str, str]) -> dict
     """What a handshake gets: websocket.accept or websocket.close."""
     from controlplane.asgi import application
 
-    sent = {**OURS, **headers} | ({"cookie": f"controlplane_session={session}"} if session else {})
+    sent = {**OURS, **headers} | ({"cookie": f"{settings.SESSION_COOKIE_NAME}={session}"} if session else {})
     scope = {
         "type": "websocket",
         "path": path,
@@ -297,7 +299,7 @@ async def test_a_socket_opens_only_for_the_signed_in_and_only_from_our_own_pages
     if person == "viewer" and not headers:
         return  # that one is let in; the sockets' own tests go on from there
     client = await sync_to_async(signed_in)(Role.VIEWER)
-    session = client.cookies["controlplane_session"].value if person == "viewer" else ""
+    session = client.cookies[settings.SESSION_COOKIE_NAME].value if person == "viewer" else ""
     run = await sync_to_async(a_run)()
     for path in socket_paths(run.pk):
         answer = await first_answer(path, session, headers)

@@ -35,6 +35,7 @@ class FakeControl:
         self.samples: list[dict[str, Any]] = []
         self.logs: dict[str, bytes] = {}
         self.reaped: list[dict[str, Any]] = []
+        self.not_launched: list[dict[str, Any]] = []
         self.announced: list[dict[str, Any]] = []
         self.inspections: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
@@ -136,6 +137,10 @@ class FakeControl:
     def _reaped(self, data: dict[str, Any]) -> tuple[int, Any]:
         self._store(data["lines"])
         self.reaped.append(data)
+        return 200, {"ok": True}
+
+    def _not_launched(self, data: dict[str, Any]) -> tuple[int, Any]:
+        self.not_launched.append(data)
         return 200, {"ok": True}
 
     def _announce(self, data: dict[str, Any]) -> tuple[int, Any]:

@@ -13,7 +13,7 @@ from asgiref.sync import async_to_sync
 from django.test import AsyncClient, Client
 from pytest_django import Settings
 
-from runs import api, queries
+from runs import api, queries, sentences
 from runs.models import Attempt, LogChunk, MetricRow, SampleRow
 from runs.states import RunStatus
 from runs.tokens import attempt_token, host_token
@@ -47,6 +47,7 @@ ROUTES = [
     ("POST", "samples"),
     ("POST", "logs/trainer"),
     ("POST", "reaped"),
+    ("POST", "not_launched"),
 ]
 
 
@@ -215,6 +216,24 @@ def test_a_reap_report_ends_the_attempt(attempt: Attempt) -> None:
 
 def test_a_reap_report_with_half_a_receipt_is_refused(attempt: Attempt) -> None:
     assert post(attempt, "reaped", {"lock_held": False, "receipt": {"free": True}}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("launches", "final", "status"), [(1, False, "starting"), (3, False, "failed"), (1, True, "failed")]
+)
+def test_a_launcher_that_fails_tells_the_run_why(launches: int, final: bool, status: str) -> None:
+    attempt = an_attempt(RunStatus.STARTING)
+    Attempt.objects.update(launches_sent=launches)
+    assert post(attempt, "not_launched", {"detail": "No space left.", "final": final}).json() == {"ok": True}
+    attempt.refresh_from_db()
+    assert (attempt.status, attempt.detail) == (status, "No space left." if status == "failed" else "")
+    assert "No space left." in sentences.of_event(attempt.events.get(kind="not_launched"))
+
+
+def test_a_launcher_that_fails_beside_a_live_supervisor_changes_nothing(attempt: Attempt) -> None:
+    post(attempt, "not_launched", {"detail": "No space left.", "final": True})
+    attempt.refresh_from_db()
+    assert (attempt.status, attempt.events.filter(kind="not_launched").count()) == ("running", 0)
 
 
 @pytest.mark.parametrize("asgi", [False, True])

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.fake_control import TOKEN
 from tests.workers.attempts import attempt, wait_until
 from workers.contract import ContractError, to_dict
-from workers.launcher import Launch, launch
+from workers.launcher import Launch, launch, launch_or_tell
 from workers.supervisor import proc
 
 pytestmark = pytest.mark.processes
@@ -139,3 +140,30 @@ def test_a_spec_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
         document = to_dict(made.spec) | {"surprise": 1}
         with pytest.raises(ContractError, match="unknown field 'surprise'"):
             launch(document, "token", made.settings)
+
+
+def test_a_refused_spec_is_told_to_the_run(tmp_path: Path) -> None:
+    with attempt(tmp_path) as made:
+        with pytest.raises(ContractError):
+            launch_or_tell(to_dict(made.spec) | {"surprise": 1}, TOKEN, made.settings)
+        [told] = made.control.not_launched
+        assert "unknown field 'surprise'" in told["detail"]
+        assert told["final"] is True
+
+
+def test_a_folder_that_can_not_be_made_is_told_to_the_run(tmp_path: Path) -> None:
+    with attempt(tmp_path) as made:
+        made.settings.runs_dir.write_text("in the way")
+        with pytest.raises(OSError, match="Not a directory"):
+            launch_or_tell(to_dict(made.spec), TOKEN, made.settings)
+        [told] = made.control.not_launched
+        assert "Not a directory" in told["detail"]
+        assert told["final"] is False
+        made.settings.runs_dir.unlink()
+
+
+def test_a_supervisor_that_does_not_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+    words = ("/bin/sh", "-c", "echo no module named workers >&2")
+    with attempt(tmp_path, supervisor_command=words, lock_wait_s=0.5) as made:
+        assert launch_or_tell(to_dict(made.spec), TOKEN, made.settings) == Launch.FAILED
+        assert "no module named workers" in made.control.not_launched[0]["detail"]

@@ -90,6 +90,10 @@ class Control:
     def send_reaped(self, attempt_id: str, body: dict[str, Any]) -> None:
         self._post(f"/api/attempts/{attempt_id}/reaped", body)
 
+    def send_not_launched(self, attempt_id: str, detail: str, *, final: bool) -> None:
+        body = {"detail": detail, "final": final}
+        self._post(f"/api/attempts/{attempt_id}/not_launched", body, compress=False)
+
     def announce(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._post("/api/hosts/announce", body, compress=False)
 
