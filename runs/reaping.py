@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
@@ -27,10 +28,7 @@ def reaped(
         if receipt is not None and not lock_held:
             ending.late_receipt(attempt, receipt, actor=ACTOR)
         return
-    data = {"lock_held": lock_held, "detail": detail}
-    RunEvent.objects.create(
-        run_id=attempt.run_id, attempt=attempt, at=timezone.now(), kind="reaped", actor=ACTOR, data=data
-    )
+    _note(attempt, lock_held, detail)
     if lock_held:
         return
     if attempt.claimed_at is None:
@@ -40,6 +38,20 @@ def reaped(
             ending.end(attempt, reason, actor=ACTOR, detail=detail, only_if=Q(claimed_at=None), proved_free=True)
         return
     ending.end(attempt, lost_reason(attempt), actor=ACTOR, detail=detail, receipt=receipt)
+
+
+def _note(attempt: Attempt, lock_held: bool, detail: str) -> None:
+    """That the supervisor lives is said once for each silence, however often it is asked."""
+    with transaction.atomic():
+        held = Attempt.objects.select_for_update().get(pk=attempt.pk)
+        since = held.last_seen_at or held.created_at
+        said = RunEvent.objects.filter(attempt=held, kind="reaped", at__gte=since, data__lock_held=True)
+        if lock_held and said.exists():
+            return
+        data = {"lock_held": lock_held, "detail": detail}
+        RunEvent.objects.create(
+            run_id=held.run_id, attempt=held, at=timezone.now(), kind="reaped", actor=ACTOR, data=data
+        )
 
 
 def lost_reason(attempt: Attempt) -> EndReason:

@@ -166,6 +166,16 @@ def test_a_reaper_that_finds_the_supervisor_alive_changes_nothing(running: Attem
 
 
 @database
+def test_a_supervisor_found_alive_again_and_again_is_said_once_for_each_silence(running: Attempt) -> None:
+    for _ in range(3):
+        reaping.reaped(running, lock_held=True, receipt=None, lines=[], detail="")
+    assert RunEvent.objects.filter(kind="reaped").count() == 1
+    Attempt.objects.update(last_seen_at=timezone.now())
+    reaping.reaped(running, lock_held=True, receipt=None, lines=[], detail="")
+    assert RunEvent.objects.filter(kind="reaped").count() == 2
+
+
+@database
 def test_a_reaper_that_finds_a_dead_one_hands_in_its_lines_and_ends_it(running: Attempt) -> None:
     reaping.reaped(running, lock_held=False, receipt=RECEIPT, lines=[train(1)], detail="")
     assert now_of(running) == ("failed", "supervisor_lost")
