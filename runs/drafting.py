@@ -87,10 +87,10 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     if draft.hardware is None or not hosts:
         return Forecast(False, "Launch run")
     ahead = Attempt.objects.filter(status=RunStatus.QUEUED).count()
-    need, waits = leasing.need_of(draft.hardware), []
+    need, held, waits = leasing.need_of(draft.hardware), leasing.held(), []
     for view in hosts:
         problem = host_problem(view.row, timezone.now())
-        placed = None if problem else leasing.place(need, view.row)
+        placed = None if problem else leasing.place(need, view.row, held[view.row.pk])
         if isinstance(placed, Placement):
             return Forecast(True, f"Launch now on {view.name} · {_resources(placed)}")
         waits.append(problem or getattr(placed, "text", ""))

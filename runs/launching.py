@@ -82,12 +82,13 @@ def submit(
 
 def resume(run: Run, user: User) -> Attempt:
     """A new attempt of an ended run, from its last checkpoint on the host that has it; from the start without one."""
-    last = run.attempts.select_related("host").order_by("-number")[0]
-    if last.status not in FINAL:
-        raise NotResumable(f"{run.name} is still {last.status}.")
-    checkpoint = queries.last_checkpoint(run)
     try:
         with transaction.atomic():
+            # Locked, as every writer of events holds the attempt that the run had until now.
+            last = run.attempts.select_for_update(of=("self", "run")).select_related("run").order_by("-number")[0]
+            if last.status not in FINAL:
+                raise NotResumable(f"{run.name} is still {last.status}.")
+            checkpoint = queries.last_checkpoint(run)
             attempt = _queue(
                 run,
                 number=last.number + 1,
@@ -104,10 +105,12 @@ def resume(run: Run, user: User) -> Attempt:
 
 def dispatch_ready() -> int:
     """Start every queued attempt whose resources can all be leased, by priority, then age. Answers how many."""
-    waiting = Attempt.objects.filter(status=RunStatus.QUEUED).select_related("run", "host", "run__host")
+    waiting = Attempt.objects.filter(status=RunStatus.QUEUED).select_related("run")
     started = 0
+    known: _Resources | None = None
     for attempt in waiting.order_by("-priority", "created_at", "pk"):
-        short = _start_anywhere(attempt)
+        known = known or _Resources()
+        short = _start_anywhere(attempt, known)
         if short is None:
             started += 1
         elif short != attempt.waits_for:
@@ -181,18 +184,31 @@ def _queue(
     return attempt
 
 
-def _start_anywhere(attempt: Attempt) -> str | None:
+class _Resources:
+    """What the hosts have and what of it is taken, read once for a whole queue and anew after each start."""
+
+    def __init__(self) -> None:
+        self.load()
+
+    def load(self) -> None:
+        self.hosts = list(Host.objects.all())
+        self.held = leasing.held()
+
+
+def _start_anywhere(attempt: Attempt, known: _Resources) -> str | None:
     """None: it is starting. Otherwise what it waits for, in words."""
-    asked = attempt.host or attempt.run.host
-    hosts = [asked] if asked else list(Host.objects.all())
+    asked = attempt.host_id or attempt.run.host_id
+    hosts = [host for host in known.hosts if asked in (None, host.pk)]
     need = leasing.need_of(spec_of(attempt.run).hardware)
     problems = []
     for host in hosts:
         problem = host_problem(host, timezone.now())
         if not problem:
-            placement = leasing.place(need, host)
+            placement = leasing.place(need, host, known.held[host.pk])
             if isinstance(placement, Placement):
-                if _start(attempt, host, placement):
+                started = _start(attempt, host, placement)
+                known.load()  # what was free is taken, by this attempt or by whoever was first
+                if started:
                     return None
                 problem = "waits for its turn"
             else:

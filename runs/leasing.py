@@ -5,6 +5,8 @@ A partial unique constraint on (host, resource) does the locking: of two dispatc
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from django.db.models import Q
@@ -44,9 +46,16 @@ def need_of(hardware: HardwareSpec) -> Need:
     return Need(gpus, server_gpus, slots, ports)
 
 
-def place(need: Need, host: Host) -> Placement | Short:
-    """Name the resources of a host for an attempt, or say what it waits for. Reads only."""
-    held = {lease.resource: lease for lease in host.leases.filter(ACTIVE).select_related("attempt__run")}
+def held() -> defaultdict[int, dict[str, Lease]]:
+    """Every resource that can't be taken, by host."""
+    found: defaultdict[int, dict[str, Lease]] = defaultdict(dict)
+    for lease in Lease.objects.filter(ACTIVE).select_related("attempt__run"):
+        found[lease.host_id][lease.resource] = lease
+    return found
+
+
+def place(need: Need, host: Host, held: Mapping[str, Lease]) -> Placement | Short:
+    """Name the resources of a host for an attempt, or say what it waits for; `held` are the host's own."""
     gpus = _gpus_of(host)
     slots = list(range(int(host.inventory.get("cpu_slots") or 0)))
     first, last = host.inventory.get("port_range") or DEFAULT_PORTS
@@ -114,7 +123,7 @@ def _gpus_of(host: Host) -> list[int]:
     return [int(gpu["index"]) for gpu in sorted(gpus, key=lambda g: ((g.get("used_mib") or 0) > BUSY_MIB, g["index"]))]
 
 
-def _waits(word: str, kind: str, pool: list[int], held: dict[str, Lease], missing: int) -> str:
+def _waits(word: str, kind: str, pool: list[int], held: Mapping[str, Lease], missing: int) -> str:
     leases = [held[f"{kind}:{index}"] for index in sorted(pool) if f"{kind}:{index}" in held]
     lease = next((each for each in leases if each.state == Lease.HELD), leases[0])
     index = lease.resource.partition(":")[2]

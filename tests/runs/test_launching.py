@@ -4,10 +4,11 @@ import threading
 from datetime import timedelta
 
 import pytest
+from django.db.models import QuerySet
 from django.utils import timezone
-from pytest_django import DjangoCaptureOnCommitCallbacks
+from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
-from runs import ingest, launching, leasing
+from runs import claiming, ingest, launching, leasing, reaping
 from runs.claiming import Claim, claim
 from runs.models import Attempt, Lease, Run
 from runs.spec import spec_of
@@ -135,6 +136,18 @@ def test_priority_goes_before_age_and_a_small_run_past_a_big_one(sent: Sent) -> 
 
 
 @database
+def test_a_long_queue_costs_no_more_queries_than_a_short_one(
+    sent: Sent, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    a_host("one", gpus=1), a_host("two", gpus=1)
+    for n in range(12):
+        a_run(f"run {n}", hardware=ONE_GPU)
+    assert launching.dispatch_ready() == 2
+    with django_assert_num_queries(3):  # attempts, hosts, leases
+        assert launching.dispatch_ready() == 0
+
+
+@database
 def test_a_broker_that_is_down_leaves_the_launch_to_the_tick(sent: Sent, commits: Commits) -> None:
     a_host()
     sent.down = True
@@ -207,6 +220,31 @@ def test_a_resume_leaves_room_for_lines_that_may_still_come(sent: Sent, commits:
     with commits(execute=True):
         launching.resume(run, a_user())
     assert run.attempts.get(number=2).first_seq == 3 + launching.LATE_ROOM
+
+
+@database
+@pytest.mark.parametrize("writer", ["resume", "reaped", "not_launched"])
+def test_whoever_writes_an_event_holds_an_attempts_row(
+    writer: str, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = a_failed_run()
+    starting = an_attempt(RunStatus.STARTING, run=a_run("another"))
+    order: list[str] = []
+    lock, create = QuerySet.select_for_update, QuerySet.create
+    monkeypatch.setattr(
+        QuerySet,
+        "select_for_update",
+        lambda self, **of: order.append(f"lock {self.model.__name__}") or lock(self, **of),
+    )
+    monkeypatch.setattr(
+        QuerySet, "create", lambda self, **row: order.append(f"add {self.model.__name__}") or create(self, **row)
+    )
+    {
+        "resume": lambda: launching.resume(run, a_user()),
+        "reaped": lambda: reaping.reaped(starting, lock_held=True, receipt=None, lines=[], detail=""),
+        "not_launched": lambda: claiming.not_launched(starting, "", final=False),
+    }[writer]()
+    assert order.index("lock Attempt") < order.index("add RunEvent")
 
 
 @database
