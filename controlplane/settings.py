@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -96,8 +97,11 @@ AUTH_PASSWORD_VALIDATORS = [
 
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-SESSION_COOKIE_NAME = "controlplane_session"
-CSRF_COOKIE_NAME = "controlplane_csrf"
+# Cookies know no ports: with one name, two installations on a machine would sign each other's people out. The key is
+# each one's own, which the data folder's path is not in containers.
+_MARK = hashlib.sha256(f"cookies of {SECRET_KEY}".encode()).hexdigest()[:8]
+SESSION_COOKIE_NAME = f"controlplane_session_{_MARK}"
+CSRF_COOKIE_NAME = f"controlplane_csrf_{_MARK}"
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_FAILURE_VIEW = "controlplane.accounts.errors.csrf_failed"
 SECURE_CONTENT_TYPE_NOSNIFF = True

@@ -37,7 +37,8 @@ call_command("collectstatic", verbosity=0, interactive=False)
 token = os.environ["GRPO_HOST_TOKEN_FILE"]
 with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
     f.write(host_token(os.environ["GRPO_HOST_NAME"]))
-result = {}
+cookies = [settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME]
+sessions = {}
 for role in Role.values:
     user = User.objects.create_user(role, password="a long " + role + " password", role=role)
     session = import_module(settings.SESSION_ENGINE).SessionStore()
@@ -45,7 +46,8 @@ for role in Role.values:
     session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]
     session[HASH_SESSION_KEY] = user.get_session_auth_hash()
     session.save()
-    result[role] = session.session_key
+    sessions[role] = session.session_key
+result = [cookies, sessions]
 """
 
 
@@ -62,6 +64,8 @@ class Stack:
     environment: dict[str, str]
     fleet: Fleet = field(default_factory=lambda: Fleet(report=print))
     sessions: dict[str, str] = field(default_factory=dict)
+    session_cookie: str = ""
+    csrf_cookie: str = ""
     listener: socket.socket | None = None
 
     @classmethod
@@ -87,7 +91,7 @@ class Stack:
         from dataclasses import replace
 
         assert self.listener is not None
-        self.sessions = self.django(PREPARE)
+        (self.session_cookie, self.csrf_cookie), self.sessions = self.django(PREPARE)
         here = self.installation
         self.fleet.start(valkey.program(here.data))
         self.fleet.wait_ready(["valkey"])
@@ -107,12 +111,12 @@ class Stack:
         """A signed-in HTTP client; it sends the CSRF token with every request that needs one."""
         client = httpx.Client(base_url=self.url, cookies=self.cookies(role), timeout=20)
         # The token is a cookie and a header of the same value (Django's double submit): any 32 letters do.
-        client.cookies.set("controlplane_csrf", "t" * 32)
+        client.cookies.set(self.csrf_cookie, "t" * 32)
         client.headers.update({"X-CSRFToken": "t" * 32, "Origin": self.url})
         return client
 
     def cookies(self, role: str = "operator") -> dict[str, str]:
-        return {"controlplane_session": self.sessions[role]}
+        return {self.session_cookie: self.sessions[role]}
 
     def django(self, code: str, **names: Any) -> Any:
         """Run code in a Django shell of this installation; answers what it assigned to `result` (JSON)."""

@@ -76,12 +76,12 @@ async def test_ordinary_bodies_pass():
 async def test_large_uploads_are_for_the_signed_in_alone(settings):
     settings.DATASET_MAX_BYTES = 4 * bodylimit.SMALL
     client = await sync_to_async(operator)()
-    cookie = f"controlplane_session={client.cookies['controlplane_session'].value}"
+    cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
     size = 2 * bodylimit.SMALL
     for path in ("/datasets/upload/", "/datasets/7/upload/"):
         assert await Server(path, size, cookie=cookie).ask() == 200
         assert await Server(path, size).ask() == 413
-        assert await Server(path, size, cookie="controlplane_session=madeup").ask() == 413
+        assert await Server(path, size, cookie=f"{settings.SESSION_COOKIE_NAME}=madeup").ask() == 413
         assert await Server(path, 3 * size, cookie=cookie).ask() == 413
     assert await Server("/datasets/", size, cookie=cookie).ask() == 413
 

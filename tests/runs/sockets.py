@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from asgiref.testing import ApplicationCommunicator
+from django.conf import settings
 
 from controlplane.asgi import application
 
@@ -75,7 +76,7 @@ class Socket:
 async def opened(path: str, cookie: str = "", origin: str = "http://localhost:8000") -> AsyncIterator[Socket]:
     headers = [(b"host", b"localhost:8000"), (b"origin", origin.encode())]
     if cookie:
-        headers.append((b"cookie", f"controlplane_session={cookie}".encode()))
+        headers.append((b"cookie", f"{settings.SESSION_COOKIE_NAME}={cookie}".encode()))
     socket = Socket(path, headers)
     await socket.connect()
     try:

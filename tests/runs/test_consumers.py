@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.test import Client
 from pytest_django import Settings
@@ -36,7 +37,7 @@ def attempt() -> Attempt:
 def cookie() -> str:
     client = Client()
     client.force_login(a_user())
-    return client.cookies["controlplane_session"].value
+    return client.cookies[settings.SESSION_COOKIE_NAME].value
 
 
 def page(attempt: Attempt, after: int = 0) -> str:

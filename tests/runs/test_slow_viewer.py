@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import pytest
 import uvicorn
 from asgiref.sync import sync_to_async
+from django.conf import settings
 from django.test import Client
 from pytest_django import Settings
 from websockets.asyncio.client import ClientConnection, connect
@@ -38,7 +39,7 @@ def attempt() -> Attempt:
 def cookie() -> str:
     client = Client()
     client.force_login(a_user())
-    return client.cookies["controlplane_session"].value
+    return client.cookies[settings.SESSION_COOKIE_NAME].value
 
 
 @pytest.fixture
@@ -89,7 +90,7 @@ class Trickle:
 async def viewer(
     attempt: Attempt, cookie: str, port: int, through: int | None = None
 ) -> AsyncIterator[ClientConnection]:
-    headers = {"Cookie": f"controlplane_session={cookie}", "Origin": f"http://127.0.0.1:{port}"}
+    headers = {"Cookie": f"{settings.SESSION_COOKIE_NAME}={cookie}", "Origin": f"http://127.0.0.1:{port}"}
     async with connect(
         f"ws://127.0.0.1:{port}/ws/runs/{attempt.run_id}/?after=0",
         host="127.0.0.1",
