@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -56,10 +57,34 @@ def test_no_module_has_grown_too_long_to_read() -> None:
     assert {name: lines for name, lines in long.items() if lines > LONGEST} == {}
 
 
+INDEX = re.compile(r"https?://(?!\w+\.test/)[^\s\"'<>]+/simple\b")
+"""A package index; one below the name .test stands for any."""
+
+
+def places(*folders: Path) -> re.Pattern[str]:
+    """Absolute paths of one machine: in these folders."""
+    everywhere = {Path("/"), Path("/tmp"), Path("/usr"), Path("/var"), Path("/etc")}
+    names = "|".join(re.escape(str(folder)) for folder in sorted({*folders} - everywhere))
+    return re.compile(rf"(?<![\w.}}*-])({names or '(?!)'})(?=/(?!\{{))")
+
+
+def places_here() -> re.Pattern[str]:
+    """Where this checkout and its neighbours lie, the home, and the wheels that pip is told of."""
+    wheels = [Path(word) for word in os.environ.get("PIP_FIND_LINKS", "").split() if word.startswith("/")]
+    return places(ROOT, ROOT.parent, Path.home(), *wheels)
+
+
 def test_no_file_names_a_machine_of_its_authors() -> None:
-    machines = re.compile(r"/(work|opt/wheels|opt/pypi|root|home)/(?!\{)|deb\.debian\.org|pypi\.org|/opt/wheels")
-    itself = "tests/architecture/test_layout.py"
-    assert [f"{name}: {hit[0]}" for name, text in texts() if name != itself and (hit := machines.search(text))] == []
+    here = places_here()
+    found = [(name, here.search(text) or INDEX.search(text)) for name, text in texts()]
+    assert [f"{name}: {hit[0]}" for name, hit in found if hit] == []
+
+
+def test_paths_of_a_machine_and_package_indexes_are_noticed() -> None:
+    somewhere = places(Path("/"), Path("/some/place"))
+    assert somewhere.search('open("/some/place/x")')
+    assert not somewhere.search("/elsewhere/x, here/some/place/x, /some/places/x")
+    assert INDEX.search("--index-url " + "https://" + "index.example.org/simple")
 
 
 def test_nothing_swallows_every_exception_in_silence() -> None:
