@@ -102,6 +102,28 @@ def test_the_stop_file_ends_the_training_with_a_checkpoint_of_that_step(
     assert state["global_step"] == step
 
 
+def test_a_run_stopped_with_a_save_and_resumed_goes_on_as_if_it_had_not_been_stopped(
+    tiny_model: Path, tmp_path: Path, start: Start, train: Train
+) -> None:
+    def asked(max_steps: int) -> dict[str, object]:
+        return {"model": tiny_model, "grpo": {"max_steps": max_steps, "num_iterations": 2}}
+
+    stopped = builders.attempt_folder(tmp_path / "stopped", **asked(FOREVER))
+    process = start("-m", "workers.trainer", stopped)
+    until(lambda: last_step(stopped) >= 3, process)
+    (stopped / FileName.STOP).touch()
+    assert process.wait(timeout=60) == 0
+    step = last_step(stopped)
+
+    checkpoint = str(stopped / f"checkpoints/checkpoint-{step}")
+    rest = builders.attempt_folder(tmp_path / "rest", resume_from=checkpoint, **asked(step + 3))
+    assert train(rest).returncode == 0
+    whole = builders.attempt_folder(tmp_path / "whole", **asked(step + 3))
+    assert train(whole).returncode == 0
+    assert sorted(builders.logs(rest)) == [step + 1, step + 2, step + 3]
+    assert builders.logs(stopped) | builders.logs(rest) == builders.logs(whole)
+
+
 def test_a_stop_that_comes_in_the_last_step_stops_nothing(tiny_model: Path, tmp_path: Path, train: Train) -> None:
     folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, grpo={"max_steps": 1})
     (folder / FileName.STOP).touch()
