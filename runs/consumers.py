@@ -17,7 +17,7 @@ from django.utils.crypto import constant_time_compare
 
 from controlplane.accounts.models import User
 from runs import frames
-from runs.pump import ListViewer, Viewer, from_store, hub
+from runs.pump import ListViewer, SignIn, Viewer, from_store, hub
 
 NOT_SIGNED_IN = 4401
 NO_SUCH_RUN = 4404
@@ -38,6 +38,8 @@ class SignedInConsumer(AsyncWebsocketConsumer):
             return
         self.user_id: int = user.pk
         self.session_key = self.scope["session"].session_key
+        self.sign_in = SignIn(user.pk)
+        hub().watch_sign_in(self.sign_in)
         await self.begin()
         self.spawn(self._stay_signed_in())
 
@@ -52,6 +54,8 @@ class SignedInConsumer(AsyncWebsocketConsumer):
         tasks = getattr(self, "tasks", [])
         for task in tasks:
             task.cancel()
+        if (sign_in := getattr(self, "sign_in", None)) is not None:
+            hub().forget_sign_in(sign_in)
         await self.end()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -73,7 +77,7 @@ class SignedInConsumer(AsyncWebsocketConsumer):
 
     async def _stay_signed_in(self) -> None:
         while await from_store(lambda: still_signed_in(self.session_key, self.user_id)):
-            await asyncio.sleep(settings.SOCKET_RECHECK_S)
+            await self.sign_in.wait(settings.SOCKET_RECHECK_S)
         # The pump must not send another row while the close is on its way.
         for task in self.tasks:
             if task is not asyncio.current_task():

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 CHANNEL = "live"
 """Messages are `<run id> <seq>`; seq 0 stands for a change of the run itself."""
+PERSON = "person"
+"""`person <user id>`: their sign-in may have ended, so each open socket of theirs asks again."""
 LIST = "*"
 """The name under which the list of runs is watched."""
 WATCH_EXPIRES_S = 15
@@ -88,6 +90,11 @@ def announce(run_id: str, seq: int) -> None:
 def changed(run_id: str) -> None:
     """The run itself changed (a status, an intent): rare, so it is said to everybody."""
     _redis.publish(f"{run_id} 0")
+
+
+def person_changed(user_id: int) -> None:
+    """A password, a sign-out, an account disabled: rare, and said to everybody. Call it after the commit."""
+    _redis.publish(f"{PERSON} {user_id}")
 
 
 def watched(run_id: str) -> bool:

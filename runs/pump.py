@@ -150,12 +150,26 @@ class ListViewer:
             await asyncio.sleep(LIST_S)
 
 
+class SignIn:
+    """One open socket's person; `doubt` is set when their sign-in may have ended."""
+
+    def __init__(self, user_id: int) -> None:
+        self.user_id = user_id
+        self.doubt = asyncio.Event()
+
+    async def wait(self, seconds: float) -> None:
+        """Until there is doubt, or not too long: hints may be lost."""
+        await _wait(self.doubt, seconds)
+        self.doubt.clear()
+
+
 class Hub:
     """All viewers of one web process."""
 
     def __init__(self) -> None:
         self._readers: dict[str, _Reader] = {}
         self._lists: set[ListViewer] = set()
+        self._sign_ins: set[SignIn] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._figures: dict[str, tuple[int, str, str]] = {}
         self._somebody_new = asyncio.Event()
@@ -199,6 +213,13 @@ class Hub:
             self._stop("list")
         self._rest()
 
+    def watch_sign_in(self, sign_in: SignIn) -> None:
+        """For as long as its socket is joined as a viewer too; that is what the subscription is kept for."""
+        self._sign_ins.add(sign_in)
+
+    def forget_sign_in(self, sign_in: SignIn) -> None:
+        self._sign_ins.discard(sign_in)
+
     def _serve(self) -> None:
         if "hints" not in self._tasks:
             self._start("hints", self._listen)
@@ -229,11 +250,18 @@ class Hub:
             await subscription.subscribe(live.CHANNEL)
             for reader in self._readers.values():
                 reader.hint.set()
+            for sign_in in self._sign_ins:
+                sign_in.doubt.set()
             async for message in subscription.listen():
                 self._take(message["data"])
 
     def _take(self, data: bytes) -> None:
-        run_id = data.decode().partition(" ")[0]
+        run_id, _, number = data.decode().partition(" ")
+        if run_id == live.PERSON:
+            for sign_in in self._sign_ins:
+                if number == str(sign_in.user_id):
+                    sign_in.doubt.set()
+            return
         if reader := self._readers.get(run_id):
             reader.hint.set()
         for viewer in self._lists:

@@ -12,6 +12,7 @@ from controlplane.accounts import onetime
 from controlplane.accounts.forms import NewUserForm, RoleForm
 from controlplane.accounts.models import Role, User
 from controlplane.accounts.roles import admin_required, person
+from runs import live
 
 
 @never_cache
@@ -56,6 +57,7 @@ def active(request: HttpRequest, user_id: int) -> HttpResponse:
         user.is_active = wanted
         user.save(update_fields=["is_active"])
         user.sign_in_links.all().delete()
+    live.person_changed(user.pk)
     return redirect("users")
 
 

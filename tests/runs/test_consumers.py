@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -10,10 +11,11 @@ from django.contrib.sessions.models import Session
 from django.test import Client
 from pytest_django import Settings
 
-from controlplane.accounts.models import User
-from runs import folding, frames, ingest, pump, stopping
+from controlplane.accounts.models import Role, User
+from runs import folding, frames, ingest, live, pump, stopping
 from runs.models import Attempt, Run
 from runs.states import RunStatus
+from tests.controlplane.people import signed_in
 from tests.runs.builders import a_user, an_attempt, event, train
 from tests.runs.sockets import opened
 from workers.contract import StopMode
@@ -99,6 +101,48 @@ async def test_an_open_socket_ends_with_its_session(
         assert await socket.close_code() == 4401
 
 
+def signs_out(cookie: str) -> None:
+    Client(headers={"cookie": f"{settings.SESSION_COOKIE_NAME}={cookie}"}).post("/sign-out/")
+
+
+def changes_the_password(cookie: str) -> None:
+    new = {"new": "quite another password", "again": "quite another password"}
+    client = Client()
+    client.force_login(User.objects.get())
+    session = client.session
+    session["signed_in_by_link_at"] = time.time()
+    session.save()
+    assert client.post("/password/", new).status_code == 302
+
+
+def is_disabled(cookie: str) -> None:
+    path = f"/users/{User.objects.get().pk}/active/"
+    assert signed_in(Role.ADMIN).post(path, {"active": "0"}).status_code == 302
+
+
+@pytest.mark.parametrize("act", [signs_out, changes_the_password, is_disabled])
+async def test_a_socket_ends_at_once_when_its_person_does(
+    act: Callable[[str], None], cookie: str, settings: Settings, redis_url: str
+) -> None:
+    settings.SOCKET_RECHECK_S = 600
+    async with opened("/ws/runs/", cookie) as socket, opened("/ws/runs/", cookie) as other:
+        assert await socket.silent(0.3)
+        await sync_to_async(act)(cookie)
+        assert await socket.close_code() == 4401
+        assert await other.close_code() == 4401
+
+
+async def test_a_hint_about_somebody_who_stays_signed_in_closes_nothing(
+    cookie: str, settings: Settings, redis_url: str
+) -> None:
+    settings.SOCKET_RECHECK_S = 600
+    async with opened("/ws/runs/", cookie) as socket:
+        user = await User.objects.aget()
+        for user_id in (user.pk, user.pk + 1):
+            await sync_to_async(live.person_changed)(user_id)
+        assert await socket.silent(0.3)
+
+
 # --- what it says ----------------------------------------------------------------------------------------------
 
 
@@ -154,8 +198,6 @@ async def test_a_reconnect_misses_nothing_and_repeats_nothing(cookie: str, attem
 async def test_a_burst_of_hints_becomes_few_frames(
     cookie: str, attempt: Attempt, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from runs import live
-
     async with opened(page(attempt), cookie) as socket:
         await socket.seqs_until(0)
         await store(attempt, [train(seq) for seq in range(1, 301)])
