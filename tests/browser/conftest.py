@@ -34,8 +34,9 @@ class Complaints:
             self.heard.append(f"{message.type}: {message.text}")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Browser]:
+    """Gone with the last browser test: while Playwright runs, no other test of the process may run an event loop."""
     expect.set_options(timeout=60_000)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)

@@ -105,6 +105,7 @@ def test_keys_go_where_they_say(site: Stack, signed_in: None, page: Page) -> Non
     page.keyboard.press("g")
     page.keyboard.press("r")
     expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
+    page.wait_for_load_state()  # its modules listen from then on
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_contain_text("Keyboard shortcuts")
     page.keyboard.press("Escape")

@@ -83,9 +83,9 @@ def test_a_send_without_a_broker_says_so_at_once(url: str, settings: Settings, m
         messages.send("box", Task.STOP_RUN, ["r1", 1, "now"], 5)
 
 
-def test_only_the_two_modules_of_the_sockets_and_the_dataset_stream_are_async() -> None:
+def test_only_the_sockets_and_the_two_streams_are_async() -> None:
     found = {path.name for path in ROOT.glob("runs/*.py") if "async def" in path.read_text()}
-    assert found == {"consumers.py", "pump.py", "api.py"}
+    assert found == {"consumers.py", "pump.py", "api.py", "views.py"}
 
 
 @pytest.mark.django_db

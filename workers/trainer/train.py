@@ -33,6 +33,9 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile) -
 
     metrics.event("stage", stage="starting the first step")
     trainer.train(resume_from_checkpoint=spec.resume_from)
+    # Ranks part in order: left to the interpreter's end, a thread of the process group may abort a finished rank.
+    trainer.accelerator.wait_for_everyone()
+    trainer.accelerator.end_training()
     if trainer.state.global_step == 0:
         raise NoStepsError("The training ended without a step.")
 
