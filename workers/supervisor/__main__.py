@@ -47,7 +47,6 @@ def supervise(folder: AttemptFolder) -> int:
         return 0  # another delivery of the same launch was first
     proc.become_undumpable()
     proc.become_subreaper()
-    lock.sign()
     token = _read_token()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.raiseExceptions = False  # a full disk takes no log lines; that must not end the supervisor
@@ -55,6 +54,7 @@ def supervise(folder: AttemptFolder) -> int:
     if folder.was_started() or folder.has_ended():
         log.warning("this folder has been used by a supervisor before; it is not started again")
         return 0
+    lock.sign()  # not before: what the file says of the supervisor that ran stays true
     settings = HostSettings.from_env()
     _run(folder, settings, token)
     lock.release()

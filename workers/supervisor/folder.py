@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class AttemptFolder:
         """A second delivery of the same launch finds the spec there and leaves it."""
         if (self.path / FileName.SPEC).exists():
             return
-        temporary = self.path / f".{FileName.SPEC}.{os.getpid()}"
+        temporary = self._temporary(FileName.SPEC)
         _write_private(temporary, text)
         try:
             os.link(temporary, self.path / FileName.SPEC)
@@ -58,9 +59,13 @@ class AttemptFolder:
 
     def write(self, name: str, text: str) -> None:
         """Replace a small file so that a reader sees the old or the new one, whole."""
-        temporary = self.path / f".{name}.{os.getpid()}"
+        temporary = self._temporary(name)
         _write_private(temporary, text)
         temporary.replace(self.path / name)
+
+    def _temporary(self, name: str) -> Path:
+        """A name of this thread alone: two deliveries of one launch may write at once."""
+        return self.path / f".{name}.{os.getpid()}.{threading.get_ident()}"
 
     def write_if_possible(self, name: str, text: str) -> None:
         """For files that only save work later: a full disk is no reason to stop."""
