@@ -35,6 +35,8 @@ class Frame:
     """Messages to send; none if nothing is new."""
     more: bool = False
     """There was more than fits into one frame."""
+    besides: str = ""
+    """What the frame says besides lines, alone: for a viewer that has the lines already."""
 
 
 @dataclass
@@ -67,7 +69,8 @@ def read(run_id: str, base: Cursor, shown: Shown, *, with_logs: bool = False) ->
     if too_old or any(event.kind == EventKind.TRAINING and event.attempt.number > 1 for event in events):
         # The rows are folded away, or a resume made drawn points void: the page takes the series anew.
         texts.append(RELOAD)
-    return Frame(base, upto, tuple(texts), more)
+    besides = _text({"type": "frame", "last": last, "rows": [], "events": [], **extra}) if extra else ""
+    return Frame(base, upto, tuple(texts), more, besides)
 
 
 def start(run_id: str, after: int) -> tuple[Cursor, Cursor] | None:

@@ -70,13 +70,12 @@ class Viewer:
             frame = await self._queue.get()
             if frame.base == self._cursor:
                 await self._deliver(frame)
-            elif self._may_miss(frame):
+            elif frame.upto == self._cursor:
+                # It has the lines and is in step again. Asking the store here would put it ahead of the next frame.
+                if frame.besides:
+                    await self._send(frame.besides)
+            elif frame.upto.seq > self._cursor.seq or frame.upto.event > self._cursor.event:
                 self._behind = True
-
-    def _may_miss(self, frame: Frame) -> bool:
-        """Lines, or what a frame says besides: one that ends where the viewer stands may have been read after it."""
-        upto, cursor = frame.upto, self._cursor
-        return upto == cursor or upto.seq > cursor.seq or upto.event > cursor.event
 
     async def _catch_up(self) -> bool:
         while not self._queue.empty():
