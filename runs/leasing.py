@@ -6,7 +6,7 @@ A partial unique constraint on (host, resource) does the locking: of two dispatc
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from django.db.models import Q
@@ -28,6 +28,13 @@ class Need:
     server_gpus: int
     cpu_slots: int
     ports: int
+    pinned: tuple[int, ...] = ()
+    """GPUs that the profile names for the trainer; empty: any."""
+    pinned_server: tuple[int, ...] = ()
+    first_port: int | None = None
+    """Of the servers' ports, where the profile names it."""
+    group_port: bool = False
+    """One more port, for NCCL's group."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +46,21 @@ class Short:
 
 def need_of(hardware: HardwareSpec) -> Need:
     server = hardware.server if hardware.rollout == Rollout.SERVER else None
-    gpus, server_gpus = hardware.trainer_gpus, server.gpus if server else 0
+    gpus, server_gpus = hardware.trainer_gpus, server.own_gpus if server else 0
     # Without a GPU to lease, a CPU slot is what keeps runs from crowding one host.
     slots = hardware.cpu_slots if gpus or server_gpus else max(1, hardware.cpu_slots)
-    ports = 0 if server is None else 2 if server.weight_sync == WeightSync.NCCL else 1
-    return Need(gpus, server_gpus, slots, ports)
+    if server is None:
+        return Need(gpus, server_gpus, slots, 0, pinned=hardware.trainer_gpu_ids)
+    return Need(
+        gpus,
+        server_gpus,
+        slots,
+        ports=0 if server.attached else server.count,
+        pinned=hardware.trainer_gpu_ids,
+        pinned_server=server.gpu_ids if server.own_gpus else (),
+        first_port=server.port,
+        group_port=server.weight_sync == WeightSync.NCCL,
+    )
 
 
 def held() -> defaultdict[int, dict[str, Lease]]:
@@ -57,29 +74,60 @@ def held() -> defaultdict[int, dict[str, Lease]]:
 def place(need: Need, host: Host, held: Mapping[str, Lease]) -> Placement | Short:
     """Name the resources of a host for an attempt, or say what it waits for; `held` are the host's own."""
     gpus = _gpus_of(host)
-    slots = list(range(int(host.inventory.get("cpu_slots") or 0)))
+    chosen = _choose("gpu", "GPU", gpus, need.pinned, need.gpus, host, held, besides=need.pinned_server)
+    if isinstance(chosen, Short):
+        return chosen
+    server = _choose("gpu", "GPU", gpus, need.pinned_server, need.server_gpus, host, held, besides=chosen)
+    if isinstance(server, Short):
+        return server
+    slots = _choose("cpu", "CPU slot", range(int(host.inventory.get("cpu_slots") or 0)), (), need.cpu_slots, host, held)
+    if isinstance(slots, Short):
+        return slots
     first, last = host.inventory.get("port_range") or DEFAULT_PORTS
-    taken: list[list[int]] = []
-    for kind, word, pool, count in (
-        ("gpu", "GPU", gpus, need.gpus + need.server_gpus),
-        ("cpu", "CPU slot", slots, need.cpu_slots),
-        ("port", "port", list(range(int(first), int(last) + 1)), need.ports),
-    ):
-        free = [index for index in pool if f"{kind}:{index}" not in held]
-        if len(pool) < count:
-            return Short(f"{host.name} has {_count(len(pool), word)}, this run needs {count}")
-        if len(free) < count:
-            return Short(_waits(word, kind, pool, held, count - len(free)))
-        taken.append(free[:count])
-    (chosen, cpu, ports) = taken
+    pool = range(int(first), int(last) + 1)
+    fixed = () if need.first_port is None else tuple(range(need.first_port, need.first_port + need.ports))
+    ports = _choose("port", "port", pool, fixed, need.ports, host, held)
+    if isinstance(ports, Short):
+        return ports
+    group = _choose("port", "port", pool, (), int(need.group_port), host, held, besides=ports)
+    if isinstance(group, Short):
+        return group
     return Placement(
         host=host.name,
-        gpus=tuple(chosen[: need.gpus]),
-        server_gpus=tuple(chosen[need.gpus :]),
-        cpu_slots=tuple(cpu),
-        port=ports[0] if ports else None,
-        group_port=ports[1] if len(ports) > 1 else None,
+        gpus=chosen,
+        server_gpus=server,
+        cpu_slots=slots,
+        ports=ports,
+        group_port=group[0] if group else None,
     )
+
+
+def _choose(
+    kind: str,
+    word: str,
+    pool: Sequence[int],
+    pinned: tuple[int, ...],
+    count: int,
+    host: Host,
+    held: Mapping[str, Lease],
+    *,
+    besides: tuple[int, ...] = (),
+) -> tuple[int, ...] | Short:
+    """`count` resources of one kind, the pinned ones where some are; never one of `besides`, which this run has."""
+    if pinned:
+        # A port may lie outside the host's range; a GPU that isn't there can't be had.
+        absent = [index for index in pinned if kind != "port" and index not in pool]
+        if absent:
+            return Short(f"{host.name} has no {word} {absent[0]}, which this run's profile names")
+        taken = [index for index in pinned if f"{kind}:{index}" in held]
+        return Short(_waits(word, kind, pinned, held, len(taken))) if taken else pinned
+    free = [index for index in pool if f"{kind}:{index}" not in held and index not in besides]
+    if len(pool) - len(besides) < count:
+        wanted = count + len(besides)
+        return Short(f"{host.name} has {_count(len(pool), word)}, this run needs {wanted}")
+    if len(free) < count:
+        return Short(_waits(word, kind, [i for i in pool if i not in besides], held, count - len(free)))
+    return tuple(free[:count])
 
 
 def take(attempt: Attempt, host: Host, placement: Placement) -> None:
@@ -88,7 +136,7 @@ def take(attempt: Attempt, host: Host, placement: Placement) -> None:
 
 
 def resources(placement: Placement) -> list[str]:
-    ports = [port for port in (placement.port, placement.group_port) if port is not None]
+    ports = [*placement.ports, *([] if placement.group_port is None else [placement.group_port])]
     return [
         *(f"gpu:{index}" for index in (*placement.gpus, *placement.server_gpus)),
         *(f"cpu:{index}" for index in placement.cpu_slots),
@@ -123,7 +171,7 @@ def _gpus_of(host: Host) -> list[int]:
     return [int(gpu["index"]) for gpu in sorted(gpus, key=lambda g: ((g.get("used_mib") or 0) > BUSY_MIB, g["index"]))]
 
 
-def _waits(word: str, kind: str, pool: list[int], held: Mapping[str, Lease], missing: int) -> str:
+def _waits(word: str, kind: str, pool: Sequence[int], held: Mapping[str, Lease], missing: int) -> str:
     leases = [held[f"{kind}:{index}"] for index in sorted(pool) if f"{kind}:{index}" in held]
     lease = next((each for each in leases if each.state == Lease.HELD), leases[0])
     index = lease.resource.partition(":")[2]

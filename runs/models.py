@@ -43,6 +43,8 @@ class Run(models.Model):
     """The newest value of each metric, for lists and headlines; written by ingest alone."""
     launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
     """Made of who launched, the page and what it held: a second click finds the run of the first. NULL: no page."""
+    trial = models.ForeignKey("ProfileTrial", null=True, on_delete=models.SET_NULL, related_name="runs")
+    """Of kind `trial`: the question that it helps to answer."""
     folded_seq = models.BigIntegerField(default=0)
     """Metric rows up to this seq are in chunks; written by folding alone."""
 
@@ -55,6 +57,18 @@ class Run(models.Model):
     def latest(self) -> Attempt:
         """The attempt whose status, reason, lease and receipt the run shows; no query if attempts are prefetched."""
         return max(self.attempts.all(), key=lambda attempt: attempt.number)
+
+
+class ProfileTrial(models.Model):
+    """Which hardware profiles fit a model on a host: two steps of each candidate, as runs of kind `trial`."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT)
+    host = models.ForeignKey("hardware.Host", null=True, on_delete=models.SET_NULL)
+    model = models.CharField(max_length=500)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("-created_at",)
 
 
 class Attempt(models.Model):

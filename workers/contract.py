@@ -23,6 +23,7 @@ class FileName:
 
     SPEC = "spec.json"  # launcher, once, mode 0600: an AttemptSpec
     LOCK = "supervisor.lock"  # flock; holds {"boot_id", "pid", "start_time"} as JSON
+    DOWNLOAD = "download.jsonl"  # workers.trainer.fetch: progress of the model's download
     DATASET = "dataset.jsonl"  # supervisor, fetched at the claim: canonical rows
     METRICS = "metrics.jsonl"  # trainer, rank 0: TrainerLine objects
     SAMPLES = "samples.jsonl"  # trainer, rank 0: one prompt group a line
@@ -36,8 +37,11 @@ class FileName:
     LOGS = "logs"
 
 
-LOG_NAMES = ("supervisor", "vllm", "trainer")
-"""logs/<name>.log"""
+MAX_SERVERS = 8
+SERVER_ROLES = ("vllm", *(f"vllm-{number}" for number in range(2, MAX_SERVERS + 1)))
+"""Role and log of each vLLM server of an attempt, the first one's first."""
+LOG_NAMES = ("supervisor", "download", *SERVER_ROLES, "trainer")
+"""logs/<name>.log; a run has only those of its own processes."""
 
 
 class EventKind(StrEnum):
@@ -45,13 +49,14 @@ class EventKind(StrEnum):
     life-cycle events, which are never folded away."""
 
     TRAIN = "train"  # one trainer log call; evaluation metrics keep TRL's eval_ prefix
-    SYSTEM = "system"  # host/cpu_percent, host/memory_mib, gpu/<i>/memory_mib, gpu/<i>/util_percent, gpu/<i>/power_w
-    VLLM = "vllm"  # vllm/<name>
+    SYSTEM = "system"  # host/cpu_percent, host/memory_mib, gpu/<i>/memory_mib, gpu/<i>/util_percent, gpu/<i>/power_w,
+    # download/done_mib, download/total_mib
+    VLLM = "vllm"  # vllm/<name>; of several servers sums (requests, tokens/s) and means (shares)
 
     PHASE = "phase"  # data: {"phase": Phase, "detail": str}
     TRAINING = "training"  # data: {"max_steps": int, "step": int}: the trainer entered its loop -> RUNNING
     STAGE = "stage"  # data: {"stage": str}: what the trainer is doing before its first step
-    PROCESS_STARTED = "process_started"  # data: {"role": "trainer"|"vllm", "pid": int}
+    PROCESS_STARTED = "process_started"  # data: {"role": "download"|"vllm"|"vllm-2"|...|"trainer", "pid": int}
     PROCESS_EXITED = "process_exited"  # data: {"role", "pid", "exit_code": int|None, "signal": str|None}
     CHECKPOINT = "checkpoint"  # data: {"step", "path" (relative to the attempt folder), "bytes"}
     STOP_SEEN = "stop_seen"  # data: {"mode": StopMode}: the supervisor has taken the stop on
@@ -67,6 +72,7 @@ class Phase(StrEnum):
 
     CLAIMED = "claimed"
     PREPARING = "preparing"
+    FETCHING_MODEL = "fetching_model"
     VLLM_STARTING = "vllm_starting"
     VLLM_READY = "vllm_ready"
     TRAINER_STARTING = "trainer_starting"
@@ -99,8 +105,51 @@ class Rollout(StrEnum):
 class WeightSync(StrEnum):
     """How the policy reaches a vLLM server."""
 
-    NCCL = "nccl"  # TRL's own: full weights streamed to the server's GPUs
+    NCCL = "nccl"  # TRL's own: full weights streamed to the server's GPUs, a LoRA merged before
     LORA = "lora"  # adapter saved under a new name for each version, loaded over HTTP
+
+
+class Strategy(StrEnum):
+    """How trainer processes share the training."""
+
+    NONE = "none"  # one process
+    DDP = "ddp"  # each process a whole copy, gradients averaged
+    FSDP2 = "fsdp2"  # parameters, gradients and optimizer states sharded by PyTorch
+    ZERO1 = "zero1"  # DeepSpeed: optimizer states sharded
+    ZERO2 = "zero2"  # and gradients
+    ZERO3 = "zero3"  # and parameters
+
+
+ZERO = frozenset({Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3})
+
+
+class Offload(StrEnum):
+    """What lies in the host's memory instead of the GPU's."""
+
+    NONE = "none"
+    OPTIMIZER = "optimizer"  # ZeRO: optimizer states
+    PARAMETERS = "parameters"  # ZeRO-3: optimizer states and parameters; FSDP2: all that is sharded
+
+
+class Precision(StrEnum):
+    AUTO = "auto"  # bf16 on GPUs, fp32 on the CPU
+    BF16 = "bf16"
+    FP16 = "fp16"
+    FP32 = "fp32"
+
+
+class Quantization(StrEnum):
+    """Of the frozen base model under a LoRA (QLoRA), by bitsandbytes."""
+
+    NONE = "none"
+    INT8 = "8bit"
+    NF4 = "4bit"
+
+
+class Optimizer(StrEnum):
+    ADAMW = "adamw"
+    ADAMW_8BIT = "adamw_8bit"
+    ADAFACTOR = "adafactor"
 
 
 # --- the spec -----------------------------------------------------------------------------------------------
@@ -147,10 +196,21 @@ class LoraSpec:
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """The vLLM server of rollout mode `server`."""
+    """The vLLM servers of rollout mode `server`. Several get the prompt groups of a step shared out between them."""
 
+    count: int = 1
     gpus: int = 1
+    """GPUs of each server: tensor_parallel × data_parallel. 0 only where a server needs none."""
     tensor_parallel: int = 1
+    data_parallel: int = 1
+    shared: bool = False
+    """On the trainer's own GPUs instead of GPUs of its own; only with the LoRA hot-swap, as NCCL refuses it."""
+    gpu_ids: tuple[int, ...] = ()
+    """All servers' GPUs by NVML index, in the servers' order; empty: any that are free."""
+    port: int | None = None
+    """Port of the first server on loopback, the next one's follows it; None: free ones of the host's range."""
+    attached: tuple[str, ...] = ()
+    """Addresses (http://host:port) of servers that somebody else runs: nothing is started, stopped or proved."""
     gpu_memory_utilization: float = 0.9
     max_model_len: int | None = None
     dtype: str = "auto"
@@ -161,10 +221,22 @@ class ServerSpec:
     """Longest that the trainer waits for one step's completions."""
     weight_sync: WeightSync = WeightSync.NCCL
 
+    @property
+    def servers(self) -> int:
+        return len(self.attached) or self.count
+
+    @property
+    def own_gpus(self) -> int:
+        """GPUs to lease on top of the trainer's."""
+        return 0 if self.shared or self.attached else self.count * self.gpus
+
 
 @dataclass(frozen=True)
 class HardwareSpec:
-    """How a run uses a host. GPUs are counts here; a Placement names them."""
+    """How a run uses a host. GPUs are counts here unless a profile pins them; a Placement names them.
+
+    What a run's own GRPOConfig arguments say of precision, optimizer or gradient checkpointing goes before this.
+    """
 
     profile: str
     rollout: Rollout = Rollout.TRANSFORMERS
@@ -178,6 +250,22 @@ class HardwareSpec:
     server: ServerSpec | None = None
     colocate_memory_utilization: float = 0.3
     colocate_sleep: bool = False
+    colocate_tensor_parallel: int = 1
+    colocate_max_model_len: int | None = None
+    trainer_gpu_ids: tuple[int, ...] = ()
+    """The trainer's GPUs by NVML index; empty: any that are free."""
+    strategy: Strategy = Strategy.NONE
+    offload: Offload = Offload.NONE
+    precision: Precision = Precision.AUTO
+    quantization: Quantization = Quantization.NONE
+    optimizer: Optimizer = Optimizer.ADAMW
+    gradient_checkpointing: bool | None = None
+    """None: on for GPUs, off on the CPU."""
+    liger_kernels: bool = False
+    memory_cap_gib: float | None = None
+    """Most GPU memory that torch may take in each trainer process: a larger card then behaves like a smaller one."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables of the trainer and its servers, from the allow-list workers.commands.ENVIRONMENT."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +275,7 @@ class RunSpec:
     run_id: str
     name: str
     kind: str
-    """`train`; learnability checks and profile trials come as other kinds."""
+    """`train`; `trial` tries a hardware profile for two steps; learnability checks come as another kind."""
     model: ModelSpec
     data: DataSpec
     rewards: tuple[RewardSpec, ...]
@@ -208,8 +296,8 @@ class Placement:
     gpus: tuple[int, ...] = ()
     server_gpus: tuple[int, ...] = ()
     cpu_slots: tuple[int, ...] = ()
-    port: int | None = None
-    """vLLM's HTTP port on loopback."""
+    ports: tuple[int, ...] = ()
+    """HTTP port on loopback of each vLLM server that the attempt starts."""
     group_port: int | None = None
     """NCCL group port for weight updates."""
 
@@ -226,6 +314,45 @@ class AttemptSpec:
     placement: Placement
     resume_from: str | None = None
     """A checkpoint folder: in the launch message relative to RUNS_DIR, in spec.json absolute."""
+
+
+@dataclass(frozen=True)
+class ServerPlace:
+    """One vLLM server of an attempt, by where it is."""
+
+    role: str
+    """One of SERVER_ROLES: its process's role and its log's name."""
+    address: str
+    """http://host:port"""
+    port: int
+    gpus: tuple[int, ...]
+    own: bool
+    """Started, watched and ended by the attempt; an attached one is not."""
+
+
+def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
+    """The vLLM servers that the trainer gets completions from; none but in rollout mode `server`.
+
+    Raises ContractError when the placement has no port for one of them.
+    """
+    hardware, placement = spec.run.hardware, spec.placement
+    server = hardware.server
+    if hardware.rollout != Rollout.SERVER:
+        return ()
+    if server is None:
+        raise ContractError("hardware.server: rollouts come from a vLLM server, and none is described")
+    places: list[tuple[str, int, tuple[int, ...], bool]]
+    if server.attached:
+        places = [(address, int(address.rpartition(":")[2]), (), False) for address in server.attached]
+    else:
+        if len(placement.ports) < server.count:
+            raise ContractError(f"placement.ports: {len(placement.ports)} for {server.count} vLLM servers")
+        gpus = placement.gpus if server.shared else placement.server_gpus
+        places = [
+            (f"http://127.0.0.1:{port}", port, gpus[number * server.gpus : (number + 1) * server.gpus], True)
+            for number, port in enumerate(placement.ports[: server.count])
+        ]
+    return tuple(ServerPlace(role, *place) for role, place in zip(SERVER_ROLES, places, strict=False))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workers.contract import AttemptSpec, ContractError, FileName, Receipt, Rollout, from_dict, to_dict, to_json
+from workers.commands import own_servers
+from workers.contract import AttemptSpec, ContractError, FileName, Receipt, from_dict, to_dict, to_json
 from workers.settings import HostSettings
 from workers.supervisor import gpus, proc, trainerlines
 from workers.supervisor.control import Control, Refused
@@ -136,7 +137,7 @@ def _tear_down(
         now=time.monotonic(),
         baselines=_baselines(folder, spec),
         peaks={},
-        port=spec.placement.port if spec.run.hardware.rollout == Rollout.SERVER else None,
+        port=next((place.port for place in own_servers(spec)), None),
         read_gpus=read_gpus,
         is_orphan=lambda process: True,  # all of them: whoever started them is gone
     )

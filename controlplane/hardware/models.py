@@ -16,6 +16,10 @@ class Host(models.Model):
     """workers.trainer.describe's answer: the fields of the installed GRPOConfig, typed; None: no trainer there."""
     announced_at = models.DateTimeField(null=True)
     draining = models.BooleanField(default=False)
+    watched_at = models.DateTimeField(null=True)
+    """When somebody last had its Hardware page open; it announces itself more often then."""
+    history = models.JSONField(default=list)
+    """The last readings of its GPUs, oldest first: [unix seconds, [util_percent or null, one a GPU in their order]]."""
 
     class Meta:
         ordering = ("name",)
@@ -39,11 +43,16 @@ class ModelInspection(models.Model):
 
 
 class HardwareProfile(models.Model):
-    """How a run uses GPUs: workers.contract.HardwareSpec as JSON, named."""
+    """How a run uses GPUs, named; and the LoRA and batch sizes that it was made for, which a launch starts from."""
 
     name = models.CharField(max_length=80, unique=True)
     description = models.TextField(blank=True)
     spec = models.JSONField()
+    """workers.contract.HardwareSpec, which a run freezes."""
+    lora = models.JSONField(null=True)
+    """workers.contract.LoraSpec; None: made for full fine-tuning."""
+    batch = models.JSONField(default=dict)
+    """GRPOConfig's own names (profiles.BATCH_FIELDS) -> value; what isn't here the profile leaves open."""
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     created_at = models.DateTimeField(auto_now_add=True)
 

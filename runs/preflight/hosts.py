@@ -31,7 +31,7 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
     """Why the host can never take this profile; "" when it can."""
-    server = hardware.server.gpus if hardware.rollout == Rollout.SERVER and hardware.server else 0
+    server = hardware.server.own_gpus if hardware.rollout == Rollout.SERVER and hardware.server else 0
     wanted = hardware.trainer_gpus + server
     if wanted > len(host.gpus):
         have = f"{len(host.gpus)} GPU{'' if len(host.gpus) == 1 else 's'}" if host.gpus else "no GPU"

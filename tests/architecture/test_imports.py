@@ -34,7 +34,7 @@ class Program:
 PROGRAMS = {
     "control plane": Program(
         modules=("controlplane", "runs", "manage"),
-        ours=("workers.contract", "workers.rewards", "workers.sandbox"),
+        ours=("workers.contract", "workers.commands", "workers.rewards", "workers.sandbox"),
         never=frozenset(TRAINER_STACK),
     ),
     "host side": Program(
@@ -52,7 +52,7 @@ PROGRAMS = {
         modules=("workers.rewards",), ours=("workers.contract", "workers.sandbox"), never=frozenset(WEB_STACK)
     ),
 }
-STANDARD_LIBRARY_ONLY = ("workers.contract", "runs.states", "controlplane.bootstrap", "controlplane.datafolder")
+STANDARD_LIBRARY_ONLY = ("workers.contract", "workers.commands", "runs.states", "controlplane.bootstrap", "controlplane.datafolder")
 
 
 def is_under(module: str, packages: tuple[str, ...]) -> bool:

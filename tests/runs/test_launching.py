@@ -69,7 +69,7 @@ def test_a_server_profile_leases_both_gpus_and_two_ports_at_once(sent: Sent, com
     placement = Attempt.objects.get().placement or {}
     assert held() == ["gpu:0", "gpu:1", "port:21000", "port:21001"]
     assert (placement["gpus"], placement["server_gpus"]) == ([0], [1])
-    assert (placement["port"], placement["group_port"]) == (21000, 21001)
+    assert (placement["ports"], placement["group_port"]) == ([21000], 21001)
 
 
 @database

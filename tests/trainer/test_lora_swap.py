@@ -42,7 +42,7 @@ def attempt(folder: Path, model: Path, server: RunningVllm, *, processes: int = 
     hardware["server"] = ServerSpec(weight_sync=WeightSync.LORA, request_timeout_s=60)
     settings = {"num_iterations": 2, "learning_rate": 1e-2, **grpo}
     run = {"lora": LoraSpec(r=8, alpha=16)}
-    placement = {"port": server.port}
+    placement = {"ports": [server.port]}
     return builders.attempt_folder(
         folder, model=model, grpo=settings, hardware=hardware, placement=placement, rewards=REWARDS, run=run
     )
@@ -88,7 +88,7 @@ def test_a_server_that_dies_ends_the_trainer_with_a_sentence(
 
 def test_a_run_without_lora_is_refused_before_torch(start: Start, tiny_model: Path, tmp_path: Path) -> None:
     hardware = {"rollout": Rollout.SERVER, "server": ServerSpec(weight_sync=WeightSync.LORA)}
-    folder = builders.attempt_folder(tmp_path, model=tiny_model, hardware=hardware, placement={"port": 1})
+    folder = builders.attempt_folder(tmp_path, model=tiny_model, hardware=hardware, placement={"ports": [1]})
     trainer = start("-m", "workers.trainer", folder)
     _, stderr = trainer.communicate()
     assert trainer.returncode == 3
@@ -101,7 +101,7 @@ def test_weights_over_nccl_are_refused_where_vllm_is_not_installed(
     if start("-c", "import vllm").wait() == 0:
         pytest.skip("vllm is installed beside the trainer")
     hardware = {"rollout": Rollout.SERVER, "server": ServerSpec(weight_sync=WeightSync.NCCL)}
-    folder = builders.attempt_folder(tmp_path, model=tiny_model, hardware=hardware, placement={"port": 1})
+    folder = builders.attempt_folder(tmp_path, model=tiny_model, hardware=hardware, placement={"ports": [1]})
     trainer = start("-m", "workers.trainer", folder)
     _, stderr = trainer.communicate()
     assert trainer.returncode == 3

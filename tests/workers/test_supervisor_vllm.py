@@ -43,7 +43,7 @@ def server_attempt(
         cpu_slots=1,
         server=ServerSpec(gpus=0, ready_timeout_s=ready_s, weight_sync=WeightSync.LORA),
     )
-    spec = {"hardware": hardware, "placement": Placement("testhost", cpu_slots=(0,), port=port)}
+    spec = {"hardware": hardware, "placement": Placement("testhost", cpu_slots=(0,), ports=(port,))}
     with attempt(tmp_path, trainer=trainer or f"connect:{port}", spec=spec, vllm_command=words, **settings) as made:
         yield made
     assert vllm.port_is_free(port)
@@ -130,7 +130,7 @@ def test_a_port_in_use_is_told_before_anything_is_started(tmp_path: Path) -> Non
         port = int(taken.getsockname()[1])
         spec = {
             "hardware": HardwareSpec("server", rollout=Rollout.SERVER, server=ServerSpec(gpus=0)),
-            "placement": Placement("testhost", port=port),
+            "placement": Placement("testhost", ports=(port,)),
         }
         with attempt(tmp_path, spec=spec) as made:
             made.launch()
@@ -171,7 +171,7 @@ def test_a_server_opens_only_the_routes_that_its_weight_updates_need(
     tmp_path: Path, weight_sync: WeightSync, opened: str
 ) -> None:
     hardware = HardwareSpec("server", rollout=Rollout.SERVER, server=ServerSpec(weight_sync=weight_sync))
-    with attempt(tmp_path, spec={"hardware": hardware, "placement": Placement("testhost", port=1)}) as made:
+    with attempt(tmp_path, spec={"hardware": hardware, "placement": Placement("testhost", ports=(1,))}) as made:
         assert vllm.environment(made.spec) == {opened: "1", "VLLM_NO_USAGE_STATS": "1"}
 
 

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from enum import StrEnum
 
+from workers.commands import own_servers
 from workers.contract import (
     AttemptSpec,
     ClaimAnswer,
@@ -20,7 +21,7 @@ from workers.contract import (
     FileName,
     Phase,
     Receipt,
-    Rollout,
+    ServerPlace,
     StopMode,
     SyncAnswer,
     to_dict,
@@ -76,6 +77,7 @@ class ClaimedAttempt:
         self._inbox = inbox
         self._clock = clock
         self._secrets = answer.secrets
+        self._server = next(iter(own_servers(spec)), None)
         self._read_gpus = read_gpus
         self._judge = ends.Judge(self.folder)
         self._preparation: claim.Preparation | None = None
@@ -148,7 +150,7 @@ class ClaimedAttempt:
             now=now,
             baselines=self.children.baselines,
             peaks=self.figures.peaks,
-            port=self.spec.placement.port if self._has_server() else None,
+            port=self._server.port if self._server else None,
             read_gpus=self._read_gpus,
             is_orphan=self.children.is_orphan,
         )
@@ -214,28 +216,24 @@ class ClaimedAttempt:
             return
         self.children.baselines = self._preparation.baselines()
         self.figures.gpus = tuple(self.children.baselines)
-        if self._has_server():
-            self._start_server(now)
+        if self._server:
+            self._start_server(self._server, now)
         else:
             self._start_trainer(now)
 
-    def _has_server(self) -> bool:
-        return self.spec.run.hardware.rollout == Rollout.SERVER
-
-    def _start_server(self, now: float) -> None:
-        port = self.spec.placement.port
-        if port is not None and not vllm.port_is_free(port):
-            self.finish(End(Reason.PORT_IN_USE, f"Port {port} is held by another process on this host."), now)
-            return
-        try:
-            argv = vllm.argv(self.spec, self.settings)
-        except ValueError as error:
-            self.finish(End(Reason.SPEC_REFUSED, f"{error}."), now)
+    def _start_server(self, place: ServerPlace, now: float) -> None:
+        if not vllm.port_is_free(place.port):
+            self.finish(End(Reason.PORT_IN_USE, f"Port {place.port} is held by another process on this host."), now)
             return
         self.report.phase(Phase.VLLM_STARTING)
-        environment = commands.server_environment(self.spec, self.settings, os.environ, self._secrets)
-        if self._start(Role.VLLM, argv, environment | vllm.environment(self.spec), now):
-            self._gate = vllm.Gate(self.spec, tree=self._pids, now=now, interval_s=min(0.5, self.settings.sample_s))
+        argv = commands.server_argv(self.spec, self.settings, place)
+        environment = commands.server_environment(self.spec, self.settings, os.environ, self._secrets, place)
+        if self._start(Role.VLLM, argv, environment, now):
+            timeout_s = self.spec.run.hardware.server.ready_timeout_s if self.spec.run.hardware.server else 0
+            interval_s = min(0.5, self.settings.sample_s)
+            self._gate = vllm.Gate(
+                self.spec, place, tree=self._pids, now=now, interval_s=interval_s, timeout_s=timeout_s
+            )
             self.step = Step.SERVER_STARTING
 
     def _pids(self) -> set[int]:
@@ -248,7 +246,7 @@ class ClaimedAttempt:
             self.finish(self._judge.server(server) if server else End(Reason.VLLM_EXITED, ""), now)
         elif gate.is_open():
             self.report.phase(Phase.VLLM_READY)
-            self.report.sample_server(self.spec.placement.port or 0, self.figures.of_server)
+            self.report.sample_server(self._server.port if self._server else 0, self.figures.of_server)
             self._start_trainer(now)
         elif now >= gate.deadline:
             self.finish(End(Reason.VLLM_NOT_READY, gate.seen), now)

@@ -1,4 +1,4 @@
-"""What is started: argument lists and environments of the children.
+"""The children's environments on this host, around the commands that workers.commands makes of a spec.
 
 A child gets an allow-list of the host's environment, so neither the token nor the address of Redis nor the web's
 secret can reach model code or a person's reward code through it.
@@ -11,7 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import workers
-from workers.contract import AttemptSpec
+from workers import commands
+from workers.commands import Programs
+from workers.contract import AttemptSpec, ServerPlace
 from workers.settings import HostSettings
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
@@ -53,8 +55,8 @@ _NAMES = frozenset(
     ]
 )
 _PREFIXES = (
-    "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TORCH", "PYTORCH_", "TRITON_", "VLLM_", "HF_", "TRANSFORMERS_", "DS_",
-    "OMP_", "MKL_",
+    "CUDA_", "NVIDIA_", "NCCL_", "NVSHMEM_", "GLOO_", "TORCH", "PYTORCH_", "TRITON_", "VLLM_", "HF_", "TRANSFORMERS_",
+    "DS_", "OMP_", "MKL_",
 )  # fmt: skip
 _NEVER = frozenset({"CUDA_VISIBLE_DEVICES", "HF_TOKEN", "VLLM_API_KEY"})
 """Decided here or fetched at the claim, never inherited."""
@@ -67,34 +69,42 @@ def supervisor_environment(settings: HostSettings, source: Mapping[str, str]) ->
     return {**_allowed(source), **settings.as_env(), "PYTHONPATH": str(SOURCE_ROOT), "PYTHONUNBUFFERED": "1"}
 
 
+def programs(settings: HostSettings) -> Programs:
+    """What this host starts; it announces them, so that pages show the same commands."""
+    python = settings.trainer_python
+    return Programs(
+        trainer=settings.trainer_command or (python, "-m", "workers.trainer"),
+        vllm=settings.vllm_command or (python, "-m", "vllm.entrypoints.cli.main"),
+    )
+
+
 def trainer_argv(settings: HostSettings, folder: Path) -> list[str]:
-    """The same with one rank and with many: the trainer puts itself under torchrun when the spec asks for more."""
-    prefix = settings.trainer_command or (settings.trainer_python, "-m", "workers.trainer")
-    return [*prefix, str(folder)]
+    return commands.trainer_argv(folder, programs(settings))
 
 
 def trainer_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    environment = {**_base(settings, source), **_devices(spec.placement.gpus), **secrets}
-    environment |= {} if settings.trainer_command else _SAFE_PATH
-    if spec.run.hardware.threads:
-        environment["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)
-    return environment
+    safe = {} if settings.trainer_command else _SAFE_PATH
+    return {**_base(settings, source), **commands.trainer_environment(spec), **secrets, **safe}
+
+
+def server_argv(spec: AttemptSpec, settings: HostSettings, place: ServerPlace) -> list[str]:
+    return commands.server_argv(spec, place, programs(settings))
 
 
 def server_environment(
-    spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
+    spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str], place: ServerPlace
 ) -> dict[str, str]:
     """Of the secrets the server needs one: leave to fetch the model."""
     token = {name: secrets[name] for name in ("HF_TOKEN",) if name in secrets}
     safe = {} if settings.vllm_command else _SAFE_PATH
-    return {**_base(settings, source), **_devices(spec.placement.server_gpus), **token, **safe}
+    return {**_base(settings, source), **commands.server_environment(spec, place), **token, **safe}
 
 
 def trainer_tool_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
     """For questions to the trainer's interpreter: no GPU, no secrets."""
-    return {**_base(settings, source), **_devices(())}
+    return {**_base(settings, source), **commands.devices(())}
 
 
 def _base(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
@@ -106,11 +116,6 @@ def _base(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
         "DO_NOT_TRACK": "1",
         "HF_HUB_DISABLE_TELEMETRY": "1",
     }
-
-
-def _devices(gpus: tuple[int, ...]) -> dict[str, str]:
-    """CUDA's own order is by speed; NVML's, which leases name, is by bus."""
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus)}
 
 
 def _allowed(source: Mapping[str, str]) -> dict[str, str]:

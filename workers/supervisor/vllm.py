@@ -5,57 +5,18 @@ The routes that the weight updates need are open to whoever can connect: it list
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 from collections.abc import Callable
-from typing import Any
 
 import httpx
 
-from workers.contract import AttemptSpec, ServerSpec, WeightSync
-from workers.settings import HostSettings
+from workers.commands import HOST, served_name
+from workers.contract import AttemptSpec, ServerPlace
 from workers.supervisor import process
 from workers.supervisor.loops import Loop
 
 log = logging.getLogger(__name__)
-
-HOST = "127.0.0.1"
-LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What --max-lora-rank takes; an adapter of another rank needs the next larger one."""
-ADAPTERS_HELD = 3
-"""The current version, the one before, and the one that is being loaded."""
-
-
-def argv(spec: AttemptSpec, settings: HostSettings) -> list[str]:
-    server = _server(spec)
-    prefix = settings.vllm_command or (settings.trainer_python, "-m", "vllm.entrypoints.cli.main")
-    model = spec.run.model
-    arguments = [*prefix, "serve", model.path, "--host", HOST, "--port", str(spec.placement.port)]
-    arguments += ["--served-model-name", spec.attempt_id, "--dtype", server.dtype]
-    arguments += ["--tensor-parallel-size", str(server.tensor_parallel)]
-    arguments += ["--gpu-memory-utilization", str(server.gpu_memory_utilization)]
-    # The sampler's own probabilities, of any number of tokens: the importance ratio is computed from them. Sampling
-    # defaults of the model's folder would change the policy behind the trainer's back.
-    arguments += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1", "--generation-config", "vllm"]
-    arguments += ["--enable-prefix-caching" if server.prefix_caching else "--no-enable-prefix-caching"]
-    arguments += ["--disable-uvicorn-access-log"]
-    if server.max_model_len:
-        arguments += ["--max-model-len", str(server.max_model_len)]
-    if server.enforce_eager:
-        arguments += ["--enforce-eager"]
-    if model.revision:
-        arguments += ["--revision", model.revision]
-    if model.trust_remote_code:
-        arguments += ["--trust-remote-code"]
-    return arguments + _weight_arguments(spec, server)
-
-
-def environment(spec: AttemptSpec) -> dict[str, str]:
-    """On top of the children's common environment."""
-    # Whoever can connect can use the routes that either of them opens: only the one that the updates need.
-    road = {WeightSync.NCCL: "VLLM_SERVER_DEV_MODE", WeightSync.LORA: "VLLM_ALLOW_RUNTIME_LORA_UPDATING"}
-    return {road[_server(spec).weight_sync]: "1", "VLLM_NO_USAGE_STATS": "1"}
 
 
 def port_is_free(port: int) -> bool:
@@ -108,11 +69,20 @@ class HealthProbe:
 class Gate:
     """Shut until the server is proved ready. The probe has a thread of its own."""
 
-    def __init__(self, spec: AttemptSpec, *, tree: Callable[[], set[int]], now: float, interval_s: float) -> None:
-        self._probe = HealthProbe(spec.attempt_id, spec.placement.port or 0, tree=tree, interval_s=interval_s)
-        self._loop = Loop("vllm-health", self._probe.tick)
+    def __init__(
+        self,
+        spec: AttemptSpec,
+        place: ServerPlace,
+        *,
+        tree: Callable[[], set[int]],
+        now: float,
+        interval_s: float,
+        timeout_s: float,
+    ) -> None:
+        self._probe = HealthProbe(served_name(spec, place), place.port, tree=tree, interval_s=interval_s)
+        self._loop = Loop(f"{place.role}-health", self._probe.tick)
         self._loop.start()
-        self.deadline = now + _server(spec).ready_timeout_s
+        self.deadline = now + timeout_s
 
     def is_open(self) -> bool:
         if self._probe.ready:
@@ -185,18 +155,3 @@ def prometheus_totals(text: str) -> dict[str, float]:
         except ValueError:
             continue
     return totals
-
-
-def _weight_arguments(spec: AttemptSpec, server: ServerSpec) -> list[str]:
-    if server.weight_sync == WeightSync.NCCL:
-        return ["--weight-transfer-config", json.dumps({"backend": "nccl"})]
-    rank = spec.run.lora.r if spec.run.lora else 16
-    fitting = next((allowed for allowed in LORA_RANKS if allowed >= rank), LORA_RANKS[-1])
-    return ["--enable-lora", "--max-lora-rank", str(fitting), "--max-loras", str(ADAPTERS_HELD)]
-
-
-def _server(spec: AttemptSpec) -> ServerSpec:
-    server: Any = spec.run.hardware.server
-    if server is None or spec.placement.port is None:
-        raise ValueError("rollout mode `server` needs hardware.server and placement.port")
-    return server  # type: ignore[no-any-return]

@@ -114,7 +114,7 @@ def _hardware(hardware: HardwareSpec, placement: Placement) -> dict[str, Any]:
             "vllm_enable_sleep_mode": hardware.colocate_sleep,
         }
     if hardware.rollout is Rollout.SERVER:
-        settings |= {"vllm_mode": "server", "vllm_server_base_url": f"http://127.0.0.1:{placement.port}"}
+        settings |= {"vllm_mode": "server", "vllm_server_base_url": f"http://127.0.0.1:{placement.ports[0]}"}
         if placement.group_port is not None:
             settings["vllm_group_port"] = placement.group_port
     return settings

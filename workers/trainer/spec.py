@@ -94,7 +94,7 @@ def _check_hardware(spec: AttemptSpec) -> None:
         raise SpecError(f"hardware.processes must be at least 1, not {hardware.processes}.")
     if hardware.rollout is Rollout.COLOCATE and hardware.trainer_gpus == 0:
         raise SpecError("vLLM inside the trainer (colocate) needs a GPU; this profile gives the trainer none.")
-    if hardware.rollout is Rollout.SERVER and (hardware.server is None or placement.port is None):
+    if hardware.rollout is Rollout.SERVER and (hardware.server is None or not placement.ports):
         raise SpecError("Rollouts come from a vLLM server, but the spec has no server or no port for it.")
     if hardware.rollout is Rollout.SERVER and hardware.server is not None:
         _check_weight_sync(hardware.server.weight_sync, has_lora=spec.run.lora is not None)

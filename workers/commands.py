@@ -1,0 +1,146 @@
+"""From a spec to what is started: argument lists and environments of the vLLM servers and the trainer.
+
+Standard library only and without effects, so that the host starts and the pages show the very same commands. What a
+host adds of its own (the environment it lets through, secrets) is supervisor.commands'.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from workers.contract import AttemptSpec, ServerPlace, ServerSpec, WeightSync, servers_of
+
+HOST = "127.0.0.1"
+"""The routes that weight updates need are open to whoever can connect: servers listen on loopback only."""
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What --max-lora-rank takes; an adapter of another rank needs the next larger one."""
+ADAPTERS_HELD = 3
+"""The current version, the one before, and the one that is being loaded."""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An environment variable that a hardware profile may set."""
+
+    help: str
+    values: str
+    """A regular expression that the whole value must match."""
+
+
+ENVIRONMENT: dict[str, Variable] = {
+    "PYTORCH_CUDA_ALLOC_CONF": Variable(
+        "How torch's allocator divides GPU memory. expandable_segments:True wastes less of it; "
+        "vLLM's sleep mode can't be combined with that.",
+        r"[a-z_]+:[A-Za-z0-9_.\[\]-]+(,[a-z_]+:[A-Za-z0-9_.\[\]-]+)*",
+    ),
+    "NCCL_DEBUG": Variable("What NCCL writes to the log.", r"VERSION|WARN|INFO|TRACE"),
+    "NCCL_P2P_DISABLE": Variable("1 keeps GPUs from reading each other's memory directly.", r"[01]"),
+    "NCCL_SHM_DISABLE": Variable("1 keeps NCCL from using shared memory between processes.", r"[01]"),
+    "NCCL_IB_DISABLE": Variable("1 keeps NCCL off InfiniBand.", r"[01]"),
+    "NCCL_SOCKET_IFNAME": Variable("Network interface that NCCL talks over.", r"[\^=]?[A-Za-z0-9_.,-]{1,100}"),
+    "NCCL_CUMEM_ENABLE": Variable("0 turns NCCL's own memory allocator off.", r"[01]"),
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": Variable("How torch ends when a collective fails.", r"[0123]"),
+    "CUDA_LAUNCH_BLOCKING": Variable("1 waits for each kernel: slow, and errors name the right line.", r"[01]"),
+    "CUDA_DEVICE_MAX_CONNECTIONS": Variable("Hardware queues of each GPU.", r"[1-9][0-9]?"),
+    "VLLM_WORKER_MULTIPROC_METHOD": Variable("How vLLM starts its workers.", r"spawn|fork|forkserver"),
+    "VLLM_ATTENTION_BACKEND": Variable("vLLM's attention implementation.", r"[A-Z0-9_]{1,40}"),
+    "VLLM_LOGGING_LEVEL": Variable("How much vLLM writes to its log.", r"DEBUG|INFO|WARNING|ERROR"),
+    "TOKENIZERS_PARALLELISM": Variable("Whether tokenizers use threads of their own.", r"true|false"),
+    "OMP_NUM_THREADS": Variable("CPU threads of each process.", r"[1-9][0-9]{0,3}"),
+    "DS_SKIP_CUDA_CHECK": Variable("1 lets DeepSpeed build its kernels with another CUDA than torch's.", r"[01]"),
+}
+"""The allow-list. Nothing here names a file, an address or a program."""
+
+
+def environment_problem(name: str, value: str) -> str:
+    """Why a profile can't set this variable; "" when it can."""
+    known = ENVIRONMENT.get(name)
+    if known is None:
+        return f"{name} can't be set by a profile. These can: {', '.join(sorted(ENVIRONMENT))}."
+    if not re.fullmatch(known.values, value):
+        return f"{name} can't be {value!r}: its value must match {known.values}."
+    return ""
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The interpreters of a host, as it announces them."""
+
+    trainer: tuple[str, ...] = ("python3", "-m", "workers.trainer")
+    vllm: tuple[str, ...] = ("python3", "-m", "vllm.entrypoints.cli.main")
+
+
+def server_argv(spec: AttemptSpec, place: ServerPlace, programs: Programs) -> list[str]:
+    """`vllm serve` for one of the attempt's own servers."""
+    server, model = _server(spec), spec.run.model
+    arguments = [*programs.vllm, "serve", model.path, "--host", HOST, "--port", str(place.port)]
+    arguments += ["--served-model-name", served_name(spec, place), "--dtype", server.dtype]
+    arguments += ["--tensor-parallel-size", str(server.tensor_parallel)]
+    if server.data_parallel > 1:
+        arguments += ["--data-parallel-size", str(server.data_parallel)]
+    arguments += ["--gpu-memory-utilization", str(server.gpu_memory_utilization)]
+    # The sampler's own probabilities, of any number of tokens: the importance ratio is computed from them. Sampling
+    # defaults of the model's folder would change the policy behind the trainer's back.
+    arguments += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1", "--generation-config", "vllm"]
+    arguments += ["--enable-prefix-caching" if server.prefix_caching else "--no-enable-prefix-caching"]
+    arguments += ["--disable-uvicorn-access-log"]
+    if server.max_model_len:
+        arguments += ["--max-model-len", str(server.max_model_len)]
+    if server.enforce_eager:
+        arguments += ["--enforce-eager"]
+    if model.revision:
+        arguments += ["--revision", model.revision]
+    if model.trust_remote_code:
+        arguments += ["--trust-remote-code"]
+    return arguments + _weight_arguments(spec, server)
+
+
+def served_name(spec: AttemptSpec, place: ServerPlace) -> str:
+    """What an own server calls its model: proof that the one who answers is this attempt's."""
+    return spec.attempt_id if place.role == "vllm" else f"{spec.attempt_id}-{place.role}"
+
+
+def server_environment(spec: AttemptSpec, place: ServerPlace) -> dict[str, str]:
+    # Whoever can connect can use the routes that either of them opens: only the one that the updates need.
+    road = {WeightSync.NCCL: "VLLM_SERVER_DEV_MODE", WeightSync.LORA: "VLLM_ALLOW_RUNTIME_LORA_UPDATING"}
+    own = {road[_server(spec).weight_sync]: "1", "VLLM_NO_USAGE_STATS": "1"}
+    return {**spec.run.hardware.environment, **devices(place.gpus), **own}
+
+
+def trainer_argv(folder: PurePath | str, programs: Programs) -> list[str]:
+    """The same with one rank and with many: the trainer puts itself under torchrun when the spec asks for more."""
+    return [*programs.trainer, str(folder)]
+
+
+def trainer_environment(spec: AttemptSpec) -> dict[str, str]:
+    environment = {**spec.run.hardware.environment, **devices(spec.placement.gpus)}
+    if spec.run.hardware.threads:
+        environment["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)
+    return environment
+
+
+def devices(gpus: tuple[int, ...]) -> dict[str, str]:
+    """CUDA's own order is by speed; NVML's, which leases name, is by bus."""
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus)}
+
+
+def own_servers(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
+    return tuple(place for place in servers_of(spec) if place.own)
+
+
+def _weight_arguments(spec: AttemptSpec, server: ServerSpec) -> list[str]:
+    if server.weight_sync == WeightSync.NCCL:
+        return ["--weight-transfer-config", json.dumps({"backend": "nccl"})]
+    rank = spec.run.lora.r if spec.run.lora else 16
+    fitting = next((allowed for allowed in LORA_RANKS if allowed >= rank), LORA_RANKS[-1])
+    return ["--enable-lora", "--max-lora-rank", str(fitting), "--max-loras", str(ADAPTERS_HELD)]
+
+
+def _server(spec: AttemptSpec) -> ServerSpec:
+    server = spec.run.hardware.server
+    if server is None:
+        raise ValueError("rollout mode `server` needs hardware.server")
+    return server
