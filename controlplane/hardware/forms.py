@@ -39,7 +39,18 @@ CHOICES: dict[str, list[tuple[Any, str]]] = {"rollout": ROLLOUTS, "server_dtype"
 GROUPS = {
     "training": ("trainer_gpus", "processes", "cpu_slots", "threads"),
     "colocate": ("colocate_memory_utilization", "colocate_sleep"),
-    "server": tuple(f"server_{f.name}" for f in dataclasses.fields(ServerSpec)),
+    "server": (
+        "server_gpus",
+        "server_tensor_parallel",
+        "server_gpu_memory_utilization",
+        "server_max_model_len",
+        "server_dtype",
+        "server_enforce_eager",
+        "server_prefix_caching",
+        "server_ready_timeout_s",
+        "server_request_timeout_s",
+        "server_weight_sync",
+    ),
 }
 
 
@@ -52,6 +63,8 @@ def _spec_fields() -> dict[str, tuple[type, bool, Any]]:
                 continue
             words = str(f.type)
             base = next((t for t in (int, float, bool) if words.startswith(t.__name__)), str)
+            if base is str and prefix + f.name not in CHOICES:
+                continue
             found[prefix + f.name] = (base, "None" in words, f.default)
     return found
 
@@ -133,7 +146,8 @@ def _spec(values: dict[str, Any]) -> HardwareSpec:
     plain = {f.name: values[f.name] for f in dataclasses.fields(HardwareSpec) if f.name in values}
     server = None
     if values["rollout"] == Rollout.SERVER:
-        server = {f.name: values[f"server_{f.name}"] for f in dataclasses.fields(ServerSpec)}
+        names = [f.name for f in dataclasses.fields(ServerSpec) if f"server_{f.name}" in values]
+        server = {name: values[f"server_{name}"] for name in names}
     return from_dict(HardwareSpec, {**plain, "profile": values["name"], "server": server})
 
 

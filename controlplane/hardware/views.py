@@ -1,19 +1,16 @@
-"""The Hardware page: hosts, GPUs, who holds them; and hardware profiles."""
+"""The Hardware page: hosts, GPUs and who holds them."""
 
 from __future__ import annotations
 
 from django.contrib import messages
-from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
 from controlplane.hardware.flow import release
-from controlplane.hardware.forms import ProfileForm, save
 from controlplane.hardware.hosts import host_views
-from controlplane.hardware.models import HardwareProfile
-from controlplane.hardware.queries import host_for, hosts_for, profile_for, profiles_for
+from controlplane.hardware.queries import host_for, hosts_for, profiles_for
 from runs import launching
 from runs.models import Attempt, Lease
 from runs.states import RunStatus
@@ -64,54 +61,3 @@ def drain(request: HttpRequest, host_id: int) -> HttpResponseBase:
     if not host.draining:
         launching.dispatch_ready()
     return redirect("hardware")
-
-
-@require_http_methods(["GET", "HEAD", "POST"])
-@operator_required
-def profile_new(request: HttpRequest) -> HttpResponseBase:
-    return _edit(request, None)
-
-
-@require_http_methods(["GET", "HEAD", "POST"])
-def profile(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """Everybody may look; saving takes the operator role."""
-    row = profile_for(request, profile_id)
-    if request.method == "POST":
-        return _change(request, row)
-    return _edit(request, row)
-
-
-@operator_required
-def _change(request: HttpRequest, row: HardwareProfile) -> HttpResponseBase:
-    return _edit(request, row)
-
-
-@require_POST
-@operator_required
-def profile_delete(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """Runs keep their frozen copy."""
-    row = profile_for(request, profile_id)
-    row.delete()
-    messages.success(request, f"Profile {row.name} is deleted. Runs that used it are not affected.")
-    return redirect("hardware")
-
-
-def _edit(request: HttpRequest, row: HardwareProfile | None) -> HttpResponse:
-    form = ProfileForm(request.POST if request.method == "POST" else None, profile=row)
-    status = 200
-    if request.method == "POST":
-        if form.is_valid() and _saved(request, form, row):
-            messages.success(request, f"Profile {form.cleaned_data['name']} is saved.")
-            return redirect("hardware")
-        status = 422
-    return render(request, "hardware/profile.html", {"form": form, "profile": row}, status=status)
-
-
-def _saved(request: HttpRequest, form: ProfileForm, row: HardwareProfile | None) -> bool:
-    try:
-        with transaction.atomic():
-            save(form, row or HardwareProfile(owner=person(request)))
-    except IntegrityError:
-        form.add_error("name", "Another profile has just taken this name. Choose a different one.")
-        return False
-    return True
