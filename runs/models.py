@@ -65,6 +65,12 @@ class ProfileTrial(models.Model):
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT)
     host = models.ForeignKey("hardware.Host", null=True, on_delete=models.SET_NULL)
     model = models.CharField(max_length=500)
+    dataset_version = models.ForeignKey("datasets.DatasetVersion", null=True, on_delete=models.SET_NULL)
+    reward_config = models.ForeignKey("rewards.RewardConfig", null=True, on_delete=models.SET_NULL)
+    refused = models.JSONField(default=list)
+    """Candidates that were not launched: [{"profile": id, "name": str, "why": str, "fits": False or None}]."""
+    launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
+    """As a run's: a second click finds the trial of the first."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

@@ -6,6 +6,13 @@ from django.conf import settings
 from django.db import models
 
 
+class HostsInUse(models.Manager["Host"]):
+    """Without those that an operator has removed."""
+
+    def get_queryset(self) -> models.QuerySet[Host]:
+        return super().get_queryset().filter(removed_at=None)
+
+
 class Host(models.Model):
     """A machine whose Celery worker announced itself; the facts are the host's own words."""
 
@@ -20,6 +27,13 @@ class Host(models.Model):
     """When somebody last had its Hardware page open; it announces itself more often then."""
     history = models.JSONField(default=list)
     """The last readings of its GPUs, oldest first: [unix seconds, [util_percent or null, one a GPU in their order]]."""
+    idle_mib = models.JSONField(default=dict)
+    """What each GPU had in use when no lease held it: {index: MiB}. What is above that, while one does, is the run's."""
+    removed_at = models.DateTimeField(null=True)
+    """Out of sight on an operator's word; its runs keep their host, and its next announcement brings it back."""
+
+    objects = HostsInUse()
+    every = models.Manager["Host"]()
 
     class Meta:
         ordering = ("name",)
