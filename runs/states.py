@@ -41,6 +41,7 @@ class EndReason(StrEnum):
     TRAINER_EXITED = "trainer_exited"
     NO_STEPS = "no_steps"
     SPEC_REFUSED = "spec_refused"
+    MODEL_UNAVAILABLE = "model_unavailable"
     VLLM_EXITED = "vllm_exited"
     VLLM_NOT_READY = "vllm_not_ready"
     PORT_IN_USE = "port_in_use"
@@ -61,6 +62,7 @@ _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.TRAINER_EXITED: (S.FAILED, "The trainer exited before its last step."),
     R.NO_STEPS: (S.FAILED, "The trainer ended without training a step: too few prompts for one batch."),
     R.SPEC_REFUSED: (S.FAILED, "The trainer refused the configuration."),
+    R.MODEL_UNAVAILABLE: (S.FAILED, "The model could not be fetched from the hub."),
     R.VLLM_EXITED: (S.FAILED, "The vLLM server exited while the run needed it."),
     R.VLLM_NOT_READY: (S.FAILED, "The vLLM server did not become ready in time."),
     R.PORT_IN_USE: (S.FAILED, "The vLLM server's port is held by another process."),

@@ -301,6 +301,11 @@ class Placement:
     group_port: int | None = None
     """NCCL group port for weight updates."""
 
+    @property
+    def every_gpu(self) -> tuple[int, ...]:
+        """Each leased GPU once, whoever of the attempt uses it."""
+        return tuple(dict.fromkeys((*self.gpus, *self.server_gpus)))
+
 
 @dataclass(frozen=True)
 class AttemptSpec:
