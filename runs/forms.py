@@ -80,13 +80,14 @@ class LaunchForm(forms.Form):
         label="Hardware profile",
         error_messages={"required": "No hardware profile is chosen. Choose one; CPU works everywhere."},
         empty_label="choose a profile",
-        help_text="How many GPUs train, and where completions are made.",
+        help_text="How many GPUs train, and where completions are made. It fills in the LoRA and the batch that it was "
+        "made for, where you have not changed them.",
     )
     host = forms.ModelChoiceField(
         Host.objects.none(), label="Host", required=False, empty_label="any that fits", help_text="Where it runs."
     )
     precision = forms.ChoiceField(
-        label="Precision", choices=PRECISIONS, initial="auto", help_text="Number format while training."
+        label="Precision", choices=PRECISIONS, initial="profile", help_text="Number format while training."
     )
     attn_implementation = forms.ChoiceField(
         label="Attention", choices=ATTENTIONS, required=False, help_text="Implementation of attention in the trainer."
@@ -218,7 +219,7 @@ class LaunchForm(forms.Form):
             if training.name == "num_train_epochs" and self.row("max_steps"):
                 continue
             values[training.name] = value
-        values |= PRECISION_FLAGS.get(self.row("precision") or "auto", {})
+        values |= PRECISION_FLAGS.get(self.row("precision") or "profile", {})
         if self.held_out:
             values["eval_strategy"] = "steps"
         return values | advanced.changed(self.schema, getattr(self, "cleaned_data", {}))

@@ -244,13 +244,14 @@ NAMES = frozenset(f.name for f in TRAINING)
 EVALUATION_ONLY = ("eval_steps", "per_device_eval_batch_size")
 
 PRECISIONS = (
-    ("auto", "auto: bf16 on GPUs, full precision on the CPU"),
+    ("profile", "as the profile says"),
     ("bf16", "bf16"),
     ("fp16", "fp16"),
     ("fp32", "fp32"),
 )
 PRECISION_FLAGS: dict[str, dict[str, bool]] = {
-    "auto": {},
+    # What a run's own arguments say goes before its profile, so they say it only when somebody chose it.
+    "profile": {},
     "bf16": {"bf16": True, "fp16": False},
     "fp16": {"bf16": False, "fp16": True},
     "fp32": {"bf16": False, "fp16": False},

@@ -102,7 +102,7 @@ def _left_to_trl(field: TrainingField, schema: Mapping[str, Any] | None) -> Any:
 
 def _precision(grpo: Mapping[str, Any]) -> str:
     flags = {name: grpo[name] for name in ("bf16", "fp16") if name in grpo}
-    return next((name for name, wanted in PRECISION_FLAGS.items() if wanted == flags), "auto")
+    return next((name for name, wanted in PRECISION_FLAGS.items() if wanted == flags), "profile")
 
 
 def _next_name(name: str) -> str:

@@ -9,19 +9,29 @@ from collections.abc import Callable, Iterable
 
 from runs.preflight import (
     arithmetic,
+    attached,
     choices,
+    colocate,
     combinations,
     data,
+    deviations,
     disk,
     evaluation,
     hosts,
     lengths,
     lora,
+    memory,
     model,
     names,
+    packages,
+    parallel,
+    ports,
     profile,
+    quantization,
     rewards,
     steps,
+    strategy,
+    weights,
 )
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, Grade
@@ -36,6 +46,15 @@ CHECKS: tuple[Check, ...] = (
     rewards.check,
     profile.check,
     hosts.check,
+    packages.check,
+    memory.check,
+    parallel.check,
+    strategy.check,
+    colocate.check,
+    quantization.check,
+    weights.check,
+    ports.check,
+    attached.check,
     disk.check,
     names.check,
     choices.check,
@@ -45,6 +64,7 @@ CHECKS: tuple[Check, ...] = (
     lengths.check,
     combinations.check,
     lora.check,
+    deviations.check,
 )
 
 _ORDER = {Grade.STOP: 0, Grade.WARN: 1, Grade.NOTE: 2}

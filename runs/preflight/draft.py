@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runs.preflight.batch import Batch
-from workers.contract import HardwareSpec, LoraSpec, RewardSpec
+from workers.contract import HardwareSpec, LoraSpec, RewardSpec, Rollout, ServerSpec
 
 TRL_DEFAULTS: dict[str, Any] = {
     "beta": 0.0,
@@ -63,6 +63,13 @@ class HostFacts:
     disk_free_mib: int | None = None
     versions: dict[str, str] = field(default_factory=dict)
     schema: dict[str, Any] | None = None
+    gpu_error: str = ""
+    """Why the host can't read its GPUs, in its own words."""
+    port_range: tuple[int, int] = (21000, 21999)
+    """What it keeps for vLLM servers."""
+    ports_held: dict[int, str] = field(default_factory=dict)
+    """Port -> name of the run whose lease holds it."""
+    listening: frozenset[int] = frozenset()
 
     @property
     def usable(self) -> bool:
@@ -91,12 +98,24 @@ class Draft:
     data: DataFacts | None = None
     rewards: tuple[RewardSpec, ...] | None = None
     hardware: HardwareSpec | None = None
+    made_for: dict[str, str] = field(default_factory=dict)
+    """What the profile was made for: form field -> text, as choosing it fills the form."""
     grpo: dict[str, Any] = field(default_factory=dict)
     lora: LoraSpec | None = None
     attn_implementation: str | None = None
     eval_rows: int = 0
     queued: int = 0
     """Attempts already waiting."""
+
+    @property
+    def server(self) -> ServerSpec | None:
+        """The vLLM server that completions come from; None in any other rollout mode."""
+        return self.hardware.server if self.hardware and self.hardware.rollout == Rollout.SERVER else None
+
+    def told(self, name: str) -> int:
+        """A size that the host found in the model; 0: not known."""
+        size = (self.inspection or {}).get(name)
+        return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else 0
 
     @property
     def schema(self) -> dict[str, Any] | None:

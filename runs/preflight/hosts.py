@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from runs.preflight.draft import Draft, HostFacts
 from runs.preflight.finding import Finding, note, stop, warn
-from workers.contract import HardwareSpec, Rollout
+from workers.contract import HardwareSpec, Rollout, WeightSync
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -19,7 +19,7 @@ def check(draft: Draft) -> Iterator[Finding]:
         return
     if draft.hardware is None:
         return
-    fitting = [host for host in draft.hosts if not shortage(host, draft.hardware)]
+    fitting = fitting_hosts(draft)
     if not fitting:
         yield from _too_small(draft, draft.hardware)
     elif not any(host.usable for host in fitting):
@@ -29,23 +29,59 @@ def check(draft: Draft) -> Iterator[Finding]:
         yield note("host", f"Too small for this profile: {others}.")
 
 
+def fitting_hosts(draft: Draft) -> list[HostFacts]:
+    """The hosts that have what the profile takes, whether it is free now or not."""
+    hardware = draft.hardware
+    return [host for host in draft.hosts if not shortage(host, hardware)] if hardware else []
+
+
 def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
     """Why the host can never take this profile; "" when it can."""
     server = hardware.server.own_gpus if hardware.rollout == Rollout.SERVER and hardware.server else 0
     wanted = hardware.trainer_gpus + server
+    if wanted and host.gpu_error:
+        return f"{host.name} can't read its GPUs: {host.gpu_error.rstrip('.')}"
     if wanted > len(host.gpus):
         have = f"{len(host.gpus)} GPU{'' if len(host.gpus) == 1 else 's'}" if host.gpus else "no GPU"
-        if server and hardware.trainer_gpus and len(host.gpus) == 1:
+        if server and hardware.trainer_gpus and len(host.gpus) == 1 and _streams(hardware):
             return (
                 f"{host.name} has one GPU, and a server with NCCL weight updates can't share it with the trainer: "
                 "NCCL refuses two ranks on one device"
             )
         return f"{host.name} has {have}, and the profile takes {wanted}"
+    indexes = {gpu.index for gpu in host.gpus}
+    absent = [index for index in _pinned(hardware) if index not in indexes]
+    if absent:
+        return f"{host.name} has no GPU {absent[0]}, which the profile names; it has {_ids(indexes)}"
     if hardware.cpu_slots > len(host.cpu_slots):
         return f"{host.name} has {len(host.cpu_slots)} CPU slots, and the profile takes {hardware.cpu_slots}"
-    if hardware.rollout != Rollout.TRANSFORMERS and host.trainer == "ready" and not host.versions.get("vllm"):
+    if _needs_vllm(hardware) and host.trainer == "ready" and not host.versions.get("vllm"):
         return f"{host.name} has no vLLM in its trainer's environment"
     return ""
+
+
+def _pinned(hardware: HardwareSpec) -> tuple[int, ...]:
+    server = hardware.server if hardware.rollout == Rollout.SERVER else None
+    return hardware.trainer_gpu_ids + (server.gpu_ids if server and server.own_gpus else ())
+
+
+def _ids(indexes: set[int]) -> str:
+    """0, 1, 2 -> GPUs 0 to 2"""
+    found = sorted(indexes)
+    if len(found) > 1 and found == list(range(found[0], found[-1] + 1)):
+        return f"GPUs {found[0]} to {found[-1]}"
+    return f"GPU {', '.join(map(str, found))}"
+
+
+def _streams(hardware: HardwareSpec) -> bool:
+    return hardware.server is not None and hardware.server.weight_sync == WeightSync.NCCL
+
+
+def _needs_vllm(hardware: HardwareSpec) -> bool:
+    """Not for a server that somebody else runs, as long as only an adapter goes there over HTTP."""
+    if hardware.rollout == Rollout.SERVER and hardware.server and hardware.server.attached:
+        return _streams(hardware)
+    return hardware.rollout != Rollout.TRANSFORMERS
 
 
 def _too_small(draft: Draft, hardware: HardwareSpec) -> Iterator[Finding]:
@@ -53,7 +89,9 @@ def _too_small(draft: Draft, hardware: HardwareSpec) -> Iterator[Finding]:
         reason = shortage(host, hardware)
         fix = "Choose another profile or host."
         if "can't share" in reason:
-            fix = "Choose a profile with vLLM colocated in the trainer."
+            fix = "Choose a profile with vLLM colocated in the trainer, or one with a shared GPU and LoRA hot-swap."
+        elif "can't read" in reason:
+            fix = "Look at the driver on that host, or choose another one."
         yield stop("profile", f"{reason}.", fix)
 
 

@@ -1,0 +1,125 @@
+"""Where the run departs from what its hardware profile was made for, each with the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from runs.preflight.draft import Draft
+from runs.preflight.finding import Finding, Fix, note
+from runs.preflight.labels import label
+from workers.contract import LoraSpec, Optimizer, Precision
+
+OVERRIDES = {"optim": "optimizer", "gradient_checkpointing": "gradient checkpointing", "use_liger_kernel": "Liger"}
+"""Fields under Advanced that go before the profile's own setting."""
+
+
+def check(draft: Draft) -> Iterator[Finding]:
+    if draft.hardware is None:
+        return
+    found = [*_lora(draft), *_batch(draft), *_precision(draft), *_overrides(draft)]
+    if len(found) > 1:
+        every = {name: text for finding in found for fix in finding.fixes for name, text in fix.values.items()}
+        first = found[0]
+        found[0] = note(first.field, first.cause, first.fix, *first.fixes, Fix("Use all the profile's values", every))
+    yield from found
+
+
+def _lora(draft: Draft) -> Iterator[Finding]:
+    wanted = {name: text for name, text in draft.made_for.items() if name == "use_lora" or name.startswith("lora_")}
+    if not wanted:
+        return
+    whose = _whose(draft)
+    if not wanted.get("use_lora"):
+        if draft.lora:
+            off = Fix("Use the profile's: all weights", {"use_lora": ""})
+            yield note("use_lora", f"{whose} was made for training all weights, and this run trains a LoRA.", "", off)
+        return
+    use = Fix("Use the profile's LoRA", wanted)
+    if draft.lora is None:
+        yield note(
+            "use_lora",
+            f"{whose} was made for a LoRA of rank {wanted.get('lora_r', '?')}, and this run trains all weights.",
+            "",
+            use,
+        )
+        return
+    other = [
+        f"{word} {_text(mine)} instead of {wanted[name]}"
+        for name, word, mine in _parts(draft.lora)
+        if name in wanted and not _same(mine, wanted[name])
+    ]
+    if other:
+        yield note("use_lora", f"{whose} was made for another LoRA: here {', '.join(other)}.", "", use)
+
+
+def _parts(lora: LoraSpec) -> list[tuple[str, str, Any]]:
+    return [
+        ("lora_r", "r", lora.r),
+        ("lora_alpha", "α", lora.alpha),
+        ("lora_dropout", "dropout", lora.dropout),
+        ("lora_targets", "targets", lora.target_modules),
+    ]
+
+
+def _batch(draft: Draft) -> Iterator[Finding]:
+    for name, text in draft.made_for.items():
+        mine = draft.grpo.get(name)
+        if name == "use_lora" or name.startswith("lora_") or mine is None or _same(mine, text):
+            continue
+        yield note(
+            name,
+            f"{_whose(draft)} was made for {label(name)} {text}, and this run has {_text(mine)}.",
+            "",
+            Fix(f"Use the profile's {label(name)}: {text}", {name: text}),
+        )
+
+
+def _precision(draft: Draft) -> Iterator[Finding]:
+    """Only where the form names one; a GRPO run says it in two flags."""
+    flags = {name: draft.grpo[name] for name in ("bf16", "fp16") if name in draft.grpo}
+    if draft.hardware is None or not flags or all(flags.values()):
+        return
+    chosen = next((Precision(name) for name, on in flags.items() if on), Precision.FP32)
+    profiles = draft.hardware.precision
+    if profiles == Precision.AUTO:
+        profiles = Precision.BF16 if draft.hardware.trainer_gpus else Precision.FP32
+    if chosen != profiles:
+        yield note(
+            "precision",
+            f"{_whose(draft)} trains in {profiles}, and this run in {chosen}.",
+            "",
+            Fix(f"Use the profile's precision: {profiles}", {"precision": "profile"}),
+        )
+
+
+def _overrides(draft: Draft) -> Iterator[Finding]:
+    hardware = draft.hardware
+    if hardware is None:
+        return
+    decided = {
+        "optim": hardware.optimizer != Optimizer.ADAMW,
+        "gradient_checkpointing": hardware.gradient_checkpointing is not None,
+        "use_liger_kernel": hardware.liger_kernels,
+    }
+    for name, word in OVERRIDES.items():
+        if name in draft.grpo and decided[name]:
+            fix = Fix(f"Use the profile's {word}", {name: ""})
+            yield note(name, f"{name} is set here, and goes before what {_whose(draft)} says.", "", fix)
+
+
+def _whose(draft: Draft) -> str:
+    return draft.hardware.profile if draft.hardware else ""
+
+
+def _same(mine: Any, text: str) -> bool:
+    if isinstance(mine, tuple):
+        return set(mine) == set(text.replace(",", " ").split())
+    try:
+        return float(mine) == float(text)
+    except (TypeError, ValueError):
+        return str(mine) == text
+
+
+def _text(mine: Any) -> str:
+    return ", ".join(mine) if isinstance(mine, tuple) else f"{mine:g}" if isinstance(mine, float) else str(mine)

@@ -1,0 +1,69 @@
+"""What the trainer's environment on a host has installed: what the profile needs of it, and pairs seen to work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from controlplane.bootstrap.torch import SETS
+from runs.preflight.draft import Draft, HostFacts
+from runs.preflight.finding import Finding, note, stop, warn
+from runs.preflight.hosts import fitting_hosts
+from workers.contract import ZERO, HardwareSpec, Optimizer, Quantization, Rollout
+
+TRL_TAKES_VLLM = ((0, 22), (0, 31))
+"""First and last minor version of vLLM that TRL 1.16 was made for; beyond them it only warns."""
+KNOWN_SETS = frozenset((one.torch, one.vllm) for one in SETS.values() if one.vllm)
+
+
+def check(draft: Draft) -> Iterator[Finding]:
+    if draft.hardware is None:
+        return
+    # An environment that is still being looked at, or not there, is another check's to say.
+    hosts = [host for host in fitting_hosts(draft) if host.usable and host.versions]
+    missing = {host.name: _missing(host, draft.hardware) for host in hosts}
+    if hosts and all(missing.values()):
+        for name, (package, why) in ((name, found[0]) for name, found in missing.items()):
+            yield stop(
+                "profile",
+                f"{name} has no {package} in its trainer's environment, and the profile needs it for {why}.",
+                f"Install {package} there, or choose a profile or host that does without.",
+            )
+    if draft.hardware.rollout != Rollout.TRANSFORMERS:
+        for host in hosts:
+            yield from _pair(host)
+
+
+def _missing(host: HostFacts, hardware: HardwareSpec) -> list[tuple[str, str]]:
+    needs: list[tuple[str, str]] = []
+    if hardware.strategy in ZERO:
+        needs.append(("deepspeed", f"ZeRO-{hardware.strategy[-1]}"))
+    if hardware.quantization != Quantization.NONE:
+        needs.append(("bitsandbytes", f"{hardware.quantization} weights"))
+    if hardware.optimizer == Optimizer.ADAMW_8BIT:
+        needs.append(("bitsandbytes", "its 8-bit optimizer"))
+    return [(package, why) for package, why in needs if not host.versions.get(package)]
+
+
+def _pair(host: HostFacts) -> Iterator[Finding]:
+    vllm, torch = plain(host.versions.get("vllm", "")), plain(host.versions.get("torch", ""))
+    minor = tuple(int(part) for part in vllm.split(".")[:2]) if re.match(r"\d+\.\d+", vllm) else ()
+    first, last = TRL_TAKES_VLLM
+    if minor and not first <= minor <= last:
+        yield warn(
+            "host",
+            f"{host.name} has vLLM {vllm}, and TRL was made for {_dotted(first)} to {_dotted(last)}.",
+            "Its weight updates may fail. Install a version within that range there.",
+        )
+    elif minor and torch and (torch, vllm) not in KNOWN_SETS:
+        known = ", ".join(f"{v} with torch {t}" for t, v in sorted(KNOWN_SETS, reverse=True))
+        yield note("host", f"{host.name} has vLLM {vllm} with torch {torch}; seen to work together: vLLM {known}.")
+
+
+def plain(version: str) -> str:
+    """2.11.0+cu130 -> 2.11.0"""
+    return version.partition("+")[0]
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return ".".join(map(str, version))
