@@ -37,7 +37,9 @@ def _run(folder: Path) -> int:
     attempt = spec.read(folder)
     rows = data.read(folder, attempt)
     environment.prepare(attempt)
-    if attempt.run.hardware.processes > 1 and not environment.inside_launcher():
+    if environment.inside_launcher():
+        ranks.check(attempt)
+    elif ranks.needed(attempt):
         return ranks.launch(folder, attempt.run.hardware.processes)
 
     metrics = LineFile(folder / FileName.METRICS, writes=environment.rank() == 0)

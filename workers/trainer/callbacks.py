@@ -9,11 +9,12 @@ import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from workers.contract import FileName
+from workers.trainer import memory
 from workers.trainer.metrics import LineFile
 
 
 class Progress(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
-    """Writes metrics.jsonl. Only rank 0's LineFile writes."""
+    """Writes metrics.jsonl. Only rank 0's LineFile writes; the ranks' memory is gathered by all of them."""
 
     def __init__(self, metrics: LineFile, stop: Stop) -> None:
         self._metrics = metrics
@@ -30,7 +31,7 @@ class Progress(TrainerCallback):  # type: ignore[misc]  # transformers has no ty
         logs: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        self._metrics.log(state.global_step, logs or {})
+        self._metrics.log(state.global_step, {**(logs or {}), **memory.peaks()})
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         path = f"{FileName.CHECKPOINTS}/checkpoint-{state.global_step}"

@@ -8,16 +8,9 @@ from typing import Any
 from peft import LoraConfig
 from trl import GRPOConfig
 
-from workers.contract import AttemptSpec, FileName, HardwareSpec, LoraSpec, Placement, Rollout, RunSpec
-from workers.trainer import choices
+from workers.contract import AttemptSpec, FileName, LoraSpec, Rollout, RunSpec, servers_of
+from workers.trainer import choices, hardware
 from workers.trainer.spec import NoStepsError, SpecError
-
-CPU_DEFAULTS: dict[str, Any] = {
-    # TRL's defaults are made for GPUs: on a CPU, bf16 autocast and recomputed activations only cost time.
-    "bf16": False,
-    "gradient_checkpointing": False,
-    "dataloader_pin_memory": False,
-}
 
 ALWAYS: dict[str, Any] = {
     "logging_strategy": "steps",
@@ -44,19 +37,19 @@ OWNED = frozenset(ALWAYS) | {
 """Fields that a run's spec can't set: the control plane sets them, or they make no sense for a run of ours."""
 
 
-def build(spec: AttemptSpec, folder: Path) -> GRPOConfig:
+def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
+    """`card` is the share of its GPU that a rank may take."""
     run = spec.run
     check(run)
     settings = {
-        **(CPU_DEFAULTS if run.hardware.trainer_gpus == 0 else {}),
-        **run.grpo,
+        **hardware.settings(run),
         **ALWAYS,
-        **_hardware(run.hardware, spec.placement),
+        **_placed(spec, card),
         "output_dir": str(folder / FileName.CHECKPOINTS),
         "reward_weights": [reward.weight for reward in run.rewards],
         "trust_remote_code": run.model.trust_remote_code,
-        "model_init_kwargs": _model_arguments(run) or None,
     }
+    settings["model_init_kwargs"] = _model_arguments(run, settings) or None
     return construct(GRPOConfig, settings)
 
 
@@ -102,24 +95,34 @@ def lora(spec: LoraSpec | None) -> LoraConfig | None:
     )
 
 
-def _hardware(hardware: HardwareSpec, placement: Placement) -> dict[str, Any]:
+def _placed(spec: AttemptSpec, card: float) -> dict[str, Any]:
+    """Where completions come from, on the resources that the attempt has."""
+    profile = spec.run.hardware
     settings: dict[str, Any] = {
-        "use_cpu": hardware.trainer_gpus == 0,
-        "use_vllm": hardware.rollout is not Rollout.TRANSFORMERS,
+        "use_cpu": profile.trainer_gpus == 0,
+        "use_vllm": profile.rollout is not Rollout.TRANSFORMERS,
     }
-    if hardware.rollout is Rollout.COLOCATE:
+    if profile.rollout is Rollout.COLOCATE:
         settings |= {
             "vllm_mode": "colocate",
-            "vllm_gpu_memory_utilization": hardware.colocate_memory_utilization,
-            "vllm_enable_sleep_mode": hardware.colocate_sleep,
+            # A share of the card: under a cap, of the smaller card that it stands for.
+            "vllm_gpu_memory_utilization": profile.colocate_memory_utilization * card,
+            "vllm_enable_sleep_mode": profile.colocate_sleep,
+            "vllm_tensor_parallel_size": profile.colocate_tensor_parallel,
         }
-    if hardware.rollout is Rollout.SERVER:
-        settings |= {"vllm_mode": "server", "vllm_server_base_url": f"http://127.0.0.1:{placement.ports[0]}"}
-        if placement.group_port is not None:
-            settings["vllm_group_port"] = placement.group_port
+    if profile.rollout is Rollout.SERVER:
+        settings |= {"vllm_mode": "server", "vllm_server_base_url": servers_of(spec)[0].address}
+        if profile.server is not None:
+            settings["vllm_server_timeout"] = float(profile.server.ready_timeout_s)
+        if spec.placement.group_port is not None:
+            settings["vllm_group_port"] = spec.placement.group_port
     return settings
 
 
-def _model_arguments(run: RunSpec) -> dict[str, Any]:
-    given = {"revision": run.model.revision, "attn_implementation": run.attn_implementation}
+def _model_arguments(run: RunSpec, settings: dict[str, Any]) -> dict[str, Any]:
+    given = {
+        "revision": run.model.revision,
+        "attn_implementation": run.attn_implementation,
+        "dtype": hardware.loading_dtype(run, bf16=bool(settings["bf16"]), fp16=bool(settings["fp16"])),
+    }
     return {name: value for name, value in given.items() if value is not None}

@@ -75,7 +75,7 @@ def check(asked: dict[str, Any]) -> dict[str, Any]:
     """Whether the installed TRL takes these settings on so many ranks."""
     from trl import GRPOConfig
 
-    from workers.trainer import config
+    from workers.trainer import config, hardware
     from workers.trainer.spec import SpecError
 
     processes = int(asked.get("processes", 1))
@@ -89,7 +89,7 @@ def check(asked: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         try:
             config.check(run)
-            settings = {**config.CPU_DEFAULTS, **run.grpo, **config.ALWAYS, "use_cpu": True, "output_dir": folder}
+            settings = {**hardware.ON_CPU, **run.grpo, **config.ALWAYS, "use_cpu": True, "output_dir": folder}
             config.construct(Planned, settings)
         except SpecError as error:
             return {"ok": False, "error": " ".join(str(error).split())}

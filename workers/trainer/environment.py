@@ -19,6 +19,8 @@ def prepare(spec: AttemptSpec) -> None:
         # One look-up of a hub that can't be reached costs tens of seconds of retries.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     wait_without_spinning()
+    for name, value in spec.run.hardware.environment.items():  # by a supervisor or a script they are there already
+        os.environ.setdefault(name, value)
     if spec.run.hardware.threads:
         os.environ["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)
 
@@ -47,6 +49,11 @@ def rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
+def local_rank() -> int:
+    """This process's GPU among those that it sees."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
 def inside_launcher() -> bool:
-    """torchrun has started this process as one of its ranks."""
+    """torchrun, or accelerate launch, has started this process as one of its ranks."""
     return "LOCAL_RANK" in os.environ

@@ -1,4 +1,4 @@
-"""Several ranks: the same command under torchrun, with the exit code and last words of the rank that failed first."""
+"""Ranks: the same command under torchrun, with the exit code and last words of the rank that failed first."""
 
 from __future__ import annotations
 
@@ -8,8 +8,35 @@ import sys
 import time
 from pathlib import Path
 
+from workers.contract import ZERO, AttemptSpec
+from workers.trainer.spec import SpecError
+
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 """Set by torchrun for each rank: what is written there reaches the launcher."""
+
+
+def needed(spec: AttemptSpec) -> bool:
+    """DeepSpeed wants a process group even of one."""
+    hardware = spec.run.hardware
+    return hardware.processes > 1 or hardware.strategy in ZERO
+
+
+def check(spec: AttemptSpec) -> None:
+    """A launcher of somebody's own (accelerate launch, torchrun) must have started what the spec is made for: with
+    another number of ranks the batch would be another."""
+    started, wanted = int(os.environ.get("WORLD_SIZE", "1")), spec.run.hardware.processes
+    if started != wanted:
+        raise SpecError(f"The launcher has started {started} processes, but the spec is made for {wanted}.")
+
+
+def meet(spec: AttemptSpec) -> None:
+    """On the CPU accelerate leaves DeepSpeed without a process group until the model is there, and ZeRO-3 shards it
+    while it loads."""
+    hardware = spec.run.hardware
+    if hardware.strategy in ZERO and hardware.trainer_gpus == 0:
+        import deepspeed
+
+        deepspeed.init_distributed(dist_backend="gloo", verbose=False)
 
 
 def launch(folder: Path, processes: int) -> int:

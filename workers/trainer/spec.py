@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 from pathlib import Path
 
-from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, Rollout, WeightSync, from_dict
+from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, from_dict
 from workers.rewards.library import LIBRARY
+from workers.trainer import combinations
 
 EXIT_SPEC = 3
 """The spec can't be trained; the last line on stderr says why."""
@@ -48,7 +48,8 @@ def read(folder: Path) -> AttemptSpec:
     _check_version(spec)
     _check_model(spec.run.model.path)
     _check_rewards(spec)
-    _check_hardware(spec)
+    if wrong := combinations.problem(spec):
+        raise SpecError(wrong)
     if spec.resume_from is not None and not Path(spec.resume_from, "trainer_state.json").is_file():
         raise SpecError(f"There is no checkpoint to resume from in {spec.resume_from}.")
     return spec
@@ -86,22 +87,3 @@ def _check_rewards(spec: AttemptSpec) -> None:
             raise SpecError(f"Reward {reward.name!r} uses {reward.function!r}, which the library doesn't have.")
         if wrong := LIBRARY[reward.function].check(reward.params):
             raise SpecError(f"Reward {reward.name!r}: {'; '.join(wrong)}.")
-
-
-def _check_hardware(spec: AttemptSpec) -> None:
-    hardware, placement = spec.run.hardware, spec.placement
-    if hardware.processes < 1:
-        raise SpecError(f"hardware.processes must be at least 1, not {hardware.processes}.")
-    if hardware.rollout is Rollout.COLOCATE and hardware.trainer_gpus == 0:
-        raise SpecError("vLLM inside the trainer (colocate) needs a GPU; this profile gives the trainer none.")
-    if hardware.rollout is Rollout.SERVER and (hardware.server is None or not placement.ports):
-        raise SpecError("Rollouts come from a vLLM server, but the spec has no server or no port for it.")
-    if hardware.rollout is Rollout.SERVER and hardware.server is not None:
-        _check_weight_sync(hardware.server.weight_sync, has_lora=spec.run.lora is not None)
-
-
-def _check_weight_sync(weight_sync: WeightSync, *, has_lora: bool) -> None:
-    if weight_sync is WeightSync.LORA and not has_lora:
-        raise SpecError("The server gets the policy as a LoRA adapter, but the run trains no LoRA.")
-    if weight_sync is WeightSync.NCCL and importlib.util.find_spec("vllm") is None:
-        raise SpecError("Weights go to the server over NCCL, but vllm is not installed beside the trainer for it.")

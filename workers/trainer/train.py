@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from workers.contract import AttemptSpec, FileName
-from workers.trainer import config, data, rewards, serverclient
+from workers.trainer import config, data, hardware, memory, ranks, rewards, serverclient
 from workers.trainer.callbacks import Progress, Stop
-from workers.trainer.environment import rank
+from workers.trainer.environment import local_rank, rank
 from workers.trainer.metrics import LineFile
 from workers.trainer.samples import SampleFile
 from workers.trainer.spec import NoStepsError, SpecError
@@ -21,7 +21,9 @@ from workers.trainer.trainer import WatchedTrainer
 def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile) -> None:
     if spec.run.hardware.threads:
         torch.set_num_threads(spec.run.hardware.threads)
-    arguments = config.build(spec, folder)
+    ranks.meet(spec)
+    memory.cap(spec.run.hardware, local_rank=local_rank())
+    arguments = config.build(spec, folder, card=memory.share_of_card(spec.run.hardware, local_rank=local_rank()))
     config.check_steps(arguments, len(rows.train))
 
     metrics.event("stage", stage="loading model")
@@ -58,6 +60,7 @@ def _trainer(spec: AttemptSpec, rows: data.Rows, folder: Path, arguments: Any) -
             train_dataset=data.to_dataset(rows, rows.train),
             eval_dataset=data.to_dataset(rows, rows.evaluation) if rows.evaluation else None,
             peft_config=config.lora(run.lora),
+            quantization_config=hardware.quantization(run),
         )
     except (ValueError, NotImplementedError, OSError) as error:
         # What transformers, peft and TRL say of a model or setting they can't use. A subclass of OSError is

@@ -1,0 +1,169 @@
+"""What a hardware profile means for GRPOConfig: precision, optimizer, checkpointing, DeepSpeed, FSDP2, quantization.
+
+Plain dictionaries, so that all but the quantization can be read and tested without the libraries they are for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workers.contract import (
+    ZERO,
+    HardwareSpec,
+    Offload,
+    Optimizer,
+    Precision,
+    Quantization,
+    Rollout,
+    RunSpec,
+    Strategy,
+    WeightSync,
+)
+
+ON_CPU: dict[str, Any] = {
+    # TRL's defaults are made for GPUs: on a CPU, bf16 autocast and recomputed activations only cost time.
+    "bf16": False,
+    "gradient_checkpointing": False,
+    "dataloader_pin_memory": False,
+}
+
+
+def settings(run: RunSpec) -> dict[str, Any]:
+    """GRPOConfig arguments of the profile, with the run's own ones over them.
+
+    All but the last step are plain precedence. How activations are checkpointed depends on who shards.
+    """
+    hardware = run.hardware
+    merged = {**_numbers(run), **_optimizer(hardware), **_checkpointing(hardware), **_rollout(hardware), **run.grpo}
+    if hardware.liger_kernels:
+        merged.setdefault("use_liger_kernel", True)
+    if hardware.strategy in ZERO:
+        merged["deepspeed"] = deepspeed(hardware)
+    if hardware.strategy is Strategy.FSDP2:
+        # FSDP's own checkpointing doesn't gather each layer's parameters twice in the backward pass.
+        merged["fsdp"] = True
+        merged["fsdp_config"] = fsdp2(hardware, checkpointing=bool(merged.pop("gradient_checkpointing", True)))
+        merged["gradient_checkpointing"] = False
+    return merged
+
+
+def _numbers(run: RunSpec) -> dict[str, Any]:
+    """Both flags, whatever TRL's defaults; where the run itself turns one on, the profile's other one is off."""
+    hardware, on_gpu = run.hardware, run.hardware.trainer_gpus > 0
+    wanted = hardware.precision
+    if wanted is Precision.AUTO:
+        wanted = Precision.BF16 if on_gpu else Precision.FP32
+    flags = {"bf16": wanted is Precision.BF16, "fp16": wanted is Precision.FP16}
+    if run.grpo.get("fp16") or run.grpo.get("bf16"):
+        flags = {"bf16": False, "fp16": False}
+    return flags if on_gpu else {**ON_CPU, **flags}
+
+
+def _optimizer(hardware: HardwareSpec) -> dict[str, Any]:
+    if hardware.optimizer is Optimizer.ADAMW_8BIT:
+        return {"optim": "adamw_8bit"}
+    if hardware.optimizer is Optimizer.ADAFACTOR:
+        return {"optim": "adafactor"}
+    # DeepSpeed steps on flat partitions of its own; the fused kernel wants gradients as the model has them.
+    return {"optim": "adamw_torch" if hardware.strategy in ZERO else "adamw_torch_fused"}
+
+
+def _checkpointing(hardware: HardwareSpec) -> dict[str, Any]:
+    asked = hardware.gradient_checkpointing
+    return {"gradient_checkpointing": hardware.trainer_gpus > 0 if asked is None else asked}
+
+
+def _rollout(hardware: HardwareSpec) -> dict[str, Any]:
+    if hardware.rollout is Rollout.COLOCATE and hardware.colocate_max_model_len is not None:
+        return {"vllm_max_model_length": hardware.colocate_max_model_len}
+    return {}
+
+
+def deepspeed(hardware: HardwareSpec) -> dict[str, Any]:
+    """DeepSpeed's configuration. What is "auto" is filled in by transformers from the GRPOConfig."""
+    stage = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}[hardware.strategy]
+    zero: dict[str, Any] = {
+        "stage": stage,
+        "overlap_comm": True,
+        "contiguous_gradients": True,
+        "reduce_bucket_size": "auto",
+    }
+    if stage == 3:
+        zero |= {
+            "stage3_prefetch_bucket_size": "auto",
+            "stage3_param_persistence_threshold": "auto",
+            # Without it a checkpoint has shards only, and no model that anything else could load.
+            "stage3_gather_16bit_weights_on_model_save": True,
+        }
+    else:
+        zero["allgather_partitions"] = True
+    if hardware.offload is not Offload.NONE:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": hardware.trainer_gpus > 0}
+    if hardware.offload is Offload.PARAMETERS:
+        zero["offload_param"] = {"device": "cpu", "pin_memory": hardware.trainer_gpus > 0}
+    config: dict[str, Any] = {
+        "train_batch_size": "auto",
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "gradient_clipping": "auto",
+        "bf16": {"enabled": "auto"},
+        "fp16": {"enabled": "auto"},
+        "zero_optimization": zero,
+        "steps_per_print": 1_000_000_000,
+    }
+    if hardware.offload is not Offload.NONE:
+        # Offloaded states want DeepSpeed's CPU Adam, which it makes of this; another one it refuses.
+        params = {name: "auto" for name in ("lr", "betas", "eps", "weight_decay")}
+        config["optimizer"] = {"type": "AdamW", "params": params}
+    return config
+
+
+def fsdp2(hardware: HardwareSpec, *, checkpointing: bool) -> dict[str, Any]:
+    return {
+        "version": 2,
+        "reshard_after_forward": True,
+        "cpu_offload": hardware.offload is Offload.PARAMETERS,
+        "auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+        "state_dict_type": "FULL_STATE_DICT",
+        "activation_checkpointing": checkpointing,
+    }
+
+
+def loading_dtype(run: RunSpec, *, bf16: bool, fp16: bool) -> str | None:
+    """What the model's weights are loaded as; None leaves TRL's fp32.
+
+    Half of it is enough where fp32 weights would never be used: DeepSpeed casts them anyway and keeps its own fp32
+    copy, and a LoRA's frozen base is only read. Not where the LoRA is merged into the base for vLLM and taken out
+    again: in 16 bits each round would leave a little of it there.
+    """
+    hardware, low = run.hardware, "bfloat16" if bf16 else "float16" if fp16 else None
+    if low is None or hardware.strategy is Strategy.FSDP2:  # shards must have one type, the adapters' fp32
+        return None
+    if hardware.quantization is not Quantization.NONE or hardware.strategy in ZERO:
+        return low
+    return low if run.lora is not None and hardware.trainer_gpus and not merges(hardware) else None
+
+
+def merges(hardware: HardwareSpec) -> bool:
+    """Whether a LoRA reaches vLLM as part of whole weights."""
+    if hardware.rollout is Rollout.SERVER:
+        return hardware.server is not None and hardware.server.weight_sync is WeightSync.NCCL
+    return hardware.rollout is Rollout.COLOCATE
+
+
+def quantization(run: RunSpec) -> Any:
+    """A BitsAndBytesConfig, or None."""
+    bits = run.hardware.quantization
+    if bits is Quantization.NONE:
+        return None
+    import torch
+    from transformers import BitsAndBytesConfig
+
+    if bits is Quantization.INT8:
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
