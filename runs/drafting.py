@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +13,14 @@ from controlplane.hardware import flow
 from controlplane.hardware.hosts import HostView, host_views
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardConfig
-from runs import leasing
+from runs import leasing, prefill
 from runs.forms import CHOICES, LaunchForm
 from runs.launching import host_problem
-from runs.models import Attempt
+from runs.models import Attempt, Lease
 from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts
 from runs.preflight.finding import Finding, stop
 from runs.states import RunStatus
-from workers.contract import ContractError, HardwareSpec, Placement, RewardSpec, from_dict
+from workers.contract import ContractError, HardwareSpec, LoraSpec, Placement, RewardSpec, from_dict
 
 
 @dataclass(frozen=True)
@@ -28,25 +29,57 @@ class Forecast:
 
     now: bool
     words: str
+    placement: Placement | None = None
+    """Where, when it is now."""
 
 
 def draft_of(form: LaunchForm) -> Draft:
     """`form` has been validated, whether it is valid or not: what isn't valid is left out."""
     form.is_valid()
-    hosts = candidates(form.row("host"))
-    model = str(form.row("model") or "")
-    return Draft(
-        model=model,
-        inspection=_inspected(hosts, model),
-        hosts=tuple(_host_facts(view) for view in hosts),
+    return draft_of_rows(
+        hosts=candidates(form.row("host")),
         host_chosen=form.row("host") is not None,
-        data=_data_facts(form.row("dataset_version")),
-        rewards=_rewards(form.row("reward_config")),
-        hardware=hardware_of(form.row("profile")),
+        model=str(form.row("model") or ""),
+        dataset_version=form.row("dataset_version"),
+        reward_config=form.row("reward_config"),
+        profile=form.row("profile"),
         grpo=form.grpo(),
         lora=form.lora(),
         attn_implementation=form.row("attn_implementation") or None,
         eval_rows=form.held_out,
+        made_for=prefill.made_for(form.row("profile")),
+    )
+
+
+def draft_of_rows(
+    *,
+    hosts: list[HostView],
+    host_chosen: bool,
+    model: str,
+    dataset_version: DatasetVersion | None,
+    reward_config: RewardConfig | None,
+    profile: HardwareProfile | None,
+    grpo: dict[str, Any],
+    lora: LoraSpec | None,
+    attn_implementation: str | None = None,
+    eval_rows: int = 0,
+    made_for: Mapping[str, str] | None = None,
+) -> Draft:
+    """The same of a launch that no form stands behind. `made_for`: what the profile would fill the form with."""
+    held = leasing.held()
+    return Draft(
+        model=model,
+        inspection=_inspected(hosts, model),
+        hosts=tuple(_host_facts(view, held[view.row.pk]) for view in hosts),
+        host_chosen=host_chosen,
+        data=_data_facts(dataset_version),
+        rewards=_rewards(reward_config),
+        hardware=hardware_of(profile),
+        made_for=dict(made_for or {}),
+        grpo=grpo,
+        lora=lora,
+        attn_implementation=attn_implementation,
+        eval_rows=eval_rows,
     )
 
 
@@ -92,7 +125,7 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
         problem = host_problem(view.row, timezone.now())
         placed = None if problem else leasing.place(need, view.row, held[view.row.pk])
         if isinstance(placed, Placement):
-            return Forecast(True, f"Launch now on {view.name} · {_resources(placed)}")
+            return Forecast(True, f"Launch now on {view.name} · {_resources(placed)}", placed)
         waits.append(problem or getattr(placed, "text", ""))
     return Forecast(False, f"Queue: {ahead} ahead" if ahead else f"Queue: {waits[0]}")
 
@@ -122,7 +155,9 @@ def _inspected(hosts: list[HostView], model: str) -> dict[str, Any] | None:
     return next((a for a in answers if a.get("ok")), answers[0] if answers else None)
 
 
-def _host_facts(view: HostView) -> HostFacts:
+def _host_facts(view: HostView, held: Mapping[str, Lease]) -> HostFacts:
+    told = view.row.inventory if isinstance(view.row.inventory, dict) else {}
+    first, last = told.get("port_range") or leasing.DEFAULT_PORTS
     return HostFacts(
         name=view.name,
         fresh=view.fresh,
@@ -134,6 +169,14 @@ def _host_facts(view: HostView) -> HostFacts:
         disk_free_mib=view.disk_free_mib,
         versions=view.versions,
         schema=view.row.trainer_schema,
+        gpu_error=str(told.get("gpu_error") or ""),
+        port_range=(int(first), int(last)),
+        ports_held={
+            int(resource.removeprefix("port:")): lease.attempt.run.name
+            for resource, lease in held.items()
+            if resource.startswith("port:")
+        },
+        listening=frozenset(port for port in told.get("listening") or () if isinstance(port, int)),
     )
 
 

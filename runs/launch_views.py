@@ -162,7 +162,13 @@ def _page(
         panel = _panel(first, check(first))
     else:
         panel = _panel(form, findings)
-    context = {"form": form, "models": known_models(candidates(None)), **panel, **extra}
+    context = {
+        "form": form,
+        "models": known_models(candidates(None)),
+        "fillable": prefill.fillable(form),
+        **panel,
+        **extra,
+    }
     return render(request, "runs/new.html", context, status=status)
 
 

@@ -1,4 +1,4 @@
-"""What the New run form starts with: its defaults, a link's choices, or a run's frozen spec."""
+"""What the New run form starts with: its defaults, a link's choices, a profile's values, or a run's frozen spec."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 from django.http import QueryDict
 
+from controlplane.hardware.models import HardwareProfile
+from controlplane.hardware.profiles import launch_values
 from runs import advanced
 from runs.forms import LORA_DEFAULT, LaunchForm
 from runs.launchfields import PRECISION_FLAGS, TRAINING, TrainingField
@@ -20,7 +22,32 @@ FROM_LINKS = ("model", "dataset_version", "reward_config", "profile", "host", "n
 
 
 def from_query(query: QueryDict) -> dict[str, Any]:
-    return {name: query[name][:500] for name in FROM_LINKS if query.get(name)}
+    chosen: dict[str, Any] = {name: query[name][:500] for name in FROM_LINKS if query.get(name)}
+    number = str(chosen.get("profile", ""))
+    if number.isascii() and number.isdigit() and len(number) < 18:
+        return made_for(HardwareProfile.objects.filter(pk=int(number)).first()) | chosen
+    return chosen
+
+
+def made_for(profile: HardwareProfile | None) -> dict[str, str]:
+    """What choosing a profile puts into the form; nothing from one that the contract has outgrown."""
+    if profile is None:
+        return {}
+    try:
+        return launch_values(profile)
+    except ContractError:
+        return {}
+
+
+def fillable(form: LaunchForm) -> dict[str, Any]:
+    """For the page: what each profile puts into the form, and what the fields that any of them names hold without."""
+    profiles = {str(profile.pk): made_for(profile) for profile in HardwareProfile.objects.all()}
+    names = dict.fromkeys(name for values in profiles.values() for name in values if name in form.fields)
+    initial = {name: form.fields[name].initial for name in names}
+    return {
+        "base": {name: "" if value in (None, False) else str(value) for name, value in initial.items()},
+        "profiles": profiles,
+    }
 
 
 def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from runs.preflight.draft import Draft
-from runs.preflight.finding import Finding, note, stop, warn
+from runs.preflight.finding import Finding, note, warn
 from workers.contract import WeightSync
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
@@ -27,7 +27,7 @@ def check(draft: Draft) -> Iterator[Finding]:
     if server.weight_sync == WeightSync.LORA:
         yield from _adapters(draft, server.attached)
     else:
-        yield from _stream(draft, server.attached)
+        yield from _stream(server.attached)
 
 
 def _adapters(draft: Draft, addresses: tuple[str, ...]) -> Iterator[Finding]:
@@ -47,19 +47,12 @@ def _adapters(draft: Draft, addresses: tuple[str, ...]) -> Iterator[Finding]:
         )
 
 
-def _stream(draft: Draft, addresses: tuple[str, ...]) -> Iterator[Finding]:
-    if draft.hardware is not None and draft.hardware.trainer_gpus == 0:
-        yield stop(
-            "profile",
-            "NCCL weight updates go from GPU to GPU, and this profile trains on the CPU.",
-            "Choose a profile with LoRA hot-swap, or one that trains on a GPU.",
-        )
-        return
+def _stream(addresses: tuple[str, ...]) -> Iterator[Finding]:
     yield warn(
         "profile",
         "NCCL weight updates take a server started with VLLM_SERVER_DEV_MODE=1 and "
         '--weight-transfer-config \'{"backend":"nccl"}\', whose GPUs the trainer reaches over the network or NVLink '
-        "and doesn't share; whether they can't be reached shows only when the first weights are sent.",
+        "and doesn't share; whether it does shows only when the first weights are sent.",
         "LoRA hot-swap needs no such connection.",
     )
     if not all(_is_local(address) for address in addresses):

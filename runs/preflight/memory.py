@@ -65,7 +65,7 @@ def trainer_floor(draft: Draft, hardware: HardwareSpec, parameters: int, *, lora
     """What each process keeps of the model; `lora` tries another answer than the draft's."""
     has_lora = draft.lora is not None if lora is None else lora
     whole = HALF * (2 if _precision(draft, hardware) == Precision.FP32 else 1)
-    share = GIB * hardware.processes
+    share = GIB * max(hardware.processes, 1)
     weights = parameters * QUANTIZED.get(hardware.quantization, whole)
     kept = weights / (share if hardware.strategy in SHARDS_WEIGHTS else GIB)
     if hardware.offload == Offload.PARAMETERS:

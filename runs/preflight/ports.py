@@ -18,7 +18,7 @@ def check(draft: Draft) -> Iterator[Finding]:
         yield from _any(hosts, server.count)
         return
     wanted = range(server.port, server.port + server.count)
-    if wanted[-1] > 65535:
+    if not wanted or wanted[-1] > 65535:
         return  # the profile's own check says so
     problems = [_on(host, wanted) for host in hosts]
     if all(problems):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runs.preflight.draft import Draft
-from runs.preflight.finding import Finding, Fix, stop, warn
-from workers.contract import Quantization, Rollout, Strategy
+from runs.preflight.finding import Finding, Fix, stop
+from workers.contract import Quantization
 
 _LORA = Fix("Train a LoRA", {"use_lora": "on"})
 
@@ -36,17 +36,4 @@ def check(draft: Draft) -> Iterator[Finding]:
             "profile",
             f"The model is quantized already ({brought}), and the profile would quantize it again to {bits}.",
             "Choose a profile without quantization, or the model in full precision.",
-        )
-    if bits == Quantization.INT8 and hardware.rollout == Rollout.COLOCATE:
-        yield stop(
-            "profile",
-            "A colocated vLLM takes its weights from the trainer and can't take 8-bit ones.",
-            "Choose a profile with 4-bit quantization, or one with completions from the trainer or a server.",
-        )
-    if hardware.strategy in (Strategy.ZERO3, Strategy.FSDP2):
-        yield warn(
-            "profile",
-            f"{hardware.strategy} shards the base model, and packed {bits} weights were not seen to come out of that "
-            "whole.",
-            "Choose DDP or ZeRO-2: a quantized model is small enough for each GPU.",
         )

@@ -1,9 +1,12 @@
-// The New run page: fixes put values into fields, findings mark the fields they are about, links open folded fields.
+// The New run page: a profile and fixes put values into fields, findings mark the fields they are about, links open
+// folded fields, and the commands are fetched while somebody looks at them.
 
 const form = /** @type {HTMLFormElement} */ (document.getElementById("launch"));
 const panel = /** @type {HTMLElement} */ (document.getElementById("preflight"));
 
-/** @param {string} name */
+/** @typedef {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} Field */
+
+/** @param {string} name @returns {Field | null} */
 function control(name) {
   const found = name ? form.elements.namedItem(name) : null;
   return found instanceof HTMLInputElement || found instanceof HTMLSelectElement || found instanceof HTMLTextAreaElement
@@ -16,16 +19,27 @@ function show(element) {
   element.closest("details")?.setAttribute("open", "");
 }
 
+/** @param {Field} field @param {string} text */
+function put(field, text) {
+  if (field instanceof HTMLInputElement && field.type === "checkbox") field.checked = text !== "";
+  else field.value = text;
+  flash(field);
+}
+
+/** @param {Field} field */
+function held(field) {
+  if (field instanceof HTMLInputElement && field.type === "checkbox") return field.checked ? "on" : "";
+  return field.value;
+}
+
 /** @param {Record<string, string>} values */
 function apply(values) {
   let changed = null;
   for (const [name, text] of Object.entries(values)) {
     const field = control(name);
     if (!field) continue;
-    if (field instanceof HTMLInputElement && field.type === "checkbox") field.checked = text !== "";
-    else field.value = text;
+    put(field, text);
     show(field);
-    flash(field);
     changed = field;
   }
   // One event for all: one check.
@@ -55,6 +69,37 @@ function mark() {
     box.setAttribute("data-mark", grade);
     if (grade === "stop") field.setAttribute("aria-invalid", "true");
   }
+}
+
+/** What each profile puts into the form, and what those fields hold without one, as the server says it.
+ * @type {{base: Record<string, string>, profiles: Record<string, Record<string, string>>}} */
+const fillable = JSON.parse(document.getElementById("fillable")?.textContent || '{"base":{},"profiles":{}}');
+const profile = control("profile");
+/** The profile whose values the form has had until now. */
+let followed = profile?.value ?? "";
+
+/** @param {string} chosen */
+function valuesOf(chosen) {
+  return { ...fillable.base, ...fillable.profiles[chosen] };
+}
+
+/** @param {string} one @param {string} other */
+function same(one, other) {
+  return one === other || (one !== "" && other !== "" && Number(one) === Number(other));
+}
+
+/** Puts in what the profile was made for, but not into a field that holds something else than its predecessor put
+ * there: that is the person's own. */
+function follow() {
+  const chosen = profile?.value ?? "";
+  if (chosen === followed) return;
+  const before = valuesOf(followed);
+  followed = chosen;
+  for (const [name, text] of Object.entries(valuesOf(chosen))) {
+    const field = control(name);
+    if (field && same(held(field), before[name]) && !same(held(field), text)) put(field, text);
+  }
+  count();
 }
 
 /** How many fields of each fold differ from what the page came with. */
@@ -89,11 +134,26 @@ panel.addEventListener("click", (event) => {
     field.scrollIntoView({ block: "center" });
   }
 });
-panel.addEventListener("htmx:afterSwap", mark);
+// Before the check that the same event sets off reads the form.
+profile?.addEventListener("change", follow);
+
+const commands = document.getElementById("commands");
+const box = commands?.closest("details");
+/** The commands are made on the server, and only for somebody who looks at them. */
+function fetchCommands() {
+  if (box?.open) commands?.dispatchEvent(new Event("wanted"));
+}
+box?.addEventListener("toggle", fetchCommands);
+
+panel.addEventListener("htmx:afterSwap", () => {
+  mark();
+  fetchCommands();
+});
 form.addEventListener("input", count);
 form.addEventListener("change", count);
 // A page brought back by the Back button keeps what was typed: look at it again.
 addEventListener("pageshow", (event) => {
+  followed = profile?.value ?? "";
   count();
   if (event.persisted) form.dispatchEvent(new Event("change", { bubbles: true }));
 });
