@@ -13,7 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workers.commands import own_servers
 from workers.contract import AttemptSpec, ContractError, FileName, Receipt, from_dict, to_dict, to_json
 from workers.settings import HostSettings
 from workers.supervisor import gpus, proc, trainerlines
@@ -137,7 +136,7 @@ def _tear_down(
         now=time.monotonic(),
         baselines=_baselines(folder, spec),
         peaks={},
-        port=next((place.port for place in own_servers(spec)), None),
+        ports=spec.placement.ports,
         read_gpus=read_gpus,
         is_orphan=lambda process: True,  # all of them: whoever started them is gone
     )
@@ -150,7 +149,7 @@ def _baselines(folder: AttemptFolder, spec: AttemptSpec) -> dict[int, int]:
     """Of every leased GPU: one whose use before the start was not written down is free only when it is empty."""
     kept = (folder.read_json(FileName.PIDS) or {}).get("baselines")
     known = {int(gpu): int(mib) for gpu, mib in kept.items()} if isinstance(kept, dict) else {}
-    return {gpu: known.get(gpu, 0) for gpu in (*spec.placement.gpus, *spec.placement.server_gpus)}
+    return {gpu: known.get(gpu, 0) for gpu in spec.placement.every_gpu}
 
 
 def _recover_metrics(folder: AttemptFolder, outbox: Outbox) -> None:

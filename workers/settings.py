@@ -39,19 +39,28 @@ class HostSettings:
     vllm_command: tuple[str, ...] = ()
     """Argument list before `serve`; default: trainer_python -m vllm.entrypoints.cli.main."""
 
+    fetch_command: tuple[str, ...] = ()
+    """Argument list before the model's name; default: trainer_python -m workers.trainer.fetch."""
+
     model_roots: tuple[Path, ...] = ()
     """Folders that local model paths must lie in."""
+    hf_token_file: Path | None = None
+    """Holds this host's token for the model hub, mode 0600; read for each download, and given to nothing else."""
     cpu_slots: int = 0
     """Runs on the CPU at a time; 0: half the cores."""
     port_range: tuple[int, int] = (21000, 21999)
     """Ports for vLLM servers, below the kernel's own ephemeral range."""
 
     announce_s: float = 10.0
+    announce_watched_s: float = 2.0
+    """While somebody looks at the host's figures."""
     http_timeout_s: float = 10.0
     lock_wait_s: float = 5.0
     """How long the launcher waits for the supervisor's lock."""
     claim_deadline_s: float = 600.0
     dataset_deadline_s: float = 900.0
+    download_silence_s: float = 900.0
+    """A download that says nothing for so long hangs. It ends by itself much earlier when no bytes come."""
     tick_s: float = 0.05
     tick_watched_s: float = 0.02
     tree_scan_s: float = 1.0
@@ -76,6 +85,10 @@ class HostSettings:
     """A leased GPU with more than this in use before the start belongs to somebody else."""
     settle_s: float = 1.0
     """After a trainer's failure, how long a dying vLLM server has to show that it was the cause."""
+    attached_watch_s: float = 2.0
+    """Between two questions to a vLLM server that somebody else runs."""
+    attached_silence_s: float = 60.0
+    """Such a server that doesn't answer for so long is taken for gone."""
     drain_deadline_s: float = 86_400.0
     """After the end, how long the supervisor tries to hand over what the control plane has not confirmed. What is
     left then is the reaper's to upload."""

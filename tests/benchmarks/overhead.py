@@ -124,7 +124,7 @@ def _log_calls_while_the_control_plane_is_dead(python: str, runs_dir: Path) -> d
     settings = HostSettings(
         runs_dir=runs_dir, control_url=control.url, host_name="testhost", trainer_command=command, drain_deadline_s=2.0
     )
-    attempt = Attempt(control, settings, build_spec(control))
+    attempt = Attempt(control, settings, build_spec(control, model=runs_dir))
     try:
         attempt.launch()
         until(lambda: bool(control.of_kind("training")), "the logging trainer never came")

@@ -66,7 +66,7 @@ def build_spec(control: FakeControl, **changes: Any) -> AttemptSpec:
         run_id=RUN,
         name="a run",
         kind="train",
-        model=ModelSpec("tiny"),
+        model=ModelSpec(str(changes.pop("model", "some/model"))),
         data=DataSpec("sums", 1, control.sha256, 1),
         rewards=(RewardSpec("exact", "exact_match"),),
         hardware=changes.pop("hardware", HardwareSpec("CPU", cpu_slots=1)),
@@ -146,10 +146,12 @@ def attempt(
 ) -> Iterator[Attempt]:
     """A control plane and an attempt that is ready to be launched. At the end: no process of it is left."""
     control = FakeControl(DATASET).start()
+    model = tmp_path / "models" / "tiny"
+    model.mkdir(parents=True, exist_ok=True)
     made = Attempt(
         control,
-        build_settings(tmp_path / "runs", control, trainer=trainer, **settings),
-        build_spec(control, **(spec or {})),
+        build_settings(tmp_path / "runs", control, trainer=trainer, **{"model_roots": (model.parent,), **settings}),
+        build_spec(control, **{"model": model, **(spec or {})}),
     )
     try:
         yield made

@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.fake_control import FakeControl
 from tests.trainer import builders
 from tests.workers.attempts import FAKES, RUN, Attempt, build_settings, wait_until
-from tests.workers.test_supervisor_vllm import free_port
+from tests.workers.servers import free_port
 from workers.contract import (
     AttemptSpec,
     DataSpec,
@@ -30,7 +30,8 @@ from workers.contract import (
     StopMode,
     WeightSync,
 )
-from workers.supervisor import proc, vllm
+from workers.supervisor import proc
+from workers.supervisor.listening import port_is_free
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -73,12 +74,14 @@ def pair(tmp_path: Path, *, python: Path, model: Path, engine: str, max_steps: i
         grpo={**GRPO, "max_steps": max_steps},
         lora=LoraSpec(r=8),
     )
-    made = Attempt(control, settings, AttemptSpec(f"{RUN}-1", 1, 1, run, Placement("testhost", (), (), (0,), port)))
+    made = Attempt(
+        control, settings, AttemptSpec(f"{RUN}-1", 1, 1, run, Placement("testhost", cpu_slots=(0,), ports=(port,)))
+    )
     try:
         made.launch()
         yield made
         made.wait_until_gone()
-        assert vllm.port_is_free(port)
+        assert port_is_free(port)
     finally:
         made.kill_leftovers()
         control.close()

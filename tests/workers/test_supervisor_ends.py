@@ -89,17 +89,18 @@ def test_the_figures_of_the_host_are_reported(tmp_path: Path) -> None:
 
 def test_no_secret_reaches_a_child_that_does_not_need_it(tmp_path: Path) -> None:
     with attempt(tmp_path) as made:
-        made.control.secrets = {"HF_TOKEN": "hf_secret"}
+        made.control.secrets = {"HF_TOKEN": "hf_secret", "JUDGE_KEY": "judge_secret"}
         made.launch(REDIS_URL="redis://secret", SECRET_KEY="web-secret", HF_TOKEN="inherited", NCCL_DEBUG="INFO")
         made.wait_for_end()
         seen = made.trainer_environment()
-        assert seen["HF_TOKEN"] == "hf_secret"
         assert seen["NCCL_DEBUG"] == "INFO"
         assert seen["CUDA_VISIBLE_DEVICES"] == ""
-        assert not {"REDIS_URL", "SECRET_KEY"} & set(seen)
+        assert seen["JUDGE_KEY"] == "judge_secret"
+        assert not {"REDIS_URL", "SECRET_KEY", "HF_TOKEN"} & set(seen)
         assert not any(name.startswith("GRPO_") for name in seen)
         assert "t0ken-that-must-not-leak" not in str(seen)
     assert made.control.unauthorized == 0
     everything = b"".join(p.read_bytes() for p in made.folder.path.rglob("*") if p.is_file() and "env" not in p.name)
     assert b"t0ken-that-must-not-leak" not in everything
     assert b"hf_secret" not in everything
+    assert b"judge_secret" not in everything

@@ -21,7 +21,7 @@ from workers.supervisor.control import Control
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.logs import LogUploader
 from workers.supervisor.outbox import Outbox
-from workers.supervisor.process import Exit, Role
+from workers.supervisor.process import TRAINER, Exit
 from workers.supervisor.samples import SampleUploader
 from workers.supervisor.sync import Syncer
 from workers.supervisor.tail import LINE_LIMIT, Tail
@@ -341,13 +341,13 @@ def test_the_reasons_are_the_control_planes() -> None:
 )
 def test_the_log_tells_why_a_trainer_failed(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "log").write_text(text)
-    exit_ = Exit(Role.TRAINER, 1, 1, None)
+    exit_ = Exit(TRAINER, 1, 1, None)
     end = ends.of_trainer(exit_, trainerlines.Progress(), log=tmp_path / "log", killed_by_kernel=False)
     assert end.reason == reason
 
 
 def test_a_sigkill_while_the_kernel_killed_for_memory_is_out_of_memory(tmp_path: Path) -> None:
-    exit_ = Exit(Role.TRAINER, 1, 137, "SIGKILL")
+    exit_ = Exit(TRAINER, 1, 137, "SIGKILL")
     end = ends.of_trainer(exit_, trainerlines.Progress(), log=tmp_path / "none", killed_by_kernel=True)
     assert end.reason == ends.Reason.OOM
 
@@ -355,7 +355,7 @@ def test_a_sigkill_while_the_kernel_killed_for_memory_is_out_of_memory(tmp_path:
 def test_the_launchers_report_of_ranks_is_not_the_last_word(tmp_path: Path) -> None:
     said = "The reward function raised.\nE1120 20:00:01 torch/distributed/elastic: failed (exitcode: 1)\n======\n"
     (tmp_path / "log").write_text(said)
-    exit_ = Exit(Role.TRAINER, 1, 1, None)
+    exit_ = Exit(TRAINER, 1, 1, None)
     end = ends.of_trainer(exit_, trainerlines.Progress(), log=tmp_path / "log", killed_by_kernel=False)
     assert end.detail.endswith("The reward function raised.")
 

@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.workers.attempts import FAKES, Attempt, attempt, wait_until
-from workers.contract import HardwareSpec, Placement, Rollout, ServerSpec, StopMode, WeightSync
-from workers.supervisor import proc, vllm
+from tests.fakes.fake_control import FakeControl
+from tests.workers.attempts import attempt, build_settings, build_spec, wait_until
+from tests.workers.servers import free_port, server_attempt, server_hardware
+from workers.contract import HardwareSpec, Placement, Rollout, ServerSpec, StopMode, WeightSync, servers_of
+from workers.supervisor import commands, proc, servermetrics
+from workers.supervisor.listening import is_listening
 
 pytestmark = pytest.mark.processes
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
-
-
-@contextmanager
-def server_attempt(
-    tmp_path: Path, *, server: str = "", trainer: str = "", ready_s: int = 30, port: int = 0, **settings: Any
-) -> Iterator[Attempt]:
-    port = port or free_port()
-    words = (
-        "/usr/bin/env",
-        f"FAKE_VLLM={server}",
-        "FAKE_VLLM_LIFETIME=120",
-        sys.executable,
-        str(FAKES / "fake_vllm.py"),
-    )
-    hardware = HardwareSpec(
-        "server",
-        rollout=Rollout.SERVER,
-        cpu_slots=1,
-        server=ServerSpec(gpus=0, ready_timeout_s=ready_s, weight_sync=WeightSync.LORA),
-    )
-    spec = {"hardware": hardware, "placement": Placement("testhost", cpu_slots=(0,), ports=(port,))}
-    with attempt(tmp_path, trainer=trainer or f"connect:{port}", spec=spec, vllm_command=words, **settings) as made:
-        yield made
-    assert vllm.port_is_free(port)
 
 
 def test_the_trainer_starts_when_the_server_is_ready_and_both_go_at_the_end(tmp_path: Path) -> None:
@@ -153,11 +125,7 @@ def test_an_engine_that_ignores_sigterm_and_an_orphaned_worker_go_at_a_stop(tmp_
 
 def test_the_proof_needs_the_listening_process_in_our_tree() -> None:
     with socket.create_server(("127.0.0.1", 0)) as mine:
-        from workers.supervisor.process import is_listening
-
         port = int(mine.getsockname()[1])
-        import os
-
         assert is_listening(port, {os.getpid()})
         assert not is_listening(port, {os.getppid()})
         assert not is_listening(free_port(), {os.getpid()})
@@ -170,12 +138,34 @@ def test_the_proof_needs_the_listening_process_in_our_tree() -> None:
 def test_a_server_opens_only_the_routes_that_its_weight_updates_need(
     tmp_path: Path, weight_sync: WeightSync, opened: str
 ) -> None:
-    hardware = HardwareSpec("server", rollout=Rollout.SERVER, server=ServerSpec(weight_sync=weight_sync))
-    with attempt(tmp_path, spec={"hardware": hardware, "placement": Placement("testhost", ports=(1,))}) as made:
-        assert vllm.environment(made.spec) == {opened: "1", "VLLM_NO_USAGE_STATS": "1"}
+    control = FakeControl()
+    hardware = server_hardware(weight_sync=weight_sync)
+    hardware = replace(hardware, environment={"NCCL_DEBUG": "INFO"})
+    spec = build_spec(control, hardware=hardware, model="/m", placement=Placement("testhost", ports=(1,)))
+    (place,) = servers_of(spec)
+    host = {
+        "PATH": "/bin",
+        "HF_TOKEN": "hf_x",
+        "TORCH_CUDA_ARCH_LIST": "9.0",
+        "NVSHMEM_DEBUG": "INFO",
+        "REDIS_URL": "r",
+    }
+    made = commands.server_environment(spec, build_settings(tmp_path, control), host, place)
+    routes = {name for name in made if name in ("VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_RUNTIME_LORA_UPDATING")}
+    assert routes == {opened}
+    passed = {"NCCL_DEBUG": "INFO", "TORCH_CUDA_ARCH_LIST": "9.0", "NVSHMEM_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": ""}
+    assert passed.items() <= made.items()
+    assert not {"HF_TOKEN", "REDIS_URL", "HF_HUB_OFFLINE"} & set(made)
 
 
 def test_the_figures_of_prometheus_are_summed_over_their_labels() -> None:
     text = '# HELP x\nvllm:num_requests_running{engine="0"} 2.0\nvllm:num_requests_running{engine="1"} 3.0\nup 1\n'
-    assert vllm.prometheus_totals(text) == {"vllm:num_requests_running": 5.0, "up": 1.0}
-    assert json.dumps(vllm.prometheus_totals("garbage\n{}\n")) == "{}"
+    assert servermetrics.prometheus(text)[0] == {"vllm:num_requests_running": 5.0, "up": 1.0}
+    assert json.dumps(servermetrics.prometheus("garbage\n{}\n")[0]) == "{}"
+
+
+def test_the_figures_of_several_servers_are_those_of_one() -> None:
+    one = {"vllm/requests_running": 3.0, "vllm/kv_cache_percent": 20.0, "vllm/generated_tokens_per_s": 100.0}
+    other = {"vllm/requests_running": 1.0, "vllm/kv_cache_percent": 40.0}
+    assert servermetrics.combined([one, other]) == {"vllm/requests_running": 4.0, "vllm/kv_cache_percent": 30.0}
+    assert servermetrics.combined([]) == {}

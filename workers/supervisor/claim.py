@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from workers import inspection
-from workers.contract import SCHEMA, AttemptSpec, ClaimAnswer, FileName
+from workers.commands import environment_problem
+from workers.contract import SCHEMA, AttemptSpec, ClaimAnswer, ContractError, FileName, servers_of
 from workers.settings import HostSettings
 from workers.supervisor import ends, proc
 from workers.supervisor.control import Control, Unreachable
@@ -19,6 +21,8 @@ from workers.supervisor.gpus import GpuReading, used_mib
 from workers.supervisor.loops import Backoff, Job
 
 T = TypeVar("T")
+
+_ADDRESS = re.compile(r"http://[A-Za-z0-9._-]{1,253}:[0-9]{1,5}")
 
 
 class NotPrepared(Exception):
@@ -66,7 +70,7 @@ class Preparation:
         folder: AttemptFolder,
         read_gpus: Callable[[], list[GpuReading]],
     ) -> None:
-        gpus = spec.placement.gpus + spec.placement.server_gpus
+        gpus = spec.placement.every_gpu
         self._dataset = Job("dataset", lambda: prepare(spec, settings, control, folder))
         self._baselines = Job("baselines", lambda: gpu_baselines(gpus, settings, read_gpus))
 
@@ -83,6 +87,27 @@ class Preparation:
 def prepare(spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder) -> None:
     check_paths(spec, settings)
     fetch_dataset(spec, settings, control, folder)
+
+
+def spec_problem(spec: AttemptSpec) -> str:
+    """Why the spec describes nothing that may be started here; "" when it does. The control plane has looked at the
+    same, but what is started on this host is this host's word."""
+    for name, value in spec.run.hardware.environment.items():
+        problem = environment_problem(name, value) if isinstance(value, str) else f"{name} must be a text."
+        if problem:
+            return f"hardware.environment: {problem}"
+    server = spec.run.hardware.server
+    wrong = [address for address in server.attached if not _ADDRESS.fullmatch(address)] if server else []
+    if wrong:
+        return f"hardware.server.attached: {wrong[0]!r} is no address such as http://127.0.0.1:8000."
+    try:
+        places = servers_of(spec)
+    except ContractError as error:
+        return str(error)
+    for place in places:
+        if place.own and server is not None and len(place.gpus) != server.gpus:
+            return f"placement: {place.role} needs {server.gpus} GPUs and gets {len(place.gpus)}."
+    return ""
 
 
 def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:

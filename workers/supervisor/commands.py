@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import workers
-from workers import commands
+from workers import commands, inspection
 from workers.commands import Programs
-from workers.contract import AttemptSpec, ServerPlace
+from workers.contract import AttemptSpec, FileName, ServerPlace
 from workers.settings import HostSettings
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
@@ -58,7 +58,8 @@ _PREFIXES = (
     "CUDA_", "NVIDIA_", "NCCL_", "NVSHMEM_", "GLOO_", "TORCH", "PYTORCH_", "TRITON_", "VLLM_", "HF_", "TRANSFORMERS_",
     "DS_", "OMP_", "MKL_",
 )  # fmt: skip
-_NEVER = frozenset({"CUDA_VISIBLE_DEVICES", "HF_TOKEN", "VLLM_API_KEY"})
+HUB_TOKEN = "HF_TOKEN"  # noqa: S105  the name of it
+_NEVER = frozenset({"CUDA_VISIBLE_DEVICES", HUB_TOKEN, "VLLM_API_KEY"})
 """Decided here or fetched at the claim, never inherited."""
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """`python -m` would look for modules in the working directory first, which is the attempt's folder: its `adapters/`
@@ -66,7 +67,9 @@ is no package. A command from the settings may be a script, whose own folder mus
 
 
 def supervisor_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
-    return {**_allowed(source), **settings.as_env(), "PYTHONPATH": str(SOURCE_ROOT), "PYTHONUNBUFFERED": "1"}
+    # The interpreter is the launcher's own, so its modules are found where the launcher's were.
+    path = os.pathsep.join(part for part in (str(SOURCE_ROOT), source.get("PYTHONPATH", "")) if part)
+    return {**_allowed(source), **settings.as_env(), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def programs(settings: HostSettings) -> Programs:
@@ -85,8 +88,9 @@ def trainer_argv(settings: HostSettings, folder: Path) -> list[str]:
 def trainer_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
+    own = {name: value for name, value in secrets.items() if name != HUB_TOKEN}
     safe = {} if settings.trainer_command else _SAFE_PATH
-    return {**_base(settings, source), **commands.trainer_environment(spec), **secrets, **safe}
+    return {**_base(settings, source), **commands.trainer_environment(spec), **own, **_offline(spec), **safe}
 
 
 def server_argv(spec: AttemptSpec, settings: HostSettings, place: ServerPlace) -> list[str]:
@@ -94,12 +98,36 @@ def server_argv(spec: AttemptSpec, settings: HostSettings, place: ServerPlace) -
 
 
 def server_environment(
-    spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str], place: ServerPlace
+    spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], place: ServerPlace
 ) -> dict[str, str]:
-    """Of the secrets the server needs one: leave to fetch the model."""
-    token = {name: secrets[name] for name in ("HF_TOKEN",) if name in secrets}
     safe = {} if settings.vllm_command else _SAFE_PATH
-    return {**_base(settings, source), **commands.server_environment(spec, place), **token, **safe}
+    return {**_base(settings, source), **commands.server_environment(spec, place), **_offline(spec), **safe}
+
+
+def needs_download(spec: AttemptSpec) -> bool:
+    """The model is named by a hub id. One that lies in the cache is looked at, too: that is quick."""
+    return not inspection.is_local(spec.run.model.path)
+
+
+def download_argv(spec: AttemptSpec, settings: HostSettings, folder: Path) -> list[str]:
+    model = spec.run.model
+    program = settings.fetch_command or (settings.trainer_python, "-m", "workers.trainer.fetch")
+    revision = ("--revision", model.revision) if model.revision else ()
+    return [*program, model.path, *revision, "--progress", str(folder / FileName.DOWNLOAD)]
+
+
+def download_environment(
+    settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str], host_token: str
+) -> dict[str, str]:
+    """No GPU, and of the secrets the one that the hub asks for."""
+    token = secrets.get(HUB_TOKEN) or host_token
+    safe = {} if settings.fetch_command else _SAFE_PATH
+    return {**_base(settings, source), **commands.devices(()), **({HUB_TOKEN: token} if token else {}), **safe}
+
+
+def _offline(spec: AttemptSpec) -> dict[str, str]:
+    """What was fetched is what is used: no process asks the hub again, and none has its token."""
+    return {"HF_HUB_OFFLINE": "1"} if needs_download(spec) else {}
 
 
 def trainer_tool_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from workers.supervisor.folder import AttemptFolder, last_lines
-from workers.supervisor.process import Exit, Role
+from workers.supervisor.process import DOWNLOAD, TRAINER, Exit
 from workers.supervisor.trainerlines import Progress
 
 
@@ -23,6 +23,7 @@ class Reason(StrEnum):
     TRAINER_EXITED = "trainer_exited"
     NO_STEPS = "no_steps"
     SPEC_REFUSED = "spec_refused"
+    MODEL_UNAVAILABLE = "model_unavailable"
     VLLM_EXITED = "vllm_exited"
     VLLM_NOT_READY = "vllm_not_ready"
     PORT_IN_USE = "port_in_use"
@@ -42,6 +43,7 @@ class End:
 
 SPEC_REFUSED_CODE = 3
 NO_STEPS_CODE = 4
+MODEL_UNAVAILABLE_CODE = 6
 
 _SIGNS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
     (Reason.DISK_FULL, re.compile(r"No space left on device|Errno 28|Disk quota exceeded")),
@@ -70,10 +72,15 @@ class Judge:
         self._kernel_kills = kernel_kills()
 
     def trainer(self, exit_: Exit, progress: Progress) -> End:
-        return of_trainer(exit_, progress, log=self._folder.log(Role.TRAINER), killed_by_kernel=self._killed())
+        return of_trainer(exit_, progress, log=self._folder.log(TRAINER), killed_by_kernel=self._killed())
 
-    def server(self, exit_: Exit) -> End:
-        return of_server(exit_, log=self._folder.log(Role.VLLM), killed_by_kernel=self._killed())
+    def server(self, exit_: Exit, *, among: int = 1) -> End:
+        """`among`: how many servers the attempt has; of several the end names the one."""
+        end = of_server(exit_, log=self._folder.log(exit_.role), killed_by_kernel=self._killed())
+        return end if among == 1 else End(end.reason, f"{exit_.role}: {end.detail}")
+
+    def download(self, exit_: Exit) -> End:
+        return of_download(exit_, log=self._folder.log(DOWNLOAD))
 
     def _killed(self) -> bool:
         return kernel_kills() > self._kernel_kills
@@ -107,6 +114,16 @@ def of_server(exit_: Exit, *, log: Path, killed_by_kernel: bool) -> End:
     if killed_by_kernel and exit_.code == 137:
         return End(Reason.OOM, "The kernel killed the vLLM server: the host's memory was exhausted.")
     return End(Reason.VLLM_EXITED, f"The vLLM server {_how(exit_)}. {_last_words(log)}".strip())
+
+
+def of_download(exit_: Exit, *, log: Path) -> End:
+    """The model's download failed."""
+    if exit_.code == MODEL_UNAVAILABLE_CODE:
+        return End(Reason.MODEL_UNAVAILABLE, _last_words(log))
+    sign = _sign(_SIGNS, log)
+    if sign is not None:
+        return sign
+    return End(Reason.MODEL_UNAVAILABLE, f"The download {_how(exit_)}. {_last_words(log)}".strip())
 
 
 def of_error(error: BaseException) -> End:

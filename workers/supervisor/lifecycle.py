@@ -11,13 +11,14 @@ from queue import Empty
 from workers.contract import AttemptSpec, ClaimAnswer
 from workers.settings import HostSettings
 from workers.supervisor import claim, ends, proc
-from workers.supervisor.attempt import ClaimedAttempt, Step
+from workers.supervisor.attempt import ClaimedAttempt
 from workers.supervisor.control import Control
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
 from workers.supervisor.loops import Job
 from workers.supervisor.process import Children
 from workers.supervisor.reporting import Inbox
+from workers.supervisor.steps import Step
 
 log = logging.getLogger(__name__)
 

@@ -12,25 +12,22 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
 
 from workers.contract import FileName
 from workers.supervisor import proc
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.proc import Identity, Process
 
-
-class Role(StrEnum):
-    TRAINER = "trainer"
-    VLLM = "vllm"
+TRAINER = "trainer"
+DOWNLOAD = "download"
+"""Roles of children besides contract.SERVER_ROLES; a role is also the name of its log."""
 
 
 @dataclass(frozen=True)
 class Exit:
     """How a child of ours ended."""
 
-    role: Role
+    role: str
     pid: int
     code: int
     """As a shell gives it: 128 + number for a signal."""
@@ -42,14 +39,15 @@ class Children:
 
     def __init__(self, folder: AttemptFolder) -> None:
         self._folder = folder
-        self._started: dict[int, tuple[Role, subprocess.Popen[bytes]]] = {}
+        self._started: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
         self._groups: set[int] = set()
         self._written: list[Identity] | None = None
         self.baselines: dict[int, int] = {}
         """GPU index -> MiB used before anything was started; the reaper needs it too."""
-        self.exits: dict[Role, Exit] = {}
+        self.exits: dict[str, Exit] = {}
+        """In the order in which they were seen."""
 
-    def start(self, role: Role, argv: Sequence[str], environment: Mapping[str, str]) -> int:
+    def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str]) -> int:
         """The pid. The child leads a session of its own and writes to its log."""
         self.record(self.descendants())  # the GPUs' baselines, before anything can use them
         with open(self._folder.log(role), "ab") as log:
@@ -67,11 +65,9 @@ class Children:
         self.record(self.descendants())
         return child.pid
 
-    def running(self, role: Role) -> bool:
-        return any(started == role for started, _ in self._started.values())
-
-    def pid(self, role: Role) -> int | None:
-        return next((pid for pid, (started, _) in self._started.items() if started == role), None)
+    def running(self) -> set[str]:
+        """The roles of ours that live."""
+        return {role for role, _ in self._started.values()}
 
     def descendants(self) -> list[Process]:
         return proc.descendants([os.getpid()], proc.table())
@@ -116,38 +112,3 @@ class Children:
         child.returncode = code  # reaped here, so that Popen doesn't wait for it again
         name = signal.Signals(-code).name if code < 0 else None
         return Exit(role, pid, 128 - code if code < 0 else code, name)
-
-
-def is_listening(port: int, pids: set[int]) -> bool:
-    """One of these processes holds the listening socket of 127.0.0.1:port."""
-    inodes = _listening_inodes(port)
-    return bool(inodes) and any(_holds(pid, inodes) for pid in pids)
-
-
-def _listening_inodes(port: int) -> set[str]:
-    found = set()
-    for name in ("tcp", "tcp6"):
-        try:
-            rows = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-        except FileNotFoundError:
-            continue
-        for row in rows:
-            fields = row.split()
-            if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
-                found.add(f"socket:[{fields[9]}]")
-    return found
-
-
-def _holds(pid: int, inodes: set[str]) -> bool:
-    folder = f"/proc/{pid}/fd"
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return False  # gone meanwhile
-    for name in names:
-        try:
-            if os.readlink(f"{folder}/{name}") in inodes:
-                return True
-        except OSError:
-            continue
-    return False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,9 @@ from workers.supervisor.logs import LogUploader
 from workers.supervisor.loops import Loop
 from workers.supervisor.outbox import Outbox
 from workers.supervisor.samples import SampleUploader
+from workers.supervisor.servermetrics import ServerMetrics
 from workers.supervisor.sync import Syncer
 from workers.supervisor.system import SystemSampler
-from workers.supervisor.vllm import ServerMetrics
 
 Inbox = queue.SimpleQueue[Callable[[], None]]
 """Calls that other threads want made in the main thread."""
@@ -85,8 +85,8 @@ class Reporting:
         )
         self._start("system", sampler.tick)
 
-    def sample_server(self, port: int, on_sample: Callable[[dict[str, float]], None]) -> None:
-        metrics = ServerMetrics(port, interval_s=self._settings.sample_s, on_sample=self._to_main(on_sample))
+    def sample_servers(self, addresses: Sequence[str], on_sample: Callable[[dict[str, float]], None]) -> None:
+        metrics = ServerMetrics(addresses, interval_s=self._settings.sample_s, on_sample=self._to_main(on_sample))
         self._start("vllm-metrics", metrics.tick)
 
     def stop_sampling(self) -> None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import queue
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from workers.contract import Receipt
 from workers.settings import HostSettings
-from workers.supervisor import vllm
+from workers.supervisor import listening
 from workers.supervisor.gpus import GpuError, GpuReading, used_mib
 from workers.supervisor.killing import Kill
 from workers.supervisor.loops import Loop
@@ -30,7 +30,7 @@ class Teardown:
         now: float,
         baselines: Mapping[int, int],
         peaks: Mapping[int, int],
-        port: int | None,
+        ports: Sequence[int],
         read_gpus: Callable[[], list[GpuReading]],
         is_orphan: Callable[[Process], bool] = lambda process: False,
     ) -> None:
@@ -38,7 +38,7 @@ class Teardown:
         self._started_at = now
         self._baselines = baselines
         self._peaks = peaks
-        self._port = port
+        self._ports = tuple(ports)
         self._read_gpus = read_gpus
         self._samples: queue.SimpleQueue[tuple[float, dict[int, int]]] = queue.SimpleQueue()
         self._sampler: Loop | None = None
@@ -97,6 +97,6 @@ class Teardown:
             orphans_found=len(self._kill.orphans),
             survivors=self._kill.survivors,
             gpus=proof.receipts(),
-            port_free=None if self._port is None else vllm.port_is_free(self._port),
+            port_free=all(listening.port_is_free(port) for port in self._ports) if self._ports else None,
             free=not self._kill.survivors and proof.free(),
         )

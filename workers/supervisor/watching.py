@@ -46,7 +46,7 @@ class TrainerWatch:
 
 
 class Figures:
-    """Samples of the host, its GPUs and the vLLM server; peaks are kept for the receipt."""
+    """Samples of the host, its GPUs and the vLLM servers; peaks are kept for the receipt."""
 
     def __init__(self, report: Reporting, progress: Progress, *, open_for: Callable[[], bool]) -> None:
         self._report = report
@@ -66,6 +66,6 @@ class Figures:
         if self._open():
             self._report.append(EventKind.SYSTEM, sample, step=self._progress.step)
 
-    def of_server(self, sample: dict[str, float]) -> None:
+    def of_servers(self, sample: dict[str, float]) -> None:
         if self._open():
             self._report.append(EventKind.VLLM, sample, step=self._progress.step)

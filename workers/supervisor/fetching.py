@@ -1,0 +1,91 @@
+"""The model's download from the hub, by a child in the trainer's interpreter: its progress, its failure."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from workers.contract import EventKind, FileName, Phase
+from workers.supervisor import commands
+from workers.supervisor.ends import End, Reason
+from workers.supervisor.process import DOWNLOAD
+from workers.supervisor.starting import after_fetching
+from workers.supervisor.steps import Outcome, Shared, Work
+from workers.supervisor.tail import Tail
+
+log = logging.getLogger(__name__)
+
+_MIB = 1 << 20
+_FIGURES = {"done_bytes": "download/done_mib", "total_bytes": "download/total_mib"}
+
+
+class Fetching(Work):
+    """A model that lies in the cache comes through here in a moment."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._progress = Tail(shared.folder / FileName.DOWNLOAD)
+        self._newest: dict[str, float] = {}
+        self._told: dict[str, float] = {}
+        self._next_at = float("-inf")
+        self._heard_at = 0.0
+
+    def begin(self, now: float) -> Outcome:
+        shared = self._shared
+        self._heard_at = now
+        shared.report.phase(Phase.FETCHING_MODEL, f"fetching {shared.spec.run.model.path}")
+        argv = commands.download_argv(shared.spec, shared.settings, shared.folder.path)
+        environment = commands.download_environment(shared.settings, os.environ, shared.secrets, self._host_token())
+        return shared.start(DOWNLOAD, argv, environment)
+
+    def on_exits(self, now: float) -> Outcome:
+        exit_ = self._shared.children.exits.get(DOWNLOAD)
+        return self._shared.judge.download(exit_) if exit_ is not None and exit_.code != 0 else None
+
+    def tick(self, now: float) -> Outcome:
+        self._read(now)
+        shared = self._shared
+        if DOWNLOAD in shared.children.exits:
+            self._tell(now)
+            self._progress.close()
+            return after_fetching(shared)
+        if now >= self._next_at:
+            self._tell(now)
+        silence = shared.settings.download_silence_s
+        if now - self._heard_at >= silence:
+            return End(Reason.MODEL_UNAVAILABLE, f"The download said nothing for {silence:g} s.")
+        return None
+
+    def _read(self, now: float) -> None:
+        for line in self._progress.read():
+            self._heard_at = now
+            self._newest = {name: line[key] / _MIB for key, name in _FIGURES.items() if _is_size(line.get(key))}
+
+    def _tell(self, now: float) -> None:
+        if self._newest == self._told:
+            return
+        self._told = self._newest
+        self._next_at = now + self._shared.settings.sample_s
+        figures = {name: round(value, 1) for name, value in self._newest.items()}
+        self._shared.report.append(EventKind.SYSTEM, figures)
+
+    def _host_token(self) -> str:
+        """The host's own; without one, models that are open to all still come."""
+        file = self._shared.settings.hf_token_file
+        if file is None:
+            return ""
+        try:
+            if file.stat().st_mode & 0o077:
+                self._shared.report.note(f"{file} can be read by others: make it mode 0600.", level="warning")
+            return file.read_text().strip()
+        except (OSError, ValueError) as error:
+            log.warning("no token for the hub: %s", error)
+            words = error.strerror if isinstance(error, OSError) else "it is no text"
+            text = f"The host's token for the hub can't be read from {file}: {words}. Gated models won't be given."
+            self._shared.report.note(text, level="warning")
+            return ""
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1 << 60

@@ -1,0 +1,91 @@
+"""What the vLLM servers tell of themselves, as one set of figures: counts and rates summed, shares averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from statistics import fmean
+
+import httpx
+
+from workers.supervisor.vllm import REQUEST_TIMEOUT_S
+
+_COUNTS = {
+    "vllm:num_requests_running": "vllm/requests_running",
+    "vllm:num_requests_waiting": "vllm/requests_waiting",
+}
+_SHARES = {
+    "vllm:kv_cache_usage_perc": "vllm/kv_cache_percent",
+    "vllm:gpu_cache_usage_perc": "vllm/kv_cache_percent",
+}
+_RATES = {
+    "vllm:generation_tokens_total": "vllm/generated_tokens_per_s",
+    "vllm:prompt_tokens_total": "vllm/prompt_tokens_per_s",
+}
+
+
+class _Server:
+    def __init__(self, address: str) -> None:
+        self._http = httpx.Client(base_url=address, timeout=REQUEST_TIMEOUT_S, trust_env=False)
+        self._before: tuple[float, dict[str, float]] | None = None
+
+    def figures(self, now: float) -> dict[str, float] | None:
+        """None: it gave no answer (busy or ending; its exit is the main thread's to see)."""
+        try:
+            values, engines = prometheus(self._http.get("/metrics").text)
+        except httpx.HTTPError:
+            return None
+        found = {name: values[key] for key, name in _COUNTS.items() if key in values}
+        found |= {name: 100.0 * values[key] / engines[key] for key, name in _SHARES.items() if key in values}
+        return found | self._rates(now, values)
+
+    def _rates(self, now: float, values: dict[str, float]) -> dict[str, float]:
+        current = {key: values[key] for key in _RATES if key in values}
+        before, self._before = self._before, (now, current)
+        if before is None or now <= before[0]:
+            return {}
+        seconds = now - before[0]
+        # A counter that went back is that of a server that was started anew.
+        return {_RATES[key]: max(0.0, current[key] - before[1][key]) / seconds for key in current if key in before[1]}
+
+
+class ServerMetrics:
+    """`tick` runs in a thread and hands each sample over."""
+
+    def __init__(
+        self, addresses: Sequence[str], *, interval_s: float, on_sample: Callable[[dict[str, float]], None]
+    ) -> None:
+        self._servers = [_Server(address) for address in addresses]
+        self._interval_s = interval_s
+        self._on_sample = on_sample
+
+    def tick(self, now: float) -> float:
+        found = [server.figures(now) for server in self._servers]
+        told = [figures for figures in found if figures is not None]
+        if len(told) == len(found) and (sample := combined(told)):
+            # Of two servers, one's figures alone would look as if half the work had stopped.
+            self._on_sample(sample)
+        return self._interval_s
+
+
+def combined(servers: Sequence[dict[str, float]]) -> dict[str, float]:
+    """Figures that all of the servers gave, as those of one."""
+    shared = [name for name in servers[0] if all(name in figures for figures in servers)] if servers else []
+    how = {name: fmean if name in _SHARES.values() else sum for name in shared}
+    return {name: float(how[name]([figures[name] for figures in servers])) for name in shared}
+
+
+def prometheus(text: str) -> tuple[dict[str, float], dict[str, int]]:
+    """Each metric of the text format, summed over its labels, and over how many lines."""
+    totals: dict[str, float] = {}
+    lines: dict[str, int] = {}
+    for line in text.splitlines():
+        name, _, rest = line.partition("{") if "{" in line else line.partition(" ")
+        value = rest.rpartition("}")[2] if "{" in line else rest
+        if line.startswith("#") or not value.split():
+            continue
+        try:
+            totals[name] = totals.get(name, 0.0) + float(value.split()[0])
+        except ValueError:
+            continue
+        lines[name] = lines.get(name, 0) + 1
+    return totals, lines

@@ -1,0 +1,99 @@
+"""All vLLM servers of an attempt: its own ones are started, proved, watched and ended; attached ones are only asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from workers.commands import served_name
+from workers.contract import AttemptSpec, ServerPlace
+from workers.settings import HostSettings
+from workers.supervisor import listening
+from workers.supervisor.loops import Loop
+from workers.supervisor.process import Exit
+from workers.supervisor.vllm import HealthProbe
+
+PROBE_S = 0.5
+
+
+class Servers:
+    def __init__(
+        self,
+        spec: AttemptSpec,
+        settings: HostSettings,
+        places: tuple[ServerPlace, ...],
+        *,
+        tree: Callable[[], set[int]],
+    ) -> None:
+        self.places = places
+        self._timeout_s = spec.run.hardware.server.ready_timeout_s if spec.run.hardware.server else 0
+        self._settings = settings
+        interval_s = min(PROBE_S, settings.sample_s)
+        self._probes = [
+            HealthProbe(
+                place, served_name(spec, place), tree=tree, interval_s=interval_s, watch_s=settings.attached_watch_s
+            )
+            for place in places
+        ]
+        self._loops: list[Loop] = []
+        self._deadline = float("inf")
+
+    @property
+    def own(self) -> tuple[ServerPlace, ...]:
+        return tuple(place for place in self.places if place.own)
+
+    @property
+    def attached(self) -> tuple[ServerPlace, ...]:
+        return tuple(place for place in self.places if not place.own)
+
+    @property
+    def addresses(self) -> list[str]:
+        return [place.address for place in self.places]
+
+    def port_in_use(self) -> int | None:
+        """A port that one of the servers shall listen on and somebody else does."""
+        return next((place.port for place in self.own if not listening.port_is_free(place.port)), None)
+
+    def probe(self, now: float) -> None:
+        """The processes are started: begin to ask."""
+        self._deadline = now + self._timeout_s
+        self._loops = [Loop(f"{probe.place.role}-health", probe.tick) for probe in self._probes]
+        for loop in self._loops:
+            loop.start()
+
+    def ready(self) -> int:
+        """How many are ready and, of our own, proved to be ours."""
+        return sum(probe.ready for probe in self._probes)
+
+    def late(self, now: float) -> str:
+        """Who is not ready although the time is over, and what was last seen of it; "" before that."""
+        if now < self._deadline:
+            return ""
+        return " ".join(f"{self._name(probe.place)}{probe.seen}" for probe in self._probes if not probe.ready)
+
+    def first_exit(self, exits: Mapping[str, Exit]) -> Exit | None:
+        roles = {place.role for place in self.own}
+        return next((exit_ for role, exit_ in exits.items() if role in roles), None)
+
+    def look_again(self) -> None:
+        """Something broke: was it an attached server that went?"""
+        for loop in self._loops:
+            loop.wake()
+
+    def lost(self, now: float, *, after_s: float) -> str:
+        """An attached server that has not answered for so long: nobody sees its process end, and a trainer that waits
+        for its answer may wait for ever."""
+        for probe in self._probes:
+            since = probe.silent_since
+            if since is not None and now - since >= after_s:
+                where = f"The attached vLLM server {probe.place.address} does not answer any more."
+                return f"{where} {probe.seen}"
+        return ""
+
+    def close(self) -> None:
+        for loop in self._loops:
+            loop.stop()
+
+    def _name(self, place: ServerPlace) -> str:
+        if not place.own:
+            return f"{place.address}: "
+        return f"{place.role}: " if len(self.places) > 1 else ""

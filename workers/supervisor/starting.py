@@ -1,0 +1,105 @@
+"""From `go` to a trainer that may start: the dataset and the GPUs' baselines, then the vLLM servers."""
+
+from __future__ import annotations
+
+import os
+
+from workers.contract import Phase
+from workers.supervisor import claim, commands
+from workers.supervisor.control import Control
+from workers.supervisor.ends import End, Reason
+from workers.supervisor.steps import Outcome, Shared, Step, Work
+
+
+class Preparing(Work):
+    """Dataset and baselines, fetched in threads."""
+
+    def __init__(self, shared: Shared, control: Control) -> None:
+        self._shared = shared
+        self._control = control
+        self._preparation: claim.Preparation | None = None
+
+    def begin(self, now: float) -> Outcome:
+        shared = self._shared
+        problem = claim.spec_problem(shared.spec)
+        if problem:
+            return End(Reason.SPEC_REFUSED, problem)
+        shared.report.phase(Phase.PREPARING, "fetching the dataset")
+        self._preparation = claim.Preparation(
+            shared.spec, shared.settings, self._control, shared.folder, shared.read_gpus
+        )
+        shared.report.sample_system(shared.spec.placement.every_gpu, shared.read_gpus, shared.figures.of_system)
+        return None
+
+    def tick(self, now: float) -> Outcome:
+        shared, preparation = self._shared, self._preparation
+        if preparation is None or not preparation.done():
+            return None
+        error = preparation.error()
+        if error is not None:
+            return claim.end_for(error)
+        shared.children.baselines = preparation.baselines()
+        shared.figures.gpus = tuple(shared.children.baselines)
+        if commands.needs_download(shared.spec):
+            return Step.FETCHING
+        return after_fetching(shared)
+
+
+def after_fetching(shared: Shared) -> Step:
+    return Step.SERVERS_STARTING if shared.servers.places else Step.TRAINING
+
+
+class ServersStarting(Work):
+    """All servers at once; the trainer's turn comes when every one of them is ready."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._ready = 0
+
+    def begin(self, now: float) -> Outcome:
+        shared, servers = self._shared, self._shared.servers
+        port = servers.port_in_use()
+        if port is not None:
+            return End(Reason.PORT_IN_USE, f"Port {port} is held by another process on this host.")
+        if servers.attached:
+            self._warn()
+        shared.report.phase(Phase.VLLM_STARTING, self._progress())
+        for place in servers.own:
+            argv = commands.server_argv(shared.spec, shared.settings, place)
+            environment = commands.server_environment(shared.spec, shared.settings, os.environ, place)
+            failed = shared.start(place.role, argv, environment)
+            if failed is not None:
+                return failed
+        servers.probe(now)
+        return None
+
+    def on_exits(self, now: float) -> Outcome:
+        servers = self._shared.servers
+        exit_ = servers.first_exit(self._shared.children.exits)
+        return self._shared.judge.server(exit_, among=len(servers.places)) if exit_ else None
+
+    def tick(self, now: float) -> Outcome:
+        shared, servers = self._shared, self._shared.servers
+        ready = servers.ready()
+        if ready == len(servers.places):
+            shared.report.phase(Phase.VLLM_READY)
+            shared.report.sample_servers(servers.addresses, shared.figures.of_servers)
+            return Step.TRAINING
+        if ready != self._ready:
+            self._ready = ready
+            shared.report.phase(Phase.VLLM_STARTING, self._progress())
+        late = servers.late(now)
+        return End(Reason.VLLM_NOT_READY, late) if late else None
+
+    def _progress(self) -> str:
+        count = len(self._shared.servers.places)
+        return f"{self._ready} of {count} are ready" if count > 1 else ""
+
+    def _warn(self) -> None:
+        names = ", ".join(place.address for place in self._shared.servers.attached)
+        self._shared.report.note(
+            f"Somebody else runs {names}. The run neither starts nor ends what is there, and can't prove whose process "
+            "answers, which weights it holds, or that its GPUs and port are free: the receipt is about this run's "
+            "own processes alone.",
+            level="warning",
+        )

@@ -1,0 +1,84 @@
+"""The steps of a claimed attempt, what one of them is, and what all of them work with.
+
+    PREPARING -> (FETCHING ->) (SERVERS_STARTING ->) TRAINING -> (SAVING | SETTLING ->) ENDING -> DRAINING -> DONE
+
+Any step before ENDING may go there. A step says where to go next and never goes itself; nothing in it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from workers.contract import AttemptSpec, EventKind
+from workers.settings import HostSettings
+from workers.supervisor.ends import End, Judge, Reason
+from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.gpus import GpuReading
+from workers.supervisor.process import Children
+from workers.supervisor.reporting import Reporting
+from workers.supervisor.servers import Servers
+from workers.supervisor.watching import Figures, TrainerWatch
+
+
+class Step(StrEnum):
+    PREPARING = "preparing"
+    FETCHING = "fetching"
+    SERVERS_STARTING = "servers_starting"
+    TRAINING = "training"
+    SAVING = "saving"
+    SETTLING = "settling"
+    ENDING = "ending"
+    DRAINING = "draining"
+    DONE = "done"
+
+
+STARTED = frozenset({Step.FETCHING, Step.SERVERS_STARTING, Step.TRAINING, Step.SAVING, Step.SETTLING})
+BEFORE_END = STARTED | {Step.PREPARING}
+
+Outcome = Step | End | None
+"""Where to go next: another step, the end for a reason, or nowhere yet."""
+
+
+class Work:
+    """What is done in one step."""
+
+    def begin(self, now: float) -> Outcome:
+        """The step has just been entered."""
+        return None
+
+    def on_exits(self, now: float) -> Outcome:
+        """What the exits so far mean. Asked before any stop is taken on: the stop was not their cause."""
+        return None
+
+    def tick(self, now: float) -> Outcome:
+        return None
+
+
+@dataclass
+class Shared:
+    """One attempt's folder, spec, processes and reports."""
+
+    folder: AttemptFolder
+    spec: AttemptSpec
+    settings: HostSettings
+    secrets: Mapping[str, str]
+    children: Children
+    report: Reporting
+    trainer: TrainerWatch
+    figures: Figures
+    servers: Servers
+    judge: Judge
+    read_gpus: Callable[[], list[GpuReading]]
+
+    def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str]) -> End | None:
+        """Start a child; the end of the attempt when there is no such program."""
+        try:
+            pid = self.children.start(role, argv, environment)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            return End(Reason.LAUNCH_FAILED, f"{error.filename} could not be started: {error.strerror}.")
+        self.report.append(EventKind.PROCESS_STARTED, {"role": role, "pid": pid})
+        return None

@@ -1,0 +1,126 @@
+"""While the trainer runs: its end, a server's end, and a stop that lets it save."""
+
+from __future__ import annotations
+
+import os
+
+from workers.contract import FileName, Phase
+from workers.supervisor import commands
+from workers.supervisor.ends import End, Reason
+from workers.supervisor.process import TRAINER, Exit
+from workers.supervisor.steps import Outcome, Shared, Step, Work
+
+
+class Pair:
+    """The trainer and its servers, as far as they have ended."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self.settled: End | None = None
+        """The trainer's own end, while it is seen whether a server was the cause."""
+
+    @property
+    def trainer(self) -> Exit | None:
+        return self._shared.children.exits.get(TRAINER)
+
+    def trainer_end(self, exit_: Exit) -> End:
+        self._shared.trainer.read_to_the_end()
+        return self._shared.judge.trainer(exit_, self._shared.trainer.progress)
+
+    def server_end(self) -> End | None:
+        servers = self._shared.servers
+        exit_ = servers.first_exit(self._shared.children.exits)
+        return self._shared.judge.server(exit_, among=len(servers.places)) if exit_ else None
+
+    def lost(self, now: float, *, after_s: float) -> End | None:
+        """Of attached servers nobody sees the process end."""
+        words = self._shared.servers.lost(now, after_s=after_s)
+        return End(Reason.VLLM_EXITED, words) if words else None
+
+    def waits_for_servers(self) -> bool:
+        """A server lives that may be about to show that it was the cause."""
+        servers = self._shared.servers
+        running = self._shared.children.running()
+        return bool(servers.attached) or any(place.role in running for place in servers.own)
+
+
+class Training(Work):
+    def __init__(self, shared: Shared, pair: Pair) -> None:
+        self._shared = shared
+        self._pair = pair
+
+    def begin(self, now: float) -> Outcome:
+        shared = self._shared
+        shared.report.phase(Phase.TRAINER_STARTING)
+        argv = commands.trainer_argv(shared.settings, shared.folder.path)
+        environment = commands.trainer_environment(shared.spec, shared.settings, os.environ, shared.secrets)
+        return shared.start(TRAINER, argv, environment)
+
+    def on_exits(self, now: float) -> Outcome:
+        trainer, server = self._pair.trainer, self._pair.server_end()
+        if trainer is not None and trainer.code == 0:
+            return self._pair.trainer_end(trainer)
+        if server is not None:
+            return server
+        return Step.SETTLING if trainer is not None else None
+
+    def tick(self, now: float) -> Outcome:
+        return self._pair.lost(now, after_s=self._shared.settings.attached_silence_s)
+
+
+class Settling(Work):
+    """A server that dies takes the trainer's next request with it, and may be seen to die a moment later."""
+
+    def __init__(self, shared: Shared, pair: Pair) -> None:
+        self._shared = shared
+        self._pair = pair
+        self._deadline = 0.0
+
+    def begin(self, now: float) -> Outcome:
+        trainer = self._pair.trainer
+        self._pair.settled = self._pair.trainer_end(trainer) if trainer else None
+        self._deadline = now + (self._shared.settings.settle_s if self._pair.waits_for_servers() else 0.0)
+        self._shared.servers.look_again()
+        return None
+
+    def on_exits(self, now: float) -> Outcome:
+        return self._pair.server_end()
+
+    def tick(self, now: float) -> Outcome:
+        lost = self._pair.lost(now, after_s=0.0)
+        if lost is not None:
+            return lost
+        return self._pair.settled if now >= self._deadline else None
+
+
+class Saving(Work):
+    """STOP lies in the folder: the trainer saves and ends by itself, or the deadline passes."""
+
+    def __init__(self, shared: Shared, pair: Pair) -> None:
+        self._shared = shared
+        self._pair = pair
+        self._deadline = 0.0
+
+    def begin(self, now: float) -> Outcome:
+        self._deadline = now + self._shared.settings.save_deadline_s
+        self._shared.report.phase(Phase.STOPPING, "the trainer saves a checkpoint")
+        (self._shared.folder / FileName.STOP).touch()
+        return None
+
+    def on_exits(self, now: float) -> Outcome:
+        if self._pair.trainer is not None:
+            end = self._pair.trainer_end(self._pair.trainer)
+            good = end.reason in (Reason.STOPPED_BY_USER, Reason.COMPLETED)
+            return end if good else _could_not_save(end)
+        server = self._pair.server_end()
+        return _could_not_save(server) if server else None
+
+    def tick(self, now: float) -> Outcome:
+        if now < self._deadline:
+            return None
+        seconds = self._shared.settings.save_deadline_s
+        return End(Reason.STOPPED_BY_USER, f"The trainer did not save within {seconds:g} s.")
+
+
+def _could_not_save(end: End) -> End:
+    return End(Reason.STOPPED_BY_USER, f"It could not save: {end.detail}")
