@@ -15,6 +15,7 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from controlplane.accounts.errors import error_json
+from controlplane.hardware import announcing
 from controlplane.hardware.models import Host, ModelInspection
 from runs.tokens import host_token_fits
 
@@ -73,12 +74,9 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
     if schema is not None and not _is_schema(schema):
         fix = "Send null, or the answer of workers.trainer.describe."
         return error_json(400, "This doesn't describe a trainer.", where="trainer_schema", fix=fix)
-    news: Document = {"inventory": inventory, "announced_at": timezone.now()}
-    if schema is not None:
-        news["trainer_schema"] = schema
-    # Only these columns: draining belongs to operators.
-    host, _ = Host.objects.update_or_create(name=name, defaults=news)
-    return JsonResponse({"ok": True, "want_schema": _wants_schema(host)})
+    host = announcing.accept(name, inventory, schema, timezone.now())
+    watched = announcing.is_watched(host, timezone.now())
+    return JsonResponse({"ok": True, "want_schema": _wants_schema(host), "watched": watched})
 
 
 def _is_schema(schema: object) -> bool:

@@ -28,7 +28,7 @@ class Host(models.Model):
     history = models.JSONField(default=list)
     """The last readings of its GPUs, oldest first: [unix seconds, [util_percent or null, one a GPU in their order]]."""
     idle_mib = models.JSONField(default=dict)
-    """What each GPU had in use when no lease held it: {index: MiB}. What is above that, while one does, is the run's."""
+    """What each GPU had in use when no lease held it: {index: MiB}. While one does, what is above is the run's."""
     removed_at = models.DateTimeField(null=True)
     """Out of sight on an operator's word; its runs keep their host, and its next announcement brings it back."""
 

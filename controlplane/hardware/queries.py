@@ -23,3 +23,8 @@ def hosts_for(request: HttpRequest) -> QuerySet[Host]:
 
 def host_for(request: HttpRequest, host_id: int) -> Host:
     return get_object_or_404(hosts_for(request), pk=host_id)
+
+
+def known_host_for(request: HttpRequest, host_id: int) -> Host:
+    """Removed ones too: for a second click, and for what has a host of then."""
+    return get_object_or_404(Host.every, pk=host_id)

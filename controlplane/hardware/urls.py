@@ -1,4 +1,4 @@
-from django.urls import path
+from django.urls import include, path
 
 from controlplane.hardware import profile_views, views
 
@@ -6,6 +6,9 @@ urlpatterns = [
     path("", views.hardware, name="hardware"),
     path("leases/<int:lease_id>/release/", views.release_lease, name="release_lease"),
     path("hosts/<int:host_id>/drain/", views.drain, name="drain_host"),
+    path("hosts/<int:host_id>/give-up/", views.give_up_host, name="give_up_host"),
+    path("hosts/<int:host_id>/remove/", views.remove_host, name="remove_host"),
+    path("trials/", include("runs.trial_urls")),
     path("profiles/new/", profile_views.profile_new, name="profile_new"),
     path("profiles/<int:profile_id>/", profile_views.profile, name="profile"),
     path("profiles/<int:profile_id>/delete/", profile_views.profile_delete, name="profile_delete"),

@@ -87,6 +87,8 @@ RULES = {
     "profile_delete": ACT,
     "release_lease": OPERATE,
     "drain_host": ACT,
+    "give_up_host": OPERATE,
+    "remove_host": OPERATE,
     "api_claim": HOST,
     "api_dataset": HOST,
     "api_sync": HOST,

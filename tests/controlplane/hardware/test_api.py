@@ -33,7 +33,7 @@ def an_inspection(host: str = "box") -> ModelInspection:
 
 
 def test_an_announcement_makes_the_host_known():
-    assert announce().json() == {"ok": True, "want_schema": True}
+    assert announce().json() == {"ok": True, "want_schema": True, "watched": False}
     host = Host.objects.get()
     assert (host.name, host.inventory) == ("box", INVENTORY)
     assert host.announced_at is not None

@@ -1,0 +1,158 @@
+"""What a host says of itself, as plain values of known shapes: a host is trusted to run code, not to be free of bugs.
+
+Cleaned when it arrives, so that whoever reads the stored row may rely on it, and once more when it is shown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+MOST_GPUS = 64
+MOST_LISTED = 500
+LONGEST_TEXT = 500
+DEEPEST = 6
+LINK_KINDS = ("NVLink", "PCIe")
+
+Shape = Callable[[Any], Any]
+
+
+def clean(raw: Any) -> dict[str, Any]:
+    """Known keys in their shapes; what has another shape is left out, what is unknown is kept as plain values."""
+    facts = _plain(raw)
+    if not isinstance(facts, dict):
+        return {}
+    shaped = {key: SHAPES[key](value) if key in SHAPES else value for key, value in facts.items()}
+    return {key: value for key, value in shaped.items() if value is not None or key not in SHAPES}
+
+
+def number(value: Any) -> float | None:
+    """A finite number that fits into a database's column."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) and abs(value) < 2**53 else None
+
+
+def whole(value: Any) -> int | None:
+    """A count: not negative."""
+    found = number(value)
+    return None if found is None or found < 0 else int(found)
+
+
+def text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """JSON that every database stores: no NUL, no NaN, and not without end."""
+    if isinstance(value, str):
+        # A lone half of a character is no text to a database.
+        return value[:LONGEST_TEXT].replace("\0", "").encode("utf-8", "replace").decode()
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, int | float):
+        return value if number(value) is not None else None
+    if depth >= DEEPEST:
+        return None
+    if isinstance(value, list):
+        return [_plain(part, depth + 1) for part in value[:MOST_LISTED]]
+    if isinstance(value, dict):
+        some = list(value.items())[:MOST_LISTED]
+        return {str(_plain(str(key))): _plain(part, depth + 1) for key, part in some}
+    return None
+
+
+def _gpus(value: Any) -> list[dict[str, Any]] | None:
+    if not isinstance(value, list):
+        return None
+    found: dict[int, dict[str, Any]] = {}
+    for entry in value[:MOST_GPUS]:
+        index = whole(entry.get("index")) if isinstance(entry, dict) else None
+        if index is not None and index < 1024:
+            found.setdefault(index, _gpu(index, entry))
+    return [found[index] for index in sorted(found)]
+
+
+def _gpu(index: int, entry: Mapping[str, Any]) -> dict[str, Any]:
+    measured = {name: number(entry.get(name)) for name in ("util_percent", "power_w", "temperature_c")}
+    return {
+        "index": index,
+        "name": text(entry.get("name")) or "GPU",
+        "uuid": text(entry.get("uuid")) or "",
+        "driver": text(entry.get("driver")) or "",
+        "memory_mib": whole(entry.get("memory_mib")) or 0,
+        "used_mib": whole(entry.get("used_mib")) or 0,
+        "links": [link for each in _list(entry.get("links"))[:MOST_GPUS] if (link := _link(each))],
+        **measured,
+    }
+
+
+def _link(value: Any) -> dict[str, Any] | None:
+    if not isinstance(value, dict) or (peer := whole(value.get("gpu"))) is None or value.get("kind") not in LINK_KINDS:
+        return None
+    path = text(value.get("path"))
+    return {"gpu": peer, "kind": value["kind"], "lanes": whole(value.get("lanes")), "path": path[:8] if path else None}
+
+
+def _texts(value: Any) -> list[str] | None:
+    return [part for part in value if isinstance(part, str)] if isinstance(value, list) else None
+
+
+def _words(value: Any) -> dict[str, str] | None:
+    """{"torch": "2.13.0"}"""
+    if not isinstance(value, dict):
+        return None
+    return {key: part for key, part in value.items() if isinstance(part, str) and part}
+
+
+def _programs(value: Any) -> dict[str, list[str]] | None:
+    if not isinstance(value, dict):
+        return None
+    return {name: argv for name, part in value.items() if (argv := _texts(part))}
+
+
+def _ports(value: Any) -> list[int] | None:
+    if not isinstance(value, list):
+        return None
+    return sorted({port for part in value if (port := whole(part)) is not None and 0 < port < 65536})
+
+
+def _range(value: Any) -> list[int] | None:
+    """[first, last]; two numbers in the wrong order are none."""
+    ports = [whole(part) for part in value] if isinstance(value, list) else []
+    if len(ports) != 2 or ports[0] is None or ports[1] is None or not 0 < ports[0] <= ports[1] < 65536:
+        return None
+    return [ports[0], ports[1]]
+
+
+def _slots(value: Any) -> int | None:
+    found = whole(value)
+    return None if found is None else min(found, 1024)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+SHAPES: dict[str, Shape] = {
+    "boot_id": text,
+    "booted_at": number,
+    "gpus": _gpus,
+    "gpu_error": text,
+    "cpu_count": whole,
+    "cpu_slots": _slots,
+    "cpu_percent": number,
+    "memory_mib": whole,
+    "memory_used_mib": whole,
+    "disk_free_mib": whole,
+    "disk_total_mib": whole,
+    "model_roots": _texts,
+    "models": _texts,
+    "versions": _words,
+    "trainer": text,
+    "port_range": _range,
+    "listening": _ports,
+    "programs": _programs,
+}
+"""workers.announce.inventory()'s keys."""
