@@ -45,14 +45,16 @@ PROGRAMS = {
     ),
     "trainer": Program(
         modules=("workers.trainer",),
-        ours=("workers.contract", "workers.commands", "workers.rewards", "workers.sandbox"),
+        ours=("workers.contract", "workers.commands", "workers.hubfiles", "workers.rewards", "workers.sandbox"),
         never=frozenset(WEB_STACK | {"psutil", "pynvml"}),
     ),
     "rewards": Program(
         modules=("workers.rewards",), ours=("workers.contract", "workers.sandbox"), never=frozenset(WEB_STACK)
     ),
 }
-STANDARD_LIBRARY_ONLY = ("workers.contract", "workers.commands", "runs.states", "controlplane.bootstrap", "controlplane.datafolder")
+STANDARD_LIBRARY_ONLY = (
+    "workers.contract", "workers.commands", "runs.states", "controlplane.bootstrap", "controlplane.datafolder",
+)  # fmt: skip
 
 
 def is_under(module: str, packages: tuple[str, ...]) -> bool:

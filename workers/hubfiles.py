@@ -1,0 +1,57 @@
+"""Which files of a hub repository a run needs, and whether a folder has them. Standard library only: the host's
+question to the hub and the trainer's download go by the same list."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "*.py")
+"""Weights, configuration, tokenizer and template. Pickles (.bin, .pt …) are never fetched: they can hold code."""
+UNWANTED = ("*/*.safetensors", "consolidated*.safetensors", "original/*", "onnx/*", "openvino/*", "coreml/*")
+"""The same weights once more, in another format or precision."""
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
+PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+INDEX = "model.safetensors.index.json"
+SINGLE = "model.safetensors"
+
+ONLY_PICKLES = "The weights are pickles (.bin), which can hold code: convert them to safetensors."
+
+
+def wanted(name: str) -> bool:
+    return _matches(name, WANTED) and not _matches(name, UNWANTED)
+
+
+def refusal(names: Iterable[str]) -> str:
+    """Why a repository with these files is no model to train; "" when its files look like one."""
+    listed = set(names)
+    if "config.json" not in listed:
+        if "adapter_config.json" in listed:
+            return "The repository holds a LoRA adapter, not a model: merge it into its base model first."
+        return "The repository has no config.json: it is not a model in the Hugging Face layout."
+    if listed & {SINGLE, INDEX}:
+        return ""
+    if any(_matches(name, PICKLES) for name in listed):
+        return ONLY_PICKLES
+    if any(name.endswith(".gguf") for name in listed):
+        return "The repository has only GGUF files, which are made for inference: choose the model they were made of."
+    return "The repository has no weights (model.safetensors)."
+
+
+def is_complete(folder: Path) -> bool:
+    """A snapshot folder has what a run loads: configuration, a tokenizer, and every weight file."""
+    if not (folder / "config.json").exists() or not any((folder / name).exists() for name in TOKENIZERS):
+        return False
+    if (folder / SINGLE).exists():
+        return True
+    try:
+        weight_map = json.loads((folder / INDEX).read_bytes())["weight_map"]
+        return all((folder / str(name)).exists() for name in set(weight_map.values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)

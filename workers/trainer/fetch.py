@@ -1,0 +1,183 @@
+"""python -m workers.trainer.fetch MODEL --progress FILE: a model of the Hugging Face hub, into this host's cache.
+
+Exit codes: 0 all that a run loads is in the cache (then nothing was asked of the network, if it was there before),
+6 it can't be had, and the last line on stderr is a sentence for people. FILE gets a line of JSON at most once a second:
+{"t", "done_bytes", "total_bytes", "files_done", "files"}.
+
+HF_ENDPOINT, HF_HOME and HF_TOKEN mean what they mean to huggingface_hub, which does the downloading.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workers import hubfiles
+from workers.trainer import fetching, unavailable
+from workers.trainer.fetching import Progress
+from workers.trainer.unavailable import Unavailable
+
+UNAVAILABLE = 6
+LOOK_S = 0.25
+TRIES = 4
+"""Of a download that broke for a reason that may pass; files that were whole are not fetched again."""
+ROOM_LEFT = 64 << 20
+ASK_TIMEOUT_S = 20.0
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m workers.trainer.fetch", description=__doc__)
+    parser.add_argument("model", help="a hub id such as Qwen/Qwen3-0.6B")
+    parser.add_argument("--revision", help="a branch, a tag or a commit; default: main")
+    parser.add_argument("--progress", type=Path, required=True, metavar="FILE")
+    parser.add_argument("--stall-s", type=float, default=120.0, help="give up when nothing came for so long")
+    options = parser.parse_args(argv)
+    signal.signal(signal.SIGTERM, _terminated)
+    progress = Progress(options.progress)
+    try:
+        fetch(options.model, options.revision, progress, stall_s=options.stall_s)
+    except Unavailable as error:
+        sys.stdout.flush()
+        print(" ".join(str(error).split()), file=sys.stderr, flush=True)
+        _leave(UNAVAILABLE)
+    except Terminated:
+        _leave(128 + signal.SIGTERM)
+    return 0
+
+
+class Terminated(BaseException):
+    """SIGTERM: raised in the main thread, wherever it is."""
+
+
+def _terminated(*_: object) -> None:
+    raise Terminated
+
+
+def _leave(code: int) -> None:
+    """At once: threads in the middle of a download can't be told to stop, and an exit would wait for them."""
+    fetching.discard_partial_files()
+    os._exit(code)
+
+
+def fetch(model: str, revision: str | None, progress: Progress, *, stall_s: float) -> None:
+    download = Download(model, revision, progress)
+    folder = download.cached()
+    if folder is not None:
+        print(f"{model} is in the cache: {folder}", flush=True)
+        progress.complete(folder)
+        return
+    thread = threading.Thread(target=download.run, name="download", daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(LOOK_S)
+        progress.look()
+        if progress.silent_s() > stall_s:
+            raise Unavailable(
+                f"The download of {model} stalled: {fetching.endpoint()} sent nothing for {stall_s:g} s. Start the run "
+                f"again when the connection is better; files that were complete are kept."
+            )
+    if download.error is not None:
+        raise download.error
+    progress.look(last=True)
+    print(f"{model} is complete: {download.folder}", flush=True)
+
+
+@dataclass
+class Download:
+    """One model's way into the cache; `run` is for a thread and never raises."""
+
+    model: str
+    revision: str | None
+    progress: Progress
+    folder: Path | None = None
+    error: Unavailable | None = None
+
+    def cached(self) -> Path | None:
+        """The snapshot that offline loading would find, if it is whole."""
+        from huggingface_hub.errors import LocalEntryNotFoundError
+
+        try:
+            folder = Path(self._snapshot(local_files_only=True))
+        except LocalEntryNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise self._in_words(error) from None
+        return folder if hubfiles.is_complete(folder) else None
+
+    def run(self) -> None:
+        for attempt in range(1, TRIES + 1):
+            try:
+                self.folder = self._download()
+                return
+            except Unavailable as error:
+                self.error = error
+                return
+            except Exception as error:
+                if attempt == TRIES or not unavailable.may_pass(error):
+                    self.error = self._in_words(error)
+                    return
+                print(f"Trying again: {unavailable.first_line(error)}", flush=True)
+                time.sleep(2 ** (attempt - 1))
+
+    def _download(self) -> Path:
+        from huggingface_hub import HfApi
+
+        info = HfApi().model_info(self.model, revision=self.revision, files_metadata=True, timeout=ASK_TIMEOUT_S)
+        siblings = info.siblings or []
+        names = [sibling.rfilename for sibling in siblings]
+        if problem := hubfiles.refusal(names):
+            raise Unavailable(f"{self.model} can't be used. {problem}")
+        listing = fetching.Listing.of(self.model, info)
+        self.progress.follow(listing)
+        self._need_room(listing)
+        where = fetching.endpoint()
+        print(f"Fetching {self.model} from {where}: {len(listing.files)} files, {listing.total:,} bytes", flush=True)
+        folder = Path(self._snapshot())
+        if folder.name == info.sha and (missing := [f.name for f in listing.files if not (folder / f.name).exists()]):
+            raise Unavailable(f"The copy of {self.model} in the cache is incomplete: {missing[0]} is missing.")
+        return folder
+
+    def _snapshot(self, **more: Any) -> str:
+        from huggingface_hub import constants, snapshot_download
+
+        # Bytes reach the disk, and so the progress, in pieces of this size: a slow line must not look like a dead one.
+        constants.DOWNLOAD_CHUNK_SIZE = 1 << 18
+        return str(
+            snapshot_download(
+                self.model,
+                revision=self.revision,
+                allow_patterns=list(hubfiles.WANTED),
+                ignore_patterns=list(hubfiles.UNWANTED),
+                tqdm_class=self.progress.bar_class(),
+                **more,
+            )
+        )
+
+    def _in_words(self, error: Exception) -> Unavailable:
+        said = unavailable.sentence(error, self.model, self.revision)
+        if not said:
+            traceback.print_exception(error)
+            said = f"{self.model} could not be fetched: {type(error).__name__}: {unavailable.first_line(error)}"
+        return Unavailable(said)
+
+    def _need_room(self, listing: fetching.Listing) -> None:
+        needed = listing.total - listing.arrived().done
+        free = shutil.disk_usage(fetching.existing(fetching.cache())).free
+        if needed + ROOM_LEFT > free:
+            raise Unavailable(
+                f"{self.model} needs {unavailable.gib(needed)} more in {fetching.cache()}, and {unavailable.gib(free)} "
+                f"are free there: delete models that nobody needs, or give the host a larger HF_HOME."
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""A download seen from outside: how much of it lies in the cache, and whether it moves."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workers import hubfiles
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo
+
+WRITE_EVERY_S = 1.0
+ABANDONED_S = 300.0
+"""A partial file that nobody wrote to for so long, and whose lock is free, was left behind by a killed download."""
+
+
+@dataclass(frozen=True)
+class File:
+    name: str
+    size: int
+    blob: str | None
+    """Its content's name in the cache."""
+
+
+@dataclass(frozen=True)
+class Arrived:
+    done: int
+    files: int
+    moving: int
+    """Grows with whatever the cache gets of this model, by this process or by another that it waits for."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of one commit that a run needs, and how much of each is in the cache."""
+
+    storage: Path
+    commit: str
+    files: tuple[File, ...]
+
+    @classmethod
+    def of(cls, model: str, info: ModelInfo) -> Listing:
+        found = []
+        for sibling in info.siblings or []:
+            if hubfiles.wanted(sibling.rfilename):
+                blob = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
+                size = (sibling.lfs.size if sibling.lfs else sibling.size) or 0
+                found.append(File(sibling.rfilename, size, blob))
+        return cls(cache() / f"models--{model.replace('/', '--')}", info.sha or "", tuple(found))
+
+    @property
+    def total(self) -> int:
+        return sum(file.size for file in self.files)
+
+    def arrived(self) -> Arrived:
+        partial = self._partial()
+        whole = [file for file in self.files if self._is_whole(file)]
+        sizes = {file.blob: file.size for file in self.files if file not in whole}
+        done = sum(file.size for file in whole)
+        done += sum(min(size, sizes[blob]) for blob, size in partial.items() if blob in sizes)
+        return Arrived(done, len(whole), sum(partial.values()) + len(whole))
+
+    def discard_abandoned(self) -> None:
+        """Partial files are never taken up again: each download gives its own a new name."""
+        for path in (self.storage / "blobs").glob("*.incomplete"):
+            lock = self.storage.parent / ".locks" / self.storage.name / f"{path.name.partition('.')[0]}.lock"
+            try:
+                if time.time() - path.stat().st_mtime > ABANDONED_S and _is_free(lock):
+                    path.unlink()
+            except FileNotFoundError:
+                continue
+
+    def _is_whole(self, file: File) -> bool:
+        if (self.storage / "snapshots" / self.commit / file.name).exists():
+            return True
+        return file.blob is not None and (self.storage / "blobs" / file.blob).exists()
+
+    def _partial(self) -> dict[str, int]:
+        """Content's name -> bytes on the disk of the partial file that has most of it."""
+        found: dict[str, int] = {}
+        for path in (self.storage / "blobs").glob("*.incomplete"):
+            try:
+                stat = path.stat()
+            except FileNotFoundError:
+                continue
+            blob = path.name.partition(".")[0]
+            # A file may be given its whole length before its content.
+            found[blob] = max(found.get(blob, 0), min(stat.st_size, stat.st_blocks * 512))
+        return found
+
+
+def cache() -> Path:
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE).expanduser().resolve()
+
+
+def endpoint() -> str:
+    from huggingface_hub import constants
+
+    return str(constants.ENDPOINT)
+
+
+def existing(path: Path) -> Path:
+    """The path, or the nearest folder above it that exists."""
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def discard_partial_files() -> None:
+    """What this process has open in the cache and will not finish."""
+    for link in Path("/proc/self/fd").glob("*"):
+        try:
+            target = os.readlink(link)
+            if target.endswith(".incomplete"):
+                os.unlink(target)
+        except FileNotFoundError:
+            continue
+
+
+def _is_free(lock: Path) -> bool:
+    try:
+        with open(lock, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+class Progress:
+    """Writes the lines, and knows for how long nothing has come."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._listing: Listing | None = None
+        self._seen: tuple[int, int] = (-1, -1)
+        self._moved_at = time.monotonic()
+        self._written_at = float("-inf")
+        self._ticks = 0
+
+    def follow(self, listing: Listing) -> None:
+        listing.discard_abandoned()
+        self._listing = listing
+
+    def bar_class(self) -> type:
+        """For huggingface_hub: a progress bar that shows nothing and counts each update as a sign of life.
+
+        What comes over Xet is reported there before it reaches the disk.
+        """
+        progress = self
+
+        from huggingface_hub.utils import tqdm
+
+        class SignOfLife(tqdm):  # type: ignore[misc]
+            def __init__(self, *args: Any, **kwargs: Any) -> None:
+                super().__init__(*args, **{**kwargs, "disable": True})
+
+            def update(self, n: float | None = 1) -> None:
+                progress._ticks += 1 if n else 0
+
+        return SignOfLife
+
+    def look(self, *, last: bool = False) -> None:
+        listing = self._listing
+        if listing is None:
+            return
+        arrived = listing.arrived()
+        seen = (arrived.moving, self._ticks)
+        now = time.monotonic()
+        if seen != self._seen:
+            self._seen, self._moved_at = seen, now
+        if last or now - self._written_at >= WRITE_EVERY_S:
+            self._written_at = now
+            self._write(arrived.done, listing.total, arrived.files, len(listing.files))
+
+    def complete(self, folder: Path) -> None:
+        """The one line of a model that was there before."""
+        sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+        self._write(sum(sizes), sum(sizes), len(sizes), len(sizes))
+
+    def silent_s(self) -> float:
+        return time.monotonic() - self._moved_at
+
+    def _write(self, done: int, total: int, files_done: int, files: int) -> None:
+        line = {
+            "t": time.time(),
+            "done_bytes": done,
+            "total_bytes": total,
+            "files_done": files_done,
+            "files": files,
+        }
+        # A run's folder without room for the line ends the run by itself, and says so.
+        with contextlib.suppress(OSError), open(self._path, "a") as file:
+            file.write(json.dumps(line) + "\n")

@@ -1,0 +1,116 @@
+"""Why a model of the hub can't be had: what huggingface_hub raises, in a sentence for people."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TypeVar
+
+from workers.trainer.fetching import cache, endpoint
+
+E = TypeVar("E", bound=BaseException)
+
+_DISK_ERRORS = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ENOTDIR,
+}  # fmt: skip
+
+
+class Unavailable(Exception):
+    """The model can't be had; the message is for the person who named it."""
+
+
+def may_pass(error: BaseException) -> bool:
+    """Worth another try: the hub or the way to it had a bad moment."""
+    import httpx
+
+    status = _status(error)
+    if status is not None:
+        return status in (408, 429) or status >= 500
+    broken = _caused_by(error, httpx.TransportError)
+    return broken is not None and not isinstance(broken, httpx.ProxyError)
+
+
+def sentence(error: BaseException, model: str, revision: str | None) -> str:
+    """ "" for an error that is none of these."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    hub, status = endpoint(), _status(error)
+    if isinstance(error, GatedRepoError):
+        return _gated(model, hub)
+    if isinstance(error, RevisionNotFoundError):
+        return f"{model} has no revision {revision or 'main'} on {hub}."
+    if status == 401 and not isinstance(error, RepositoryNotFoundError):
+        return f"{hub} does not accept this host's token: give the host a valid one."
+    if isinstance(error, RepositoryNotFoundError):
+        return f"There is no model {model} on {hub}, or it is private and this host has no token that opens it."
+    if isinstance(error, HFValidationError):
+        return f"{model!r} is no name of a model on the hub: {first_line(error)}"
+    if _caused_by(error, OfflineModeIsEnabled):
+        return f"{model} is not complete in this host's cache, and HF_HUB_OFFLINE keeps it from asking {hub}."
+    if status is not None:
+        return f"{hub} answered with status {status} when asked for {model}: start the run again later."
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        return _of_the_disk(error.errno, model)
+    return _of_the_network(error, model, hub)
+
+
+def first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def gib(size: int) -> str:
+    number, unit = (size / 2**30, "GiB") if size >= 2**30 else (size / 2**20, "MiB")
+    return f"{number:,.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
+
+
+def _gated(model: str, hub: str) -> str:
+    from huggingface_hub import get_token
+
+    if get_token():
+        return (
+            f"{model} is gated, and the account of this host's token may not fetch it: accept its terms at "
+            f"{hub}/{model} with that account."
+        )
+    return (
+        f"{model} is gated: accept its terms at {hub}/{model}, and give the host a token of that account "
+        f"(in a file that GRPO_HF_TOKEN_FILE names)."
+    )
+
+
+def _of_the_disk(number: int, model: str) -> str:
+    where = cache()
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"The disk became full while {model} was fetched into {where}: free some, and start the run again."
+    return f"{model} could not be written into {where}: {os.strerror(number)}."
+
+
+def _of_the_network(error: BaseException, model: str, hub: str) -> str:
+    import httpx
+
+    broken = _caused_by(error, httpx.TransportError)
+    if broken is None:
+        return ""
+    if isinstance(broken, httpx.ReadTimeout | httpx.ReadError | httpx.RemoteProtocolError):
+        return f"{hub} stopped sending {model} ({first_line(broken)}): start the run again later."
+    return f"{hub} can't be reached from this host ({first_line(broken)}), whose cache has no complete copy of {model}."
+
+
+def _status(error: BaseException) -> int | None:
+    from huggingface_hub.errors import HfHubHTTPError
+
+    answered = _caused_by(error, HfHubHTTPError)
+    return answered.response.status_code if answered is not None else None
+
+
+def _caused_by(error: BaseException, kind: type[E]) -> E | None:
+    """huggingface_hub wraps what it met while it looked for a local copy."""
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, kind):
+        found = found.__cause__
+    return found
