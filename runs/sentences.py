@@ -12,8 +12,9 @@ from workers.contract import Phase
 PHASES: dict[str, str] = {
     Phase.CLAIMED: "The host has taken the run on.",
     Phase.PREPARING: "Preparing: dataset, folder, GPU baselines.",
-    Phase.VLLM_STARTING: "Starting the vLLM server.",
-    Phase.VLLM_READY: "The vLLM server is ready.",
+    Phase.FETCHING_MODEL: "Downloading the model.",
+    Phase.VLLM_STARTING: "Starting vLLM.",
+    Phase.VLLM_READY: "vLLM is ready.",
     Phase.TRAINER_STARTING: "Starting the trainer.",
     Phase.STOPPING: "Stopping every process of the run.",
     Phase.VERIFYING: "Checking that nothing of the run is left.",
@@ -35,9 +36,27 @@ def of_attempt(attempt: Attempt) -> str:
         return f"Asked to {STOPS[attempt.stop_mode]}; waiting for the host."
     if attempt.status == RunStatus.QUEUED and attempt.waits_for:
         return attempt.waits_for[:1].upper() + attempt.waits_for[1:] + "."
+    if attempt.status == RunStatus.STARTING and attempt.phase == Phase.FETCHING_MODEL:
+        return _download(attempt.run.last_metrics)
     if attempt.status == RunStatus.STARTING and attempt.phase in PHASES:
         return PHASES[attempt.phase]
     return STATUSES[attempt.status]
+
+
+def _download(metrics: dict[str, Any]) -> str:
+    """How far it has come, in the hub's own units."""
+    done, total = (metrics.get(f"download/{name}_mib") for name in ("done", "total"))
+    if not isinstance(done, int | float):
+        return PHASES[Phase.FETCHING_MODEL]
+    if not isinstance(total, int | float) or total < done:
+        return f"Downloading the model, {_gigabytes(done)} GB so far."
+    return f"Downloading the model, {_gigabytes(done)} of {_gigabytes(total)} GB."
+
+
+def _gigabytes(mib: float) -> str:
+    """Small models in hundredths."""
+    size = mib * 2**20 / 1e9
+    return f"{size:.1f}" if size >= 1 or not size else f"{size:.2f}"
 
 
 def of_event(event: RunEvent) -> str:
@@ -82,7 +101,9 @@ def _took(seconds: object) -> str:
 
 
 def _role(data: dict[str, Any]) -> str:
-    return {"vllm": "vLLM"}.get(str(data.get("role")), str(data.get("role")))
+    """`vllm-2` is the second vLLM server."""
+    name, _, number = str(data.get("role")).partition("-")
+    return f"{'vLLM' if name == 'vllm' else name} {number}".rstrip()
 
 
 def _size(count: object) -> str:

@@ -1,4 +1,5 @@
-"""The host's inventory, told to the control plane every 10 s from the Celery worker's own process.
+"""The host's inventory, told to the control plane from the Celery worker's own process: every 10 s, and every 2 s while
+somebody looks.
 
 Silence therefore means that launches can't arrive. What the trainer's interpreter can do is asked of it once, in a
 subprocess: importing TRL takes ten seconds, and this program never imports it.
@@ -10,21 +11,15 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 import subprocess
 import threading
-from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import psutil
-
+from workers.inventory import Inventory
 from workers.settings import HostSettings
-from workers.supervisor import gpus, proc
 from workers.supervisor.commands import SOURCE_ROOT, trainer_tool_environment
 from workers.supervisor.control import Control, ControlError
-from workers.supervisor.gpus import GpuReading
 from workers.supervisor.loops import Loop
 
 log = logging.getLogger(__name__)
@@ -120,21 +115,13 @@ def _read_object(file: Path) -> dict[str, Any] | None:
 
 
 class Announcer:
-    def __init__(
-        self,
-        settings: HostSettings,
-        probe: TrainerProbe,
-        control: Control,
-        *,
-        read_gpus: Callable[[], list[GpuReading]] = gpus.read,
-    ) -> None:
+    def __init__(self, settings: HostSettings, probe: TrainerProbe, inventory: Inventory, control: Control) -> None:
         self._settings = settings
         self._probe = probe
+        self._inventory = inventory
         self._control = control
-        self._read_gpus = read_gpus
         self._sent_schema: dict[str, Any] | None = None
         self._failing = False
-        psutil.cpu_percent(None)
 
     def tick(self, now: float) -> float:
         schema = self._probe.schema
@@ -149,44 +136,14 @@ class Announcer:
             return min(2.0, self._settings.announce_s)
         self._failing = False
         self._sent_schema = None if answer.get("want_schema") else schema
-        wanted = bool(answer.get("want_schema")) and schema is not None
-        # Soon again while something is on its way: a form waits for it.
-        return 0.5 if wanted else min(2.0, self._settings.announce_s) if schema is None else self._settings.announce_s
+        if answer.get("want_schema") and schema is not None:
+            return 0.5
+        # Soon again while something is on its way, or somebody looks: a form or a page waits for it.
+        soon = schema is None or bool(answer.get("watched"))
+        return min(self._settings.announce_watched_s, self._settings.announce_s) if soon else self._settings.announce_s
 
     def inventory(self) -> dict[str, Any]:
-        settings = self._settings
-        memory = psutil.virtual_memory()
-        return {
-            "boot_id": proc.boot_id(),
-            "gpus": self._gpus(),
-            "cpu_count": os.cpu_count() or 1,
-            "cpu_slots": settings.slots,
-            "cpu_percent": psutil.cpu_percent(None),
-            "memory_mib": memory.total >> 20,
-            "memory_used_mib": memory.used >> 20,
-            "disk_free_mib": shutil.disk_usage(settings.runs_dir).free >> 20,
-            "model_roots": [str(root) for root in settings.model_roots],
-            "models": models_under(settings),
-            "versions": self._probe.versions,
-            "trainer": self._probe.state,
-            "port_range": list(settings.port_range),
-        }
-
-    def _gpus(self) -> list[dict[str, Any]]:
-        try:
-            return [asdict(gpu) for gpu in self._read_gpus()]
-        except gpus.GpuError as error:
-            log.warning("NVML does not answer: %s", error)
-            return []
-
-
-def models_under(settings: HostSettings) -> list[str]:
-    """Folders directly under the roots that look like models."""
-    found = []
-    for root in settings.model_roots:
-        if root.is_dir():
-            found += [str(path.parent) for path in sorted(root.glob("*/config.json"))[:200]]
-    return found
+        return {**self._inventory.take(), "versions": self._probe.versions, "trainer": self._probe.state}
 
 
 _loops: list[Loop] = []
@@ -203,7 +160,7 @@ def start(settings: HostSettings) -> None:
         write_control_url(settings)
         probe = TrainerProbe(settings)
         control = Control(url=settings.control_url, token=settings.host_token(), timeout_s=settings.http_timeout_s)
-        announcer = Announcer(settings, probe, control)
+        announcer = Announcer(settings, probe, Inventory(settings), control)
         _loops.extend([Loop("trainer-probe", probe.tick), Loop("announce", announcer.tick)])
         for loop in _loops:
             loop.start()

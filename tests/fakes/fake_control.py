@@ -25,6 +25,7 @@ class FakeControl:
         self.stop_mode: str | None = None
         self.claim_stop: str | None = None
         self.watched = True
+        self.host_watched = False
         self.secrets: dict[str, str] = {}
         self.refuse: dict[str, int] = {}
         """Last part of the path -> status to answer with."""
@@ -145,7 +146,7 @@ class FakeControl:
 
     def _announce(self, data: dict[str, Any]) -> tuple[int, Any]:
         self.announced.append(data)
-        return 200, {"ok": True, "want_schema": len(self.announced) == 1}
+        return 200, {"ok": True, "want_schema": len(self.announced) == 1, "watched": self.host_watched}
 
     def _store(self, lines: list[dict[str, Any]]) -> None:
         with self._lock:

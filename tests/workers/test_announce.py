@@ -13,9 +13,10 @@ import pytest
 from tests.fakes.fake_control import TOKEN, FakeControl
 from workers import announce
 from workers.announce import Announcer, TrainerProbe
+from workers.inventory import Inventory
 from workers.settings import HostSettings
 from workers.supervisor.control import Control
-from workers.supervisor.gpus import GpuError, GpuReading
+from workers.supervisor.gpus import GpuReading
 
 GPU = GpuReading(0, "GPU-0", "H200", 143_771, 500, 3, 70.5, 31, "580.1")
 
@@ -54,6 +55,10 @@ def an_interpreter(folder: Path, *, versions: dict[str, str], schema: dict[str, 
     return str(program)
 
 
+def announcer(settings: HostSettings, client: Control, gpus: list[GpuReading]) -> Announcer:
+    return Announcer(settings, TrainerProbe(settings), Inventory(settings, read_gpus=lambda: gpus), client)
+
+
 def probe_of(settings: HostSettings, python: str) -> TrainerProbe:
     from dataclasses import replace
 
@@ -63,7 +68,7 @@ def probe_of(settings: HostSettings, python: str) -> TrainerProbe:
 def test_the_inventory_names_what_a_run_can_have(settings: HostSettings, client: Control, tmp_path: Path) -> None:
     (tmp_path / "models" / "tiny").mkdir(parents=True)
     (tmp_path / "models" / "tiny" / "config.json").write_text("{}")
-    made = Announcer(settings, TrainerProbe(settings), client, read_gpus=lambda: [GPU])
+    made = announcer(settings, client, [GPU])
     inventory = made.inventory()
     assert inventory["gpus"][0]["memory_mib"] == 143_771
     assert inventory["cpu_slots"] == 2
@@ -77,7 +82,7 @@ def test_the_schema_is_sent_once_and_again_when_it_is_wanted(
 ) -> None:
     probe = probe_of(settings, an_interpreter(tmp_path, versions={"trl": "1.16.0"}, schema={"trl": "1.16.0"}))
     probe.tick(0.0)
-    made = Announcer(settings, probe, client, read_gpus=list)
+    made = Announcer(settings, probe, Inventory(settings, read_gpus=list), client)
     for now in range(3):
         made.tick(float(now))
     # The fake wants it again after the first announcement only.
@@ -112,7 +117,7 @@ def test_an_interpreter_without_trl_is_no_trainer(settings: HostSettings, tmp_pa
 def test_a_control_plane_that_is_away_is_asked_again_soon(
     settings: HostSettings, client: Control, control: FakeControl
 ) -> None:
-    made = Announcer(settings, TrainerProbe(settings), client, read_gpus=list)
+    made = announcer(settings, client, [])
     control.stop()
     assert made.tick(0.0) <= 2.0
     control.start()
@@ -120,12 +125,15 @@ def test_a_control_plane_that_is_away_is_asked_again_soon(
     assert len(control.announced) == 1
 
 
-def test_gpus_that_cannot_be_read_do_not_silence_the_host(settings: HostSettings, client: Control) -> None:
-    def broken() -> list[GpuReading]:
-        raise GpuError("Driver/library version mismatch")
-
-    made = Announcer(settings, TrainerProbe(settings), client, read_gpus=broken)
-    assert made.inventory()["gpus"] == []
+def test_a_host_that_is_looked_at_announces_itself_more_often(
+    settings: HostSettings, client: Control, control: FakeControl
+) -> None:
+    made = announcer(settings, client, [])
+    made._probe.schema = {"trl": "1.16.0"}
+    assert made.tick(0.0) == 0.5  # the schema was wanted
+    assert made.tick(0.5) == settings.announce_s
+    control.host_watched = True
+    assert made.tick(10.0) == settings.announce_watched_s
 
 
 def test_the_control_planes_address_is_left_for_supervisors(settings: HostSettings) -> None:

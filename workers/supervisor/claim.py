@@ -144,7 +144,11 @@ def gpu_baselines(
         return {}
     deadline = time.monotonic() + settings.gpu_free_deadline_s
     while True:
-        used = used_mib(read_gpus())
+        readings = read_gpus()
+        used = used_mib(readings)
+        for gpu in readings:
+            if gpu.index in gpus and gpu.trouble:
+                raise NotPrepared(f"GPU {gpu.index} can't be read: {gpu.trouble}.")
         missing = [gpu for gpu in gpus if gpu not in used]
         if missing:
             raise NotPrepared(f"GPU {missing[0]} is not there: this host shows {len(used)}.")

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -21,11 +22,13 @@ class GpuReading:
     uuid: str
     name: str
     memory_mib: int
-    used_mib: int
+    used_mib: int | None
     util_percent: int | None
     power_w: float | None
     temperature_c: int | None
     driver: str
+    trouble: str = ""
+    """Why its memory can't be read."""
 
 
 class GpuError(Exception):
@@ -49,13 +52,20 @@ _ABSENT = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOA
 
 
 def read() -> list[GpuReading]:
-    """Every GPU of this host, in NVML's (PCI bus) order."""
+    """Every GPU of this host, in NVML's (PCI bus) order. One that is in trouble says so and leaves the others alone."""
+    with nvml() as there:
+        if not there:
+            return []
+        driver = _optional(lambda: str(pynvml.nvmlSystemGetDriverVersion())) or ""
+        return [_read_one(index, driver) for index in range(pynvml.nvmlDeviceGetCount())]
+
+
+@contextmanager
+def nvml() -> Iterator[bool]:
+    """For calls to NVML: whether it is there; its errors are GpuErrors. Threads take turns."""
     try:
         with _lock:
-            if not _initialise():
-                return []
-            driver = str(pynvml.nvmlSystemGetDriverVersion())
-            return [_read_one(index, driver) for index in range(pynvml.nvmlDeviceGetCount())]
+            yield _initialise()
     except pynvml.NVMLError as error:
         raise GpuError(str(error)) from error
 
@@ -75,25 +85,27 @@ def _initialise() -> bool:
 
 
 def _read_one(index: int, driver: str) -> GpuReading:
-    device = pynvml.nvmlDeviceGetHandleByIndex(index)
-    memory = pynvml.nvmlDeviceGetMemoryInfo(device)
-    util = _optional(lambda: int(pynvml.nvmlDeviceGetUtilizationRates(device).gpu))
-    power = _optional(lambda: round(pynvml.nvmlDeviceGetPowerUsage(device) / 1000, 1))
-    heat = _optional(lambda: int(pynvml.nvmlDeviceGetTemperature(device, pynvml.NVML_TEMPERATURE_GPU)))
+    try:
+        device = pynvml.nvmlDeviceGetHandleByIndex(index)
+        memory = pynvml.nvmlDeviceGetMemoryInfo(device)
+        total, used = int(memory.total) >> 20, int(memory.used) >> 20
+    except pynvml.NVMLError as error:
+        # Without its memory a GPU can't be proved free, so it is none that a run may have.
+        return GpuReading(index, "", f"GPU {index}", 0, None, None, None, None, driver, trouble=str(error))
     return GpuReading(
         index=index,
-        uuid=str(pynvml.nvmlDeviceGetUUID(device)),
-        name=str(pynvml.nvmlDeviceGetName(device)),
-        memory_mib=int(memory.total) >> 20,
-        used_mib=int(memory.used) >> 20,
-        util_percent=util,
-        power_w=power,
-        temperature_c=heat,
+        uuid=_optional(lambda: str(pynvml.nvmlDeviceGetUUID(device))) or "",
+        name=_optional(lambda: str(pynvml.nvmlDeviceGetName(device))) or f"GPU {index}",
+        memory_mib=total,
+        used_mib=used,
+        util_percent=_optional(lambda: int(pynvml.nvmlDeviceGetUtilizationRates(device).gpu)),
+        power_w=_optional(lambda: round(pynvml.nvmlDeviceGetPowerUsage(device) / 1000, 1)),
+        temperature_c=_optional(lambda: int(pynvml.nvmlDeviceGetTemperature(device, pynvml.NVML_TEMPERATURE_GPU))),
         driver=driver,
     )
 
 
-N = TypeVar("N", int, float)
+N = TypeVar("N", int, float, str)
 
 
 def _optional(call: Callable[[], N]) -> N | None:
@@ -105,4 +117,4 @@ def _optional(call: Callable[[], N]) -> N | None:
 
 
 def used_mib(readings: Sequence[GpuReading]) -> dict[int, int]:
-    return {gpu.index: gpu.used_mib for gpu in readings}
+    return {gpu.index: gpu.used_mib for gpu in readings if gpu.used_mib is not None}

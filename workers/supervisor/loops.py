@@ -52,7 +52,13 @@ class Job(Generic[T]):
         self.error: Exception | None = None
         self._call = call
         self._value: T | None = None
-        threading.Thread(target=self._run, name=name, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it is done within so long. Never called by the supervisor's main thread."""
+        self._thread.join(seconds)
+        return self.done
 
     def value(self) -> T:
         if self.error is not None:
