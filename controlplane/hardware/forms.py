@@ -1,107 +1,100 @@
-"""The profile form: the fields of workers.contract.HardwareSpec, flat, with what each one does."""
+"""The profile form: a field for each one of the contract's dataclasses and of a profile's batch, typed by them."""
 
 from __future__ import annotations
 
 import dataclasses
+import types
+import typing
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
 
+from controlplane.hardware.form_fields import AddressesField, EnvironmentField, GpusField, NamesField, YesNoField
 from controlplane.hardware.models import HardwareProfile
-from controlplane.hardware.profiles import HELP, problems
-from workers.contract import ContractError, HardwareSpec, Rollout, ServerSpec, WeightSync, from_dict, to_dict
+from controlplane.hardware.profile_batch import batch_problems
+from controlplane.hardware.profile_fields import ATTACHED, BATCH_FIELDS, CHOICES, HELP, LABELS, SECTIONS, Part, When
+from controlplane.hardware.profiles import Profile, problems_with_lora, profile_of
+from workers.contract import ContractError, HardwareSpec, LoraSpec, Rollout, ServerSpec, from_dict
 
-ROLLOUTS = [
-    (Rollout.TRANSFORMERS, "In the trainer, without vLLM"),
-    (Rollout.COLOCATE, "vLLM inside the trainer, on its GPU"),
-    (Rollout.SERVER, "A vLLM server of its own"),
-]
-SYNCS = [(WeightSync.NCCL, "All weights by NCCL"), (WeightSync.LORA, "LoRA adapter by HTTP")]
-DTYPES = [(d, d) for d in ("auto", "bfloat16", "float16", "float32")]
-LABELS = {
-    "rollout": "Completions are made",
-    "trainer_gpus": "Trainer GPUs",
-    "cpu_slots": "CPU slots",
-    "colocate_memory_utilization": "vLLM's share of GPU memory",
-    "colocate_sleep": "vLLM sleeps between generations",
-    "server_gpus": "Server GPUs",
-    "server_tensor_parallel": "Tensor parallel",
-    "server_gpu_memory_utilization": "Server's share of GPU memory",
-    "server_max_model_len": "Longest sequence",
-    "server_dtype": "Number format",
-    "server_enforce_eager": "Run eagerly",
-    "server_prefix_caching": "Cache prefixes",
-    "server_ready_timeout_s": "Start-up deadline, seconds",
-    "server_request_timeout_s": "Answer deadline, seconds",
-    "server_weight_sync": "How weights reach the server",
+MOST = 10**6
+LISTS: dict[str, type[forms.Field]] = {
+    "trainer_gpu_ids": GpusField,
+    "server_gpu_ids": GpusField,
+    "server_attached": AddressesField,
+    "lora_targets": NamesField,
+    "environment": EnvironmentField,
 }
-CHOICES: dict[str, list[tuple[Any, str]]] = {"rollout": ROLLOUTS, "server_dtype": DTYPES, "server_weight_sync": SYNCS}
-GROUPS = {
-    "training": ("trainer_gpus", "processes", "cpu_slots", "threads"),
-    "colocate": ("colocate_memory_utilization", "colocate_sleep"),
-    "server": (
-        "server_gpus",
-        "server_tensor_parallel",
-        "server_gpu_memory_utilization",
-        "server_max_model_len",
-        "server_dtype",
-        "server_enforce_eager",
-        "server_prefix_caching",
-        "server_ready_timeout_s",
-        "server_request_timeout_s",
-        "server_weight_sync",
-    ),
-}
+"""What is written as text, and isn't one value."""
 
 
-def _spec_fields() -> dict[str, tuple[type, bool, Any]]:
-    """Form field -> (type, may be empty, default), read from the contract's dataclasses."""
-    found: dict[str, tuple[type, bool, Any]] = {}
-    for prefix, cls in (("", HardwareSpec), ("server_", ServerSpec)):
-        for f in dataclasses.fields(cls):
-            if f.name in ("profile", "server"):
-                continue
-            words = str(f.type)
-            base = next((t for t in (int, float, bool) if words.startswith(t.__name__)), str)
-            if base is str and prefix + f.name not in CHOICES:
-                continue
-            found[prefix + f.name] = (base, "None" in words, f.default)
+@dataclasses.dataclass(frozen=True)
+class Typed:
+    """A form field's type and default, as the contract has them."""
+
+    kind: Any
+    optional: bool
+    default: Any
+
+
+def spec_fields() -> dict[str, Typed]:
+    found = {**_of(HardwareSpec, "", but=("profile", "server")), **_of(ServerSpec, "server_")}
+    lora = _of(LoraSpec, "lora_")
+    lora["lora_targets"] = lora.pop("lora_target_modules")
+    batch = {name: Typed(int, True, None) for name in BATCH_FIELDS}
+    return {**found, "use_lora": Typed(bool, False, False), **lora, **batch}
+
+
+def _of(cls: type, prefix: str, but: tuple[str, ...] = ()) -> dict[str, Typed]:
+    hints = typing.get_type_hints(cls)
+    found = {}
+    for f in dataclasses.fields(cls):
+        if f.name in but:
+            continue
+        hint = hints[f.name]
+        optional = typing.get_origin(hint) in (typing.Union, types.UnionType)
+        kind = next(a for a in typing.get_args(hint) if a is not type(None)) if optional else hint
+        default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
+        found[prefix + f.name] = Typed(kind, optional, default)
     return found
 
 
-def _form_field(name: str, kind: type, optional: bool, default: Any) -> forms.Field:
+def _form_field(name: str, typed: Typed) -> forms.Field:
     common: dict[str, Any] = {
-        "label": LABELS.get(name, name.replace("_", " ").capitalize()),
-        "help_text": HELP.get(name, ""),
-        "initial": default,
-        "required": not optional,
+        "label": LABELS[name],
+        "help_text": HELP[name],
+        "initial": typed.default,
+        "required": not typed.optional and name not in LISTS,
     }
+    if name in LISTS:
+        return LISTS[name](**common)
     if name in CHOICES:
         return forms.ChoiceField(choices=CHOICES[name], **common)
-    if kind is bool:
-        return forms.BooleanField(**{**common, "required": False})
-    if kind is int:
-        return forms.IntegerField(**common, min_value=0, max_value=10**6)
-    if kind is float:
-        return forms.FloatField(**common, min_value=0, max_value=1, widget=forms.NumberInput(attrs={"step": "any"}))
-    raise TypeError(f"HardwareSpec.{name}: no form field for {kind}")
+    if typed.kind is bool:
+        return YesNoField(**common) if typed.optional else forms.BooleanField(**{**common, "required": False})
+    if typed.kind is int:
+        return forms.IntegerField(**common, min_value=int(name in BATCH_FIELDS), max_value=MOST)
+    if typed.kind is float:
+        widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
+        return forms.FloatField(**common, min_value=0, max_value=MOST, widget=widget)
+    raise TypeError(f"{name}: no form field for {typed.kind}")
 
 
 class ProfileForm(forms.Form):
+    """Clean, it holds a whole `result`; what the choices leave unused may hold anything, and becomes its default."""
+
     name = forms.CharField(max_length=80, help_text="What people choose it by.")
     description = forms.CharField(
-        required=False, max_length=500, widget=forms.Textarea(attrs={"rows": 2}), help_text="When to take it."
+        required=False, max_length=1000, widget=forms.Textarea(attrs={"rows": 3}), help_text="When to take it."
     )
 
     def __init__(self, *args: Any, profile: HardwareProfile | None = None, **kwargs: Any) -> None:
         self.profile = profile
         if profile is not None:
-            kwargs.setdefault(
-                "initial", {**_flat(profile.spec), "name": profile.name} | {"description": profile.description}
-            )
+            kwargs.setdefault("initial", _stored(profile))
         super().__init__(*args, **kwargs)
-        for name, (kind, optional, default) in _spec_fields().items():
-            self.fields[name] = _form_field(name, kind, optional, default)
+        for name, typed in spec_fields().items():
+            self.fields[name] = _form_field(name, typed)
 
     def clean_name(self) -> str:
         name = str(self.cleaned_data["name"]).strip()
@@ -114,46 +107,116 @@ class ProfileForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        for rollout in (Rollout.COLOCATE, Rollout.SERVER):
-            if values.get("rollout") != rollout:
-                # What isn't used is out of sight, and may hold anything.
-                for name in GROUPS[rollout]:
-                    self.errors.pop(name, None)
+        for part in self._unused(values):
+            for name in part.names:
+                self.errors.pop(name, None)
+                values[name] = self.fields[name].initial
+        if values.get("rollout") == ATTACHED and not values.get("server_attached") and not self.errors:
+            self.add_error("server_attached", "Name the address of at least one server.")
         if self.errors:
             return values
-        try:
-            self.spec = _spec(values)
-        except ContractError as error:
-            raise forms.ValidationError(str(error)) from error
-        for name, cause in problems(self.spec):
+        self.result = _result(values)
+        found = [*problems_with_lora(self.result.spec, self.result.lora), *batch_problems(self.result)]
+        for name, cause in found:
             self.add_error(name, cause)
         return values
 
+    def _unused(self, values: dict[str, Any]) -> list[Part]:
+        rollout = values.get("rollout")
+        counts = {
+            When.ALWAYS: True,
+            When.COLOCATE: rollout == Rollout.COLOCATE,
+            When.OWN: rollout == Rollout.SERVER,
+            When.ATTACHED: rollout == ATTACHED,
+            When.SERVERS: rollout in (Rollout.SERVER, ATTACHED),
+            When.LORA: bool(values.get("use_lora")),
+        }
+        return [part for section in SECTIONS for part in section.parts if not counts[part.when]]
+
     @property
-    def groups(self) -> dict[str, list[forms.BoundField]]:
-        return {group: [self[name] for name in names] for group, names in GROUPS.items()}
+    def sections(self) -> list[dict[str, Any]]:
+        """For the template: each section with its parts, and their fields."""
+        return [
+            {
+                "title": section.title,
+                "about": section.about,
+                "parts": [
+                    {"when": part.when, "title": part.title, "fields": [self[name] for name in part.names]}
+                    for part in section.parts
+                ],
+            }
+            for section in SECTIONS
+        ]
+
+    @property
+    def wrong_fields(self) -> list[forms.BoundField]:
+        """Those with errors, in the order of the page."""
+        return [self[name] for name in self.fields if name in self.errors]
 
 
-def _flat(spec: dict[str, Any]) -> dict[str, Any]:
-    """A stored HardwareSpec as form values."""
-    server = spec.get("server") or {}
-    return {k: v for k, v in spec.items() if k not in ("server", "profile")} | {
-        f"server_{k}": v for k, v in server.items()
+def values_of(profile: Profile) -> dict[str, Any]:
+    """A profile as the form's values, typed."""
+    spec, lora = profile.spec, profile.lora
+    server = spec.server or ServerSpec()
+    attached = spec.rollout == Rollout.SERVER and bool(server.attached)
+    return {
+        "name": profile.name,
+        "description": profile.description,
+        **{f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name not in ("profile", "server")},
+        "rollout": ATTACHED if attached else spec.rollout,
+        **{f"server_{f.name}": getattr(server, f.name) for f in dataclasses.fields(server)},
+        "use_lora": lora is not None,
+        **_lora_values(lora or LoraSpec()),
+        **profile.batch,
     }
 
 
-def _spec(values: dict[str, Any]) -> HardwareSpec:
-    plain = {f.name: values[f.name] for f in dataclasses.fields(HardwareSpec) if f.name in values}
+def _stored(row: HardwareProfile) -> dict[str, Any]:
+    try:
+        return values_of(profile_of(row))
+    except ContractError:
+        # Written by a version that knew other fields: what it is called can still be shown, and saved anew.
+        return {"name": row.name, "description": row.description}
+
+
+def _lora_values(lora: LoraSpec) -> dict[str, Any]:
+    return {
+        "lora_r": lora.r,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": lora.dropout,
+        "lora_targets": lora.target_modules,
+    }
+
+
+def _result(values: dict[str, Any]) -> Profile:
+    attached = values["rollout"] == ATTACHED
+    rollout = Rollout.SERVER if attached else Rollout(values["rollout"])
     server = None
-    if values["rollout"] == Rollout.SERVER:
-        names = [f.name for f in dataclasses.fields(ServerSpec) if f"server_{f.name}" in values]
-        server = {name: values[f"server_{name}"] for name in names}
-    return from_dict(HardwareSpec, {**plain, "profile": values["name"], "server": server})
+    if rollout == Rollout.SERVER:
+        server = {f.name: values[f"server_{f.name}"] for f in dataclasses.fields(ServerSpec)}
+        server["attached"] = server["attached"] if attached else ()
+    plain = {f.name: values[f.name] for f in dataclasses.fields(HardwareSpec) if f.name in values}
+    spec = from_dict(HardwareSpec, {**plain, "rollout": rollout, "profile": values["name"], "server": server})
+    lora = None
+    if values["use_lora"]:
+        lora = LoraSpec(values["lora_r"], values["lora_alpha"], values["lora_dropout"], values["lora_targets"])
+    batch = {name: values[name] for name in BATCH_FIELDS if values.get(name) is not None}
+    return Profile(values["name"], values["description"], spec, lora, batch)
 
 
-def save(form: ProfileForm, profile: HardwareProfile) -> HardwareProfile:
-    profile.name = form.cleaned_data["name"]
-    profile.description = form.cleaned_data["description"]
-    profile.spec = to_dict(form.spec)
-    profile.save()
-    return profile
+def save(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
+    for column, value in form.result.columns().items():
+        setattr(row, column, value)
+    row.save()
+    return row
+
+
+def sent(values: Mapping[str, Any]) -> dict[str, str]:
+    """Typed values as a browser would send them."""
+    form = ProfileForm()
+    shown = {name: form.fields[name].prepare_value(value) for name, value in values.items()}
+    return {
+        name: "on" if value is True else "" if value is None else str(value)
+        for name, value in shown.items()
+        if value is not False
+    }

@@ -1,4 +1,4 @@
-"""Hardware profiles: looking at them, making, changing and deleting them."""
+"""Hardware profiles: looking at them, making, changing and deleting them, and taking them elsewhere as YAML."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ from django.contrib import messages
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods, require_POST
+from django.utils.text import slugify
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
+from controlplane.datasets import upload
+from controlplane.hardware import profile_yaml
 from controlplane.hardware.forms import ProfileForm, save
 from controlplane.hardware.models import HardwareProfile
+from controlplane.hardware.profiles import profile_of
 from controlplane.hardware.queries import profile_for
+from controlplane.hardware.safe_yaml import MOST_BYTES, YamlRefused
+from workers.contract import ContractError
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -42,6 +48,54 @@ def profile_delete(request: HttpRequest, profile_id: int) -> HttpResponseBase:
     row.delete()
     messages.success(request, f"Profile {row.name} is deleted. Runs that used it are not affected.")
     return redirect("hardware")
+
+
+@require_safe
+def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
+    """The whole profile as one YAML document."""
+    row = profile_for(request, profile_id)
+    try:
+        text = profile_yaml.export(profile_of(row))
+    except ContractError as error:
+        messages.error(request, f"{row.name} can't be written down: {error}. Open it and save it anew.")
+        return redirect("profile", row.pk)
+    answer = HttpResponse(text, content_type="application/yaml; charset=utf-8")
+    answer["Content-Disposition"] = f'attachment; filename="{slugify(row.name) or "profile"}.yaml"'
+    return answer
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def profile_import(request: HttpRequest) -> HttpResponseBase:
+    """A document, by file or pasted, as a new profile's form with a message beside each field; saving is the form's."""
+    if request.method != "POST":
+        return _asking(request)
+    try:
+        imported = profile_yaml.read(_document(request))
+    except YamlRefused as error:
+        return _asking(request, str(error))
+    form = imported.form()
+    context = {"form": form, "profile": None, "imported": True}
+    return render(request, "hardware/profile.html", context, status=422 if form.errors else 200)
+
+
+def _asking(request: HttpRequest, problem: str = "") -> HttpResponse:
+    text = request.POST.get("text", "")
+    context = {"problem": problem, "text": text if len(text) <= MOST_BYTES else "", "most_kb": MOST_BYTES // 1024}
+    return render(request, "hardware/profile_import.html", context, status=422 if problem else 200)
+
+
+def _document(request: HttpRequest) -> bytes:
+    if problem := upload.problem(request):
+        raise YamlRefused(problem)
+    file = request.FILES.get("file")
+    if file is not None:
+        # One byte more than is taken tells that there was more.
+        return bytes(file.read(MOST_BYTES + 1))
+    text = request.POST.get("text", "")
+    if not text.strip():
+        raise YamlRefused("Choose a file, or paste a document.")
+    return text.encode(errors="surrogatepass")
 
 
 def _edit(request: HttpRequest, row: HardwareProfile | None) -> HttpResponse:

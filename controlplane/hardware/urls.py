@@ -1,6 +1,6 @@
 from django.urls import include, path
 
-from controlplane.hardware import profile_views, views
+from controlplane.hardware import views
 
 urlpatterns = [
     path("", views.hardware, name="hardware"),
@@ -9,7 +9,5 @@ urlpatterns = [
     path("hosts/<int:host_id>/give-up/", views.give_up_host, name="give_up_host"),
     path("hosts/<int:host_id>/remove/", views.remove_host, name="remove_host"),
     path("trials/", include("runs.trial_urls")),
-    path("profiles/new/", profile_views.profile_new, name="profile_new"),
-    path("profiles/<int:profile_id>/", profile_views.profile, name="profile"),
-    path("profiles/<int:profile_id>/delete/", profile_views.profile_delete, name="profile_delete"),
+    path("profiles/", include("controlplane.hardware.profile_urls")),
 ]

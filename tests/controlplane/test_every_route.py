@@ -84,6 +84,8 @@ RULES = {
     "hardware": READ,
     "profile": EDIT,
     "profile_new": OPERATE,
+    "profile_import": OPERATE,
+    "profile_export": READ,
     "profile_delete": ACT,
     "release_lease": OPERATE,
     "drain_host": ACT,

@@ -2,12 +2,12 @@
 
 from django.db import migrations
 
-from controlplane.hardware.profiles import SHIPPED
+from controlplane.hardware.migrations._first_shipped import FIRST
 
 
 def lay(apps, schema_editor):
     HardwareProfile = apps.get_model("hardware", "HardwareProfile")
-    for name, description, spec in SHIPPED:
+    for name, description, spec in FIRST:
         HardwareProfile.objects.get_or_create(
             name=name, defaults={"description": description, "spec": {"profile": name, **spec}}
         )

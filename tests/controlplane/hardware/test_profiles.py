@@ -1,4 +1,4 @@
-"""Hardware profiles: the shipped ones, making, changing, deleting, and what is refused."""
+"""Hardware profiles: the shipped ones, making, changing, deleting, and who may."""
 
 from __future__ import annotations
 
@@ -6,106 +6,163 @@ from typing import Any
 
 import pytest
 
-from controlplane.hardware.forms import ProfileForm, _spec_fields
+from controlplane.hardware.forms import ProfileForm, sent, spec_fields, values_of
 from controlplane.hardware.models import HardwareProfile
-from controlplane.hardware.profiles import HELP, SHIPPED, problems
+from controlplane.hardware.profile_batch import batch_problems
+from controlplane.hardware.profile_fields import HELP, LABELS, SECTIONS
+from controlplane.hardware.profiles import launch_values, problems_with_lora, profile_of
+from controlplane.hardware.shipped import SHIPPED, by_slug
+from tests.controlplane.hardware.profile_form import ATTACHED, COLOCATE, HOT_SWAP, SERVER, SHARED, TWO, filled, saved
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import a_run
 from workers.contract import HardwareSpec, from_dict
 
 pytestmark = pytest.mark.django_db
 
-
-def sent(**changes: Any) -> dict[str, Any]:
-    """The form for the CPU as a browser sends it."""
-    values = {name: default for name, (_, _, default) in _spec_fields().items()}
-    values |= {"name": "mine", "description": "", "rollout": "transformers", "cpu_slots": 1} | changes
-    return {name: value for name, value in values.items() if value is not None and value is not False}
+SLUGS = [profile.slug for profile in SHIPPED]
 
 
-def saved(**changes: Any) -> HardwareSpec:
-    answer = operator().post("/hardware/profiles/new/", sent(**changes))
-    assert answer.status_code == 302, answer.context["form"].errors
-    return from_dict(HardwareSpec, HardwareProfile.objects.get(name=changes.get("name", "mine")).spec)
+def spec_of(profile: HardwareProfile) -> HardwareSpec:
+    return from_dict(HardwareSpec, profile.spec)
 
 
-def refused(**changes: Any) -> dict[str, list[str]]:
-    answer = operator().post("/hardware/profiles/new/", sent(**changes))
-    assert answer.status_code == 422
-    assert not HardwareProfile.objects.filter(name="mine").exists()
-    return answer.context["form"].errors
+def test_every_field_has_a_label_a_sentence_of_help_and_a_place():
+    placed = [name for section in SECTIONS for part in section.parts for name in part.names]
+    assert sorted(placed) == sorted(spec_fields()) == sorted(HELP) == sorted(LABELS)
+    assert all(text.endswith(".") for text in HELP.values())
 
 
-@pytest.mark.parametrize("name", [name for name, _, _ in SHIPPED])
-def test_the_shipped_profiles_are_there_and_can_run(name):
-    spec = from_dict(HardwareSpec, HardwareProfile.objects.get(name=name).spec)
-    assert problems(spec) == []
+@pytest.mark.parametrize("slug", SLUGS)
+def test_a_shipped_profile_is_there_and_can_run(slug):
+    profile = profile_of(HardwareProfile.objects.get(name=by_slug(slug).name))
+    assert profile.columns() == by_slug(slug).columns()
+    assert [*problems_with_lora(profile.spec, profile.lora), *batch_problems(profile)] == []
 
 
-@pytest.mark.parametrize("name", [name for name, _, _ in SHIPPED])
-def test_a_shipped_profile_goes_through_its_own_form(name):
-    profile = HardwareProfile.objects.get(name=name)
-    form = ProfileForm(profile=profile)
-    values = {bound.name: bound.value() for bound in form if bound.value() is not None and bound.value() is not False}
-    assert ProfileForm(values, profile=profile).is_valid()
+@pytest.mark.parametrize("slug", SLUGS)
+def test_a_shipped_profile_goes_through_its_own_form_unchanged(slug):
+    row = HardwareProfile.objects.get(name=by_slug(slug).name)
+    form = ProfileForm(sent(values_of(profile_of(row))), profile=row)
+    assert form.is_valid(), form.errors
+    assert form.result.columns() == by_slug(slug).columns()
 
 
-def test_every_field_of_the_contract_has_help():
-    assert set(_spec_fields()) == set(HELP)
+@pytest.mark.parametrize("slug", SLUGS)
+def test_what_the_page_of_a_shipped_profile_shows_is_what_it_saves(slug):
+    row = HardwareProfile.objects.get(name=by_slug(slug).name)
+    form = operator().get(f"/hardware/profiles/{row.pk}/").context["form"]
+    shown = {bound.name: bound.value() for bound in form}
+    browser = {name: "on" if v is True else v for name, v in shown.items() if v is not None and v is not False}
+    assert operator().post(f"/hardware/profiles/{row.pk}/", browser).status_code == 302
+    row.refresh_from_db()
+    assert profile_of(row).columns() == by_slug(slug).columns()
+
+
+def test_slugs_and_names_are_unique():
+    assert len(set(SLUGS)) == len({profile.name.lower() for profile in SHIPPED}) == len(SHIPPED)
+    assert all(profile.spec.profile == profile.name for profile in SHIPPED)
 
 
 def test_a_profile_is_made():
-    assert saved(threads=2).threads == 2
+    assert spec_of(saved(threads=2)).threads == 2
 
 
 def test_a_server_profile_is_made():
-    spec = saved(rollout="server", trainer_gpus=1, server_weight_sync="lora", server_max_model_len="2048")
-    assert spec.server is not None
-    assert (spec.server.weight_sync, spec.server.max_model_len) == ("lora", 2048)
+    server = spec_of(saved(**HOT_SWAP, server_max_model_len="2048")).server
+    assert server is not None
+    assert (server.weight_sync, server.max_model_len) == ("lora", 2048)
 
 
-def test_a_profile_without_a_server_keeps_none():
-    assert saved(server_gpus="-3", server_dtype="").server is None
+def test_several_servers_with_pinned_gpus_are_made():
+    profile = saved(
+        **{**HOT_SWAP, **TWO}, trainer_gpu_ids="2, 3", server_count=2, server_gpu_ids="0 1", server_port=8000
+    )
+    spec = spec_of(profile)
+    assert (spec.trainer_gpu_ids, spec.server.gpu_ids, spec.server.port) == ((2, 3), (0, 1), 8000)
 
 
-BAD = [
-    ({"name": ""}, "name"),
-    ({"name": "cpu"}, "name"),
-    ({"name": "x" * 81}, "name"),
-    ({"cpu_slots": 0}, "cpu_slots"),
-    ({"cpu_slots": "many"}, "cpu_slots"),
-    ({"trainer_gpus": -1}, "trainer_gpus"),
-    ({"trainer_gpus": 2}, "processes"),
-    ({"processes": 0}, "processes"),
-    ({"threads": 0}, "threads"),
-    ({"rollout": "colocate"}, "rollout"),
-    ({"rollout": "cloud"}, "rollout"),
-    ({"rollout": "colocate", "trainer_gpus": 1, "colocate_memory_utilization": 1}, "colocate_memory_utilization"),
-    ({"rollout": "server"}, "server_weight_sync"),
-    ({"rollout": "server", "trainer_gpus": 1, "server_gpus": 0}, "server_weight_sync"),
-    ({"rollout": "server", "trainer_gpus": 1, "server_gpus": 3, "server_tensor_parallel": 2}, "server_tensor_parallel"),
-    ({"rollout": "server", "trainer_gpus": 1, "server_gpu_memory_utilization": 0}, "server_gpu_memory_utilization"),
-    ({"rollout": "server", "trainer_gpus": 1, "server_gpu_memory_utilization": "nan"}, "server_gpu_memory_utilization"),
-    ({"rollout": "server", "trainer_gpus": 1, "server_max_model_len": 0}, "server_max_model_len"),
-    ({"rollout": "server", "trainer_gpus": 1, "server_dtype": "int3"}, "server_dtype"),
-    ({"rollout": "server", "trainer_gpus": 1, "server_ready_timeout_s": 0}, "server_ready_timeout_s"),
+def test_a_server_on_the_trainers_gpu_is_made():
+    assert spec_of(saved(**SHARED)).server.own_gpus == 0
+
+
+def test_attached_servers_are_made_and_shown_as_such():
+    profile = saved(**HOT_SWAP | ATTACHED | {"server_attached": "http://a:8000\n http://10.0.0.2:8001 \n"})
+    assert spec_of(profile).server.attached == ("http://a:8000", "http://10.0.0.2:8001")
+    assert operator().get(f"/hardware/profiles/{profile.pk}/").context["form"]["rollout"].value() == "attached"
+
+
+def test_variables_lora_and_batch_are_kept():
+    profile = saved(
+        environment="NCCL_DEBUG=INFO\n\nTOKENIZERS_PARALLELISM = false",
+        use_lora="on",
+        lora_targets="q_proj v_proj",
+        num_generations=4,
+        per_device_train_batch_size=4,
+    )
+    assert profile.spec["environment"] == {"NCCL_DEBUG": "INFO", "TOKENIZERS_PARALLELISM": "false"}
+    assert profile.lora["target_modules"] == ["q_proj", "v_proj"]
+    assert profile.batch == {"per_device_train_batch_size": 4, "num_generations": 4}
+
+
+@pytest.mark.parametrize(("value", "kept"), [("", None), ("on", True), ("off", False)])
+def test_gradient_checkpointing_has_three_states(value, kept):
+    assert spec_of(saved(gradient_checkpointing=value)).gradient_checkpointing is kept
+
+
+UNUSED: list[tuple[str, dict[str, Any]]] = [
+    ("transformers", {"server_gpus": "-3", "server_dtype": "", "server_gpu_ids": "x", "colocate_sleep": "on"}),
+    ("transformers", {"lora_r": "0", "lora_targets": "lm_head", "server_attached": "?", "lora_alpha": ""}),
+    ("colocate", {**COLOCATE, "server_count": "99", "server_port": "1", "server_weight_sync": "fax"}),
+    ("server", {**SERVER, "server_attached": "ftp://x", "colocate_memory_utilization": "7"}),
+    ("attached", {**ATTACHED, "server_gpus": "7", "server_gpu_ids": "0 0", "server_gpu_memory_utilization": "9"}),
 ]
 
 
-@pytest.mark.parametrize(("changes", "field"), BAD, ids=[f"{f}: {c}" for c, f in BAD])
-def test_what_could_not_run_is_refused_beside_its_field(changes, field):
-    assert field in refused(**changes)
+@pytest.mark.parametrize(("rollout", "changes"), UNUSED, ids=[f"{r}: {list(c)[-1]}" for r, c in UNUSED])
+def test_what_is_not_used_may_hold_anything(rollout, changes):
+    spec = spec_of(saved(**changes))
+    assert (spec.server is None) == (rollout in ("transformers", "colocate"))
+    assert problems_with_lora(spec, None) == []
 
 
-def test_an_empty_form_is_refused():
-    assert operator().post("/hardware/profiles/new/", {}).status_code == 422
+def test_a_launch_starts_from_the_profiles_lora_and_batch():
+    values = launch_values(HardwareProfile.objects.get(name=by_slug("consumer-8gb").name))
+    assert values == {
+        "use_lora": "on",
+        "lora_r": "16",
+        "lora_alpha": "32",
+        "lora_dropout": "0.1",
+        "lora_targets": "q_proj, k_proj, v_proj, o_proj",
+        "per_device_train_batch_size": "4",
+        "gradient_accumulation_steps": "8",
+        "num_generations": "8",
+        "max_completion_length": "256",
+    }
+
+
+def test_a_launch_on_a_profile_without_lora_trains_all_weights():
+    assert launch_values(HardwareProfile.objects.get(name="CPU")) == {"use_lora": ""}
 
 
 def test_a_profile_is_changed_under_its_own_name():
     profile = HardwareProfile.objects.get(name="CPU")
-    assert operator().post(f"/hardware/profiles/{profile.pk}/", sent(name="CPU", threads=3)).status_code == 302
+    assert operator().post(f"/hardware/profiles/{profile.pk}/", filled(name="CPU", threads=3)).status_code == 302
     profile.refresh_from_db()
     assert profile.spec["threads"] == 3
+
+
+def test_a_profile_that_the_contract_has_outgrown_can_be_opened_and_saved_anew():
+    row = HardwareProfile.objects.create(name="old", spec={"profile": "old", "gears": 5})
+    answer = operator().get(f"/hardware/profiles/{row.pk}/")
+    assert answer.context["form"]["name"].value() == "old"
+    assert operator().get(f"/hardware/profiles/{row.pk}/profile.yaml").status_code == 302
+    assert operator().post(f"/hardware/profiles/{row.pk}/", filled(name="old")).status_code == 302
+
+
+def test_the_list_says_what_a_profile_does():
+    HardwareProfile.objects.create(name="odd", spec={"gears": 5})
+    page = viewer().get("/hardware/").content.decode()
+    assert all(profile.name in page for profile in SHIPPED)
 
 
 def test_a_deleted_profile_leaves_its_runs():
@@ -119,15 +176,17 @@ def test_a_deleted_profile_leaves_its_runs():
 def test_viewers_look_and_change_nothing():
     profile = HardwareProfile.objects.get(name="CPU")
     assert viewer().get(f"/hardware/profiles/{profile.pk}/").status_code == 200
+    assert viewer().get(f"/hardware/profiles/{profile.pk}/profile.yaml").status_code == 200
     assert viewer().get("/hardware/profiles/new/").status_code == 403
-    for path in ("new/", f"{profile.pk}/", f"{profile.pk}/delete/"):
-        assert viewer().post(f"/hardware/profiles/{path}", sent()).status_code == 403
+    for path in ("new/", "import/", f"{profile.pk}/", f"{profile.pk}/delete/"):
+        assert viewer().post(f"/hardware/profiles/{path}", filled()).status_code == 403
 
 
 def test_deleting_takes_a_post():
     profile = HardwareProfile.objects.get(name="CPU")
     assert operator().get(f"/hardware/profiles/{profile.pk}/delete/").status_code == 405
     assert operator().put(f"/hardware/profiles/{profile.pk}/").status_code == 405
+    assert operator().post(f"/hardware/profiles/{profile.pk}/profile.yaml").status_code == 405
 
 
 def test_a_profile_that_is_not_there():

@@ -1,0 +1,11 @@
+from django.urls import path
+
+from controlplane.hardware import profile_views as views
+
+urlpatterns = [
+    path("new/", views.profile_new, name="profile_new"),
+    path("import/", views.profile_import, name="profile_import"),
+    path("<int:profile_id>/", views.profile, name="profile"),
+    path("<int:profile_id>/profile.yaml", views.profile_export, name="profile_export"),
+    path("<int:profile_id>/delete/", views.profile_delete, name="profile_delete"),
+]
