@@ -34,7 +34,7 @@ class Program:
 PROGRAMS = {
     "control plane": Program(
         modules=("controlplane", "runs", "manage"),
-        ours=("workers.contract", "workers.commands", "workers.rewards", "workers.sandbox"),
+        ours=("workers.contract", "workers.commands", "workers.dryrun", "workers.rewards", "workers.sandbox"),
         never=frozenset(TRAINER_STACK),
     ),
     "host side": Program(
@@ -53,7 +53,7 @@ PROGRAMS = {
     ),
 }
 STANDARD_LIBRARY_ONLY = (
-    "workers.contract", "workers.commands", "runs.states", "controlplane.bootstrap", "controlplane.datafolder",
+    "workers.contract", "workers.commands", "workers.dryrun", "runs.states", "controlplane.bootstrap", "controlplane.datafolder",
 )  # fmt: skip
 
 
