@@ -53,7 +53,8 @@ PROGRAMS = {
     ),
 }
 STANDARD_LIBRARY_ONLY = (
-    "workers.contract", "workers.commands", "workers.dryrun", "runs.states", "controlplane.bootstrap", "controlplane.datafolder",
+    "workers.contract", "workers.commands", "workers.dryrun",
+    "runs.states", "controlplane.bootstrap", "controlplane.datafolder",
 )  # fmt: skip
 
 
