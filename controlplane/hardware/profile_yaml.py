@@ -61,10 +61,9 @@ class Imported:
             try:
                 self.values[name] = getattr(from_dict(cls, {**needed, key: raw}, at=path), key)
             except ContractError as error:
-                self.refuse(name, raw, str(error))
+                self.refuse(name, raw, _in_words(str(error)))
 
     def refuse(self, name: str, raw: Any, cause: str) -> None:
-        cause = re.sub(r"expected (an )?(\w+), got", lambda m: f"expected {KINDS.get(m[2], m[0])}, got", cause)
         self.wrong.append((name, cause[:300]))
         self.values[name] = _short(raw)
 
@@ -115,6 +114,10 @@ def _batch(found: Imported, batch: dict[str, Any]) -> None:
             found.refuse(key, value, f"batch.{key}: expected a whole number, got {_short(value)}.")
         else:
             found.values[key] = value
+
+
+def _in_words(cause: str) -> str:
+    return re.sub(r"expected (?:an )?(\w+), got", lambda m: f"expected {KINDS.get(m[1], m[1])}, got", cause)
 
 
 def _short(value: Any) -> str:
