@@ -1,5 +1,5 @@
-"""Which files of a hub repository a run needs, and whether a folder has them. Standard library only: the host's
-question to the hub and the trainer's download go by the same list."""
+"""Which files of a hub repository a run needs, whether a folder has them, and what is said where they can't be had.
+Standard library only: the host's question to the hub and the trainer's download go by the same list and words."""
 
 from __future__ import annotations
 
@@ -38,6 +38,27 @@ def refusal(names: Iterable[str]) -> str:
     if any(name.endswith(".gguf") for name in listed):
         return "The repository has only GGUF files, which are made for inference: choose the model they were made of."
     return "The repository has no weights (model.safetensors)."
+
+
+def missing(model: str, hub: str) -> str:
+    """The hub tells the same of a private model as of none."""
+    return f"There is no model {model} on {hub}, or it is private and this host has no token that opens it."
+
+
+def gated(model: str, hub: str, *, has_token: bool) -> str:
+    if has_token:
+        return (
+            f"{model} is gated, and the account of this host's token may not fetch it: accept its terms at "
+            f"{hub}/{model} with that account."
+        )
+    return (
+        f"{model} is gated: accept its terms at {hub}/{model}, and give the host a token of that account "
+        f"(in a file that GRPO_HF_TOKEN_FILE names)."
+    )
+
+
+def bad_token(hub: str) -> str:
+    return f"{hub} does not accept this host's token: give the host a valid one."
 
 
 def is_complete(folder: Path) -> bool:

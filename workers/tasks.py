@@ -8,6 +8,7 @@ from typing import Any
 from workers import inspection, launcher, reaper
 from workers.celery import app
 from workers.contract import StopMode, Task
+from workers.hub import Hub
 from workers.settings import HostSettings
 from workers.supervisor.control import Control
 
@@ -34,9 +35,9 @@ def reap_run(run_id: str, attempt_number: int, token: str) -> bool:
 @app.task(name=Task.INSPECT_MODEL)  # type: ignore[untyped-decorator]
 def inspect_model(inspection_id: int, model: str) -> None:
     settings = HostSettings.from_env()
-    answer = inspection.inspect(model, settings.model_roots)
+    answer = inspection.inspect(model, settings.model_roots, Hub.of(settings.hf_token_file))
     control = Control(url=settings.control_url, token=settings.host_token(), timeout_s=settings.http_timeout_s)
     try:
-        control.answer_inspection(inspection_id, answer)
+        control.answer_inspection(inspection_id, {**answer, "host": settings.name})
     finally:
         control.close()

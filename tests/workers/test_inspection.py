@@ -140,6 +140,71 @@ def test_a_model_without_a_chat_template_says_so(tmp_path: Path) -> None:
     assert inspect(str(folder), (tmp_path,))["chat_template"] is True
 
 
+PLAIN = {"vocab_size": 100, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+def test_the_sizes_that_placements_are_reckoned_by_are_told(tmp_path: Path) -> None:
+    answer = inspect(str(a_model(tmp_path / "m", **PLAIN)), (tmp_path,))
+    told = {name: answer[name] for name in ("heads", "kv_heads", "layers", "hidden")}
+    assert told == {"heads": 2, "kv_heads": 2, "layers": 1, "hidden": 8}
+    unknown = inspect(str(a_model(tmp_path / "n")), (tmp_path,))
+    assert unknown["heads"] is unknown["layers"] is None
+
+
+def test_sizes_have_other_names_in_other_families(tmp_path: Path) -> None:
+    config = {"model_type": "gpt2", "n_embd": 8, "n_layer": 1, "n_head": 4, "multi_query": True, "vocab_size": 100}
+    answer = inspect(str(a_model(tmp_path / "m", **config)), (tmp_path,))
+    assert (answer["hidden"], answer["layers"], answer["heads"], answer["kv_heads"]) == (8, 1, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("lie", "says"),
+    [
+        ({"vocab_size": 200}, "it says 200 tokens of 8 numbers, and the embedding is 100 × 8"),
+        ({"hidden_size": 16}, "it says 100 tokens of 16 numbers"),
+        ({"num_hidden_layers": 40}, "it says 40 layers, and there are 1"),
+        ({"head_dim": 64}, "it says 2 attention heads of 64 in a hidden size of 8, and q_proj is 8 × 8"),
+        ({"num_attention_heads": 0}, "num_attention_heads as '0', which is no size"),
+        ({"num_hidden_layers": "many"}, "num_hidden_layers as 'many', which is no size"),
+        ({"hidden_size": 10**30}, "which is no size"),
+        ({"hidden_size": 8.0}, "which is no size"),
+        ({"num_key_value_heads": 3}, "2 attention heads and 3 key-value heads: no multiple"),
+    ],
+)
+def test_a_config_that_lies_about_its_sizes_is_refused(tmp_path: Path, lie: dict[str, Any], says: str) -> None:
+    assert says in error_of(a_model(tmp_path / "m", **PLAIN | lie), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "deepseek_v3", "kv_lora_rank": 4, "head_dim": 64},
+        {"quantization_config": {"quant_method": "gptq"}, "hidden_size": 16},
+        {"embedding_size": 8, "hidden_size": 16, "model_type": "albert"},
+        {"num_attention_heads": [2, 2]},
+        {"model_type": "qwen3", "num_attention_heads": 4},
+        {"num_hidden_layers": 1, "text_config": PLAIN | {"model_type": "qwen2"}, "hidden_size": 99},
+        {"num_experts": 8, "num_experts_per_tok": 2, "model_type": "qwen2_moe"},
+    ],
+)
+def test_families_that_count_in_another_way_are_left_in_peace(tmp_path: Path, config: dict[str, Any]) -> None:
+    assert inspect(str(a_model(tmp_path / "m", **PLAIN | config)), (tmp_path,))["ok"] is True
+
+
+def test_layers_for_speculation_lie_behind_the_counted_ones(tmp_path: Path) -> None:
+    folder = a_model(tmp_path / "m", **PLAIN, num_nextn_predict_layers=1)
+    tensors = TENSORS | {f"model.layers.1.{name}": ("BF16", [8, 8]) for name in ("eh_proj.weight",)}
+    safetensors(folder / "model.safetensors", tensors)
+    assert inspect(str(folder), (tmp_path,))["ok"] is True
+
+
+def test_one_tower_that_agrees_is_enough(tmp_path: Path) -> None:
+    folder = a_model(tmp_path / "m", **PLAIN)
+    seeing = {f"vision.encoder.layers.{n}.self_attn.q_proj.weight": ("BF16", [4, 4]) for n in range(3)}
+    safetensors(folder / "model.safetensors", seeing | TENSORS)
+    assert inspect(str(folder), (tmp_path,))["ok"] is True
+
+
 def test_code_that_comes_with_a_model_is_named(tmp_path: Path) -> None:
     folder = a_model(tmp_path / "m", auto_map={"AutoModel": "evil.Model"})
     assert inspect(str(folder), (tmp_path,))["custom_code"] is True

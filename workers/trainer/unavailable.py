@@ -6,6 +6,7 @@ import errno
 import os
 from typing import TypeVar
 
+from workers import hubfiles
 from workers.trainer.fetching import cache, endpoint
 
 E = TypeVar("E", bound=BaseException)
@@ -32,6 +33,7 @@ def may_pass(error: BaseException) -> bool:
 
 def sentence(error: BaseException, model: str, revision: str | None) -> str:
     """ "" for an error that is none of these."""
+    from huggingface_hub import get_token
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
@@ -42,13 +44,13 @@ def sentence(error: BaseException, model: str, revision: str | None) -> str:
 
     hub, status = endpoint(), _status(error)
     if isinstance(error, GatedRepoError):
-        return _gated(model, hub)
+        return hubfiles.gated(model, hub, has_token=bool(get_token()))
     if isinstance(error, RevisionNotFoundError):
         return f"{model} has no revision {revision or 'main'} on {hub}."
     if status == 401 and not isinstance(error, RepositoryNotFoundError):
-        return f"{hub} does not accept this host's token: give the host a valid one."
+        return hubfiles.bad_token(hub)
     if isinstance(error, RepositoryNotFoundError):
-        return f"There is no model {model} on {hub}, or it is private and this host has no token that opens it."
+        return hubfiles.missing(model, hub)
     if isinstance(error, HFValidationError):
         return f"{model!r} is no name of a model on the hub: {first_line(error)}"
     if _caused_by(error, OfflineModeIsEnabled):
@@ -67,20 +69,6 @@ def first_line(error: BaseException) -> str:
 def gib(size: int) -> str:
     number, unit = (size / 2**30, "GiB") if size >= 2**30 else (size / 2**20, "MiB")
     return f"{number:,.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
-
-
-def _gated(model: str, hub: str) -> str:
-    from huggingface_hub import get_token
-
-    if get_token():
-        return (
-            f"{model} is gated, and the account of this host's token may not fetch it: accept its terms at "
-            f"{hub}/{model} with that account."
-        )
-    return (
-        f"{model} is gated: accept its terms at {hub}/{model}, and give the host a token of that account "
-        f"(in a file that GRPO_HF_TOKEN_FILE names)."
-    )
 
 
 def _of_the_disk(number: int, model: str) -> str:
