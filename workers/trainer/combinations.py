@@ -65,7 +65,7 @@ def _offload(run: RunSpec) -> Iterator[str]:
         yield f"Only ZeRO-3 and FSDP2 keep parameters in the host's memory; the strategy is {strategy}."
     if strategy in ZERO and offload is not Offload.NONE:
         if run.hardware.optimizer is not Optimizer.ADAMW:
-            yield f"ZeRO's offloaded optimizer is DeepSpeed's own CPU Adam: {run.hardware.optimizer} can't be offloaded."
+            yield f"ZeRO's offloaded optimizer is DeepSpeed's own CPU Adam, which {run.hardware.optimizer} is not."
         if "optim" in run.grpo:
             yield "grpo.optim can't be set here: ZeRO's offloaded optimizer is DeepSpeed's own CPU Adam."
 
@@ -108,11 +108,11 @@ def _colocate(run: RunSpec) -> Iterator[str]:
     width = hardware.colocate_tensor_parallel
     if width < 1 or hardware.processes % width:
         yield f"colocate_tensor_parallel ({width}) must divide the number of trainer processes ({hardware.processes})."
-    if not 0 < hardware.colocate_memory_utilization <= 1:
-        yield f"colocate_memory_utilization must be above 0 and at most 1, not {hardware.colocate_memory_utilization:g}."
-    if hardware.colocate_sleep and "expandable_segments:True" in hardware.environment.get(
-        "PYTORCH_CUDA_ALLOC_CONF", ""
-    ):
+    share = hardware.colocate_memory_utilization
+    if not 0 < share <= 1:
+        yield f"colocate_memory_utilization must be above 0 and at most 1, not {share:g}."
+    allocator = hardware.environment.get("PYTORCH_CUDA_ALLOC_CONF", "")
+    if hardware.colocate_sleep and "expandable_segments:True" in allocator:
         yield "vLLM's sleep mode can't be combined with expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF."
 
 

@@ -40,10 +40,12 @@ def settings(run: RunSpec) -> dict[str, Any]:
     if hardware.strategy in ZERO:
         merged["deepspeed"] = deepspeed(hardware)
     if hardware.strategy is Strategy.FSDP2:
-        # FSDP's own checkpointing doesn't gather each layer's parameters twice in the backward pass.
+        # FSDP's own checkpointing doesn't gather each layer's parameters twice in the backward pass. But it wraps the
+        # layers, and peft then finds no adapter in them: it would save an empty one.
+        wrapped = bool(merged["gradient_checkpointing"]) and run.lora is None
         merged["fsdp"] = True
-        merged["fsdp_config"] = fsdp2(hardware, checkpointing=bool(merged.pop("gradient_checkpointing", True)))
-        merged["gradient_checkpointing"] = False
+        merged["fsdp_config"] = fsdp2(hardware, checkpointing=wrapped)
+        merged["gradient_checkpointing"] = bool(merged["gradient_checkpointing"]) and not wrapped
     return merged
 
 
@@ -113,7 +115,7 @@ def deepspeed(hardware: HardwareSpec) -> dict[str, Any]:
     }
     if hardware.offload is not Offload.NONE:
         # Offloaded states want DeepSpeed's CPU Adam, which it makes of this; another one it refuses.
-        params = {name: "auto" for name in ("lr", "betas", "eps", "weight_decay")}
+        params = dict.fromkeys(("lr", "betas", "eps", "weight_decay"), "auto")
         config["optimizer"] = {"type": "AdamW", "params": params}
     return config
 

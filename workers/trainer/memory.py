@@ -31,7 +31,7 @@ def share_of_card(hardware: HardwareSpec, *, local_rank: int) -> float:
             f"The cap of {hardware.memory_cap_gib:g} GiB is more than this GPU has ({total / GIB:.1f} GiB): the run "
             f"can't be held to it."
         )
-    return wanted / total
+    return float(wanted / total)
 
 
 def peaks() -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Completions from a vLLM server that gets the policy as a LoRA adapter, saved under a new name for each version.
+"""Completions from vLLM servers that get the policy as a LoRA adapter, saved under a new name for each version.
 
 TRL streams whole weights to a server over NCCL, which takes a GPU on both sides and vLLM's development routes. A LoRA
 run needs neither: an adapter of some megabytes, loaded over HTTP. A new name each time, because vLLM goes on
@@ -17,31 +17,30 @@ from typing import Any
 from accelerate.utils import broadcast_object_list, gather_object
 from trl.trainer import grpo_trainer
 
-from workers.contract import AttemptSpec, Rollout, ServerSpec, WeightSync
+from workers.contract import AttemptSpec, Rollout, WeightSync
+from workers.trainer import adapter, fanout
 from workers.trainer.spec import SpecError
-from workers.trainer.vllmclient import POLICY, AdapterClient
 
 ADAPTERS = "adapters"
-"""In the attempt's folder; holds the adapter that the server uses now."""
+"""In the attempt's folder; holds the adapter that the servers use now."""
 
 
 @contextlib.contextmanager
-def rollouts(spec: AttemptSpec, folder: Path) -> Iterator[None]:
-    """A GRPOTrainer that is built inside generates where the spec says.
+def rollouts(spec: AttemptSpec, folder: Path) -> Iterator[fanout.Servers | None]:
+    """A GRPOTrainer that is built inside generates where the spec says; the servers if it speaks to them itself.
 
     TRL makes its generation backend in its constructor, by a name of its module: that name is the one place where
     another backend can be handed in without importing vllm, which a trainer that only speaks HTTP doesn't need.
     """
     server = spec.run.hardware.server
     if spec.run.hardware.rollout is not Rollout.SERVER or server is None or server.weight_sync is not WeightSync.LORA:
-        yield
+        yield None
         return
     theirs = grpo_trainer.VLLMGeneration
-    grpo_trainer.VLLMGeneration = functools.partial(
-        AdapterGeneration, folder=folder / ADAPTERS, served_name=spec.attempt_id, server=server
-    )
+    servers = fanout.connect(spec)
+    grpo_trainer.VLLMGeneration = functools.partial(AdapterGeneration, folder=folder / ADAPTERS, servers=servers)
     try:
-        yield
+        yield servers
     finally:
         grpo_trainer.VLLMGeneration = theirs
 
@@ -53,11 +52,9 @@ class AdapterGeneration:
         self,
         *,
         folder: Path,
-        served_name: str,
-        server: ServerSpec,
+        servers: fanout.Servers,
         model: Any,
         accelerator: Any,
-        server_base_url: str,
         **settings: Any,
     ) -> None:
         """`settings` are the sampling arguments that TRL gives, and its NCCL and colocate ones, which don't apply."""
@@ -66,18 +63,18 @@ class AdapterGeneration:
         self._settings = settings
         self._folder = folder
         self._version = 0
-        self.vllm_client = AdapterClient(server_base_url, served_name, request_timeout_s=server.request_timeout_s)
+        self.vllm_client = servers
         if accelerator.is_main_process:
             self.vllm_client.check()
             shutil.rmtree(folder, ignore_errors=True)  # of a trainer that was started on this folder before
         accelerator.wait_for_everyone()
 
     def sync_weights(self) -> None:
-        """Give the server the policy as it is now."""
+        """Give all servers the policy as it is now, before any of them generates."""
         self._version += 1
+        path = self._folder / self.vllm_client.adapter_name(self._version)
+        adapter.save(self._model, path, self._accelerator)
         if self._accelerator.is_main_process:
-            path = self._folder / f"{POLICY}{self._version}"
-            self._model.save_pretrained(str(path), selected_adapters=["default"], save_embedding_layers=False)
             replaced = self.vllm_client.use_adapter(path.name, path)
             if replaced is not None:
                 shutil.rmtree(self._folder / replaced)
@@ -88,10 +85,10 @@ class AdapterGeneration:
     ) -> tuple[list[list[int]], list[list[int]], list[list[list[float | None]]], None]:
         """(prompt ids, completion ids, log probabilities of the sampled tokens), one for each of this rank's prompts.
 
-        `prompts` has each prompt num_generations times over; the server gets each once. Rank 0 asks for all ranks.
+        `prompts` has each prompt num_generations times over; a server gets each once. Rank 0 asks for all ranks.
         """
         if images is not None:
-            raise SpecError("Prompts with images can't be sent to the server.")
+            raise SpecError("Prompts with images can't be sent to the servers.")
         everyones = gather_object(prompts)
         answer: list[Any] = [None]
         if self._accelerator.is_main_process:

@@ -28,13 +28,15 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile) -
 
     metrics.event("stage", stage="loading model")
     stop = Stop(folder)
-    with serverclient.rollouts(spec, folder):
+    with serverclient.rollouts(spec, folder) as servers:
         trainer = _trainer(spec, rows, folder, arguments)
     trainer.add_callback(Progress(metrics, stop))
     trainer.add_callback(stop)
 
     metrics.event("stage", stage="starting the first step")
     trainer.train(resume_from_checkpoint=spec.resume_from)
+    if servers is not None:
+        servers.close()
     # Ranks part in order: left to the interpreter's end, a thread of the process group may abort a finished rank.
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()

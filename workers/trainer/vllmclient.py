@@ -1,4 +1,4 @@
-"""One vLLM server over HTTP: adapters loaded and unloaded, completions as token ids. Standard library only.
+"""A vLLM server over HTTP: adapters loaded and unloaded, completions as token ids. Standard library only.
 
 TRL's own client waits forever for a server that has died; here each failure is a ServerError and nothing waits
 longer than it was told to.
@@ -22,6 +22,10 @@ CONNECT_TIMEOUT_S = 10.0
 LOAD_TIMEOUT_S = 120.0
 POLICY = "policy-v"
 """An adapter's name is this and its version."""
+_ADAPTERS_SHUT = (
+    ". It takes no adapters: a server for the LoRA hot-swap is started with --enable-lora and "
+    "VLLM_ALLOW_RUNTIME_LORA_UPDATING=1."
+)
 
 
 class ServerError(TrainerError):
@@ -40,20 +44,37 @@ class AdapterClient:
     A connection for each request: the server closes idle ones, and a step is long enough for that to happen.
     """
 
-    def __init__(self, base_url: str, served_name: str, *, request_timeout_s: float) -> None:
+    def __init__(
+        self,
+        base_url: str,
+        served_name: str | None,
+        *,
+        request_timeout_s: float,
+        role: str = "",
+        adapters: str = POLICY,
+    ) -> None:
+        """`served_name` None: somebody else's server, whose model is whatever it lists first. `role` tells servers
+        apart in messages; `adapters` is how the names of those begin that are ours to remove."""
         self._address = base_url.removeprefix("http://").rstrip("/")
         self._served_name = served_name
         self._timeout = request_timeout_s
+        self._adapters = adapters
         self._adapter: str | None = None
+        self._who = f"The vLLM server {role} at {self._address}" if role else f"The vLLM server at {self._address}"
 
     def check(self) -> None:
-        """The server that answers is the one started for this attempt; adapters of an earlier trainer leave it."""
+        """The server that answers is the one meant; adapters of an earlier trainer of this run leave it."""
         answer = self._json("GET", "/v1/models", timeout=CONNECT_TIMEOUT_S)
-        names = [str(model.get("id")) for model in answer.get("data", [])]
+        models = [model for model in answer.get("data", []) if isinstance(model, dict)]
+        names = [str(model.get("id")) for model in models]
+        if self._served_name is None:
+            self._served_name = next((str(m.get("id")) for m in models if m.get("parent") is None), None)
+            if self._served_name is None:
+                raise ServerError(f"{self._who} serves no model.")
         if self._served_name not in names:
             raise ServerError(f"Another vLLM server answers at {self._address}: it serves {', '.join(names)}.")
         for name in names:
-            if name.startswith(POLICY):
+            if name.startswith(self._adapters) and name != self._served_name:
                 self._text("/v1/unload_lora_adapter", {"lora_name": name})
 
     def get_server_info(self) -> dict[str, Any]:
@@ -75,6 +96,13 @@ class AdapterClient:
             self._text("/v1/unload_lora_adapter", {"lora_name": replaced})
         return replaced
 
+    def leave(self) -> None:
+        """Take the adapter away from a server that goes on without us; it may be gone, and that is no failure."""
+        if self._adapter is not None:
+            with contextlib.suppress(ServerError):
+                self._text("/v1/unload_lora_adapter", {"lora_name": self._adapter})
+            self._adapter = None
+
     def complete(self, prompts: list[list[int]], sampling: dict[str, Any]) -> list[Completion]:
         """sampling["n"] completions a prompt, prompt by prompt, in one request."""
         path = "/v1/completions"
@@ -86,28 +114,31 @@ class AdapterClient:
             completions = [(choice["token_ids"], choice["logprobs"]["token_logprobs"]) for choice in choices]
             whole = all(len(ids) == len(values) for ids, values in completions)
         except (KeyError, TypeError) as error:
-            raise ServerError(f"The vLLM server's answer to {path} lacks {error}.") from error
+            raise ServerError(f"{self._who} answered {path} with something that lacks {error}.") from error
         wanted = len(prompts) * sampling["n"]
         if len(completions) != wanted or not whole:
-            raise ServerError(f"The vLLM server answered {path} with {len(completions)} of {wanted} completions.")
+            raise ServerError(f"{self._who} answered {path} with {len(completions)} of {wanted} completions.")
         return [(ids, [None if v is None or math.isnan(v) else v for v in values]) for ids, values in completions]
 
     def _json(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> dict[str, Any]:
         status, answer = self._send(method, path, body, timeout=timeout)
         if status != http.client.OK:
-            raise ServerError(f"The vLLM server refused {path} ({status}): {_message(answer)}")
+            raise ServerError(f"{self._who} refused {path} ({status}): {_message(answer)}")
         return self._decoded(path, answer)
 
     def _text(self, path: str, body: dict[str, Any]) -> None:
         status, answer = self._send("POST", path, body, timeout=LOAD_TIMEOUT_S)
         if status != http.client.OK:
-            raise ServerError(f"The vLLM server refused {path} for {body['lora_name']} ({status}): {_message(answer)}")
+            why = _message(answer)
+            if status == http.client.NOT_FOUND and "adapter" not in why:  # the route itself isn't there
+                why += _ADAPTERS_SHUT
+            raise ServerError(f"{self._who} refused {path} for {body['lora_name']} ({status}): {why}")
 
     def _decoded(self, path: str, answer: bytes) -> dict[str, Any]:
         try:
             document: dict[str, Any] = json.loads(answer)
         except ValueError as error:
-            raise ServerError(f"The vLLM server's answer to {path} is no JSON: {_message(answer)}") from error
+            raise ServerError(f"{self._who} answered {path} with what is no JSON: {_message(answer)}") from error
         return document
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> tuple[int, bytes]:
@@ -118,10 +149,10 @@ class AdapterClient:
             response = connection.getresponse()
             return response.status, response.read()
         except TimeoutError as error:
-            raise ServerError(f"The vLLM server at {self._address} didn't answer {path} in {timeout:g} s.") from error
+            raise ServerError(f"{self._who} didn't answer {path} in {timeout:g} s.") from error
         except (OSError, http.client.HTTPException) as error:
             what = str(error) or type(error).__name__
-            raise ServerError(f"The vLLM server at {self._address} is gone: {path} failed with {what}.") from error
+            raise ServerError(f"{self._who} is gone: {path} failed with {what}.") from error
         finally:
             connection.close()
 
