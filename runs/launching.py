@@ -16,7 +16,7 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardConfig
 from runs import leasing, messages, queries
-from runs.models import Attempt, Run, RunEvent, new_run_id
+from runs.models import Attempt, ProfileTrial, Run, RunEvent, new_run_id
 from runs.spec import freeze, spec_of
 from runs.states import FINAL, RunStatus
 from runs.tokens import attempt_token
@@ -48,6 +48,7 @@ def submit(
     attn_implementation: str | None = None,
     eval_rows: int = 0,
     kind: str = "train",
+    trial: ProfileTrial | None = None,
 ) -> Run:
     """Freeze the spec and queue the run's first attempt; it is dispatched on commit if its resources are free."""
     run_id = new_run_id()
@@ -75,6 +76,7 @@ def submit(
             dataset_version=dataset_version,
             reward_config=reward_config,
             profile=profile,
+            trial=trial,
         )
         _queue(run, number=1, user=user, kind="submitted", host=host)
     return run

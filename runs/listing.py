@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -17,6 +17,13 @@ from runs.models import Attempt, Lease, MetricChunk, MetricRow, Run
 from runs.series import Points, thin
 from runs.states import ACTIVE, FINAL, RunStatus
 
+TRIAL = "trial"
+KINDS: dict[str, tuple[str, Callable[[QuerySet[Run]], QuerySet[Run]]]] = {
+    "": ("Without trials", lambda runs: runs.exclude(kind=TRIAL)),
+    TRIAL: ("Trials of profiles", lambda runs: runs.filter(kind=TRIAL)),
+    "all": ("Every kind", lambda runs: runs),
+}
+"""What the list's filter says -> its words, and the runs that it leaves."""
 SHOWN = 100
 SPARK_POINTS = 40
 GAIN_OVER = 10
@@ -58,10 +65,12 @@ class Listing:
     """Of the running ones: how many have a higher reward now than at their start."""
     query: str
     status: str
+    kind: str = ""
+    """One of KINDS."""
 
     @property
     def filtered(self) -> bool:
-        return bool(self.query or self.status)
+        return bool(self.query or self.status or self.kind)
 
     @property
     def running(self) -> int:
@@ -71,7 +80,8 @@ class Listing:
 def listing(request: HttpRequest) -> Listing:
     query = request.GET.get("q", "").strip()[:100]
     status = request.GET.get("status", "")
-    found = _matching(queries.runs_for(request), query, status)
+    kind = request.GET.get("kind", "") if request.GET.get("kind") in KINDS else ""
+    found = _matching(KINDS[kind][1](queries.runs_for(request)), query, status)
     shown = list(found[:SHOWN])
     rewards = _rewards(shown)
     rows = [_row(run, rewards.get(run.pk, [])) for run in shown]
@@ -80,12 +90,13 @@ def listing(request: HttpRequest) -> Listing:
     return Listing(
         rows=rows,
         found=len(shown) if len(shown) < SHOWN else found.count(),
-        counts=_counts(),
+        counts=_counts(kind),
         gpus_busy=busy,
         gpus=sum(len(inventory.get("gpus") or []) for inventory in Host.objects.values_list("inventory", flat=True)),
         rising=sum(1 for row in running if row.gain is not None and row.gain > 0),
         query=query,
         status=status,
+        kind=kind,
     )
 
 
@@ -105,9 +116,10 @@ def gain(rewards: Sequence[float]) -> float | None:
     return fmean(rewards[-n:]) - fmean(rewards[:n])
 
 
-def _counts() -> dict[str, int]:
+def _counts(kind: str) -> dict[str, int]:
     """Of the statuses on the way, in the order of the way."""
-    counts = Counter(Attempt.objects.filter(status__in=ACTIVE).values_list("status", flat=True))
+    runs = KINDS[kind][1](Run.objects.all())
+    counts = Counter(Attempt.objects.filter(status__in=ACTIVE, run__in=runs).values_list("status", flat=True))
     return {status: counts[status] for status in RunStatus if counts[status]}
 
 

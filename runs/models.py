@@ -76,6 +76,10 @@ class ProfileTrial(models.Model):
     class Meta:
         ordering = ("-created_at",)
 
+    def candidates(self) -> int:
+        """No query if the runs are prefetched."""
+        return len(self.runs.all()) + len(self.refused)
+
 
 class Attempt(models.Model):
     """One life of a run on a host: folder, lease, processes, receipt."""

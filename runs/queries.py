@@ -14,7 +14,7 @@ from django.http import Http404, HttpRequest
 from django.utils import timezone
 
 from runs import sentences
-from runs.models import Attempt, LogChunk, MetricRow, Run, RunEvent, SampleRow
+from runs.models import Attempt, LogChunk, MetricRow, ProfileTrial, Run, RunEvent, SampleRow
 from runs.series import series
 from runs.states import ON_HOST
 from workers.contract import EventKind
@@ -95,6 +95,19 @@ def run_for(request: HttpRequest, run_id: str) -> Run:
 def runs_for(request: HttpRequest) -> QuerySet[Run]:
     """Newest first, each with its owner and its attempts: two queries for any number of runs."""
     return with_attempts(Run.objects.select_related("owner"))
+
+
+def trial_for(request: HttpRequest, trial_id: int) -> ProfileTrial:
+    """The gate to trials of hardware profiles: open to everybody, as runs are."""
+    try:
+        return trials_for(request).get(pk=trial_id)
+    except ProfileTrial.DoesNotExist:
+        raise Http404(f"There is no trial {trial_id}.") from None
+
+
+def trials_for(request: HttpRequest) -> QuerySet[ProfileTrial]:
+    """Newest first."""
+    return ProfileTrial.objects.select_related("owner", "host", "dataset_version__dataset", "reward_config")
 
 
 def with_attempts(runs: QuerySet[Run]) -> QuerySet[Run]:
