@@ -28,10 +28,11 @@ class HostAway(Exception):
     """The question can't be sent: no message reaches the host now."""
 
 
-def ask_inspection(host: Host, model: str) -> ModelInspection:
-    """The open or recent question about this model, or a new one, sent to the host."""
+def ask_inspection(host: Host, model: str, *, again: bool = False) -> ModelInspection:
+    """The open or recent question about this model, or a new one, sent to the host. `again`: an answer that is there
+    won't do, since somebody has changed what it was about (accepted a model's terms, freed some disk)."""
     known = latest(host, model)
-    if known is not None:
+    if known is not None and not (again and known.answered_at):
         return known
     inspection = ModelInspection.objects.create(host=host, model=model)
     try:

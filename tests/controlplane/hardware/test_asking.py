@@ -75,6 +75,37 @@ def test_the_form_asks_and_then_shows_the_answer(questions):
     assert shown["HX-Trigger"] == "inspected"
 
 
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        (
+            {"ok": True, "hub": True, "bytes": 3 * 2**30, "free_bytes": 2**40, "gated": True},
+            ["3<span", "GiB", "free on"],
+        ),
+        ({"ok": True, "hub": True, "unreachable": True, "why": "no route"}, ["could not ask the hub", "Ask again"]),
+        ({"ok": False, "gated": True, "error": "It is gated."}, ["It is gated.", "Ask again"]),
+        ({"ok": True, "hub": True}, ["downloaded when the run starts"]),
+    ],
+)
+def test_the_form_shows_what_the_hub_told_the_host(questions, answer, shown):
+    asked = flow.ask_inspection(a_host(), "Org/Model")
+    ModelInspection.objects.update(answered_at=timezone.now(), answer=answer)
+    page = viewer().get(f"/runs/new/model/{asked.pk}").content.decode()
+    assert [words for words in shown if words not in page] == []
+
+
+def test_asking_again_doesnt_take_the_answer_that_is_there(questions):
+    client = operator()
+    flow.ask_inspection(a_host(), "m")
+    client.post("/runs/new/model", {"model": "m", "again": "1"})
+    assert len(questions) == 1
+    ModelInspection.objects.update(answered_at=timezone.now(), answer={"ok": False, "error": "no"})
+    client.post("/runs/new/model", {"model": "m"})
+    assert len(questions) == 1
+    client.post("/runs/new/model", {"model": "m", "again": "1"})
+    assert len(questions) == 2
+
+
 def test_the_form_says_why_there_is_no_answer(questions, monkeypatch):
     client = operator()
     assert "No host is in reach" in client.post("/runs/new/model", {"model": "m"}).content.decode()
