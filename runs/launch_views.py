@@ -1,21 +1,32 @@
-"""The New run page: the form, the live check beside it, the host's word about the model, and clones."""
+"""The New run page: the form, the live check beside it, the host's word about the model, commands, and clones."""
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from typing import Any
+from collections.abc import AsyncIterator
+from typing import IO, Any
 
 from django.contrib import messages
+from django.core.handlers.asgi import ASGIRequest
 from django.db import IntegrityError, transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.http import (
+    FileResponse,
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    QueryDict,
+    StreamingHttpResponse,
+)
 from django.shortcuts import get_object_or_404, redirect, render
+from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.accounts.models import User
 from controlplane.accounts.roles import operator_required, person
 from controlplane.hardware import flow
 from controlplane.hardware.models import Host, ModelInspection
-from runs import launching, prefill, preflight, queries
+from runs import dryrun, launching, prefill, preflight, queries
 from runs.drafting import candidates, draft_of, forecast, form_findings, host_to_ask, known_models, schema_of
 from runs.forms import LaunchForm
 from runs.models import Run
@@ -70,6 +81,42 @@ def check_run(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 @operator_required
+def commands(request: HttpRequest) -> HttpResponse:
+    """What each process of this launch would be started with, where it would be placed now."""
+    form = _bound(request)
+    return render(request, "runs/new_commands.html", dryrun.shown(lambda: dryrun.of_form(form)))
+
+
+@require_POST
+@operator_required
+def dry_run(request: HttpRequest) -> HttpResponseBase:
+    """The same as a .zip that trains without the control plane."""
+    form = _bound(request)
+    try:
+        made = dryrun.of_form(form)
+        made.commands()
+        return dry_run_answer(request, made)
+    except (dryrun.NothingToShow, ContractError) as error:
+        form.is_valid()
+        form.add_error(None, f"There is no dry run of this yet: {error}")
+        return _page(request, form, findings=check(form), status=422)
+
+
+@require_safe
+def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """The dry run of a run as it was frozen."""
+    run = queries.run_for(request, run_id)
+    try:
+        made = dryrun.of_run(run)
+        made.commands()
+        return dry_run_answer(request, made)
+    except (dryrun.NothingToShow, ContractError) as error:
+        messages.error(request, f"There is no dry run of {run.name}: {error}")
+        return redirect("run", run.pk)
+
+
+@require_POST
+@operator_required
 def inspect_model(request: HttpRequest) -> HttpResponse:
     """Ask a host about the model in the form."""
     form = _bound(request)
@@ -78,7 +125,7 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"model": model, "host": host}
     if model and host:
         try:
-            context["inspection"] = flow.ask_inspection(host, model)
+            context["inspection"] = flow.ask_inspection(host, model, again=bool(request.POST.get("again")))
         except flow.HostAway:
             context["away"] = True
     return render(request, "runs/new_inspection.html", context)
@@ -183,6 +230,23 @@ def _panel(form: LaunchForm, findings: list[preflight.Finding]) -> dict[str, Any
         "forecast": forecast(draft, hosts),
         "labels": {name: field.label for name, field in form.fields.items()},
     }
+
+
+def dry_run_answer(request: HttpRequest, made: dryrun.DryRun) -> HttpResponseBase:
+    file = dryrun.write(made)
+    name = f"{made.file_name}.zip"
+    if not isinstance(request, ASGIRequest):
+        return FileResponse(file, as_attachment=True, filename=name, content_type="application/zip")
+    # Under ASGI Django would gather a plain iterator in memory first, and the dataset may be a gigabyte.
+    answer = StreamingHttpResponse(_blocks(file), content_type="application/zip")
+    answer["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
+    return answer
+
+
+async def _blocks(file: IO[bytes]) -> AsyncIterator[bytes]:
+    with file:
+        while block := await asyncio.to_thread(file.read, 1 << 18):
+            yield block
 
 
 def _sentence(finding: preflight.Finding) -> str:

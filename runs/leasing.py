@@ -74,6 +74,8 @@ def held() -> defaultdict[int, dict[str, Lease]]:
 def place(need: Need, host: Host, held: Mapping[str, Lease]) -> Placement | Short:
     """Name the resources of a host for an attempt, or say what it waits for; `held` are the host's own."""
     gpus = _gpus_of(host)
+    if not (need.pinned or need.pinned_server) and len(gpus) < need.gpus + need.server_gpus:
+        return Short(f"{host.name} has {_count(len(gpus), 'GPU')}, this run needs {need.gpus + need.server_gpus}")
     chosen = _choose("gpu", "GPU", gpus, need.pinned, need.gpus, host, held, besides=need.pinned_server)
     if isinstance(chosen, Short):
         return chosen
@@ -84,7 +86,9 @@ def place(need: Need, host: Host, held: Mapping[str, Lease]) -> Placement | Shor
     if isinstance(slots, Short):
         return slots
     first, last = host.inventory.get("port_range") or DEFAULT_PORTS
-    pool = range(int(first), int(last) + 1)
+    # What listens there without a lease is somebody else's, and the run would end at its start.
+    foreign = {port for port in host.inventory.get("listening") or () if f"port:{port}" not in held}
+    pool = [port for port in range(int(first), int(last) + 1) if port not in foreign]
     fixed = () if need.first_port is None else tuple(range(need.first_port, need.first_port + need.ports))
     ports = _choose("port", "port", pool, fixed, need.ports, host, held)
     if isinstance(ports, Short):

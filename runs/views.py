@@ -15,7 +15,7 @@ from django.views.decorators.gzip import gzip_page
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
-from runs import charts, launching, queries, runpage, stopping
+from runs import charts, dryrun, launching, queries, runpage, stopping
 from runs.listing import listing
 from runs.models import Attempt, Run
 from runs.pump import from_store
@@ -197,7 +197,7 @@ def spec(request: HttpRequest, run_id: str) -> HttpResponse:
         response = HttpResponse(context["text"], content_type="application/json")
         response["Content-Disposition"] = f'attachment; filename="{run.pk}-spec.json"'
         return response
-    return render(request, "runs/_spec.html", context)
+    return render(request, "runs/_spec.html", {**context, **dryrun.shown(lambda: dryrun.of_run(run))})
 
 
 @require_POST

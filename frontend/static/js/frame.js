@@ -96,6 +96,8 @@ function forms() {
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (!(form instanceof HTMLFormElement) || form.method !== "post" || form.hasAttribute("hx-post")) return;
+    // A download leaves the page as it is, and its form unsent.
+    if (event.submitter?.hasAttribute("formaction")) return;
     if (form.dataset.sent) event.preventDefault();
     form.dataset.sent = "yes";
   });
