@@ -1,0 +1,78 @@
+"""A hardware profile in a few words, for lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.hardware.models import HardwareProfile
+from controlplane.hardware.profiles import Profile, profile_of
+from workers.contract import ContractError, Offload, Quantization, Rollout, Strategy, WeightSync
+
+STRATEGIES = {
+    Strategy.DDP: "DDP",
+    Strategy.FSDP2: "FSDP2",
+    Strategy.ZERO1: "ZeRO-1",
+    Strategy.ZERO2: "ZeRO-2",
+    Strategy.ZERO3: "ZeRO-3",
+}
+
+
+@dataclass(frozen=True)
+class Words:
+    gpus: str
+    completions: str
+    training: str
+    batch: str
+
+
+def in_words(row: HardwareProfile) -> Words:
+    try:
+        profile = profile_of(row)
+    except ContractError:
+        return Words("?", "can't be read: open it and save it anew", "", "")
+    return Words(_gpus(profile), _completions(profile), _training(profile), _batch(profile))
+
+
+def _gpus(profile: Profile) -> str:
+    spec = profile.spec
+    servers = spec.server.own_gpus if spec.server and spec.rollout == Rollout.SERVER else 0
+    if not spec.trainer_gpus and not servers:
+        return "CPU"
+    return f"{spec.trainer_gpus} + {servers}" if servers else str(spec.trainer_gpus)
+
+
+def _completions(profile: Profile) -> str:
+    spec = profile.spec
+    if spec.rollout == Rollout.TRANSFORMERS:
+        return "in the trainer"
+    if spec.rollout == Rollout.COLOCATE:
+        return f"vLLM in the trainer, share {spec.colocate_memory_utilization:g}"
+    if spec.server is None:
+        return "a vLLM server that isn't described"
+    how = "LoRA hot-swap" if spec.server.weight_sync == WeightSync.LORA else "weights by NCCL"
+    count = spec.server.servers
+    servers = "vLLM server" if count == 1 else f"{count} vLLM servers"
+    if spec.server.attached:
+        return f"attached {servers}, {how}"
+    wide = f" over {spec.server.gpus} GPUs" if spec.server.gpus > 1 else ""
+    beside = " beside the trainer" if spec.server.shared else ""
+    return f"{servers}{wide}{beside}, {how}"
+
+
+def _training(profile: Profile) -> str:
+    spec = profile.spec
+    parts = [STRATEGIES.get(spec.strategy, ""), "CPU offload" if spec.offload != Offload.NONE else ""]
+    parts.append(f"LoRA r {profile.lora.r}" if profile.lora else "all weights")
+    parts.append("" if spec.quantization == Quantization.NONE else spec.quantization.replace("bit", "-bit"))
+    return " · ".join(part for part in parts if part)
+
+
+def _batch(profile: Profile) -> str:
+    """Completions of one step: per process × processes × accumulation, in groups."""
+    batch = profile.batch
+    sizes = [batch.get("per_device_train_batch_size"), batch.get("gradient_accumulation_steps")]
+    if None in sizes:
+        return "–"
+    groups = f" in groups of {batch['num_generations']}" if "num_generations" in batch else ""
+    factors = [sizes[0], *([profile.spec.processes] if profile.spec.processes > 1 else []), sizes[1]]
+    return " × ".join(str(factor) for factor in factors) + groups

@@ -1,0 +1,15 @@
+"""`{% words_of profile as words %}`: a hardware profile in a few words."""
+
+from __future__ import annotations
+
+from django import template
+
+from controlplane.hardware.models import HardwareProfile
+from controlplane.hardware.profile_words import Words, in_words
+
+register = template.Library()
+
+
+@register.simple_tag
+def words_of(profile: HardwareProfile) -> Words:
+    return in_words(profile)
