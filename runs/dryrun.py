@@ -128,9 +128,10 @@ def write(made: DryRun) -> IO[bytes]:
     rows = made.version.rows_path
     if not rows.exists():
         raise NothingToShow(f"The file of {made.version} is gone.")
+    texts = _texts(made)
     file = tempfile.TemporaryFile()  # noqa: SIM115  whoever sends it closes it
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, text in _texts(made).items():
+        for name, text in texts.items():
             archive.writestr(_entry(made, name), text)
         with rows.open("rb") as source, archive.open(_entry(made, FileName.DATASET), "w", force_zip64=True) as target:
             shutil.copyfileobj(source, target, 1 << 20)
