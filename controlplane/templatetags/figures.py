@@ -111,6 +111,16 @@ def size_in_words(value: Any) -> str:
     return NOTHING if number is None else "\N{NO-BREAK SPACE}".join(_binary(number))
 
 
+@register.filter
+def download_size(value: Any) -> str:
+    """Bytes in the decimal units of downloads and of the hub's own pages: 2.9 GB, 4.1 MB."""
+    number = _number(value)
+    if number is None:
+        return NOTHING
+    amount, unit = (number / 1e9, "GB") if number >= 1e8 else (number / 1e6, "MB")
+    return f"{significant(amount, 2 if amount < 100 else 3)}\N{NO-BREAK SPACE}{unit}"
+
+
 def _binary(number: float) -> tuple[str, str]:
     for unit in ("B", "KiB", "MiB", "GiB"):
         if number < 1024 or unit == "GiB":

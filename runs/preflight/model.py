@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from controlplane.templatetags.figures import size_in_words
+from controlplane.templatetags.figures import download_size
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, note, stop, warn
 
@@ -66,7 +66,7 @@ def _of_the_download(draft: Draft, answer: dict[str, Any]) -> Finding:
     size, free = draft.told("bytes"), draft.told("free_bytes")
     if not size:
         return note("model", "The host has no copy of this model and downloads it when the run starts.")
-    words = f"{size_in_words(size)} to download, {size_in_words(free)} free on {host}."
+    words = f"{download_size(size)} to download, {download_size(free)} free on {host}."
     if size + ROOM_LEFT <= free:
         return note("model", words, "The run starts with the download.")
     elsewhere = not draft.host_chosen and sum(one.usable for one in draft.hosts) > 1

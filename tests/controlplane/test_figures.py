@@ -49,6 +49,8 @@ def test_an_estimate_is_no_more_exact_than_it_is(seconds: float, text: str) -> N
 def test_units_are_apart_from_their_number() -> None:
     assert figures.size(3_094_000_000) == '2.88<span class="unit">GiB</span>'
     assert figures.size_in_words(2**30) == "1\N{NO-BREAK SPACE}GiB"
+    assert figures.download_size(2_910_000_000) == "2.9\N{NO-BREAK SPACE}GB"
+    assert figures.download_size(4_060_000) == "4.1\N{NO-BREAK SPACE}MB"
     assert strip_tags(figures.percent(0.041)) == "4.1%"
     assert figures.si(18_400) == "18.4k"
 

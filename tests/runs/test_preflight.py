@@ -60,7 +60,7 @@ def model(**facts: Any) -> dict[str, Any]:
 
 
 def hub(**facts: Any) -> dict[str, Any]:
-    return model(**{"hub": True, "host": "box", "bytes": 3 * 10**9, "free_bytes": 41 * 10**9, **facts})
+    return model(**{"hub": True, "host": "box", "bytes": 2_900_000_000, "free_bytes": 41 * 10**9, **facts})
 
 
 LORA = LoraSpec()
@@ -73,7 +73,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     ({**data(chat=False)}, Grade.WARN, "dataset_version", "made for chat"),
     (model(custom_code=True), Grade.WARN, "model", "code of its own"),
     ({"inspection": {"ok": True, "hub": True, "chat_template": None}}, Grade.NOTE, "model", "downloads it"),
-    (hub(), Grade.NOTE, "model", "2.79\N{NO-BREAK SPACE}GiB to download, 38.2\N{NO-BREAK SPACE}GiB free on box"),
+    (hub(), Grade.NOTE, "model", "2.9\N{NO-BREAK SPACE}GB to download, 41\N{NO-BREAK SPACE}GB free on box"),
     (hub(free_bytes=10**9), Grade.STOP, "model", "doesn't fit on box's disk"),
     ({**hub(free_bytes=10**9), "hosts": (BOX, replace(BOX, name="b"))}, Grade.WARN, "model", "doesn't fit"),
     (hub(unreachable=True, why="refused"), Grade.WARN, "model", "could not ask the hub for it (refused)"),

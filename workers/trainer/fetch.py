@@ -174,7 +174,7 @@ class Download:
         free = shutil.disk_usage(fetching.existing(fetching.cache())).free
         if needed + ROOM_LEFT > free:
             raise Unavailable(
-                f"{self.model} needs {unavailable.gib(needed)} more in {fetching.cache()}, and {unavailable.gib(free)} "
+                f"{self.model} needs {unavailable.gigabytes(needed)} more in {fetching.cache()}, and {unavailable.gigabytes(free)} "
                 f"are free there: delete models that nobody needs, or give the host a larger HF_HOME."
             )
 

@@ -66,9 +66,9 @@ def first_line(error: BaseException) -> str:
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-def gib(size: int) -> str:
-    number, unit = (size / 2**30, "GiB") if size >= 2**30 else (size / 2**20, "MiB")
-    return f"{number:,.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
+def gigabytes(size: int) -> str:
+    number, unit = (size / 1e9, "GB") if size >= 1e8 else (size / 1e6, "MB")
+    return f"{number:,.0f} {unit}" if number >= 10 else f"{number:.1f} {unit}"
 
 
 def _of_the_disk(number: int, model: str) -> str:

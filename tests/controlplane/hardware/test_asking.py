@@ -79,8 +79,8 @@ def test_the_form_asks_and_then_shows_the_answer(questions):
     ("answer", "shown"),
     [
         (
-            {"ok": True, "hub": True, "bytes": 3 * 2**30, "free_bytes": 2**40, "gated": True},
-            ["3<span", "GiB", "free on"],
+            {"ok": True, "hub": True, "bytes": 2_910_000_000, "free_bytes": 10**11},
+            ["2.9\N{NO-BREAK SPACE}GB", "free on"],
         ),
         ({"ok": True, "hub": True, "unreachable": True, "why": "no route"}, ["could not ask the hub", "Ask again"]),
         ({"ok": False, "gated": True, "error": "It is gated."}, ["It is gated.", "Ask again"]),
