@@ -94,7 +94,7 @@ class YesNoField(forms.ChoiceField):
     """Yes, no, or left to the device."""
 
     def __init__(self, **kwargs: Any) -> None:
-        choices = (("", "Auto: on GPUs, not on the CPU"), ("on", "On"), ("off", "Off"))
+        choices = (("", "Auto"), ("on", "On"), ("off", "Off"))
         super().__init__(choices=choices, **{**kwargs, "required": False})
 
     def clean(self, value: Any) -> bool | None:

@@ -92,6 +92,8 @@ class ProfileForm(forms.Form):
         self.profile = profile
         if profile is not None:
             kwargs.setdefault("initial", _stored(profile))
+        else:
+            kwargs.setdefault("initial", {"trainer_gpus": 1})
         super().__init__(*args, **kwargs)
         for name, typed in spec_fields().items():
             self.fields[name] = _form_field(name, typed)
