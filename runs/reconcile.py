@@ -10,8 +10,8 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
-from runs import ending, folding, launching, messages, queries
-from runs.models import Attempt, RunEvent
+from runs import ending, folding, launching, leasing, messages, queries
+from runs.models import Attempt, Lease, RunEvent
 from runs.reaping import MAX_LAUNCHES, has_rebooted
 from runs.states import ON_HOST, EndReason, RunStatus
 from runs.tokens import attempt_token
@@ -29,6 +29,7 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
     steps: tuple[Callable[[], object], ...] = (
         lambda: resend_launches(now),
         lambda: end_rebooted(now),
+        release_rebooted,
         lambda: reap_silent(now, started_at or queries.STARTED_AT),
         launching.dispatch_ready,
         folding.fold_all,
@@ -68,6 +69,14 @@ def end_rebooted(now: datetime) -> None:
         if ending.end(attempt, EndReason.HOST_LOST, actor=ACTOR, detail=detail, proved_free=True):
             # What the supervisor could not send any more still lies in its outbox.
             _send_reap(attempt, now)
+
+
+def release_rebooted() -> None:
+    """What is in quarantine on a host that has booted anew since: nothing is left in its memory."""
+    quarantined = Lease.objects.filter(state=Lease.QUARANTINED)
+    for lease in quarantined.select_related("attempt__host"):
+        if has_rebooted(lease.attempt):
+            leasing.release(lease, by=ACTOR)
 
 
 def reap_silent(now: datetime, started_at: datetime) -> None:

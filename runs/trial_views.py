@@ -10,6 +10,8 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
+from controlplane.datasets.models import DatasetVersion
+from controlplane.rewards.models import RewardConfig
 from runs import queries, trials
 from runs.drafting import candidates, known_models
 from runs.trial_forms import TrialForm
@@ -71,7 +73,17 @@ def _initial(request: HttpRequest) -> dict[str, Any]:
         usable = [view for view in candidates(None) if view.fresh and not view.row.draining]
         best = max(usable, key=lambda view: len(view.gpus), default=None)
         chosen["host"] = best.row.pk if best else None
-    return chosen
+    return chosen | {name: pk for name, pk in _only_ones().items() if name not in chosen}
+
+
+def _only_ones() -> dict[str, int]:
+    """Where there is one to choose, it is chosen."""
+    rows = {
+        "dataset_version": DatasetVersion.objects.filter(status=DatasetVersion.READY),
+        "reward_config": RewardConfig.objects.all(),
+    }
+    found = {name: list(queryset.values_list("pk", flat=True)[:2]) for name, queryset in rows.items()}
+    return {name: pks[0] for name, pks in found.items() if len(pks) == 1}
 
 
 def _page(request: HttpRequest, form: TrialForm, status: int = 200) -> HttpResponse:

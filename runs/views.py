@@ -16,7 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
 from runs import charts, dryrun, launching, queries, runpage, stopping
-from runs.listing import listing
+from runs.listing import KINDS, listing
 from runs.models import Attempt, Run
 from runs.pump import from_store
 from runs.spec import spec_of
@@ -46,7 +46,12 @@ def home(request: HttpRequest) -> HttpResponse:
 def runs(request: HttpRequest) -> HttpResponse:
     """The list; an htmx request gets the rows alone."""
     partial = request.headers.get("HX-Request") == "true"
-    context = {"list": listing(request), "statuses": ["active", *RunStatus], "may_operate": person(request).may_operate}
+    context = {
+        "list": listing(request),
+        "statuses": ["active", *RunStatus],
+        "kinds": [(kind, words) for kind, (words, _) in KINDS.items()],
+        "may_operate": person(request).may_operate,
+    }
     return render(request, "runs/_list.html" if partial else "runs/list.html", context)
 
 

@@ -39,7 +39,8 @@ def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
     """What the machines are doing, the worst of it last and coloured."""
     gpus = [gpu for host in hosts for gpu in host.gpus]
     held = sum(1 for gpu in gpus if gpu.holder and not gpu.holder.quarantined)
-    free = sum(1 for host in hosts if host.fresh for gpu in host.gpus if gpu.holder is None and not gpu.busy)
+    now = [gpu for host in hosts if host.fresh for gpu in host.gpus]
+    free = sum(1 for gpu in now if gpu.holder is None and not gpu.busy)
     slots = [slot for host in hosts for slot in host.slots]
     taken = sum(1 for slot in slots if slot.holder)
     parts = [
@@ -50,23 +51,15 @@ def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
     ]
     away = sum(1 for host in hosts if not host.fresh)
     troubles = [
-        (sum(len(host.quarantined) for host in hosts), "{} in quarantine"),
-        (
-            sum(1 for host in hosts for gpu in host.gpus if gpu.holder is None and gpu.busy),
-            "{} in use by something else",
-        ),
-        (sum(1 for host in hosts if host.gpu_error), "{} not answering about GPUs"),
-        (away, "{} out of reach"),
+        (sum(len(host.quarantined) for host in hosts), "resource", "in quarantine"),
+        (sum(1 for gpu in now if gpu.holder is None and gpu.busy), "GPU", "in use by something else"),
+        (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with silent GPUs"),
+        (away, "host", "out of reach"),
     ]
-    words = ("resource", "GPU", "host", "host")
-    parts += [
-        Part(text.format(_count(number, word)), "warn")
-        for (number, text), word in zip(troubles, words, strict=True)
-        if number
-    ]
+    parts += [Part(f"{_count(number, word)} {state}", "warn") for number, word, state in troubles if number]
     if hosts and away == len(hosts):
         return Verdict("bad", (Part("No host is in reach: nothing can start.", "bad"), *parts[:-1]))
-    return Verdict("warn" if any(number for number, _ in troubles) else "good", tuple(parts))
+    return Verdict("warn" if any(number for number, _, _ in troubles) else "good", tuple(parts))
 
 
 def queue(hosts: Sequence[HostView]) -> list[Waiting]:

@@ -16,7 +16,7 @@ from django.urls import URLPattern, URLResolver, get_resolver, reverse
 from controlplane.accounts.models import Role
 from controlplane.hardware.models import ModelInspection
 from runs.api_urls import websocket_urlpatterns
-from runs.models import Lease
+from runs.models import Lease, ProfileTrial
 from tests.controlplane.people import make_user, signed_in
 from tests.runs.builders import a_host, a_run, an_attempt
 
@@ -92,6 +92,9 @@ RULES = {
     "profile_delete": ACT,
     "release_lease": OPERATE,
     "drain_host": ACT,
+    "trial_new": OPERATE,
+    "trial": READ,
+    "trial_stop": ACT,
     "give_up_host": OPERATE,
     "remove_host": OPERATE,
     "api_claim": HOST,
@@ -144,6 +147,7 @@ def address() -> Any:
         "profile_id": attempt.run.profile_id,
         "host_id": host.pk,
         "lease_id": lease.pk,
+        "trial_id": ProfileTrial.objects.create(owner=make_user(), host=host, model="/m").pk,
         "inspection_id": ModelInspection.objects.create(host=host, model="/m").pk,
         "name": "trainer",
     }

@@ -224,6 +224,16 @@ def test_a_host_given_up_by_a_person_keeps_its_resources_from_others(running: At
 
 
 @database
+@pytest.mark.parametrize(("boot", "state"), [("boot-1", "quarantined"), ("boot-2", "released")])
+def test_what_a_given_up_host_held_is_free_once_it_has_booted_anew(running: Attempt, boot: str, state: str) -> None:
+    reconcile.give_up(running, "anna")
+    host = Host.objects.get()
+    Host.objects.update(inventory={**host.inventory, "boot_id": boot})
+    tick(5)
+    assert lease_states() == [state]
+
+
+@database
 def test_a_step_that_fails_does_not_keep_the_others_from_their_work(
     running: Attempt, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
