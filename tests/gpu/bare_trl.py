@@ -1,0 +1,76 @@
+"""The bare TRL script that the product's steps are measured against: FOLDER SPEC.json DATASET.jsonl --steps N.
+
+The arguments are those of the run that SPEC describes; beside them there is TRL's own trainer and nothing of ours but
+the reward library and a line for each log call, in FOLDER/bare.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from workers.contract import AttemptSpec, from_dict
+from workers.rewards.library import LIBRARY
+from workers.trainer import environment
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("spec", type=Path)
+    parser.add_argument("dataset", type=Path)
+    parser.add_argument("--steps", type=int, required=True)
+    options = parser.parse_args()
+    spec = from_dict(AttemptSpec, json.loads(options.spec.read_bytes()))
+    environment.prepare(spec)
+
+    import torch
+    from datasets import Dataset
+    from trl import GRPOTrainer
+
+    from workers.trainer import config
+
+    if spec.run.hardware.threads:
+        torch.set_num_threads(spec.run.hardware.threads)
+    arguments = config.build(spec, options.folder)
+    arguments.max_steps, arguments.save_strategy = options.steps, "no"
+    rows = [json.loads(line) for line in options.dataset.read_bytes().splitlines()]
+    data = Dataset.from_list([{"prompt": row["prompt"], "answer": row["answer"]} for row in rows])
+    trainer = GRPOTrainer(
+        model=spec.run.model.path,
+        reward_funcs=[reward(one) for one in spec.run.rewards],
+        args=arguments,
+        train_dataset=data,
+        peft_config=config.lora(spec.run.lora),
+        callbacks=[lines(options.folder / "bare.jsonl")],
+    )
+    trainer.train()
+    return 0
+
+
+def reward(spec: Any) -> Any:
+    def score(completions: list[Any], answer: list[Any], **_: Any) -> list[float]:
+        texts = [one if isinstance(one, str) else one[0]["content"] for one in completions]
+        return list(LIBRARY[spec.function].score_batch(texts, [{"answer": one} for one in answer], spec.params))
+
+    score.__name__ = spec.name
+    return score
+
+
+def lines(path: Path) -> Any:
+    from transformers import TrainerCallback
+
+    class Lines(TrainerCallback):
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
+            with path.open("a") as file:
+                print(json.dumps({"t": time.time(), "step": state.global_step, "values": logs}), file=file)
+
+    return Lines()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

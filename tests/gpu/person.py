@@ -1,0 +1,127 @@
+"""A person at the product's pages: signs in, uploads, makes rewards and profiles, launches and stops, by requests."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Any
+
+import httpx
+
+from tests.gpu.pages import form_with, forms, send, text_of
+
+USER, PASSWORD = "operator", "a long operator password"
+NEW_RUN = "/runs/new/"
+FREE = "Everything is gone and free."
+"""What the run page says of a receipt that proves it."""
+
+
+class Person:
+    def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
+        own = {"timeout": 60, "trust_env": False, "transport": transport}
+        self.http = httpx.Client(base_url=url, headers={"Origin": url}, **own)
+        self._token = ""
+
+    def sign_in(self) -> None:
+        page = "/sign-in/"
+        form = form_with(self._page(page), "username", "password")
+        answer = send(self.http, page, form, {"username": USER, "password": PASSWORD})
+        if answer.url.path == page:
+            raise RuntimeError(f"the sign-in was refused: {text_of(answer.text)[:500]}")
+
+    def upload(self, name: str, rows: int) -> str:
+        """A dataset with columns question and answer; its value in the New run form."""
+        page = "/datasets/upload/"
+        form = form_with(self._page(page), "file")
+        file = (f"{name}.jsonl", _lines(rows), "application/jsonl")
+        version = str(send(self.http, page, form, {"name": name}, file=file).url.path)
+        html = self._until(version, lambda text: "answer_after" in text)
+        mapping = next(form for form in forms(html) if "answer_after" in form.names)
+        send(self.http, version, mapping, {"prompt": "question", "answer": "answer", "chat": "chat"})
+        self._until(version, lambda text: "ready to train on" in text)
+        return self.choice("dataset_version", name)
+
+    def make_reward_config(self, name: str) -> str:
+        """One component that random text scores on, beside one that it doesn't."""
+        page = "/rewards/new/"
+        form = form_with(self._page(page), "name", "row")
+        row = forms(f"<form>{self._page('/rewards/component/?function=unique_chars')}</form>")[0].fields
+        filled = {**form.fields, **row, "name": name, "row": [*form.fields["row"], *row["row"]]}
+        answer = self.http.post(page, data=filled, follow_redirects=True)
+        if answer.status_code != 200:
+            raise RuntimeError(f"the reward config was refused: {text_of(answer.text)[:1500]}")
+        return self.choice("reward_config", name)
+
+    def make_profile(self, shipped: int, name: str, changes: dict[str, Any]) -> str:
+        """A new profile with a shipped one's fields and some changes: its page, sent as a new one's form."""
+        filled = form_with(self._page(f"/hardware/profiles/{shipped}/"), "rollout")
+        page = "/hardware/profiles/new/"
+        form = form_with(self._page(page), "rollout")
+        own = {key: value for key, value in filled.fields.items() if key != "csrfmiddlewaretoken"}
+        kept = {key: None for key in form.fields if key not in own and key != "csrfmiddlewaretoken"}
+        send(self.http, page, form, {**kept, **own, **changes, "name": name})
+        return self.choice("profile", name)
+
+    def ask_about(self, model: str, seconds: float = 20) -> str:
+        """What the page shows once a host has looked at the model; "" when none does in time."""
+        form = form_with(self._page(NEW_RUN), "model", "profile")
+        shown = self.http.post("/runs/new/model", data=form.filled({"model": model})).text
+        deadline = time.monotonic() + seconds
+        while (again := re.search(r'hx-get="(/runs/new/model/\d+)"', shown)) and time.monotonic() < deadline:
+            time.sleep(0.3)
+            shown = self._page(again[1])
+        return "" if again else text_of(shown)
+
+    def launch(self, choices: dict[str, Any]) -> tuple[str, float, float]:
+        """The run's id, and when the page was sent and answered."""
+        page = NEW_RUN
+        form = form_with(self._page(page), "model", "profile")
+        begun = time.time()
+        answer = send(self.http, page, form, choices)
+        run = answer.url.path.strip("/").rpartition("/")[2]
+        if answer.url.path == page:
+            raise RuntimeError(f"the launch was refused: {text_of(answer.text)[-1500:]}")
+        return run, begun, time.time()
+
+    def stop(self, run: str) -> float:
+        """Stop now; when it was asked for."""
+        self._token = self._token or form_with(self._page(NEW_RUN), "model").fields["csrfmiddlewaretoken"][0]
+        asked = time.time()
+        answer = self.http.post(f"/runs/{run}/stop", data={"mode": "now", "csrfmiddlewaretoken": self._token})
+        if answer.status_code not in (200, 302):
+            raise RuntimeError(f"the stop of {run} was refused ({answer.status_code}): {text_of(answer.text)[:500]}")
+        return asked
+
+    def choice(self, field: str, label: str) -> str:
+        """The value of a select of the New run form whose label begins so."""
+        options = form_with(self._page(NEW_RUN), "model", "profile").options[field]
+        found = [value for words, value in options.items() if words == label or words.startswith(f"{label} ")]
+        if not found:
+            raise RuntimeError(f"the New run page offers no {field} {label!r}: {', '.join(options)}")
+        return found[-1]
+
+    def sees_a_free_receipt(self, run: str) -> bool:
+        return FREE in text_of(self._page(f"/runs/{run}/head/"))
+
+    def close(self) -> None:
+        self.http.close()
+
+    def _page(self, path: str) -> str:
+        answer = self.http.get(path, follow_redirects=True)
+        if answer.status_code != 200:
+            raise RuntimeError(f"{path} answers {answer.status_code}: {text_of(answer.text)[:500]}")
+        return answer.text
+
+    def _until(self, path: str, there: Any, seconds: float = 90) -> str:
+        deadline = time.monotonic() + seconds
+        while not there(text := self._page(path)):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path} after {seconds:.0f} s: {text_of(text)[:1500]}")
+            time.sleep(0.2)
+        return text
+
+
+def _lines(rows: int) -> bytes:
+    found = ({"question": f"What is {n} plus {n + 7}? Think first.", "answer": str(2 * n + 7)} for n in range(rows))
+    return "".join(json.dumps(row) + "\n" for row in found).encode()

@@ -1,0 +1,146 @@
+"""A step through the product beside the same step by a bare TRL script: on the same GPUs, in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from tests.gpu.figures import Row, step_ratio, step_seconds, steps_of
+from tests.gpu.installation import ROOT, Site, busy, tail
+from tests.gpu.launches import Launch, Stage
+from tests.gpu.setups import Ratio
+from workers.commands import own_servers
+from workers.contract import AttemptSpec, FileName, Rollout, from_dict
+from workers.supervisor import commands
+
+TOKENS = 256
+
+
+class RatioError(RuntimeError):
+    """A side of the comparison failed; the message holds the end of its log."""
+
+
+def measure(unit: Ratio, site: Site, profile: str, deadline: float) -> dict[str, Any]:
+    """The `step_ratio` of a set-up, and how it came about. `deadline` by time.monotonic()."""
+    product: list[list[Row]] = []
+    bare: list[list[Row]] = []
+    for _ in range(unit.pairs):
+        if product and deadline - time.monotonic() < unit.limit_s:
+            break
+        launch = _product(unit, site, profile, len(product) + 1)
+        product.append(launch.seen)
+        bare.append(_bare(unit, site, site.folder(launch.run)))
+    medians = [
+        statistics.median(seconds for steps in side for seconds in step_seconds(steps)[1:]) for side in (product, bare)
+    ]
+    ratio = step_ratio(product, bare)
+    return {
+        "step_ratio": None if ratio is None else round(ratio, 4),
+        "step_s_product": round(medians[0], 4),
+        "step_s_bare": round(medians[1], 4),
+        "step_ratio_how": (
+            f"medians over {sum(map(len, product))} and {sum(map(len, bare))} steps with completions of "
+            f"{_changes(unit)['max_completion_length']} tokens, {len(product)} runs of each in turns"
+        ),
+    }
+
+
+def _changes(unit: Ratio) -> dict[str, Any]:
+    """Completions of one length on both sides, so that both do the same work."""
+    if unit.setup.gpus == 0:
+        return {"max_completion_length": 24, "generation_kwargs": json.dumps({"min_new_tokens": 24})}
+    return {"max_completion_length": TOKENS, "generation_kwargs": json.dumps({"ignore_eos": True})}
+
+
+def _product(unit: Ratio, site: Site, profile: str, number: int) -> Launch:
+    launch = Launch(unit.setup, site, number, unit.steps, unit.limit_s)
+    launch.send(profile, {**_changes(unit), "name": f"{unit.name} {number}"})
+    while not launch.over:
+        launch.tick(time.time())
+        time.sleep(0.1)
+    if launch.stage is Stage.FAILED:
+        raise RatioError(
+            f"the product's run: {launch.failed}\n{tail(site.folder(launch.run) / 'logs/trainer.log', 60)}"
+        )
+    launch.seen = launch.seen[: unit.steps]
+    return launch
+
+
+def _bare(unit: Ratio, site: Site, run: Path) -> list[Row]:
+    """On the GPUs that the product's run had, with its environment and its arguments."""
+    _wait_until_free(site)
+    spec = from_dict(AttemptSpec, json.loads((run / FileName.SPEC).read_bytes()))
+    folder = Path(tempfile.mkdtemp(prefix="bare-"))
+    words = ["-m", "tests.gpu.bare_trl", str(folder), str(run / FileName.SPEC), str(run / FileName.DATASET)]
+    argv = [site.trainer_python, *words, "--steps", str(unit.steps)]
+    environment = commands.trainer_environment(spec, site.settings, os.environ, {})
+    with _server(spec, site, folder), _running(argv, environment, folder / "bare.log") as process:
+        deadline = time.monotonic() + unit.limit_s
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.2)
+        if process.poll() != 0:
+            raise RatioError(f"the bare script ended with {process.poll()}:\n{tail(folder / 'bare.log', 60)}")
+    found = [json.loads(line) for line in (folder / "bare.jsonl").read_text().splitlines()]
+    _wait_until_free(site)
+    numbers = [{k: v for k, v in one["values"].items() if isinstance(v, int | float)} for one in found]
+    return steps_of(Row(one["t"], one["step"], values) for one, values in zip(found, numbers, strict=True))
+
+
+@contextlib.contextmanager
+def _server(spec: AttemptSpec, site: Site, folder: Path) -> Iterator[None]:
+    """The run's own vLLM server, started by the same command; nothing without one."""
+    if spec.run.hardware.rollout is not Rollout.SERVER:
+        yield
+        return
+    place = own_servers(spec)[0]
+    argv = commands.server_argv(spec, site.settings, place)
+    environment = commands.server_environment(spec, site.settings, os.environ, {}, place)
+    with _running(argv, environment, folder / "vllm.log") as process:
+        deadline = time.monotonic() + 180
+        while not _healthy(place.address):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RatioError(f"the bare script's server did not come up:\n{tail(folder / 'vllm.log', 60)}")
+            time.sleep(0.2)
+        yield
+
+
+@contextlib.contextmanager
+def _running(argv: list[str], environment: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A program and whatever it starts: at the end all of it is killed by pid."""
+    with log.open("ab") as file:
+        process = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT)
+    try:
+        yield process
+    finally:
+        tree = [psutil.Process(process.pid)] if process.poll() is None else []
+        tree += [child for one in tree for child in one.children(recursive=True)]
+        for one in tree:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.kill()
+        process.wait()
+
+
+def _healthy(address: str) -> bool:
+    try:
+        return httpx.get(f"{address}/health", timeout=2, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def _wait_until_free(site: Site, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while taken := busy(site.baseline):
+        if time.monotonic() > deadline:
+            raise RatioError(f"GPU {taken[0]} is not free {seconds:.0f} s after the run before")
+        time.sleep(0.1)

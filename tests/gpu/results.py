@@ -1,0 +1,137 @@
+"""results.json, an object a set-up, and RESULTS.md made of it: `python -m tests.gpu.prove --render`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+COMMITTED = HERE / "results.json"
+PAGE = HERE / "RESULTS.md"
+GOAL_S, TARGET_S, RATIO = 3.0, 15.0, 1.01
+
+Entry = dict[str, Any]
+
+
+def read(path: Path) -> list[Entry]:
+    """The entries of a file; none of one that isn't there."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    return [entry for entry in found if isinstance(entry, dict) and entry.get("name")]
+
+
+def merged(old: Iterable[Entry], new: Iterable[Entry]) -> list[Entry]:
+    """By name: what was measured again takes the place of what was there, the rest stays.
+
+    A failure says why and leaves what an earlier sitting has proved; a success takes an earlier failure away.
+    """
+    result = {entry["name"]: entry for entry in old}
+    for entry in new:
+        before = {key: value for key, value in result.get(entry["name"], {}).items() if key != "failed"}
+        result[entry["name"]] = {**before, **entry}
+    return list(result.values())
+
+
+def write(path: Path, entries: list[Entry]) -> None:
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    temporary.replace(path)
+
+
+def render(entries: list[Entry]) -> str:
+    """The page that is committed beside the figures."""
+    lines = ["# Set-ups proved on real GPUs", "", *_machines(entries), "", *_MEANING, "", *_table(entries), ""]
+    for entry in entries:
+        lines += _section(entry)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+_MEANING = (
+    "Each set-up is a hardware profile of its own, made on the profile form from a shipped one, and runs that were "
+    "launched on the New run page and stopped on the run page of a whole installation (web, Valkey, Celery, host, "
+    "supervisor, trainer, vLLM). The models have random weights in the shapes of Qwen2.5's; such a model costs what a "
+    "real one costs, and its completions run to their limit.",
+    "",
+    "- **tokens/s**: prompt and completion tokens of steps 2 and later over the sum of TRL's `step_time` of these "
+    "steps; generation, weight update and training are all in it.",
+    "- **peak**: the most memory in use on each GPU by NVML, over all samples of the run and its receipt. Its parts: "
+    "what torch reserved at most in the trainer's ranks there, what vLLM preallocated (weights, KV cache and graphs by "
+    "its own log), and the rest: CUDA contexts, NCCL, libraries. With vLLM's sleep mode the parts don't peak together.",
+    "- **first step**: from sending the New run page (from the dispatch, where the run had to wait for GPUs) until the "
+    "first training line.",
+    "- **kill → free**: from sending “stop now”, in the middle of a generation, until every GPU of the run is at its "
+    f"baseline + 300 MiB by the receipt. Target {TARGET_S:.0f} s, goal {GOAL_S:.0f} s.",
+    "- **next**: from the end of the killed run until the next one in the queue had the same GPUs.",
+    "- **ratio**: median time from one training line to the next, product over a bare TRL script with the same "
+    f"arguments on the same GPUs, in turns. Target {RATIO}.",
+)
+
+
+def _machines(entries: list[Entry]) -> list[str]:
+    found = dict.fromkeys(f"{e['machine']}; {e['versions']}" for e in entries if e.get("machine"))
+    return [f"- {line}" for line in found]
+
+
+def _table(entries: list[Entry]) -> list[str]:
+    head = ["set-up", "GPUs", "steps", "tokens/s", "peak GiB", "first step s", "kill → free s", "next s", "ratio"]
+    rows = [
+        [
+            f"[{e['name']}](#{e['name']})",
+            _text(e.get("gpus")),
+            _text(e.get("steps")),
+            _text(e.get("tokens_per_s"), 0),
+            _text(e.get("peak_gib"), 1),
+            _text(e.get("first_step_s"), 1),
+            _text(e.get("kill_free_s"), 2),
+            _text(e.get("next_start_s"), 2),
+            _text(e.get("step_ratio"), 4),
+        ]
+        for e in entries
+    ]
+    return [_row(head), _row(["---"] * len(head)), *(_row(row) for row in rows)]
+
+
+def _section(entry: Entry) -> list[str]:
+    lines = [f"## {entry['name']}", "", entry.get("says", ""), ""]
+    if entry.get("failed"):
+        lines += [f"**The last try failed:** {entry['failed']}", ""]
+    for gpu, part in zip(entry.get("gpu_ids") or (), entry.get("peak_parts_gib") or (), strict=False):
+        words = ", ".join(f"{name.replace('_', ' ')} {value:g} GiB" for name, value in part.items())
+        lines.append(f"- GPU {gpu}: {words}")
+    for kill in entry.get("kills") or ():
+        lines.append(f"- {_kill(kill)}")
+    if entry.get("step_ratio") is not None:
+        lines.append(
+            f"- Step: product {entry['step_s_product']:.4f} s, bare {entry['step_s_bare']:.4f} s, "
+            f"{entry['step_ratio_how']}"
+        )
+    if entry.get("step_median_s") is not None:
+        lines.append(f"- Median step {entry['step_median_s']:.2f} s, {entry.get('batch', '')}")
+    lines += ["", f"{entry.get('date', '')}: `{entry.get('command', '')}`", ""]
+    return lines
+
+
+def _kill(kill: Entry) -> str:
+    proof = "free" if kill.get("free") else "NOT FREE"
+    at = f"Killed {kill['when']}: receipt {proof}, gone after {_text(kill.get('gone_s'), 2)} s, "
+    at += f"GPUs free {_text(kill.get('free_s'), 2)} s after the request"
+    if kill.get("free_wall_s") is not None:
+        at += f" ({kill['free_wall_s']:.2f} s by a second reader)"
+    return f"{at}, {kill.get('processes', '?')} processes ended, {kill.get('orphans', '?')} outside their groups"
+
+
+def _text(value: Any, digits: int | None = None) -> str:
+    if value is None or value == []:
+        return "–"
+    if isinstance(value, list):
+        return ", ".join(_text(one, digits) for one in value)
+    return f"{value:,.{digits}f}" if isinstance(value, int | float) and digits is not None else str(value)
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,210 @@
+"""The set-ups that are proved on GPUs, and the plans: which of them one sitting goes through, in order of risk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+CONTEXT_GIB = 0.6
+"""A CUDA context on an H200, with cuBLAS and NCCL: what of a card's memory torch can't have."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    name: str
+    slug: str
+    """The shipped profile that its own is made from."""
+    shape: str
+    """Of tests.gpu.models; `tiny` is the model of the tests."""
+    gpus: int
+    says: str
+    profile: dict[str, Any] = field(default_factory=dict)
+    """Fields of the profile form that differ from the shipped profile's."""
+    launch: dict[str, Any] = field(default_factory=dict)
+    """Fields of the New run form that differ from the profile's values."""
+    steps: int = 5
+    kills: int = 1
+    limit_s: float = 240.0
+    """Longest that one launch may take from its dispatch until it is killed."""
+
+    @property
+    def batch(self) -> str:
+        at = {**self.profile, **self.launch}
+        names = {
+            "per_device_train_batch_size": "completions a pass",
+            "gradient_accumulation_steps": "passes",
+            "num_generations": "a prompt",
+            "max_completion_length": "tokens each",
+        }
+        return ", ".join(f"{at[name]} {words}" for name, words in names.items() if name in at)
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Steps through the product against steps of a bare TRL script, in turns, for a set-up's `step_ratio`."""
+
+    setup: Setup
+    pairs: int = 2
+    steps: int = 20
+    limit_s: float = 150.0
+    """Longest that one of the runs may take."""
+
+    @property
+    def name(self) -> str:
+        return f"ratio-{self.setup.name}"
+
+
+def _batch(per_device: int, accumulation: int, generations: int, tokens: int) -> dict[str, int]:
+    return {
+        "per_device_train_batch_size": per_device,
+        "gradient_accumulation_steps": accumulation,
+        "num_generations": generations,
+        "max_completion_length": tokens,
+        "num_iterations": 1,
+    }
+
+
+COLOCATE = Setup(
+    "colocate-1gpu",
+    "one-gpu-colocate",
+    "1.5b",
+    1,
+    "vLLM inside the trainer on one GPU, asleep while the weights are updated; all weights of a 1.5B shape.",
+    profile={"colocate_memory_utilization": 0.3, "colocate_max_model_len": 1024, **_batch(16, 1, 8, 512)},
+    kills=3,
+)
+SERVER = Setup(
+    "server-1-plus-1",
+    "dual-gpu",
+    "1.5b",
+    2,
+    "A vLLM server on one GPU, the trainer on another; all weights of a 1.5B shape, streamed by NCCL.",
+    profile={"server_max_model_len": 1024, **_batch(16, 1, 8, 512)},
+    kills=3,
+)
+TP2 = Setup(
+    "server-tp2-plus-2",
+    "four-gpus-tp2",
+    "1.5b",
+    4,
+    "One vLLM server over two GPUs (tensor parallel), two trainers (DDP); all weights of a 1.5B shape, by NCCL.",
+    profile=_batch(8, 1, 8, 512),
+)
+ZERO3 = Setup(
+    "zero3-3-plus-1",
+    "three-plus-one-zero3",
+    "3b",
+    4,
+    "All weights of a 3B shape over three GPUs with ZeRO-3, a vLLM server on the fourth, weights by NCCL.",
+    profile=_batch(8, 2, 6, 512),
+    kills=3,
+    limit_s=300,
+)
+EIGHT_GB = Setup(
+    "zero2-offload-lora-2gpu",
+    "consumer-8gb",
+    "1.5b",
+    2,
+    "A LoRA of a 1.5B shape on two GPUs under a cap of 8 GiB each, context included: ZeRO-2 with the optimizer in the "
+    "host's memory, completions by the trainer itself.",
+    profile={"memory_cap_gib": 8 - CONTEXT_GIB},
+    steps=4,
+)
+EIGHT_GB_COLOCATE = Setup(
+    "zero2-offload-lora-2gpu-colocate",
+    "consumer-8gb",
+    "1.5b",
+    2,
+    "The same training with vLLM inside each trainer in place of generation by the trainer, without the cap.",
+    profile={
+        "rollout": "colocate",
+        "colocate_memory_utilization": 0.2,
+        "colocate_max_model_len": 1024,
+        **_batch(4, 8, 8, 512),
+    },
+    steps=4,
+)
+FOUR_BIT = Setup(
+    "qlora-4bit-1gpu",
+    "16gb-standard",
+    "1.5b",
+    1,
+    "QLoRA of a 1.5B shape in 4 bits on one GPU under a cap of 16 GiB, context included; completions by the trainer.",
+    profile={"memory_cap_gib": 16 - CONTEXT_GIB, **_batch(4, 4, 4, 128)},
+    steps=4,
+)
+SHARED = Setup(
+    "shared-server-lora-1gpu",
+    "one-gpu-shared-server",
+    "1.5b",
+    1,
+    "A vLLM server and the trainer on one GPU: a LoRA of a 1.5B shape, its adapter swapped over HTTP.",
+    profile={
+        "server_gpu_memory_utilization": 0.35,
+        "server_max_model_len": 1024,
+        **_batch(16, 1, 8, 512),
+    },
+)
+TWO_SERVERS = Setup(
+    "two-servers-lora-2",
+    "two-servers-load-balanced",
+    "1.5b",
+    4,
+    "Two vLLM servers share each step's prompts, two trainers (DDP): a LoRA of a 1.5B shape, its adapter swapped over "
+    "HTTP on both before either generates.",
+    profile=_batch(16, 1, 8, 512),
+)
+
+_TINY = {
+    **_batch(8, 1, 4, 24),
+    "threads": 1,
+    "trainer_gpus": 0,
+    "processes": 1,
+    "cpu_slots": 1,
+    "environment": "",
+}
+CPU = Setup(
+    "cpu-transformers", "cpu", "tiny", 0, "A rehearsal without a GPU.", profile=_TINY, steps=3, kills=2, limit_s=240
+)
+CPU_SERVER = Setup(
+    "cpu-server",
+    "dual-gpu",
+    "tiny",
+    0,
+    "A rehearsal without a GPU: a stand-in for vLLM as the server.",
+    profile={
+        **_TINY,
+        "max_completion_length": 96,
+        "server_gpus": 0,
+        "server_max_model_len": None,
+        "server_weight_sync": "lora",
+        "use_lora": True,
+    },
+    steps=3,
+    limit_s=240,
+)
+
+ONE_GPU: tuple[Setup | Ratio, ...] = (COLOCATE, SHARED, FOUR_BIT, Ratio(COLOCATE))
+FOUR_GPUS: tuple[Setup | Ratio, ...] = (
+    SERVER,
+    EIGHT_GB,
+    TP2,
+    ZERO3,
+    TWO_SERVERS,
+    EIGHT_GB_COLOCATE,
+    Ratio(SERVER),
+)
+REHEARSAL: tuple[Setup | Ratio, ...] = (CPU, CPU_SERVER, Ratio(CPU, pairs=1, steps=4))
+PLANS = {"one-gpu": ONE_GPU, "four-gpus": FOUR_GPUS, "cpu-rehearsal": REHEARSAL}
+EVERYTHING = {unit.name: unit for plan in PLANS.values() for unit in plan}
+
+
+def chosen(plan: str, only: str) -> list[Setup | Ratio]:
+    """The units of a plan, or those that `only` names of any plan."""
+    if not only:
+        return list(PLANS[plan])
+    names = [name.strip() for name in only.split(",") if name.strip()]
+    unknown = [name for name in names if name not in EVERYTHING]
+    if unknown:
+        raise SystemExit(f"there is no set-up {unknown[0]}; there are {', '.join(EVERYTHING)}")
+    return [EVERYTHING[name] for name in names]

@@ -1,0 +1,183 @@
+"""The harness that proves set-ups on GPUs, as far as it can be tested without one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from django.conf import LazySettings
+from django.core import signals
+from django.core.wsgi import get_wsgi_application
+from django.db import close_old_connections
+
+from controlplane.accounts.models import Role, User
+from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.hardware.profiles import launch_values
+from controlplane.hardware.shipped import by_slug
+from runs import leasing
+from runs.models import Run
+from runs.spec import spec_of
+from tests.gpu import figures, models, prove, results
+from tests.gpu.figures import Row
+from tests.gpu.person import PASSWORD, USER, Person
+from tests.gpu.setups import PLANS, Setup
+from tests.runs.launching_page import SCHEMA, a_config, a_ready_host, a_version
+from workers.contract import Placement
+
+SETUPS = [unit for plan in ("one-gpu", "four-gpus") for unit in PLANS[plan] if isinstance(unit, Setup)]
+VERSIONS = {"torch": "2.11.0", "trl": "1.16.0", "vllm": "0.22.1", "deepspeed": "0.19.8", "bitsandbytes": "0.50.2"}
+
+
+def rows(*steps: tuple[float, float, float]) -> list[Row]:
+    """(time, step_time, num_tokens) of each."""
+    return [Row(t, n, {"step_time": s, "num_tokens": k}) for n, (t, s, k) in enumerate(steps, 1)]
+
+
+# --- figures --------------------------------------------------------------------------------------------------
+
+
+def test_the_first_step_pays_for_warming_up_and_is_not_counted() -> None:
+    steps = rows((10.0, 9.0, 1000), (12.0, 2.0, 2000), (14.0, 2.0, 3000))
+    assert figures.tokens_per_s(steps) == 500
+    assert figures.tokens_per_s(steps[:1]) is None
+
+
+def test_the_ratio_is_of_medians_from_line_to_line_without_each_runs_first() -> None:
+    slow = rows((0.0, 1, 1), (9.0, 1, 1), (10.1, 1, 1), (11.2, 1, 1))
+    quick = rows((0.0, 1, 1), (5.0, 1, 1), (6.0, 1, 1), (7.0, 1, 1))
+    assert figures.step_ratio([slow], [quick]) == pytest.approx(1.1)
+    assert figures.step_ratio([], [quick]) is None
+
+
+def test_a_peak_is_the_most_of_all_samples_and_the_receipt() -> None:
+    samples = [Row(0, None, {"gpu/2/memory_mib": 1024.0, "gpu/3/memory_mib": 5120.0}), Row(1, None, {})]
+    receipt = {"gpus": [{"gpu": "2", "peak_mib": 2048}, {"gpu": "3", "peak_mib": 10}]}
+    assert figures.used_peaks(samples, receipt, (2, 3)) == [2.0, 5.0]
+    assert figures.used_peaks([], None, ()) == []
+
+
+def test_what_vllm_says_it_took_is_counted_once_for_all_its_workers() -> None:
+    log = (
+        "(Worker_TP0) Model loading took 1.50 GiB memory and 1.2 seconds\n(Worker_TP1) Model loading took 1.50 GiB\n"
+        "(Worker_TP0) Available KV cache memory: 30.25 GiB\n"
+        "(EngineCore) Graph capturing finished in 3 secs, took 0.25 GiB"
+    )
+    assert figures.preallocated(log) == 32.0
+    assert figures.preallocated("nothing of it") is None
+
+
+def test_the_parts_of_a_peak_add_up_to_it() -> None:
+    given: dict[str, Any] = {"peaks": [50.0, 40.0], "gpus": (0, 1), "trainer_gpus": (0,), "ranks": {0: 45.0}}
+    apart = figures.parts(**given, vllm_on={1: 38.0}, inside_torch=False)
+    assert apart == [
+        {"trainer_torch": 45.0, "contexts_and_rest": 5.0},
+        {"vllm_preallocated": 38.0, "contexts_and_rest": 2.0},
+    ]
+    colocated = figures.parts(**given, vllm_on={0: 30.0}, inside_torch=True)[0]
+    assert colocated == {"trainer_torch": 15.0, "vllm_preallocated": 30.0, "contexts_and_rest": 5.0}
+
+
+# --- results --------------------------------------------------------------------------------------------------
+
+
+def test_sittings_add_up_by_name_and_a_failure_leaves_what_was_proved() -> None:
+    first = [{"name": "a", "steps": 5, "step_ratio": 1.0}, {"name": "b", "failed": "no memory"}]
+    again = results.merged(first, [{"name": "a", "steps": 6}, {"name": "b", "steps": 4}, {"name": "c"}])
+    assert again == [{"name": "a", "steps": 6, "step_ratio": 1.0}, {"name": "b", "steps": 4}, {"name": "c"}]
+    assert results.merged(again, [{"name": "a", "failed": "why"}])[0]["steps"] == 6
+
+
+def test_the_page_has_a_row_and_a_section_for_each_set_up() -> None:
+    kill = {"when": "with 8 requests running", "free": True, "free_s": 1.234, "gone_s": 0.2, "free_wall_s": 1.3}
+    entry = {
+        "name": "server", "machine": "2 × H200", "versions": "torch 2", "gpus": 2, "steps": 5, "tokens_per_s": 12345.6,
+        "peak_gib": [50.0, 126.54], "gpu_ids": [0, 1], "peak_parts_gib": [{"trainer_torch": 48.0}, {}],
+        "first_step_s": 61.23, "kill_free_s": [1.234, 1.5], "kills": [kill], "step_ratio": 1.0031,
+        "step_s_product": 0.7, "step_s_bare": 0.698, "step_ratio_how": "in turns", "command": "x",
+    }  # fmt: skip
+    page = results.render([entry, {"name": "broken", "failed": "out of memory"}])
+    assert "| [server](#server) | 2 | 5 | 12,346 | 50.0, 126.5 | 61.2 | 1.23, 1.50 | – | 1.0031 |" in page
+    assert "receipt free" in page
+    assert "**The last try failed:** out of memory" in page
+    assert "2 × H200; torch 2" in page
+
+
+def test_a_sitting_goes_on_from_what_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "committed.json")
+    results.write(tmp_path / "committed.json", [{"name": "a", "steps": 5}])
+    prove.Saver(tmp_path / "results.json")({"name": "b", "steps": 2})
+    assert [entry["name"] for entry in results.read(tmp_path / "results.json")] == ["a", "b"]
+
+
+def test_the_committed_page_is_the_one_of_the_committed_figures() -> None:
+    if not results.COMMITTED.exists():
+        pytest.skip("no figures of a GPU are committed yet")
+    assert results.PAGE.read_text() == results.render(results.read(results.COMMITTED))
+
+
+# --- models ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "millions"), [("0.5b", 494), ("1.5b", 1544), ("3b", 3086), ("7b", 7615)])
+def test_the_shapes_have_as_many_parameters_as_the_real_models(name: str, millions: int) -> None:
+    assert round(models.parameters(models.SHAPES[name]) / 1e6) == millions
+
+
+# --- what a person would send ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def machine(db: None) -> Host:
+    """Four H200s, as a host announces them."""
+    host = a_ready_host("testhost", gpus=4)
+    schema = {**SCHEMA, "fields": [*SCHEMA["fields"]]}
+    host.inventory |= {"versions": VERSIONS, "cpu_slots": 8, "port_range": [21000, 21999], "disk_free_mib": 200_000}
+    host.trainer_schema = schema
+    host.save()
+    return host
+
+
+@pytest.fixture
+def person(db: None, settings: LazySettings) -> Iterator[Person]:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+    User.objects.create_user(USER, password=PASSWORD, role=Role.OPERATOR)
+    made = Person("http://testserver", httpx.WSGITransport(app=get_wsgi_application()))
+    ours = (signals.request_started, signals.request_finished)
+    for signal in ours:
+        signal.disconnect(close_old_connections)  # the connection is the test's, in the middle of its transaction
+    made.sign_in()
+    yield made
+    made.close()
+    for signal in ours:
+        signal.connect(close_old_connections)
+
+
+@pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.name)
+def test_the_pages_take_each_set_up_and_four_gpus_have_room_for_it(setup: Setup, machine: Host, person: Person) -> None:
+    version, config = a_version(512), a_config()
+    shipped = HardwareProfile.objects.get(name=by_slug(setup.slug).name)
+    profile = person.make_profile(shipped.pk, f"proof of {setup.name}", setup.profile)
+    choices = {"model": "/models/x", "dataset_version": version.pk, "reward_config": config.pk, "profile": profile}
+    values = launch_values(HardwareProfile.objects.get(pk=profile))
+    run, _, _ = person.launch({**values, **setup.launch, **choices, "max_steps": 100_000, "save_steps": 100_000})
+
+    spec = spec_of(Run.objects.get(pk=run))
+    placed = leasing.place(leasing.need_of(spec.hardware), machine, {})
+    assert isinstance(placed, Placement)
+    assert len({*placed.gpus, *placed.server_gpus}) == setup.gpus
+    for name, value in setup.profile.items():
+        if hasattr(spec.hardware, name):
+            assert getattr(spec.hardware, name) == value
+        elif name in spec.grpo:
+            assert spec.grpo[name] == value
+
+
+def test_the_harness_says_how_it_is_used() -> None:
+    with redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit):
+        prove.main(["--help"])
+    assert "--deadline-s" in said.getvalue()
