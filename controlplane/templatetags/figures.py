@@ -113,11 +113,12 @@ def size_in_words(value: Any) -> str:
 
 @register.filter
 def download_size(value: Any) -> str:
-    """Bytes in the decimal units of downloads and of the hub's own pages: 2.9 GB, 4.1 MB."""
+    """Bytes in the decimal units of downloads and of the hub's own pages: 2.9 GB, 4.1 MB, 12 kB."""
     number = _number(value)
     if number is None:
         return NOTHING
-    amount, unit = (number / 1e9, "GB") if number >= 1e8 else (number / 1e6, "MB")
+    units = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+    amount, unit = next((number / one, unit) for one, unit in units if number >= one / 10 or unit == "kB")
     return f"{significant(amount, 2 if amount < 100 else 3)}\N{NO-BREAK SPACE}{unit}"
 
 

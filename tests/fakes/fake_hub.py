@@ -238,6 +238,9 @@ class _Handler(BaseHTTPRequestHandler):
         at = start
         while at < end:
             stop = min(at + CHUNK, end)
+            if at >= len(content):  # a size that was only claimed
+                self.close_connection = True
+                return
             if paced and paced.stall_after is not None:
                 stop = min(stop, paced.stall_after)
                 if stop <= at:
