@@ -23,11 +23,18 @@ REWARDS = (RewardSpec("variety", "unique_chars"),)
 ALLOWED = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "FAKE_VLLM_LIFETIME": "280"}
 
 
-@pytest.fixture
-def sampling_server(trainer_python: Path, tiny_model: Path) -> Iterator[RunningVllm]:
+SECOND = f"{ATTEMPT}-vllm-2"
+
+
+def sampling(python: Path, model: Path, name: str = ATTEMPT) -> RunningVllm:
     """A server that really samples from the model and its adapters; it needs half a minute to load."""
     env = {**ALLOWED, "FAKE_VLLM_ENGINE": "torch", "OMP_NUM_THREADS": "1"}
-    with RunningVllm(*LORA, python=trainer_python, model=str(tiny_model), name=ATTEMPT, **env) as server:
+    return RunningVllm(*LORA, python=python, model=str(model), name=name, **env)
+
+
+@pytest.fixture
+def sampling_server(trainer_python: Path, tiny_model: Path) -> Iterator[RunningVllm]:
+    with sampling(trainer_python, tiny_model) as server:
         yield server
 
 
@@ -37,12 +44,14 @@ def canned_server() -> Iterator[RunningVllm]:
         yield server.ready()
 
 
-def attempt(folder: Path, model: Path, server: RunningVllm, *, processes: int = 1, **grpo: Any) -> Path:
-    hardware: dict[str, Any] = {"rollout": Rollout.SERVER, "processes": processes}
-    hardware["server"] = ServerSpec(weight_sync=WeightSync.LORA, request_timeout_s=60)
+def attempt(
+    folder: Path, model: Path, *servers: RunningVllm, profile: dict[str, Any] | None = None, **grpo: Any
+) -> Path:
+    server = ServerSpec(count=len(servers), weight_sync=WeightSync.LORA, request_timeout_s=60)
+    hardware = {"rollout": Rollout.SERVER, "server": server, **(profile or {})}
     settings = {"num_iterations": 2, "learning_rate": 1e-2, **grpo}
     run = {"lora": LoraSpec(r=8, alpha=16)}
-    placement = {"ports": [server.port]}
+    placement = {"ports": [server.port for server in servers]}
     return builders.attempt_folder(
         folder, model=model, grpo=settings, hardware=hardware, placement=placement, rewards=REWARDS, run=run
     )
@@ -74,6 +83,43 @@ def test_the_server_samples_from_the_policy_as_it_is_trained(
     assert len(builders.lines(folder / FileName.SAMPLES)) == 6
 
 
+def test_two_servers_sample_their_own_groups_from_the_same_policy(
+    start: Start, trainer_python: Path, tiny_model: Path, sampling_server: RunningVllm, tmp_path: Path
+) -> None:
+    with sampling(trainer_python, tiny_model, name=SECOND) as second:
+        servers = [server.ready(seconds=120) for server in (sampling_server, second)]
+        grpo = {"per_device_train_batch_size": 12, "max_steps": 4, "save_strategy": "no"}  # three groups of four
+        folder = attempt(tmp_path / "attempt", tiny_model, *servers, **grpo)
+        trainer = start("-m", "workers.trainer", folder)
+        _, stderr = trainer.communicate()
+        assert trainer.returncode == 0, stderr
+        made = [re.findall(r"Generated (\d+) sequences with model '(.+)'", server.log()) for server in servers]
+        held = [server.models() for server in servers]
+    assert made == [[("8", "policy-v1"), ("8", "policy-v2")], [("4", "policy-v1"), ("4", "policy-v2")]]
+    assert held == [[ATTEMPT, "policy-v2"], [SECOND, "policy-v2"]]
+    assert_sampled_from_the_policy(builders.logs(folder), fresh=(1, 3))
+
+
+def assert_sampled_from_the_policy(logs: dict[int, dict[str, float]], *, fresh: tuple[int, ...]) -> None:
+    """With an older adapter, or another's completions, the two log probabilities would disagree."""
+    assert all(logs[step]["sampling/sampling_logp_difference/max"] < 1e-4 for step in fresh)
+    assert logs[fresh[-1]]["kl"] > 1e-3  # the policy has left the base model
+
+
+def test_one_of_two_servers_dying_in_mid_request_ends_the_trainer_with_its_name(
+    start: Start, tiny_model: Path, canned_server: RunningVllm, tmp_path: Path
+) -> None:
+    with RunningVllm(*LORA, name=SECOND, **ALLOWED, FAKE_VLLM="health_but_hangs") as second:
+        folder = attempt(tmp_path / "attempt", tiny_model, canned_server, second.ready(), max_steps=4)
+        trainer = start("-m", "workers.trainer", folder)
+        until(lambda: "policy-v1" in second.models() or trainer.poll() is not None, second.log, seconds=120)
+        until(lambda: "Generated 4 sequences" in canned_server.log(), canned_server.log, seconds=60)
+        second.front.kill()
+        _, stderr = trainer.communicate(timeout=60)
+    assert trainer.returncode == 5, stderr
+    assert f"The vLLM server vllm-2 at 127.0.0.1:{second.port} is gone" in stderr.splitlines()[-1]
+
+
 def test_a_server_that_dies_ends_the_trainer_with_a_sentence(
     start: Start, tiny_model: Path, canned_server: RunningVllm, tmp_path: Path
 ) -> None:
@@ -84,6 +130,19 @@ def test_a_server_that_dies_ends_the_trainer_with_a_sentence(
     _, stderr = trainer.communicate(timeout=60)
     assert trainer.returncode == 5, stderr
     assert re.match(r"The vLLM server at 127\.0\.0\.1:\d+ is gone: /v1/\w+ failed with ", stderr.splitlines()[-1])
+
+
+def test_somebody_elses_server_serves_a_run_and_is_left_as_it_was(
+    start: Start, tiny_model: Path, canned_server: RunningVllm, tmp_path: Path
+) -> None:
+    attached = ServerSpec(attached=(canned_server.url,), weight_sync=WeightSync.LORA)
+    grpo = {"max_steps": 1, "max_completion_length": 12, "save_strategy": "no"}
+    folder = attempt(tmp_path / "attempt", tiny_model, profile={"server": attached}, **grpo)
+    trainer = start("-m", "workers.trainer", folder)
+    _, stderr = trainer.communicate()
+    assert trainer.returncode == 0, stderr
+    assert "Generated 8 sequences with model 'r1-1-v1'" in canned_server.log()
+    assert canned_server.models() == [ATTEMPT]
 
 
 def test_a_run_without_lora_is_refused_before_torch(start: Start, tiny_model: Path, tmp_path: Path) -> None:
@@ -112,7 +171,7 @@ def test_two_ranks_share_one_request_and_each_gets_its_own_completions(
     start: Start, tiny_model: Path, canned_server: RunningVllm, tmp_path: Path
 ) -> None:
     grpo = {"max_steps": 1, "per_device_train_batch_size": 4, "max_completion_length": 12, "save_strategy": "no"}
-    folder = attempt(tmp_path / "attempt", tiny_model, canned_server, processes=2, **grpo)
+    folder = attempt(tmp_path / "attempt", tiny_model, canned_server, profile={"processes": 2}, **grpo)
     trainer = start("-m", "workers.trainer", folder)
     _, stderr = trainer.communicate()
     assert trainer.returncode == 0, stderr
