@@ -16,7 +16,7 @@ from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.attempts import QUICK
 from workers.contract import EventKind, SyncAnswer
 from workers.settings import HostSettings, SettingsError
-from workers.supervisor import ends, trainerlines
+from workers.supervisor import commands, ends, trainerlines
 from workers.supervisor.control import Control
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.logs import LogUploader
@@ -385,3 +385,9 @@ def test_the_hosts_own_token_is_not_handed_on() -> None:
 def test_a_setting_that_is_missing_or_wrong_is_named(env: dict[str, str], says: str) -> None:
     with pytest.raises(SettingsError, match=says):
         HostSettings.from_env(env)
+
+
+def test_the_supervisor_finds_modules_where_its_launcher_did() -> None:
+    made = commands.supervisor_environment(SETTINGS, {"PYTHONPATH": "/kit", "HF_TOKEN": "hf_x"})
+    assert made["PYTHONPATH"] == f"{commands.SOURCE_ROOT}{os.pathsep}/kit"
+    assert "HF_TOKEN" not in made
