@@ -53,7 +53,7 @@ def main() -> int:
 
 
 def reward(spec: Any) -> Any:
-    def score(completions: list[Any], answer: list[Any], **_: Any) -> list[float]:
+    def score(completions: list[Any], answer: list[Any], **_: Any) -> list[float | None]:
         texts = [one if isinstance(one, str) else one[0]["content"] for one in completions]
         return list(LIBRARY[spec.function].score_batch(texts, [{"answer": one} for one in answer], spec.params))
 
@@ -64,7 +64,7 @@ def reward(spec: Any) -> Any:
 def lines(path: Path) -> Any:
     from transformers import TrainerCallback
 
-    class Lines(TrainerCallback):
+    class Lines(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
         def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
             with path.open("a") as file:
                 print(json.dumps({"t": time.time(), "step": state.global_step, "values": logs}), file=file)

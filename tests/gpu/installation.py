@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -40,13 +39,16 @@ class State:
 
 
 class Site:
-    def __init__(self, *, models: Path, cache: Path, trainer_python: str, rehearsal: bool) -> None:
+    def __init__(
+        self, *, models: Path, cache: Path, trainer_python: str, baseline: dict[int, int], rehearsal: bool
+    ) -> None:
+        """`baseline`: what each GPU had in use before anything was started."""
         for folder in (models, cache):
             folder.mkdir(parents=True, exist_ok=True)
         self.models = models
         self.trainer_python = trainer_python
         self.environment = _environment(models, cache, trainer_python, rehearsal)
-        self.baseline = read_gpus()
+        self.baseline = baseline
         self.stack = Stack.start(Path(tempfile.mkdtemp(prefix="gt-")), self.environment)
         self._use_its_store()
         self.person = Person(self.stack.url)
@@ -158,9 +160,7 @@ def _environment(models: Path, cache: Path, trainer_python: str, rehearsal: bool
         "VLLM_NO_USAGE_STATS": "1",
     }
     if paths:
-        # A supervisor and its children get a PYTHONPATH of their own; here the libraries lie on it.
-        words = [f"PYTHONPATH={ROOT}{os.pathsep}{paths}", sys.executable, "-m", "workers.supervisor"]
-        found |= {"GRPO_TRAINER_PYTHONPATH": paths, "GRPO_SUPERVISOR_COMMAND": json.dumps(["/usr/bin/env", *words])}
+        found["GRPO_TRAINER_PYTHONPATH"] = paths  # one interpreter for all: the trainer's libraries lie there, too
     if rehearsal:
         found["GRPO_TRAINER_PYTHONPATH"] = str(_as_if_vllm_were_installed(cache))
         fake = ROOT / "tests" / "fakes" / "fake_vllm.py"

@@ -75,6 +75,14 @@ class Launch:
         return tuple(dict.fromkeys((*placement.get("gpus", ()), *placement.get("server_gpus", ()))))
 
     @property
+    def dispatched(self) -> float | None:
+        return self.state.dispatched if self.state else None
+
+    @property
+    def ended(self) -> float | None:
+        return self.state.ended if self.state else None
+
+    @property
     def held(self) -> set[str]:
         """What another run waits for."""
         slots = self.state.placement.get("cpu_slots", ()) if self.state else ()
@@ -87,8 +95,9 @@ class Launch:
     @property
     def begun(self) -> float:
         """When it had its GPUs; the page's sending where it never waited."""
-        dispatched = self.state.dispatched if self.state else None
-        return self.sent if dispatched is None or dispatched <= self.answered + 1 else dispatched
+        if self.dispatched is None or self.dispatched <= self.answered + 1:
+            return self.sent
+        return self.dispatched
 
     @property
     def waited(self) -> bool:

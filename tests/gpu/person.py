@@ -19,8 +19,9 @@ FREE = "Everything is gone and free."
 
 class Person:
     def __init__(self, url: str, transport: httpx.BaseTransport | None = None) -> None:
-        own = {"timeout": 60, "trust_env": False, "transport": transport}
-        self.http = httpx.Client(base_url=url, headers={"Origin": url}, **own)
+        self.http = httpx.Client(
+            base_url=url, headers={"Origin": url}, timeout=60, trust_env=False, transport=transport
+        )
         self._token = ""
 
     def sign_in(self) -> None:

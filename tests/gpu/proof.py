@@ -26,6 +26,8 @@ from workers.contract import AttemptSpec, FileName, Rollout, from_dict, servers_
 CLEAN_UP_S = 25.0
 """Kept back of the whole deadline: the last runs are stopped and their GPUs seen free."""
 ENDING_S = 12.0
+LAST_LINES = 150
+"""Of each log: a cause is often said well above the last traceback."""
 PAUSE_S = 0.1
 
 
@@ -39,7 +41,8 @@ class Sitting:
     machine: dict[str, str]
     command: Callable[[str], str]
     launches: list[Launch] = field(default_factory=list)
-    told: set[str] = field(default_factory=set)
+    told: dict[str, str] = field(default_factory=dict)
+    """Set-up -> why it failed."""
 
     def go(self, units: Sequence[Setup | Ratio]) -> None:
         """All launches are sent at once, in order: the product's own queue finds them GPUs."""
@@ -131,6 +134,8 @@ class Sitting:
             "next_start_s": [s for one in done if (s := next_start(one, self.launches)) is not None],
             "kills": kills,
         }
+        if setup.name in self.told:
+            entry["failed"] = self.told[setup.name]
         self.save(entry)
 
     def _circumstances(self, name: str) -> Entry:
@@ -180,15 +185,17 @@ class Sitting:
         self.say(f"{setup.name}: FAILED: {why[:600]}")
         if setup.name in self.told:
             return
-        self.told.add(setup.name)
+        first = not self.told
+        self.told[setup.name] = why[:600]
         self.save({"name": setup.name, "says": setup.says, "failed": why[:600], **self._circumstances(setup.name)})
         with self.failures.open("a") as file:
             file.write(f"\n===== {setup.name}: {why}\n")
             for launch in launches:
                 folder = self.site.folder(launch.run) if launch.run else Path(os.devnull)
                 for log in sorted((folder / FileName.LOGS).glob("*.log")):
-                    file.write(f"--- {launch.run} {log.name}\n{tail(log, 60)}\n")
-            file.write(f"{self.site.last_words()}\n")
+                    file.write(f"--- {launch.run} {log.name}\n{tail(log, LAST_LINES)}\n")
+            if first:
+                file.write(f"{self.site.last_words()}\n")
 
 
 def figures_of(launch: Launch) -> Entry:
@@ -234,21 +241,20 @@ def spec_of(launch: Launch) -> AttemptSpec:
 
 
 def next_start(launch: Launch, launches: Sequence[Launch]) -> float | None:
-    """From the end of a killed run until another that was waiting had something of what it held."""
-    ended = launch.state.ended if launch.state else None
-    if ended is None:
-        return None
+    """From the end of a killed run until the one that waited for it, as the last in its way, had its GPUs."""
     starts = [
-        one.state.dispatched - ended
+        one.dispatched - launch.ended
         for one in launches
-        if one is not launch
-        and one.sent < ended
-        and one.state is not None
-        and one.state.dispatched is not None
-        and one.state.dispatched >= ended
-        and one.held & launch.held
+        if one.dispatched and launch.ended and one.sent < launch.ended and _last_before(one, launches) is launch
     ]
     return round(min(starts), 3) if starts else None
+
+
+def _last_before(one: Launch, launches: Sequence[Launch]) -> Launch | None:
+    """Of the runs that held something of what `one` got, the one that ended last."""
+    held = [each for each in launches if each is not one and each.ended and each.held & one.held]
+    before = [each for each in held if (each.ended or 0.0) <= (one.dispatched or 0.0)]
+    return max(before, key=lambda each: each.ended or 0.0, default=None)
 
 
 def _text(path: Path) -> str:

@@ -22,8 +22,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from controlplane.serving.embedded import BASE_DIR as ROOT
 from tests.gpu import results
-from tests.gpu.installation import ROOT, Site, busy, read_gpus
+from tests.gpu.installation import Site, busy, read_gpus
 from tests.gpu.proof import Sitting
 from tests.gpu.results import Entry
 from tests.gpu.setups import PLANS, Ratio, Setup, chosen
@@ -70,14 +71,19 @@ def prove(options: argparse.Namespace, deadline: float) -> int:
     units = chosen(options.plan, options.only)
     rehearsal = all(unit.gpus == 0 for unit in setups_of(units))
     options.out.mkdir(parents=True, exist_ok=True)
-    python = trainer_python()
+    python, baseline = trainer_python(), read_gpus()
     making = make_models(options.model_dir, python, setups_of(units))
-    site = Site(models=options.model_dir, cache=options.cache_dir, trainer_python=python, rehearsal=rehearsal)
-    baseline = {} if rehearsal else site.baseline
+    site = Site(
+        models=options.model_dir,
+        cache=options.cache_dir,
+        trainer_python=python,
+        baseline=baseline,
+        rehearsal=rehearsal,
+    )
     try:
         site.open()
         wait_for_models(making)
-        site.baseline = settled(baseline)
+        settled(baseline)
         sitting = Sitting(
             site,
             deadline,
@@ -146,14 +152,13 @@ def wait_for_models(making: subprocess.Popen[bytes] | None) -> None:
 # --- the machine ----------------------------------------------------------------------------------------------
 
 
-def settled(baseline: dict[int, int], seconds: float = 20.0) -> dict[int, int]:
-    """The baseline, once what made the models has let go of its GPU."""
+def settled(baseline: dict[int, int], seconds: float = 20.0) -> None:
+    """Until what made the models has let go of its GPU."""
     deadline = time.monotonic() + seconds
     while busy(baseline):
         if time.monotonic() > deadline:
             raise RuntimeError(f"GPUs {busy(baseline)} are in use before the first launch: {read_gpus()}")
         time.sleep(0.2)
-    return baseline
 
 
 def left_busy(baseline: dict[int, int], seconds: float = 15.0) -> list[int]:

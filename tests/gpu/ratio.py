@@ -16,8 +16,9 @@ from typing import Any
 import httpx
 import psutil
 
+from controlplane.serving.embedded import BASE_DIR as ROOT
 from tests.gpu.figures import Row, step_ratio, step_seconds, steps_of
-from tests.gpu.installation import ROOT, Site, busy, tail
+from tests.gpu.installation import Site, busy, tail
 from tests.gpu.launches import Launch, Stage
 from tests.gpu.setups import Ratio
 from workers.commands import own_servers
@@ -105,7 +106,7 @@ def _server(spec: AttemptSpec, site: Site, folder: Path) -> Iterator[None]:
         return
     place = own_servers(spec)[0]
     argv = commands.server_argv(spec, site.settings, place)
-    environment = commands.server_environment(spec, site.settings, os.environ, {}, place)
+    environment = commands.server_environment(spec, site.settings, os.environ, place)
     with _running(argv, environment, folder / "vllm.log") as process:
         deadline = time.monotonic() + 180
         while not _healthy(place.address):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,16 @@ from django.conf import LazySettings
 from django.core import signals
 from django.core.wsgi import get_wsgi_application
 from django.db import close_old_connections
+from django.utils import timezone
 
 from controlplane.accounts.models import Role, User
-from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.hardware.models import HardwareProfile, Host, ModelInspection
 from controlplane.hardware.profiles import launch_values
 from controlplane.hardware.shipped import by_slug
 from runs import leasing
 from runs.models import Run
 from runs.spec import spec_of
-from tests.gpu import figures, models, prove, results
+from tests.gpu import figures, models, proof, prove, results
 from tests.gpu.figures import Row
 from tests.gpu.person import PASSWORD, USER, Person
 from tests.gpu.setups import PLANS, Setup
@@ -82,11 +84,28 @@ def test_the_parts_of_a_peak_add_up_to_it() -> None:
     assert colocated == {"trainer_torch": 15.0, "vllm_preallocated": 30.0, "contexts_and_rest": 5.0}
 
 
+@dataclass
+class Held:
+    """What `next_start` looks at of a launch."""
+
+    held: set[str]
+    sent: float
+    dispatched: float
+    ended: float | None
+
+
+def test_the_next_start_counts_from_the_last_run_that_was_in_the_way() -> None:
+    early, late = Held({"gpu:0"}, 0, 1, 50), Held({"gpu:1"}, 0, 1, 90)
+    both, alone = Held({"gpu:0", "gpu:1"}, 2, 90.2, None), Held({"gpu:7"}, 2, 95, None)
+    launches: Any = [early, late, both, alone]
+    assert [proof.next_start(one, launches) for one in launches] == [None, 0.2, None, None]
+
+
 # --- results --------------------------------------------------------------------------------------------------
 
 
 def test_sittings_add_up_by_name_and_a_failure_leaves_what_was_proved() -> None:
-    first = [{"name": "a", "steps": 5, "step_ratio": 1.0}, {"name": "b", "failed": "no memory"}]
+    first: list[results.Entry] = [{"name": "a", "steps": 5, "step_ratio": 1.0}, {"name": "b", "failed": "no memory"}]
     again = results.merged(first, [{"name": "a", "steps": 6}, {"name": "b", "steps": 4}, {"name": "c"}])
     assert again == [{"name": "a", "steps": 6, "step_ratio": 1.0}, {"name": "b", "steps": 4}, {"name": "c"}]
     assert results.merged(again, [{"name": "a", "failed": "why"}])[0]["steps"] == 6
@@ -136,7 +155,7 @@ def machine(db: None) -> Host:
     """Four H200s, as a host announces them."""
     host = a_ready_host("testhost", gpus=4)
     schema = {**SCHEMA, "fields": [*SCHEMA["fields"]]}
-    host.inventory |= {"versions": VERSIONS, "cpu_slots": 8, "port_range": [21000, 21999], "disk_free_mib": 200_000}
+    host.inventory |= {"versions": VERSIONS, "cpu_slots": 8, "port_range": [21000, 21999], "disk_free_mib": 40_000}
     host.trainer_schema = schema
     host.save()
     return host
@@ -160,6 +179,7 @@ def person(db: None, settings: LazySettings) -> Iterator[Person]:
 @pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.name)
 def test_the_pages_take_each_set_up_and_four_gpus_have_room_for_it(setup: Setup, machine: Host, person: Person) -> None:
     version, config = a_version(512), a_config()
+    _told(machine, setup.shape)
     shipped = HardwareProfile.objects.get(name=by_slug(setup.slug).name)
     profile = person.make_profile(shipped.pk, f"proof of {setup.name}", setup.profile)
     choices = {"model": "/models/x", "dataset_version": version.pk, "reward_config": config.pk, "profile": profile}
@@ -175,6 +195,15 @@ def test_the_pages_take_each_set_up_and_four_gpus_have_room_for_it(setup: Setup,
             assert getattr(spec.hardware, name) == value
         elif name in spec.grpo:
             assert spec.grpo[name] == value
+
+
+def _told(host: Host, shape: str) -> None:
+    """The host has looked at the model."""
+    its = models.SHAPES[shape]
+    answer = {"ok": True, "parameters": models.parameters(its), "dtype": "BF16", "context_length": models.CONTEXT}
+    answer |= {"heads": its.num_attention_heads, "kv_heads": its.num_key_value_heads, "layers": its.num_hidden_layers}
+    answer |= {"hidden": its.hidden_size, "chat_template": True, "bytes": 2 * models.parameters(its)}
+    ModelInspection.objects.create(host=host, model="/models/x", answer=answer, answered_at=timezone.now())
 
 
 def test_the_harness_says_how_it_is_used() -> None:
