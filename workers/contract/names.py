@@ -1,0 +1,92 @@
+"""Names both sides use: files of an attempt, event kinds, phases, stop modes, Celery tasks."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+SCHEMA = 1
+"""Version of everything in this module. A supervisor of another version is refused at its claim."""
+
+
+class FileName:
+    """Files of one attempt's folder, RUNS_DIR/<run>/<attempt number>/; each has exactly one writer."""
+
+    SPEC = "spec.json"  # launcher, once, mode 0600: an AttemptSpec
+    LOCK = "supervisor.lock"  # flock; holds {"boot_id", "pid", "start_time"} as JSON
+    DOWNLOAD = "download.jsonl"  # workers.trainer.fetch: progress of the model's download
+    DATASET = "dataset.jsonl"  # supervisor, fetched at the claim: canonical rows
+    METRICS = "metrics.jsonl"  # trainer, rank 0: TrainerLine objects
+    SAMPLES = "samples.jsonl"  # trainer, rank 0: one prompt group a line
+    OUTBOX = "outbox.jsonl"  # supervisor: OutboxLine objects; the first line's seq is spec.first_seq
+    ACK = "outbox.ack"  # supervisor: the last seq the control plane has confirmed, as decimal text
+    PIDS = "pids.json"  # supervisor: {"boot_id", "processes": [[pid, start_time], ...]} of every descendant
+    STOP = "STOP"  # supervisor -> trainer: exists when the trainer shall save and stop
+    STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, looked for at each tick
+    REAPED = "reaped.json"  # reaper: the receipt of an attempt whose supervisor died
+    CHECKPOINTS = "checkpoints"  # trainer's output_dir
+    LOGS = "logs"
+
+
+MAX_SERVERS = 8
+SERVER_ROLES = ("vllm", *(f"vllm-{number}" for number in range(2, MAX_SERVERS + 1)))
+"""Role and log of each vLLM server of an attempt, the first one's first."""
+LOG_NAMES = ("supervisor", "download", *SERVER_ROLES, "trainer")
+"""logs/<name>.log; a run has only those of its own processes."""
+
+
+class EventKind(StrEnum):
+    """Kinds of OutboxLine. The first three carry numbers (`data` is {metric name: number}); the rest are
+    life-cycle events, which are never folded away."""
+
+    TRAIN = "train"  # one trainer log call; evaluation metrics keep TRL's eval_ prefix
+    SYSTEM = "system"  # host/cpu_percent, host/memory_mib, gpu/<i>/memory_mib, gpu/<i>/util_percent, gpu/<i>/power_w,
+    # download/done_mib, download/total_mib
+    VLLM = "vllm"  # vllm/<name>; of several servers sums (requests, tokens/s) and means (shares)
+
+    PHASE = "phase"  # data: {"phase": Phase, "detail": str}
+    TRAINING = "training"  # data: {"max_steps": int, "step": int}: the trainer entered its loop -> RUNNING
+    STAGE = "stage"  # data: {"stage": str}: what the trainer is doing before its first step
+    PROCESS_STARTED = "process_started"  # data: {"role": "download"|"vllm"|"vllm-2"|...|"trainer", "pid": int}
+    PROCESS_EXITED = "process_exited"  # data: {"role", "pid", "exit_code": int|None, "signal": str|None}
+    CHECKPOINT = "checkpoint"  # data: {"step", "path" (relative to the attempt folder), "bytes"}
+    STOP_SEEN = "stop_seen"  # data: {"mode": StopMode}: the supervisor has taken the stop on
+    NOTE = "note"  # data: {"text": str, "level": "info"|"warning"}
+    ENDED = "ended"  # data: {"reason": EndReason value, "detail": str, "exit_codes": {role: int}, "receipt": Receipt}
+
+
+METRIC_KINDS = frozenset({EventKind.TRAIN, EventKind.SYSTEM, EventKind.VLLM})
+
+
+class Phase(StrEnum):
+    """What a supervisor is doing; finer than a status, for people."""
+
+    CLAIMED = "claimed"
+    PREPARING = "preparing"
+    FETCHING_MODEL = "fetching_model"
+    VLLM_STARTING = "vllm_starting"
+    VLLM_READY = "vllm_ready"
+    TRAINER_STARTING = "trainer_starting"
+    STOPPING = "stopping"
+    VERIFYING = "verifying"
+
+
+class StopMode(StrEnum):
+    SAVE = "save"
+    NOW = "now"
+
+
+class Task(StrEnum):
+    """Celery task names on a host's queue, `host.<host name>`."""
+
+    LAUNCH_RUN = "workers.launch_run"  # (attempt_spec: dict, token: str)
+    STOP_RUN = "workers.stop_run"  # (run_id, attempt_number, mode)
+    REAP_RUN = "workers.reap_run"  # (run_id, attempt_number, token)
+    INSPECT_MODEL = "workers.inspect_model"  # (inspection_id: int, model: str)
+
+
+def broker_url(redis_url: str) -> str:
+    """Celery's form of a redis-py address: `unix:///p?db=1` is `redis+socket:///p?virtual_host=1` there."""
+    if not redis_url.startswith("unix://"):
+        return redis_url
+    path, _, query = redis_url.removeprefix("unix://").partition("?")
+    return f"redis+socket://{path}?virtual_host={query.removeprefix('db=') or '0'}"

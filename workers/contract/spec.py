@@ -1,0 +1,141 @@
+"""The run spec, the attempt spec, and the vLLM servers that follow from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from workers.contract.documents import ContractError
+from workers.contract.hardware import HardwareSpec, Rollout
+from workers.contract.names import SCHEMA, SERVER_ROLES
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    path: str
+    """A folder on the host inside its allowed roots, or a hub id."""
+    revision: str | None = None
+    trust_remote_code: bool = False
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """The canonical dataset file: JSONL, each line {"row": int, "prompt": str | list of messages,
+    "answer": str | null, ...other columns}. Written by the control plane's validation, fetched at the claim."""
+
+    name: str
+    version: int
+    sha256: str
+    rows: int
+    eval_rows: int = 0
+    """Rows held out for evaluation, drawn with the run's seed."""
+
+
+@dataclass(frozen=True)
+class RewardSpec:
+    name: str
+    """Unique in a run: TRL merges two rewards of one name silently. The metric is rewards/<name>/mean."""
+    function: str
+    """Key in workers.rewards.LIBRARY."""
+    weight: float = 1.0
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LoraSpec:
+    r: int = 16
+    alpha: int = 32
+    dropout: float = 0.0
+    target_modules: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+@dataclass(frozen=True)
+class RunSpec:
+    """Everything a run is, frozen at submit; it depends on no row that may change later."""
+
+    run_id: str
+    name: str
+    kind: str
+    """`train`; `trial` tries a hardware profile for two steps; learnability checks come as another kind."""
+    model: ModelSpec
+    data: DataSpec
+    rewards: tuple[RewardSpec, ...]
+    hardware: HardwareSpec
+    grpo: dict[str, Any]
+    """Keyword arguments of trl.GRPOConfig that the person set, by TRL's own names. The trainer adds
+    output_dir, logging_steps=1, report_to=[] and what the hardware decides (use_cpu, vllm_*, deepspeed)."""
+    lora: LoraSpec | None = None
+    attn_implementation: str | None = None
+    schema: int = SCHEMA
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The resources leased for one attempt."""
+
+    host: str
+    gpus: tuple[int, ...] = ()
+    server_gpus: tuple[int, ...] = ()
+    cpu_slots: tuple[int, ...] = ()
+    ports: tuple[int, ...] = ()
+    """HTTP port on loopback of each vLLM server that the attempt starts."""
+    group_port: int | None = None
+    """NCCL group port for weight updates."""
+
+    @property
+    def every_gpu(self) -> tuple[int, ...]:
+        """Each leased GPU once, whoever of the attempt uses it."""
+        return tuple(dict.fromkeys((*self.gpus, *self.server_gpus)))
+
+
+@dataclass(frozen=True)
+class AttemptSpec:
+    """spec.json: one life of a run on a host."""
+
+    attempt_id: str
+    """<run id>-<attempt number>"""
+    number: int
+    first_seq: int
+    run: RunSpec
+    placement: Placement
+    resume_from: str | None = None
+    """A checkpoint folder: in the launch message relative to RUNS_DIR, in spec.json absolute."""
+
+
+@dataclass(frozen=True)
+class ServerPlace:
+    """One vLLM server of an attempt, by where it is."""
+
+    role: str
+    """One of SERVER_ROLES: its process's role and its log's name."""
+    address: str
+    """http://host:port"""
+    port: int
+    gpus: tuple[int, ...]
+    own: bool
+    """Started, watched and ended by the attempt; an attached one is not."""
+
+
+def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
+    """The vLLM servers that the trainer gets completions from; none but in rollout mode `server`.
+
+    Raises ContractError when the placement has no port for one of them.
+    """
+    hardware, placement = spec.run.hardware, spec.placement
+    server = hardware.server
+    if hardware.rollout != Rollout.SERVER:
+        return ()
+    if server is None:
+        raise ContractError("hardware.server: rollouts come from a vLLM server, and none is described")
+    places: list[tuple[str, int, tuple[int, ...], bool]]
+    if server.attached:
+        places = [(address, int(address.rpartition(":")[2]), (), False) for address in server.attached]
+    else:
+        if len(placement.ports) < server.count:
+            raise ContractError(f"placement.ports: {len(placement.ports)} for {server.count} vLLM servers")
+        gpus = placement.gpus if server.shared else placement.server_gpus
+        places = [
+            (f"http://127.0.0.1:{port}", port, gpus[number * server.gpus : (number + 1) * server.gpus], True)
+            for number, port in enumerate(placement.ports[: server.count])
+        ]
+    return tuple(ServerPlace(role, *place) for role, place in zip(SERVER_ROLES, places, strict=False))
