@@ -178,7 +178,7 @@ def _imagined(spec: RunSpec, hosts: Sequence[HostView]) -> Place:
     for view in hosts:
         placed = leasing.place(need, view.row, {})
         if isinstance(placed, Placement):
-            words = f"Can't start there now: as it would be on {view.name} with nothing else running there."
+            words = f"It would have to wait now: this is as on {view.name} with nothing else running there."
             return Place(placed, programs_of(view.row), words, certain=False)
     # Indexes that the profile names count too.
     named = max((*need.pinned, *need.pinned_server, -1)) + 1

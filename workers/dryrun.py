@@ -140,6 +140,7 @@ mkdir -p logs
 _ENDING = f"""\
 # Every process has a group of its own, named by its pid, so that all of it can be ended.
 pids=()
+# shellcheck disable=SC2317,SC2329  # called by the traps
 finish() {{
   local status=$? pid deadline
   trap - EXIT INT TERM HUP

@@ -29,17 +29,18 @@ def _lora(draft: Draft) -> Iterator[Finding]:
     wanted = {name: text for name, text in draft.made_for.items() if name == "use_lora" or name.startswith("lora_")}
     if not wanted:
         return
-    whose = _whose(draft)
     if not wanted.get("use_lora"):
         if draft.lora:
             off = Fix("Use the profile's: all weights", {"use_lora": ""})
-            yield note("use_lora", f"{whose} was made for training all weights, and this run trains a LoRA.", "", off)
+            yield note(
+                "use_lora", "The profile was made for training all weights; this run trains a LoRA.", "", off
+            )
         return
     use = Fix("Use the profile's LoRA", wanted)
     if draft.lora is None:
         yield note(
             "use_lora",
-            f"{whose} was made for a LoRA of rank {wanted.get('lora_r', '?')}, and this run trains all weights.",
+            f"The profile was made for a LoRA of rank {wanted.get('lora_r', '?')}, and this run trains all weights.",
             "",
             use,
         )
@@ -50,7 +51,7 @@ def _lora(draft: Draft) -> Iterator[Finding]:
         if name in wanted and not _same(mine, wanted[name])
     ]
     if other:
-        yield note("use_lora", f"{whose} was made for another LoRA: here {', '.join(other)}.", "", use)
+        yield note("use_lora", f"The profile was made for another LoRA: here {', '.join(other)}.", "", use)
 
 
 def _parts(lora: LoraSpec) -> list[tuple[str, str, Any]]:
@@ -69,7 +70,7 @@ def _batch(draft: Draft) -> Iterator[Finding]:
             continue
         yield note(
             name,
-            f"{_whose(draft)} was made for {label(name)} {text}, and this run has {_text(mine)}.",
+            f"The profile was made for {text}, and this run has {_text(mine)}.",
             "",
             Fix(f"Use the profile's {label(name)}: {text}", {name: text}),
         )
@@ -87,7 +88,7 @@ def _precision(draft: Draft) -> Iterator[Finding]:
     if chosen != profiles:
         yield note(
             "precision",
-            f"{_whose(draft)} trains in {profiles}, and this run in {chosen}.",
+            f"The profile trains in {profiles}, and this run in {chosen}.",
             "",
             Fix(f"Use the profile's precision: {profiles}", {"precision": "profile"}),
         )
@@ -105,11 +106,7 @@ def _overrides(draft: Draft) -> Iterator[Finding]:
     for name, word in OVERRIDES.items():
         if name in draft.grpo and decided[name]:
             fix = Fix(f"Use the profile's {word}", {name: ""})
-            yield note(name, f"{name} is set here, and goes before what {_whose(draft)} says.", "", fix)
-
-
-def _whose(draft: Draft) -> str:
-    return draft.hardware.profile if draft.hardware else ""
+            yield note(name, f"{name} is set here, and goes before what the profile says.", "", fix)
 
 
 def _same(mine: Any, text: str) -> bool:

@@ -79,7 +79,7 @@ def test_a_post_is_taken_as_it_is_sent(client):
 
 def test_the_live_check_says_what_departs_from_the_profile(client):
     panel = client.post("/runs/new/check", sent(profile=a_profile().pk)).content.decode()
-    assert "small card was made for a LoRA of rank 8" in panel
+    assert "The profile was made for a LoRA of rank 8" in panel
     assert "Use the profile&#x27;s LoRA" in panel
     assert "Use all the profile&#x27;s values" in panel
 

@@ -158,7 +158,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         {"made_for": {"num_generations": "16"}, **grpo(num_generations=8)},
         Grade.NOTE,
         "num_generations",
-        "made for generations per prompt 16, and this run has 8",
+        "made for 16, and this run has 8",
     ),
     ({**ranks(1), **grpo(bf16=False, fp16=True)}, Grade.NOTE, "precision", "trains in bf16, and this run in fp16"),
     ({**ranks(1, optimizer=Optimizer.ADAFACTOR), **grpo(optim="sgd")}, Grade.NOTE, "optim", "goes before"),

@@ -1,0 +1,97 @@
+"""The New run page by hand: what a profile fills in, what it leaves alone, and the commands."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.browser.conftest import Complaints
+from tests.browser.test_whole_way import stop
+from tests.stack import Stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+
+ROWS = """
+from hashlib import sha256
+from controlplane.datasets.models import Dataset, DatasetVersion
+from controlplane.hardware.models import HardwareProfile
+from controlplane.rewards.models import RewardConfig
+
+row = '{"row": 0, "prompt": "1+1?", "answer": "2"}'
+dataset, _ = Dataset.objects.get_or_create(name="for launches")
+mapping = {"prompt": "q", "answer": "a", "chat": False}
+version, _ = DatasetVersion.objects.get_or_create(
+    dataset=dataset,
+    number=1,
+    defaults={"status": "ready", "rows": 64, "mapping": mapping, "sha256": sha256(row.encode()).hexdigest()},
+)
+version.folder.mkdir(parents=True, exist_ok=True)
+version.rows_path.write_text(row)
+config, _ = RewardConfig.objects.get_or_create(
+    name="for launches", defaults={"components": [{"name": "variety", "function": "unique_chars"}]}
+)
+spec = {"rollout": "transformers", "cpu_slots": 1}
+lora = {"r": 4, "alpha": 12, "dropout": 0.1, "target_modules": ["q_proj"]}
+made = {}
+for name, columns in {
+    "small": {"lora": lora, "batch": {"num_generations": 4, "max_completion_length": 64}},
+    "large": {"lora": None, "batch": {"num_generations": 16, "max_completion_length": 128}},
+}.items():
+    made[name] = HardwareProfile.objects.get_or_create(name=name, defaults={"spec": spec, **columns})[0].pk
+result = {"dataset_version": version.pk, "reward_config": config.pk, "profiles": made}
+"""
+
+
+@pytest.fixture
+def rows(site: Stack, context: BrowserContext, page: Page) -> dict[str, Any]:
+    """The page is open with everything chosen but the profile."""
+    found: dict[str, Any] = site.django(ROWS)
+    context.add_cookies([{"name": name, "value": value, "url": site.url} for name, value in site.cookies().items()])
+    model = site.installation.models_dir / "tiny"
+    chosen = f"dataset_version={found['dataset_version']}&reward_config={found['reward_config']}"
+    page.goto(f"{site.url}/runs/new/?{chosen}&model={model}")
+    return found
+
+
+def choose(page: Page, rows: dict[str, Any], name: str) -> None:
+    page.get_by_label("Hardware profile").select_option(str(rows["profiles"][name]))
+
+
+def held(page: Page) -> tuple[str, str, bool, str]:
+    """(generations per prompt, completion length, trains a LoRA, its rank)"""
+    numbers = [page.locator(f"#id_{name}").input_value() for name in ("num_generations", "max_completion_length")]
+    return numbers[0], numbers[1], page.locator("#id_use_lora").is_checked(), page.locator("#id_lora_r").input_value()
+
+
+def test_a_profile_fills_in_what_it_was_made_for_and_leaves_what_was_typed(
+    page: Page, rows: dict[str, Any], complaints: Complaints
+) -> None:
+    choose(page, rows, "small")
+    assert held(page) == ("4", "64", True, "4")
+    page.get_by_label("Completion length").fill("48")
+    choose(page, rows, "large")
+    assert held(page) == ("16", "48", False, "16")
+    page.get_by_role("button", name="Use the profile's maximum completion length: 128").click()
+    choose(page, rows, "small")
+    assert held(page) == ("4", "64", True, "4")
+    assert complaints.heard == []
+
+
+def test_the_commands_follow_the_form_and_a_download_leaves_it_to_be_launched(
+    page: Page, rows: dict[str, Any], complaints: Complaints
+) -> None:
+    choose(page, rows, "small")
+    page.locator("details.commands > summary").click()
+    expect(page.locator(".command pre")).to_contain_text("CUDA_VISIBLE_DEVICES=''")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download dry run").click()
+    assert download.value.suggested_filename == "draft-1-dry-run.zip"
+    # Enter in a field launches; it doesn't download.
+    page.get_by_label("Name of the run").fill("by Enter")
+    page.get_by_label("Name of the run").press("Enter")
+    expect(page.get_by_role("heading", name="by Enter")).to_be_visible()
+    expect(page.locator("#run-status .chip.running")).to_be_visible()
+    stop(page)
+    assert complaints.heard == []
