@@ -119,7 +119,7 @@ def test_what_everybody_imports_needs_nothing_but_the_standard_library(name: str
         if is_under(module, (name,))
         for imported in imports_of(path, module)
         if imported.partition(".")[0] not in sys.stdlib_module_names
-        and not is_under(imported, (name, "workers.contract"))
+        and not (imported in OURS or is_under(imported, STANDARD_LIBRARY_ONLY))
     ]
     assert wrong == []
 
