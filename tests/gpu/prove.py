@@ -27,7 +27,7 @@ from tests.gpu import results
 from tests.gpu.installation import Site, busy, read_gpus
 from tests.gpu.proof import Sitting
 from tests.gpu.results import Entry
-from tests.gpu.setups import PLANS, Ratio, Setup, chosen
+from tests.gpu.setups import PLANS, REHEARSAL, Ratio, Setup, chosen
 from workers.supervisor import gpus
 
 WORK = Path(tempfile.gettempdir()) / "gpu-prove"
@@ -58,7 +58,8 @@ def main(argv: list[str] | None = None) -> int:
 def render(file: Path | None) -> int:
     entries = results.read(results.COMMITTED)
     if file is not None:
-        entries = results.merged(entries, results.read(file))
+        rehearsed = {unit.name for unit in REHEARSAL}
+        entries = results.merged(entries, [one for one in results.read(file) if one["name"] not in rehearsed])
     if not entries:
         print("there are no results to write of", file=sys.stderr)
         return 1

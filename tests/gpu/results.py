@@ -103,6 +103,8 @@ def _section(entry: Entry) -> list[str]:
     for gpu, part in zip(entry.get("gpu_ids") or (), entry.get("peak_parts_gib") or (), strict=False):
         words = ", ".join(f"{name.replace('_', ' ')} {value:g} GiB" for name, value in part.items())
         lines.append(f"- GPU {gpu}: {words}")
+    if entry.get("first_step_s") is not None:
+        lines.append(f"- First step {entry['first_step_s']:.1f} s after {entry.get('first_step_from', 'the page')}")
     for kill in entry.get("kills") or ():
         lines.append(f"- {_kill(kill)}")
     if entry.get("step_ratio") is not None:
@@ -112,7 +114,10 @@ def _section(entry: Entry) -> list[str]:
         )
     if entry.get("step_median_s") is not None:
         lines.append(f"- Median step {entry['step_median_s']:.2f} s, {entry.get('batch', '')}")
-    lines += ["", f"{entry.get('date', '')}: `{entry.get('command', '')}`", ""]
+    lines += ["", f"{entry.get('date', '')}: `{entry.get('command', '')}`"]
+    if entry.get("ratio_command"):
+        lines += ["", f"Ratio: `{entry['ratio_command']}`"]
+    lines.append("")
     return lines
 
 

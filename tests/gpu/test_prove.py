@@ -133,6 +133,15 @@ def test_a_sitting_goes_on_from_what_is_committed(tmp_path: Path, monkeypatch: p
     assert [entry["name"] for entry in results.read(tmp_path / "results.json")] == ["a", "b"]
 
 
+def test_a_rehearsal_without_a_gpu_gets_onto_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "COMMITTED", tmp_path / "committed.json")
+    monkeypatch.setattr(results, "PAGE", tmp_path / "page.md")
+    results.write(tmp_path / "found.json", [{"name": "cpu-transformers", "steps": 3}, {"name": "colocate-1gpu"}])
+    assert prove.main(["--render", str(tmp_path / "found.json")]) == 0
+    assert [entry["name"] for entry in results.read(tmp_path / "committed.json")] == ["colocate-1gpu"]
+    assert "cpu-transformers" not in (tmp_path / "page.md").read_text()
+
+
 def test_the_committed_page_is_the_one_of_the_committed_figures() -> None:
     if not results.COMMITTED.exists():
         pytest.skip("no figures of a GPU are committed yet")
