@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.hardware.shipped import SHIPPED, by_slug
 from tests.trainer import builders
 from workers.contract import (
     AttemptSpec,
@@ -87,6 +88,7 @@ def all_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"environment": {"LD_PRELOAD": "x"}}, {}, "LD_PRELOAD can't be set"),
         (server(count=2, weight_sync=WeightSync.LORA), LORA, "2 vLLM servers, but ports for 1"),
         (server(attached=("http://a:1", "http://b:2")), {}, "over NCCL to one server, and there are 2"),
+        (server(attached=("https://a/v1",)), {}, "'https://a/v1' is no address of a vLLM server"),
         (server(shared=True), {}, "NCCL refuses a server on the trainer's own GPU"),
     ],
 )
@@ -182,6 +184,10 @@ def test_zero_3_saves_a_model_that_others_can_load(tmp_path: Path) -> None:
     assert config["optimizer"]["type"] == "AdamW"  # DeepSpeed makes its CPU Adam of it
 
 
+def test_ranks_wait_longer_for_each_other_than_for_the_servers(tmp_path: Path) -> None:
+    assert settings(tmp_path, server(request_timeout_s=7200))["ddp_timeout"] > 7200
+
+
 def test_fsdp2_checkpoints_its_layers_itself_but_not_around_adapters(tmp_path: Path) -> None:
     profile = {**TWO, "strategy": Strategy.FSDP2}
     whole, adapters = settings(tmp_path / "a", profile), settings(tmp_path / "b", profile, LORA)
@@ -207,3 +213,12 @@ def test_the_model_is_loaded_no_wider_than_its_weights_are_used(
     asked = attempt(tmp_path, profile, run).run
     merged = hardware.settings(asked)
     assert hardware.loading_dtype(asked, bf16=merged["bf16"], fp16=merged["fp16"]) == dtype
+
+
+@pytest.mark.usefixtures("all_installed")
+@pytest.mark.parametrize("slug", [profile.slug for profile in SHIPPED])
+def test_no_shipped_profile_is_refused(slug: str, tmp_path: Path) -> None:
+    profile = by_slug(slug)
+    asked = attempt(tmp_path, {}, {"hardware": profile.spec, "lora": profile.lora}, ports=2, **profile.batch)
+    assert combinations.problem(asked) is None
+    hardware.settings(asked.run)

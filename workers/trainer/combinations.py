@@ -6,6 +6,7 @@ A second line behind the profile form: a spec may be written by hand, and a run'
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Iterator
 
 from workers import commands
@@ -127,6 +128,9 @@ def _server(run: RunSpec, *, ports: int) -> Iterator[str]:
     if server is None or (not server.attached and not ports):
         yield "Rollouts come from a vLLM server, but the spec has no server or no port for it."
         return
+    for address in server.attached:
+        if not re.fullmatch(r"http://[^/\s]+:[0-9]{1,5}", address):
+            yield f"{address!r} is no address of a vLLM server: it must be http://host:port."
     if not server.attached and ports < server.count:
         yield f"The spec has {server.count} vLLM servers, but ports for {ports}."
     if server.weight_sync is WeightSync.LORA and run.lora is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from workers.contract import AttemptSpec
+from workers.contract import AttemptSpec, Rollout, servers_of
 from workers.trainer.spec import is_local
 
 
@@ -19,6 +19,9 @@ def prepare(spec: AttemptSpec) -> None:
         # One look-up of a hub that can't be reached costs tens of seconds of retries.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     wait_without_spinning()
+    if spec.run.hardware.rollout is Rollout.SERVER and any(place.own for place in servers_of(spec)):
+        # vLLM's side of the weight transfer listens where this says; else on whatever interface leads outside.
+        os.environ.setdefault("VLLM_HOST_IP", "127.0.0.1")
     for name, value in spec.run.hardware.environment.items():  # by a supervisor or a script they are there already
         os.environ.setdefault(name, value)
     if spec.run.hardware.threads:

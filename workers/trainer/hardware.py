@@ -78,6 +78,9 @@ def _checkpointing(hardware: HardwareSpec) -> dict[str, Any]:
 def _rollout(hardware: HardwareSpec) -> dict[str, Any]:
     if hardware.rollout is Rollout.COLOCATE and hardware.colocate_max_model_len is not None:
         return {"vllm_max_model_length": hardware.colocate_max_model_len}
+    if hardware.rollout is Rollout.SERVER and hardware.server is not None:
+        # The other ranks wait for rank 0, which waits for the servers: its error must come before theirs.
+        return {"ddp_timeout": max(1800, hardware.server.request_timeout_s + 300)}
     return {}
 
 

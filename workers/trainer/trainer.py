@@ -45,7 +45,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         mine = rewards[self.accelerator.process_index * len(rows) :][: len(rows)]  # `rewards` is all ranks'
         ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
         samples = [
-            Sample(row, completion_text(completion), len(tokens), tokens[-1] in ends, scores, advantage)
+            Sample(
+                row, completion_text(completion), len(tokens), bool(tokens) and tokens[-1] in ends, scores, advantage
+            )
             for row, completion, tokens, scores, advantage in zip(
                 rows, completions, ids, mine.tolist(), advantages.tolist(), strict=True
             )
