@@ -3,22 +3,20 @@ reaped, launchers not_launched."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from django.contrib.auth.decorators import login_not_required
-from django.core.handlers.asgi import ASGIRequest
-from django.http import FileResponse, HttpRequest, HttpResponseBase, JsonResponse, StreamingHttpResponse
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
 from controlplane.accounts.errors import error_json
 from runs import claiming, ingest, live, reaping, uploads
 from runs.models import Attempt
 from runs.states import FINAL
+from runs.streams import file_answer
 from runs.tokens import attempt_token_fits
 from runs.wire import BadBody, bearer, body_of, decode
 from workers.contract import LOG_NAMES, ContractError, OutboxLine, Receipt, StopMode, SyncAnswer, from_dict, to_dict
@@ -27,7 +25,6 @@ SYNC_LIMIT = 16 * 2**20
 SAMPLES_LIMIT = 64 * 2**20
 LOG_LIMIT = 8 * 2**20
 SMALL_LIMIT = 64 * 2**10
-BLOCK = 256 * 2**10
 
 View = Callable[[HttpRequest, Attempt], HttpResponseBase]
 
@@ -107,12 +104,7 @@ def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     path = attempt.run.dataset_version.rows_path
     if not path.exists():
         return error_json(404, "The dataset's file is gone.", where=str(attempt.run.dataset_version))
-    if not isinstance(request, ASGIRequest):
-        return FileResponse(path.open("rb"), content_type="application/x-ndjson")
-    # Under ASGI Django would gather a plain iterator in memory first, and the file may be a gigabyte.
-    answer = StreamingHttpResponse(_blocks(path), content_type="application/x-ndjson")
-    answer.headers["Content-Length"] = str(path.stat().st_size)
-    return answer
+    return file_answer(request, path.open("rb"), "application/x-ndjson")
 
 
 @for_attempt("POST")
@@ -162,9 +154,3 @@ def not_launched(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     said = decode(body_of(request, SMALL_LIMIT), NotLaunchedBody)
     claiming.not_launched(attempt, said.detail, final=said.final)
     return JsonResponse({"ok": True})
-
-
-async def _blocks(path: Path) -> AsyncIterator[bytes]:
-    with await asyncio.to_thread(path.open, "rb") as f:
-        while block := await asyncio.to_thread(f.read, BLOCK):
-            yield block

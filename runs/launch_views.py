@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import AsyncIterator
-from typing import IO, Any
+from typing import Any
 
 from django.contrib import messages
-from django.core.handlers.asgi import ASGIRequest
 from django.db import IntegrityError, transaction
-from django.http import (
-    FileResponse,
-    HttpRequest,
-    HttpResponse,
-    HttpResponseBase,
-    QueryDict,
-    StreamingHttpResponse,
-)
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
-from django.utils.http import content_disposition_header
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.accounts.models import User
@@ -30,6 +19,7 @@ from runs import dryrun, launching, prefill, preflight, queries
 from runs.drafting import candidates, draft_of, forecast, form_findings, host_to_ask, known_models, schema_of
 from runs.forms import LaunchForm
 from runs.models import Run
+from runs.streams import file_answer
 from workers.contract import ContractError
 
 
@@ -95,7 +85,7 @@ def dry_run(request: HttpRequest) -> HttpResponseBase:
     try:
         made = dryrun.of_form(form)
         made.commands()
-        return dry_run_answer(request, made)
+        return file_answer(request, dryrun.write(made), "application/zip", save_as=f"{made.file_name}.zip")
     except (dryrun.NothingToShow, ContractError) as error:
         form.is_valid()
         form.add_error(None, f"There is no dry run of this yet: {error}")
@@ -109,7 +99,7 @@ def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
     try:
         made = dryrun.of_run(run)
         made.commands()
-        return dry_run_answer(request, made)
+        return file_answer(request, dryrun.write(made), "application/zip", save_as=f"{made.file_name}.zip")
     except (dryrun.NothingToShow, ContractError) as error:
         messages.error(request, f"There is no dry run of {run.name}: {error}")
         return redirect("run", run.pk)
@@ -230,23 +220,6 @@ def _panel(form: LaunchForm, findings: list[preflight.Finding]) -> dict[str, Any
         "forecast": forecast(draft, hosts),
         "labels": {name: field.label for name, field in form.fields.items()},
     }
-
-
-def dry_run_answer(request: HttpRequest, made: dryrun.DryRun) -> HttpResponseBase:
-    file = dryrun.write(made)
-    name = f"{made.file_name}.zip"
-    if not isinstance(request, ASGIRequest):
-        return FileResponse(file, as_attachment=True, filename=name, content_type="application/zip")
-    # Under ASGI Django would gather a plain iterator in memory first, and the dataset may be a gigabyte.
-    answer = StreamingHttpResponse(_blocks(file), content_type="application/zip")
-    answer["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
-    return answer
-
-
-async def _blocks(file: IO[bytes]) -> AsyncIterator[bytes]:
-    with file:
-        while block := await asyncio.to_thread(file.read, 1 << 18):
-            yield block
 
 
 def _sentence(finding: preflight.Finding) -> str:

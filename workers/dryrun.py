@@ -10,8 +10,16 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from workers import commands
-from workers.commands import Programs
+from workers.commands import (
+    Programs,
+    devices,
+    own_servers,
+    served_name,
+    server_argv,
+    server_environment,
+    trainer_argv,
+    trainer_environment,
+)
 from workers.contract import AttemptSpec, ServerPlace, servers_of
 
 SCRIPT, ACCELERATE = "run.sh", "accelerate.yaml"
@@ -37,16 +45,16 @@ def processes(spec: AttemptSpec, programs: Programs, folder: str = ".") -> list[
     servers = [
         Process(
             place.role,
-            tuple(commands.server_argv(spec, place, programs)),
-            {**commands.server_environment(spec, place), **offline},
+            tuple(server_argv(spec, place, programs)),
+            {**server_environment(spec, place), **offline},
         )
-        for place in commands.own_servers(spec)
+        for place in own_servers(spec)
     ]
-    argv = tuple(commands.trainer_argv(folder, programs))
-    trainer = Process("trainer", argv, {**commands.trainer_environment(spec), **offline})
+    argv = tuple(trainer_argv(folder, programs))
+    trainer = Process("trainer", argv, {**trainer_environment(spec), **offline})
     if not from_hub(spec):
         return [*servers, trainer]
-    fetch = Process("download", (interpreter(programs), *_fetch_arguments(spec)), commands.devices(()))
+    fetch = Process("download", (interpreter(programs), *_fetch_arguments(spec)), devices(()))
     return [fetch, *servers, trainer]
 
 
@@ -100,10 +108,10 @@ def script(spec: AttemptSpec, programs: Programs) -> str:
     blocks = [_head(spec, programs), _FUNCTIONS if servers_of(spec) else _ENDING]
     if from_hub(spec):
         blocks.append(_fetching(spec))
-    own = {place.role for place in commands.own_servers(spec)}
+    own = {place.role for place in own_servers(spec)}
     blocks += [_starting(spec, place, programs) for place in servers_of(spec) if place.role in own]
     waits = [
-        f"ready {shlex.quote(place.address)} {shlex.quote(commands.served_name(spec, place) if place.own else '')} "
+        f"ready {shlex.quote(place.address)} {shlex.quote(served_name(spec, place) if place.own else '')} "
         f'{ready_s} "{_variable(place) if place.own else ""}"'
         for place in servers_of(spec)
     ]
@@ -229,10 +237,10 @@ def _fetch_arguments(spec: AttemptSpec) -> tuple[str, ...]:
 
 def _starting(spec: AttemptSpec, place: ServerPlace, programs: Programs) -> str:
     own = interpreter(programs)
-    argv = commands.server_argv(spec, place, programs)
+    argv = server_argv(spec, place, programs)
     # The interpreter that the person names for the trainer is the server's too, where the host has one for both.
     program = '"$TRAINER_PYTHON"' if argv[0] == own and argv[1:2] == ["-m"] else shlex.quote(argv[0])
-    environment = commands.server_environment(spec, place)
+    environment = server_environment(spec, place)
     if argv[1:2] == ["-m"]:
         environment["PYTHONSAFEPATH"] = "1"
     command = _words("env", *_assignments(environment), program, *map(shlex.quote, argv[1:]))
@@ -249,7 +257,7 @@ pids+=("{_variable(place)}")
 
 
 def _training(spec: AttemptSpec) -> str:
-    environment = {**commands.trainer_environment(spec), "PYTHONSAFEPATH": "1"}
+    environment = {**trainer_environment(spec), "PYTHONSAFEPATH": "1"}
     threads = spec.run.hardware.threads
     command = _words(
         "env",

@@ -85,7 +85,7 @@ def test_a_send_without_a_broker_says_so_at_once(url: str, settings: Settings, m
 
 def test_only_the_sockets_and_the_two_streams_are_async() -> None:
     found = {path.name for path in ROOT.glob("runs/*.py") if "async def" in path.read_text()}
-    assert found == {"consumers.py", "pump.py", "api.py", "views.py"}
+    assert found == {"consumers.py", "pump.py", "streams.py", "views.py"}
 
 
 @pytest.mark.django_db
