@@ -19,6 +19,8 @@ def prepare(spec: AttemptSpec) -> None:
         # One look-up of a hub that can't be reached costs tens of seconds of retries.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     wait_without_spinning()
+    for name in [name for name in os.environ if name.startswith("ACCELERATE_")]:
+        del os.environ[name]  # of `accelerate launch`, whose file may say otherwise than the spec
     if spec.run.hardware.rollout is Rollout.SERVER and any(place.own for place in servers_of(spec)):
         # vLLM's side of the weight transfer listens where this says; else on whatever interface leads outside.
         os.environ.setdefault("VLLM_HOST_IP", "127.0.0.1")

@@ -1,0 +1,74 @@
+"""How ranks come to be: started by the trainer itself or by somebody's launcher, in the environment of the spec."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.trainer import builders
+from workers.contract import AttemptSpec, FileName, LoraSpec, Rollout, ServerSpec, Strategy, WeightSync, from_dict
+from workers.trainer import environment, ranks
+from workers.trainer.spec import SpecError
+
+
+def attempt(folder: Path, **profile: Any) -> AttemptSpec:
+    run = {"lora": LoraSpec()}
+    builders.attempt_folder(folder, model="a/b", hardware=profile, run=run, placement={"ports": [9000]})
+    return from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_bytes()))
+
+
+@pytest.fixture
+def environ(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The process environment, as a dictionary of the test's own."""
+    own = {"HOME": os.environ.get("HOME", "/")}
+    monkeypatch.setattr(os, "environ", own)
+    return own
+
+
+@pytest.mark.parametrize(
+    ("profile", "needed"),
+    [
+        ({}, False),
+        ({"processes": 2}, True),
+        ({"strategy": Strategy.DDP}, False),
+        ({"strategy": Strategy.ZERO1}, True),  # DeepSpeed wants a process group of one too
+    ],
+)
+def test_torchrun_is_used_where_a_process_group_is_wanted(
+    profile: dict[str, Any], needed: bool, tmp_path: Path
+) -> None:
+    assert ranks.needed(attempt(tmp_path, **profile)) is needed
+
+
+def test_a_launcher_that_started_another_number_of_ranks_is_refused(tmp_path: Path, environ: dict[str, str]) -> None:
+    spec = attempt(tmp_path, processes=2)
+    environ["WORLD_SIZE"] = "2"
+    ranks.check(spec)
+    environ["WORLD_SIZE"] = "3"
+    with pytest.raises(SpecError, match="has started 3 processes, but the spec is made for 2"):
+        ranks.check(spec)
+
+
+def test_what_a_launcher_says_of_precision_and_sharding_is_dropped(tmp_path: Path, environ: dict[str, str]) -> None:
+    environ |= {"ACCELERATE_USE_CPU": "true", "ACCELERATE_MIXED_PRECISION": "fp16", "LOCAL_RANK": "0"}
+    environment.prepare(attempt(tmp_path))
+    assert not [name for name in environ if name.startswith("ACCELERATE_")]
+    assert environment.inside_launcher()
+
+
+def test_the_profiles_variables_are_set_unless_the_host_has_set_them(tmp_path: Path, environ: dict[str, str]) -> None:
+    environ["NCCL_DEBUG"] = "INFO"
+    environment.prepare(attempt(tmp_path, environment={"NCCL_DEBUG": "WARN", "NCCL_P2P_DISABLE": "1"}))
+    assert (environ["NCCL_DEBUG"], environ["NCCL_P2P_DISABLE"]) == ("INFO", "1")
+
+
+def test_the_weight_transfer_to_an_own_server_stays_on_loopback(tmp_path: Path, environ: dict[str, str]) -> None:
+    attached = ServerSpec(attached=("http://10.0.0.1:8000",), weight_sync=WeightSync.LORA)
+    environment.prepare(attempt(tmp_path / "a", rollout=Rollout.SERVER, server=attached))
+    assert "VLLM_HOST_IP" not in environ
+    environment.prepare(attempt(tmp_path / "b", rollout=Rollout.SERVER, server=ServerSpec()))
+    assert environ["VLLM_HOST_IP"] == "127.0.0.1"
