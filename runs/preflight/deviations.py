@@ -32,9 +32,7 @@ def _lora(draft: Draft) -> Iterator[Finding]:
     if not wanted.get("use_lora"):
         if draft.lora:
             off = Fix("Use the profile's: all weights", {"use_lora": ""})
-            yield note(
-                "use_lora", "The profile was made for training all weights; this run trains a LoRA.", "", off
-            )
+            yield note("use_lora", "The profile was made for training all weights; this run trains a LoRA.", "", off)
         return
     use = Fix("Use the profile's LoRA", wanted)
     if draft.lora is None:
