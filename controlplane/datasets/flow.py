@@ -32,6 +32,7 @@ from controlplane.accounts.models import User
 from controlplane.datasets.locking import held
 from controlplane.datasets.mapping import ColumnMapping
 from controlplane.datasets.models import Dataset, DatasetVersion
+from controlplane.datasets.validation import TOO_MUCH
 
 log = logging.getLogger(__name__)
 
@@ -271,7 +272,8 @@ def _child(version: DatasetVersion, what: str, given: Any) -> dict[str, Any]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             cwd=settings.BASE_DIR,
-            env={"PATH": os.environ.get("PATH", ""), "LANG": "C.UTF-8"},
+            # PYTHONPATH: where an installation keeps its packages beside the interpreter instead of in it.
+            env={name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ} | {"LANG": "C.UTF-8"},
             timeout=CHECK_SECONDS,
             check=False,
         )
@@ -279,9 +281,13 @@ def _child(version: DatasetVersion, what: str, given: Any) -> dict[str, Any]:
             found: dict[str, Any] = json.loads(report.read_text())
             return found
         log.error("Check of dataset version %s ended with %s: %s", version.pk, done.returncode, _tail(done.stderr))
+        limited = done.returncode == TOO_MUCH or done.returncode < 0
     except subprocess.TimeoutExpired:
         log.exception("Check of dataset version %s ran out of time", version.pk)
+        limited = True
     why = "Checking this file took more memory or time than is allowed. Split it into smaller files."
+    if not limited:
+        why = "The check itself could not run on the server; its log says why. Nothing is known of the file."
     return {"file_error": why, "error_count": 0, "errors": [], "kinds": {}, "preview": [], "rows": 0}
 
 

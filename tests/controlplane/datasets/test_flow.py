@@ -193,6 +193,7 @@ def test_deleting_takes_the_files_along(django_capture_on_commit_callbacks):
 
 def test_the_check_process_sees_no_secrets(monkeypatch, tmp_path):
     monkeypatch.setenv("REDIS_URL", "unix:///secret")
+    monkeypatch.setenv("PYTHONPATH", "/packages")
     seen = {}
 
     def run(command, **options):
@@ -201,7 +202,7 @@ def test_the_check_process_sees_no_secrets(monkeypatch, tmp_path):
 
     monkeypatch.setattr(flow.subprocess, "run", run)
     version = checked()
-    assert set(seen["env"]) == {"PATH", "LANG"}
+    assert set(seen["env"]) == {"PATH", "PYTHONPATH", "LANG"}
     assert isinstance(seen["command"], list)
     assert "more memory or time" in version.report["file_error"]
 
@@ -211,6 +212,13 @@ def test_a_check_that_reaches_its_limits_says_so(monkeypatch):
     version = checked()
     assert version.status == DatasetVersion.INVALID
     assert "more memory or time" in version.report["file_error"]
+
+
+def test_a_check_that_cannot_run_does_not_blame_the_file(monkeypatch):
+    monkeypatch.setattr(flow, "PROGRAM", ["-c", "import a_package_that_is_missing"])
+    version = checked()
+    assert version.status == DatasetVersion.INVALID
+    assert "could not run on the server" in version.report["file_error"]
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
