@@ -162,7 +162,8 @@ def _environment(models: Path, cache: Path, trainer_python: str, rehearsal: bool
     if paths:
         found["GRPO_TRAINER_PYTHONPATH"] = paths  # one interpreter for all: the trainer's libraries lie there, too
     if rehearsal:
-        found["GRPO_TRAINER_PYTHONPATH"] = str(_as_if_vllm_were_installed(cache))
+        standin = str(_as_if_vllm_were_installed(cache))
+        found["GRPO_TRAINER_PYTHONPATH"] = os.pathsep.join(part for part in (standin, paths) if part)
         fake = ROOT / "tests" / "fakes" / "fake_vllm.py"
         words = ["FAKE_VLLM_ENGINE=torch", "FAKE_VLLM_LIFETIME=600", trainer_python, str(fake)]
         found |= {"GRPO_VLLM_COMMAND": json.dumps(["/usr/bin/env", *words]), "GRPO_CPU_SLOTS": "1"}
