@@ -118,3 +118,8 @@ def parts(
         part["contexts_and_rest"] = max(0.0, peak - sum(part.values()))
         result.append({name: round(value, 2) for name, value in part.items()})
     return result
+
+
+def peaks_of(parts: Sequence[Mapping[str, float]]) -> list[float]:
+    """GiB, a GPU: what torch reserved at most in the trainer's ranks, and the contexts. vLLM's preallocation apart."""
+    return [round(sum(value for name, value in part.items() if name != "vllm_preallocated"), 2) for part in parts]

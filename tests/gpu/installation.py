@@ -76,6 +76,10 @@ class Site:
     def settings(self) -> HostSettings:
         return HostSettings.from_env(self.stack.environment)
 
+    def card_gib(self, gpu: int) -> float:
+        """The whole memory of a GPU."""
+        return next(one.memory_mib / 1024 for one in gpus.read() if one.index == gpu)
+
     def folder(self, run: str) -> Path:
         return self.stack.runs_dir / run / "1"
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from runs.states import FINAL
 from tests.gpu import ratio
-from tests.gpu.figures import parts, preallocated, reserved, step_seconds, tokens_per_s, used_peaks
+from tests.gpu.figures import parts, peaks_of, preallocated, reserved, step_seconds, tokens_per_s, used_peaks
 from tests.gpu.installation import Site, tail
 from tests.gpu.launches import Launch, Stage
 from tests.gpu.results import Entry
@@ -221,7 +221,8 @@ def figures_of(launch: Launch) -> Entry:
         "steps": len(launch.seen),
         "tokens_per_s": None if speed is None else round(speed, 1),
         "step_median_s": round(statistics.median(times), 3) if times else None,
-        "peak_gib": peaks,
+        "peak_gib": peaks_of(apart),
+        "nvml_peak_gib": peaks,
         "peak_parts_gib": apart,
         "first_step_s": round(launch.seen[0].t - launch.begun, 2) if launch.seen else None,
         "first_step_from": "the dispatch" if launch.waited else "the page",
@@ -229,10 +230,11 @@ def figures_of(launch: Launch) -> Entry:
 
 
 def vllm_on(launch: Launch, spec: AttemptSpec) -> dict[int, float | None]:
-    """GPU -> what vLLM said it took there: in the trainer's log where it is inside the trainer."""
+    """GPU -> GiB that vLLM said it took there; inside the trainer it says nothing, and takes its share of the card."""
     logs = launch.site.folder(launch.run) / FileName.LOGS
     if spec.run.hardware.rollout is Rollout.COLOCATE:
-        return dict.fromkeys(spec.placement.gpus, preallocated(_text(logs / "trainer.log")))
+        share, cap = spec.run.hardware.colocate_memory_utilization, spec.run.hardware.memory_cap_gib
+        return {gpu: share * (cap or launch.site.card_gib(gpu)) for gpu in spec.placement.gpus}
     return {gpu: preallocated(_text(logs / f"{place.role}.log")) for place in servers_of(spec) for gpu in place.gpus}
 
 

@@ -26,6 +26,7 @@ from workers.contract import AttemptSpec, FileName, Rollout, from_dict
 from workers.supervisor import commands
 
 TOKENS = 256
+LOOK_S = 1.0
 
 
 class RatioError(RuntimeError):
@@ -50,6 +51,9 @@ def measure(unit: Ratio, site: Site, profile: str, deadline: float) -> dict[str,
         "step_ratio": None if ratio is None else round(ratio, 4),
         "step_s_product": round(medians[0], 4),
         "step_s_bare": round(medians[1], 4),
+        "step_s_runs": [
+            [round(statistics.median(step_seconds(steps)[1:]), 4) for steps in side] for side in (product, bare)
+        ],
         "step_ratio_how": (
             f"medians over {sum(map(len, product))} and {sum(map(len, bare))} steps with completions of "
             f"{_changes(unit)['max_completion_length']} tokens, {len(product)} runs of each in turns"
@@ -69,7 +73,7 @@ def _product(unit: Ratio, site: Site, profile: str, number: int) -> Launch:
     launch.send(profile, {**_changes(unit), "name": f"{unit.name} {number}"})
     while not launch.over:
         launch.tick(time.time())
-        time.sleep(0.1)
+        time.sleep(LOOK_S)  # the looking is not the product's: it shall not cost its steps anything
     if launch.stage is Stage.FAILED:
         raise RatioError(
             f"the product's run: {launch.failed}\n{tail(site.folder(launch.run) / 'logs/trainer.log', 60)}"

@@ -59,9 +59,10 @@ _MEANING = (
     "",
     "- **tokens/s**: prompt and completion tokens of steps 2 and later over the sum of TRL's `step_time` of these "
     "steps; generation, weight update and training are all in it.",
-    "- **peak**: the most memory in use on each GPU by NVML, over all samples of the run and its receipt. Its parts: "
-    "what torch reserved at most in the trainer's ranks there, what vLLM preallocated (weights, KV cache and graphs by "
-    "its own log), and the rest: CUDA contexts, NCCL, libraries. With vLLM's sleep mode the parts don't peak together.",
+    "- **peak**, of each GPU: the most that torch reserved in the trainer's ranks there, and what is left of the peak "
+    "of memory in use by NVML (all samples of the run, and its receipt): CUDA contexts, NCCL, libraries. What vLLM "
+    "preallocates (weights, KV cache and graphs by its own log; inside the trainer its share of the card) is listed "
+    "apart. With vLLM's sleep mode the parts don't peak together, so that nothing is left for the contexts.",
     "- **first step**: from sending the New run page (from the dispatch, where the run had to wait for GPUs) until the "
     "first training line.",
     "- **kill → free**: from sending “stop now”, in the middle of a generation, until every GPU of the run is at its "
@@ -103,6 +104,8 @@ def _section(entry: Entry) -> list[str]:
     for gpu, part in zip(entry.get("gpu_ids") or (), entry.get("peak_parts_gib") or (), strict=False):
         words = ", ".join(f"{name.replace('_', ' ')} {value:g} GiB" for name, value in part.items())
         lines.append(f"- GPU {gpu}: {words}")
+    if entry.get("nvml_peak_gib"):
+        lines.append(f"- In use at most, by NVML: {_text(entry['nvml_peak_gib'], 1)} GiB")
     if entry.get("first_step_s") is not None:
         lines.append(f"- First step {entry['first_step_s']:.1f} s after {entry.get('first_step_from', 'the page')}")
     for kill in entry.get("kills") or ():

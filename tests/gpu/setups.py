@@ -195,7 +195,9 @@ FOUR_GPUS: tuple[Setup | Ratio, ...] = (
     Ratio(SERVER),
 )
 REHEARSAL: tuple[Setup | Ratio, ...] = (CPU, CPU_SERVER, Ratio(CPU, pairs=1, steps=4))
-PLANS = {"one-gpu": ONE_GPU, "four-gpus": FOUR_GPUS, "cpu-rehearsal": REHEARSAL}
+EIGHT_GPUS: tuple[Setup | Ratio, ...] = (ZERO3, TP2, TWO_SERVERS, SERVER, EIGHT_GB)
+"""As FOUR_GPUS, two set-ups of four GPUs side by side."""
+PLANS = {"one-gpu": ONE_GPU, "four-gpus": FOUR_GPUS, "eight-gpus": EIGHT_GPUS, "cpu-rehearsal": REHEARSAL}
 EVERYTHING = {unit.name: unit for plan in PLANS.values() for unit in plan}
 
 

@@ -82,6 +82,7 @@ def test_the_parts_of_a_peak_add_up_to_it() -> None:
     ]
     colocated = figures.parts(**given, vllm_on={0: 30.0}, inside_torch=True)[0]
     assert colocated == {"trainer_torch": 15.0, "vllm_preallocated": 30.0, "contexts_and_rest": 5.0}
+    assert figures.peaks_of([*apart, colocated]) == [50.0, 2.0, 20.0]
 
 
 @dataclass
