@@ -50,10 +50,15 @@ def step_seconds(steps: Sequence[Row]) -> list[float]:
     return [later.t - earlier.t for earlier, later in itertools.pairwise(steps)]
 
 
+def settled_seconds(steps: Sequence[Row]) -> list[float]:
+    return step_seconds(steps)[len(steps) // 3 :]
+
+
 def step_ratio(product: Sequence[Sequence[Row]], bare: Sequence[Sequence[Row]]) -> float | None:
-    """Median step of the product over the bare script's; the first interval of each run is left out."""
-    mine = [seconds for steps in product for seconds in step_seconds(steps)[1:]]
-    theirs = [seconds for steps in bare for seconds in step_seconds(steps)[1:]]
+    """Median step of the product over the bare script's; the first third of each run is left out, in which both
+    still warm up."""
+    mine = [seconds for steps in product for seconds in settled_seconds(steps)]
+    theirs = [seconds for steps in bare for seconds in settled_seconds(steps)]
     if not mine or not theirs:
         return None
     return statistics.median(mine) / statistics.median(theirs)

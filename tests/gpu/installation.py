@@ -40,14 +40,24 @@ class State:
 
 class Site:
     def __init__(
-        self, *, models: Path, cache: Path, trainer_python: str, baseline: dict[int, int], rehearsal: bool
+        self,
+        *,
+        models: Path,
+        cache: Path,
+        trainer_python: str,
+        baseline: dict[int, int],
+        rehearsal: bool,
+        often: bool = True,
     ) -> None:
-        """`baseline`: what each GPU had in use before anything was started."""
+        """`baseline`: what each GPU had in use before anything was started. `often`: the machine is sampled more
+        often than by default, for its peaks."""
         for folder in (models, cache):
             folder.mkdir(parents=True, exist_ok=True)
         self.models = models
         self.trainer_python = trainer_python
         self.environment = _environment(models, cache, trainer_python, rehearsal)
+        if often:
+            self.environment |= {"GRPO_SAMPLE_S": "1", "GRPO_BATCH_S": "0.3"}
         self.baseline = baseline
         self.stack = Stack.start(Path(tempfile.mkdtemp(prefix="gt-")), self.environment)
         self._use_its_store()
@@ -155,8 +165,6 @@ def _environment(models: Path, cache: Path, trainer_python: str, rehearsal: bool
         "CONTROLPLANE_BOOTSTRAP": "off",
         "GRPO_TRAINER_PYTHON": trainer_python,
         "GRPO_MODEL_ROOTS": str(models),
-        "GRPO_SAMPLE_S": "1",
-        "GRPO_BATCH_S": "0.3",
         "VLLM_CACHE_ROOT": str(cache / "vllm"),
         "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
         "TRITON_CACHE_DIR": str(cache / "triton"),

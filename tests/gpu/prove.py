@@ -80,6 +80,7 @@ def prove(options: argparse.Namespace, deadline: float) -> int:
         trainer_python=python,
         baseline=baseline,
         rehearsal=rehearsal,
+        often=any(isinstance(unit, Setup) for unit in units),
     )
     try:
         site.open()

@@ -17,7 +17,7 @@ import httpx
 import psutil
 
 from controlplane.serving.embedded import BASE_DIR as ROOT
-from tests.gpu.figures import Row, step_ratio, step_seconds, steps_of
+from tests.gpu.figures import Row, settled_seconds, step_ratio, step_seconds, steps_of
 from tests.gpu.installation import Site, busy, tail
 from tests.gpu.launches import Launch, Stage
 from tests.gpu.setups import Ratio
@@ -44,7 +44,7 @@ def measure(unit: Ratio, site: Site, profile: str, deadline: float) -> dict[str,
         product.append(launch.seen)
         bare.append(_bare(unit, site, site.folder(launch.run)))
     medians = [
-        statistics.median(seconds for steps in side for seconds in step_seconds(steps)[1:]) for side in (product, bare)
+        statistics.median(seconds for steps in side for seconds in settled_seconds(steps)) for side in (product, bare)
     ]
     ratio = step_ratio(product, bare)
     return {
@@ -52,7 +52,7 @@ def measure(unit: Ratio, site: Site, profile: str, deadline: float) -> dict[str,
         "step_s_product": round(medians[0], 4),
         "step_s_bare": round(medians[1], 4),
         "step_s_runs": [
-            [round(statistics.median(step_seconds(steps)[1:]), 4) for steps in side] for side in (product, bare)
+            [[round(seconds, 3) for seconds in step_seconds(steps)] for steps in side] for side in (product, bare)
         ],
         "step_ratio_how": (
             f"medians over {sum(map(len, product))} and {sum(map(len, bare))} steps with completions of "

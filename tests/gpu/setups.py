@@ -44,9 +44,9 @@ class Ratio:
     """Steps through the product against steps of a bare TRL script, in turns, for a set-up's `step_ratio`."""
 
     setup: Setup
-    pairs: int = 2
-    steps: int = 20
-    limit_s: float = 150.0
+    pairs: int = 3
+    steps: int = 30
+    limit_s: float = 120.0
     """Longest that one of the runs may take."""
 
     @property
