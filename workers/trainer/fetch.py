@@ -174,8 +174,9 @@ class Download:
         free = shutil.disk_usage(fetching.existing(fetching.cache())).free
         if needed + ROOM_LEFT > free:
             raise Unavailable(
-                f"{self.model} needs {unavailable.gigabytes(needed)} more in {fetching.cache()}, and {unavailable.gigabytes(free)} "
-                f"are free there: delete models that nobody needs, or give the host a larger HF_HOME."
+                f"{self.model} needs {unavailable.gigabytes(needed)} more in {fetching.cache()}, and "
+                f"{unavailable.gigabytes(free)} are free there: delete models that nobody needs, or give the host a "
+                f"larger HF_HOME."
             )
 
 
