@@ -1,4 +1,7 @@
-"""A step through the product beside the same step by a bare TRL script: on the same GPUs, in turns."""
+"""A step through the product beside the same step by a bare TRL script.
+
+Where the machine has GPUs for both, at the same time: what else the machine does then slows either. Else in turns.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +27,12 @@ from tests.gpu.installation import Site, busy, tail
 from tests.gpu.launches import Launch, Stage
 from tests.gpu.setups import Ratio
 from workers.commands import own_servers
-from workers.contract import AttemptSpec, FileName, Rollout, from_dict
+from workers.contract import AttemptSpec, FileName, Rollout, from_dict, to_json
 from workers.supervisor import commands
 
 TOKENS = 256
 LOOK_S = 1.0
+PORTS_AWAY = 400
 
 
 class RatioError(RuntimeError):
@@ -40,9 +46,9 @@ def measure(unit: Ratio, site: Site, profile: str, deadline: float) -> dict[str,
     for _ in range(unit.pairs):
         if product and deadline - time.monotonic() < unit.limit_s:
             break
-        launch = _product(unit, site, profile, len(product) + 1)
-        product.append(launch.seen)
-        bare.append(_bare(unit, site, site.folder(launch.run)))
+        mine, theirs = _pair(unit, site, profile, len(product) + 1)
+        product.append(mine)
+        bare.append(theirs)
     medians = [
         statistics.median(seconds for steps in side for seconds in settled_seconds(steps)) for side in (product, bare)
     ]
@@ -56,7 +62,8 @@ def measure(unit: Ratio, site: Site, profile: str, deadline: float) -> dict[str,
         ],
         "step_ratio_how": (
             f"medians over {sum(map(len, product))} and {sum(map(len, bare))} steps with completions of "
-            f"{_changes(unit)['max_completion_length']} tokens, {len(product)} runs of each in turns"
+            f"{_changes(unit)['max_completion_length']} tokens, {len(product)} runs of each "
+            f"{'at the same time on other GPUs' if _side_by_side(unit, site) else 'in turns'}"
         ),
     }
 
@@ -68,9 +75,50 @@ def _changes(unit: Ratio) -> dict[str, Any]:
     return {"max_completion_length": TOKENS, "generation_kwargs": json.dumps({"ignore_eos": True})}
 
 
-def _product(unit: Ratio, site: Site, profile: str, number: int) -> Launch:
+def _side_by_side(unit: Ratio, site: Site) -> bool:
+    return 0 < 2 * unit.setup.gpus <= len(site.baseline)
+
+
+def _pair(unit: Ratio, site: Site, profile: str, number: int) -> tuple[list[Row], list[Row]]:
+    """The log lines of the product's run and of the bare script's."""
     launch = Launch(unit.setup, site, number, unit.steps, unit.limit_s)
     launch.send(profile, {**_changes(unit), "name": f"{unit.name} {number}"})
+    if not _side_by_side(unit, site):
+        _follow(launch, unit, site)
+        return launch.seen, _bare(unit, site, _spec_of(launch, site), site.folder(launch.run))
+    spec = elsewhere(_spec_of(launch, site), site.baseline)
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        bare = pool.submit(_bare, unit, site, spec, site.folder(launch.run))
+        _follow(launch, unit, site)
+        return launch.seen, bare.result()
+
+
+def _spec_of(launch: Launch, site: Site, seconds: float = 30.0) -> AttemptSpec:
+    """Once the run has been dispatched, with its dataset."""
+    folder, deadline = site.folder(launch.run), time.monotonic() + seconds
+    while not ((folder / FileName.SPEC).exists() and (folder / FileName.DATASET).exists()):
+        if time.monotonic() > deadline:
+            raise RatioError(f"the product's run has no spec and dataset after {seconds:.0f} s")
+        time.sleep(0.1)
+    return from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_bytes()))
+
+
+def elsewhere(spec: AttemptSpec, gpus: Iterable[int]) -> AttemptSpec:
+    """The same on those of a machine's GPUs, and on ports, that the product's run doesn't have."""
+    placement = spec.placement
+    others = [gpu for gpu in gpus if gpu not in placement.every_gpu]
+    trainer, server = len(placement.gpus), len(placement.server_gpus)
+    moved = replace(
+        placement,
+        gpus=tuple(others[:trainer]),
+        server_gpus=tuple(others[trainer : trainer + server]),
+        ports=tuple(port + PORTS_AWAY for port in placement.ports),
+        group_port=None if placement.group_port is None else placement.group_port + PORTS_AWAY,
+    )
+    return replace(spec, placement=moved)
+
+
+def _follow(launch: Launch, unit: Ratio, site: Site) -> None:
     while not launch.over:
         launch.tick(time.time())
         time.sleep(LOOK_S)  # the looking is not the product's: it shall not cost its steps anything
@@ -79,15 +127,15 @@ def _product(unit: Ratio, site: Site, profile: str, number: int) -> Launch:
             f"the product's run: {launch.failed}\n{tail(site.folder(launch.run) / 'logs/trainer.log', 60)}"
         )
     launch.seen = launch.seen[: unit.steps]
-    return launch
 
 
-def _bare(unit: Ratio, site: Site, run: Path) -> list[Row]:
-    """On the GPUs that the product's run had, with its environment and its arguments."""
-    _wait_until_free(site)
-    spec = from_dict(AttemptSpec, json.loads((run / FileName.SPEC).read_bytes()))
+def _bare(unit: Ratio, site: Site, spec: AttemptSpec, run: Path) -> list[Row]:
+    """With the arguments and the environment of the product's run."""
+    gpus = spec.placement.every_gpu
+    _wait_until_free(site, gpus)
     folder = Path(tempfile.mkdtemp(prefix="bare-"))
-    words = ["-m", "tests.gpu.bare_trl", str(folder), str(run / FileName.SPEC), str(run / FileName.DATASET)]
+    (folder / FileName.SPEC).write_text(to_json(spec))
+    words = ["-m", "tests.gpu.bare_trl", str(folder), str(folder / FileName.SPEC), str(run / FileName.DATASET)]
     argv = [site.trainer_python, *words, "--steps", str(unit.steps)]
     environment = commands.trainer_environment(spec, site.settings, os.environ, {})
     with _server(spec, site, folder), _running(argv, environment, folder / "bare.log") as process:
@@ -97,7 +145,7 @@ def _bare(unit: Ratio, site: Site, run: Path) -> list[Row]:
         if process.poll() != 0:
             raise RatioError(f"the bare script ended with {process.poll()}:\n{tail(folder / 'bare.log', 60)}")
     found = [json.loads(line) for line in (folder / "bare.jsonl").read_text().splitlines()]
-    _wait_until_free(site)
+    _wait_until_free(site, gpus)
     numbers = [{k: v for k, v in one["values"].items() if isinstance(v, int | float)} for one in found]
     return steps_of(Row(one["t"], one["step"], values) for one, values in zip(found, numbers, strict=True))
 
@@ -143,9 +191,9 @@ def _healthy(address: str) -> bool:
         return False
 
 
-def _wait_until_free(site: Site, seconds: float = 30.0) -> None:
+def _wait_until_free(site: Site, gpus: tuple[int, ...], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
-    while taken := busy(site.baseline):
+    while taken := busy(site.baseline, gpus):
         if time.monotonic() > deadline:
             raise RatioError(f"GPU {taken[0]} is not free {seconds:.0f} s after the run before")
         time.sleep(0.1)

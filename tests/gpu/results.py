@@ -69,7 +69,7 @@ _MEANING = (
     f"baseline + 300 MiB by the receipt. Target {TARGET_S:.0f} s, goal {GOAL_S:.0f} s.",
     "- **next**: from the end of the killed run until the next one in the queue had the same GPUs.",
     "- **ratio**: median time from one training line to the next, product over a bare TRL script with the same "
-    f"arguments on the same GPUs, in turns. Target {RATIO}.",
+    f"arguments, at the same time on other GPUs or in turns on the same. Target {RATIO}.",
 )
 
 

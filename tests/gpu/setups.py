@@ -41,12 +41,12 @@ class Setup:
 
 @dataclass(frozen=True)
 class Ratio:
-    """Steps through the product against steps of a bare TRL script, in turns, for a set-up's `step_ratio`."""
+    """Steps through the product against steps of a bare TRL script, for a set-up's `step_ratio`."""
 
     setup: Setup
     pairs: int = 3
     steps: int = 30
-    limit_s: float = 120.0
+    limit_s: float = 180.0
     """Longest that one of the runs may take."""
 
     @property

@@ -24,12 +24,12 @@ from controlplane.hardware.shipped import by_slug
 from runs import leasing
 from runs.models import Run
 from runs.spec import spec_of
-from tests.gpu import figures, models, proof, prove, results
+from tests.gpu import figures, models, proof, prove, ratio, results
 from tests.gpu.figures import Row
 from tests.gpu.person import PASSWORD, USER, Person
 from tests.gpu.setups import PLANS, Setup
 from tests.runs.launching_page import SCHEMA, a_config, a_ready_host, a_version
-from workers.contract import Placement
+from workers.contract import AttemptSpec, DataSpec, HardwareSpec, ModelSpec, Placement, RunSpec
 
 SETUPS = [unit for plan in ("one-gpu", "four-gpus") for unit in PLANS[plan] if isinstance(unit, Setup)]
 VERSIONS = {"torch": "2.11.0", "trl": "1.16.0", "vllm": "0.22.1", "deepspeed": "0.19.8", "bitsandbytes": "0.50.2"}
@@ -220,3 +220,15 @@ def test_the_harness_says_how_it_is_used() -> None:
     with redirect_stdout(io.StringIO()) as said, pytest.raises(SystemExit):
         prove.main(["--help"])
     assert "--deadline-s" in said.getvalue()
+
+
+def test_the_bare_script_gets_the_gpus_and_ports_that_the_run_beside_it_lacks() -> None:
+    placement = Placement("h", gpus=(0, 3), server_gpus=(1,), ports=(21000,), group_port=21001)
+    spec = AttemptSpec("r-1", 1, 1, run_spec(), placement)
+    moved = ratio.elsewhere(spec, [0, 1, 2, 3, 4, 5]).placement
+    assert (moved.gpus, moved.server_gpus) == ((2, 4), (5,))
+    assert not {*moved.ports, moved.group_port} & {21000, 21001}
+
+
+def run_spec() -> RunSpec:
+    return RunSpec("r", "r", "train", ModelSpec("m"), DataSpec("d", 1, "", 1), (), HardwareSpec("p"), {})
