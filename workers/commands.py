@@ -80,7 +80,8 @@ def server_argv(spec: AttemptSpec, place: ServerPlace, programs: Programs) -> li
     arguments += ["--served-model-name", served_name(spec, place), "--dtype", server.dtype]
     arguments += ["--tensor-parallel-size", str(server.tensor_parallel)]
     if server.data_parallel > 1:
-        arguments += ["--data-parallel-size", str(server.data_parallel)]
+        # One front for all copies: by default each has its own, and of those only one would know a new adapter.
+        arguments += ["--data-parallel-size", str(server.data_parallel), "--api-server-count", "1"]
     arguments += ["--gpu-memory-utilization", str(server.gpu_memory_utilization)]
     # The sampler's own probabilities, of any number of tokens: the importance ratio is computed from them. Sampling
     # defaults of the model's folder would change the policy behind the trainer's back.

@@ -82,7 +82,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--max-logprobs", type=int, default=20)
     parser.add_argument("--logprobs-mode", default="raw_logprobs", choices=["raw_logprobs", "processed_logprobs"])
     parser.add_argument("--weight-transfer-config", type=json.loads)
-    return parser.parse_args(argv)
+    parser.add_argument("--api-server-count", type=int)
+    options = parser.parse_args(argv)
+    fronts = options.api_server_count or options.data_parallel_size or 1
+    if fronts > 1 and os.environ.get("VLLM_ALLOW_RUNTIME_LORA_UPDATING") == "1":
+        parser.error("VLLM_ALLOW_RUNTIME_LORA_UPDATING cannot be used with api_server_count > 1")
+    return options
 
 
 if __name__ == "__main__":

@@ -221,6 +221,15 @@ def test_servers_pinned_as_in_the_original_guide_take_its_gpus_and_ports():
     assert spec.placement.gpus == (2, 3)
 
 
+def test_copies_of_a_model_in_one_server_share_one_front_that_knows_each_adapter():
+    server = replace(by_slug("dual-gpu-hot-swap").spec.server, gpus=2, data_parallel=2)
+    spec = attempt("dual-gpu-hot-swap", a_host(3), server=server)
+    (place_,) = commands.own_servers(spec)
+    line = " ".join(commands.server_argv(spec, place_, PROGRAMS))
+    assert "--data-parallel-size 2 --api-server-count 1" in line
+    assert place_.gpus == (1, 2)
+
+
 def test_a_pinned_gpu_that_the_host_lacks_is_named():
     spec = replace(by_slug("dual-gpu").spec, trainer_gpu_ids=(7,))
     short = place(need_of(spec), a_host(2), {})

@@ -149,13 +149,16 @@ def test_a_server_opens_only_the_routes_that_its_weight_updates_need(
         "TORCH_CUDA_ARCH_LIST": "9.0",
         "NVSHMEM_DEBUG": "INFO",
         "REDIS_URL": "r",
+        "VLLM_SERVER_DEV_MODE": "1",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1",
+        "VLLM_PORT": "tcp://10.0.0.1:80",
     }
     made = commands.server_environment(spec, build_settings(tmp_path, control), host, place)
     routes = {name for name in made if name in ("VLLM_SERVER_DEV_MODE", "VLLM_ALLOW_RUNTIME_LORA_UPDATING")}
     assert routes == {opened}
     passed = {"NCCL_DEBUG": "INFO", "TORCH_CUDA_ARCH_LIST": "9.0", "NVSHMEM_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": ""}
     assert passed.items() <= made.items()
-    assert not {"HF_TOKEN", "REDIS_URL", "HF_HUB_OFFLINE"} & set(made)
+    assert not {"HF_TOKEN", "REDIS_URL", "HF_HUB_OFFLINE", "VLLM_PORT"} & set(made)
 
 
 def test_the_figures_of_prometheus_are_summed_over_their_labels() -> None:

@@ -59,8 +59,17 @@ _PREFIXES = (
     "DS_", "OMP_", "MKL_",
 )  # fmt: skip
 HUB_TOKEN = "HF_TOKEN"  # noqa: S105  the name of it
-_NEVER = frozenset({"CUDA_VISIBLE_DEVICES", HUB_TOKEN, "VLLM_API_KEY"})
-"""Decided here or fetched at the claim, never inherited."""
+_NEVER = frozenset(
+    [
+        "CUDA_VISIBLE_DEVICES",
+        HUB_TOKEN,
+        "VLLM_API_KEY",
+        "VLLM_PORT",  # where a server's own processes meet: several servers would get the same one
+        "VLLM_SERVER_DEV_MODE",
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
+    ]
+)
+"""Decided for each process or fetched at the claim, never inherited."""
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """`python -m` would look for modules in the working directory first, which is the attempt's folder: its `adapters/`
 is no package. A command from the settings may be a script, whose own folder must be looked in."""
