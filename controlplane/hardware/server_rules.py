@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from urllib.parse import urlsplit
 
-from workers.contract import MAX_SERVERS, HardwareSpec, Rollout, ServerSpec, WeightSync
+from controlplane.hardware.inventory import MOST_GPUS
+from workers.contract import MAX_SERVERS, HardwareSpec, Rollout, ServerSpec, WeightSync, is_address
 
 MOST_SHARED = 0.9
 """Of a GPU that a server and a trainer share: less than a tenth holds no trainer."""
@@ -72,6 +71,8 @@ def _own(server: ServerSpec) -> Iterator[Problem]:
     # A server of 0 GPUs is one for the CPU.
     if server.gpus < 0 or (server.gpus != product and (server.gpus or product > 1)):
         yield "server_gpus", f"Tensor parallel × data parallel makes {count(product)} for each server."
+    elif server.count * server.gpus > MOST_GPUS:
+        yield "server_gpus", f"A host has at most {MOST_GPUS} GPUs, and the servers take {server.count * server.gpus}."
     if not 0 < server.gpu_memory_utilization <= 1:
         yield "server_gpu_memory_utilization", "The share must be above 0 and at most 1."
     if server.max_model_len is not None and server.max_model_len < 1:
@@ -79,7 +80,7 @@ def _own(server: ServerSpec) -> Iterator[Problem]:
     if server.ready_timeout_s < 1:
         yield "server_ready_timeout_s", "A server needs some time to start."
     if server.port is not None and not (server.port in PORTS and server.port + server.count - 1 in PORTS):
-        yield "server_port", f"Ports of servers lie between {PORTS[0]} and {PORTS[-1]}, all {server.count} of them."
+        yield "server_port", f"Ports lie between {PORTS[0]} and {PORTS[-1]}, the last server's too."
 
 
 def _shared(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
@@ -114,25 +115,11 @@ def _addresses(attached: Iterable[str]) -> Iterator[Problem]:
     if len(addresses) > MAX_SERVERS:
         yield name, f"A run has at most {MAX_SERVERS} servers."
     for address in addresses:
-        if not _is_address(address):
+        if not is_address(address):
             yield name, f"{short(address)} is not of the form http://host:port, with nothing before or after."
     repeated = [address for address in dict.fromkeys(addresses) if addresses.count(address) > 1]
     if repeated:
         yield name, f"{short(repeated[0])} is named twice."
-
-
-_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]")
-
-
-def _is_address(address: str) -> bool:
-    host, _, port = address.removeprefix("http://").rpartition(":")
-    if not (address.startswith("http://") and _HOST.fullmatch(host) and re.fullmatch(r"[1-9][0-9]{0,4}", port)):
-        return False
-    try:
-        parts = urlsplit(address)
-        return bool(parts.hostname) and parts.port is not None
-    except ValueError:
-        return False
 
 
 def count(gpus: int) -> str:

@@ -89,6 +89,7 @@ def all_installed(monkeypatch: pytest.MonkeyPatch) -> None:
         (server(count=2, weight_sync=WeightSync.LORA), LORA, "2 vLLM servers, but ports for 1"),
         (server(attached=("http://a:1", "http://b:2")), {}, "over NCCL to one server, and there are 2"),
         (server(attached=("https://a/v1",)), {}, "'https://a/v1' is no address of a vLLM server"),
+        ({**server(), "trainer_gpus": 0}, {}, "over NCCL, which needs a GPU on the trainer's side"),
         (server(shared=True), {}, "NCCL refuses a server on the trainer's own GPU"),
     ],
 )
@@ -107,7 +108,8 @@ def test_what_the_stack_cannot_do_is_refused(
         ({**TWO, "strategy": Strategy.ZERO3, "offload": Offload.PARAMETERS, "rollout": Rollout.COLOCATE}, LORA),
         ({**COLOCATE, **BITS4}, LORA),
         ({**server(weight_sync=WeightSync.LORA), **BITS8}, LORA),
-        (server(attached=("http://a:1", "http://b:2"), weight_sync=WeightSync.LORA), LORA),
+        (server(attached=("http://a:1", "http://[::1]:2"), weight_sync=WeightSync.LORA), LORA),
+        (server(attached=("http://a:1",), shared=True), {}),
         ({**server(), "strategy": Strategy.ZERO1, "offload": Offload.OPTIMIZER}, {}),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -85,9 +86,20 @@ def test_one_of_two_servers_that_dies_at_its_start_ends_the_other(tmp_path: Path
         assert ended["detail"].startswith("vllm-2: ")
 
 
-def test_a_second_port_in_use_starts_no_server(tmp_path: Path) -> None:
-    import socket
+def test_a_port_for_the_weights_in_use_starts_no_server(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        group_port = int(taken.getsockname()[1])
+        placement = Placement("testhost", cpu_slots=(0,), ports=(free_port(),), group_port=group_port)
+        hardware = server_hardware(weight_sync=WeightSync.NCCL)
+        with attempt(tmp_path, spec={"hardware": hardware, "placement": placement}) as made:
+            made.launch()
+            ended = made.wait_for_end()
+            assert (ended["reason"], ended["receipt"]["port_free"]) == ("port_in_use", True)
+            assert str(group_port) in ended["detail"]
+    assert started(made) == {}
 
+
+def test_a_second_port_in_use_starts_no_server(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = (free_port(), int(taken.getsockname()[1]))
         placement = Placement("testhost", cpu_slots=(0,), ports=ports)
@@ -221,7 +233,9 @@ def test_a_trainer_that_crashes_beside_a_healthy_attached_server_is_the_reason(t
         (HardwareSpec("CPU", environment={"LD_PRELOAD": "/x.so"}), Placement("testhost"), "LD_PRELOAD can't be set"),
         (HardwareSpec("CPU", environment={"NCCL_DEBUG": "a b"}), Placement("testhost"), "NCCL_DEBUG can't be 'a b'"),
         (server_hardware(attached=("file:///etc",)), Placement("testhost"), "'file:///etc' is no address"),
+        (server_hardware(attached=("http://h:99999",)), Placement("testhost"), "'http://h:99999' is no address"),
         (server_hardware(count=2), Placement("testhost", ports=(21_000,)), "1 for 2 vLLM servers"),
+        (server_hardware(count=9), Placement("testhost", ports=tuple(range(21_000, 21_009))), "at most 8"),
         (
             server_hardware(count=2, gpus=1, shared=True, weight_sync=WeightSync.LORA),
             Placement("testhost", gpus=(0,), ports=(21_000, 21_001)),

@@ -51,6 +51,7 @@ from workers.contract.spec import (
     RewardSpec,
     RunSpec,
     ServerPlace,
+    is_address,
     servers_of,
 )
 
@@ -91,6 +92,7 @@ __all__ = [
     "WeightSync",
     "broker_url",
     "from_dict",
+    "is_address",
     "servers_of",
     "to_dict",
     "to_json",

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 from workers.contract.documents import ContractError
 from workers.contract.hardware import HardwareSpec, Rollout
-from workers.contract.names import SCHEMA, SERVER_ROLES
+from workers.contract.names import MAX_SERVERS, SCHEMA, SERVER_ROLES
+
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]")
+_PORT = re.compile(r"[1-9][0-9]{0,4}")
 
 
 @dataclass(frozen=True)
@@ -116,10 +121,22 @@ class ServerPlace:
     """Started, watched and ended by the attempt; an attached one is not."""
 
 
+def is_address(text: str) -> bool:
+    """Whether an attached server can be at it: http://host:port, with nothing before or after."""
+    host, _, port = text.removeprefix("http://").rpartition(":")
+    if not (text.startswith("http://") and _HOST.fullmatch(host) and _PORT.fullmatch(port)):
+        return False
+    try:
+        parts = urlsplit(text)
+        return bool(parts.hostname) and parts.port is not None
+    except ValueError:
+        return False
+
+
 def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
     """The vLLM servers that the trainer gets completions from; none but in rollout mode `server`.
 
-    Raises ContractError when the placement has no port for one of them.
+    Raises ContractError when there are too many, or when the placement has no port for one of them.
     """
     hardware, placement = spec.run.hardware, spec.placement
     server = hardware.server
@@ -127,6 +144,8 @@ def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
         return ()
     if server is None:
         raise ContractError("hardware.server: rollouts come from a vLLM server, and none is described")
+    if server.servers > MAX_SERVERS:
+        raise ContractError(f"hardware.server: {server.servers} vLLM servers; a run has at most {MAX_SERVERS}")
     places: list[tuple[str, int, tuple[int, ...], bool]]
     if server.attached:
         places = [(address, int(address.rpartition(":")[2]), (), False) for address in server.attached]

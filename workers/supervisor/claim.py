@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TypeVar
 
 from workers import inspection
 from workers.commands import environment_problem
-from workers.contract import SCHEMA, AttemptSpec, ClaimAnswer, ContractError, FileName, servers_of
+from workers.contract import SCHEMA, AttemptSpec, ClaimAnswer, ContractError, FileName, is_address, servers_of
 from workers.settings import HostSettings
 from workers.supervisor import ends, proc
 from workers.supervisor.control import Control, Unreachable
@@ -21,8 +20,6 @@ from workers.supervisor.gpus import GpuReading, used_mib
 from workers.supervisor.loops import Backoff, Job
 
 T = TypeVar("T")
-
-_ADDRESS = re.compile(r"http://[A-Za-z0-9._-]{1,253}:[0-9]{1,5}")
 
 
 class NotPrepared(Exception):
@@ -97,7 +94,7 @@ def spec_problem(spec: AttemptSpec) -> str:
         if problem:
             return f"hardware.environment: {problem}"
     server = spec.run.hardware.server
-    wrong = [address for address in server.attached if not _ADDRESS.fullmatch(address)] if server else []
+    wrong = [address for address in server.attached if not is_address(address)] if server else []
     if wrong:
         return f"hardware.server.attached: {wrong[0]!r} is no address such as http://127.0.0.1:8000."
     try:

@@ -25,6 +25,7 @@ class Servers:
         tree: Callable[[], set[int]],
     ) -> None:
         self.places = places
+        self._group_port = spec.placement.group_port
         self._timeout_s = spec.run.hardware.server.ready_timeout_s if spec.run.hardware.server else 0
         self._settings = settings
         interval_s = min(PROBE_S, settings.sample_s)
@@ -50,8 +51,11 @@ class Servers:
         return [place.address for place in self.places]
 
     def port_in_use(self) -> int | None:
-        """A port that one of the servers shall listen on and somebody else does."""
-        return next((place.port for place in self.own if not listening.port_is_free(place.port)), None)
+        """A port that one of the servers, or the trainer for their weights, shall listen on and somebody else does."""
+        ports = [place.port for place in self.own]
+        if self.places and self._group_port is not None:
+            ports.append(self._group_port)
+        return next((port for port in ports if not listening.port_is_free(port)), None)
 
     def probe(self, now: float) -> None:
         """The processes are started: begin to ask."""

@@ -6,7 +6,6 @@ A second line behind the profile form: a spec may be written by hand, and a run'
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Iterator
 
 from workers import commands
@@ -23,6 +22,7 @@ from workers.contract import (
     ServerSpec,
     Strategy,
     WeightSync,
+    is_address,
 )
 
 
@@ -129,7 +129,7 @@ def _server(run: RunSpec, *, ports: int) -> Iterator[str]:
         yield "Rollouts come from a vLLM server, but the spec has no server or no port for it."
         return
     for address in server.attached:
-        if not re.fullmatch(r"http://[^/\s]+:[0-9]{1,5}", address):
+        if not is_address(address):
             yield f"{address!r} is no address of a vLLM server: it must be http://host:port."
     if not server.attached and ports < server.count:
         yield f"The spec has {server.count} vLLM servers, but ports for {ports}."
@@ -142,9 +142,9 @@ def _server(run: RunSpec, *, ports: int) -> Iterator[str]:
 def _over_nccl(hardware: HardwareSpec, server: ServerSpec) -> Iterator[str]:
     if server.servers > 1:
         yield f"TRL sends weights over NCCL to one server, and there are {server.servers}. Use the LoRA hot-swap."
-    if server.shared:
+    if server.shared and not server.attached:
         yield "NCCL refuses a server on the trainer's own GPU. Use the LoRA hot-swap, or colocate."
-    if hardware.memory_cap_gib is None and hardware.trainer_gpus == 0 and importlib.util.find_spec("vllm"):
+    if hardware.trainer_gpus == 0 and _installed("vllm"):
         yield "Weights go to the server over NCCL, which needs a GPU on the trainer's side. Use the LoRA hot-swap."
 
 
