@@ -11,6 +11,7 @@ import pytest
 
 from tests.trainer import builders
 from workers.contract import AttemptSpec, FileName, LoraSpec, Rollout, ServerSpec, Strategy, WeightSync, from_dict
+from workers.trainer import __main__ as trainer
 from workers.trainer import environment, ranks
 from workers.trainer.spec import SpecError
 
@@ -72,3 +73,12 @@ def test_the_weight_transfer_to_an_own_server_stays_on_loopback(tmp_path: Path, 
     assert "VLLM_HOST_IP" not in environ
     environment.prepare(attempt(tmp_path / "b", rollout=Rollout.SERVER, server=ServerSpec()))
     assert environ["VLLM_HOST_IP"] == "127.0.0.1"
+
+
+def test_an_error_of_a_rank_reaches_the_launcher_in_its_own_words(tmp_path: Path, environ: dict[str, str]) -> None:
+    attempt(tmp_path)
+    (tmp_path / FileName.METRICS).mkdir()
+    environ |= {"LOCAL_RANK": "0", "TORCHELASTIC_ERROR_FILE": str(tmp_path / "error.json")}
+    with pytest.raises(IsADirectoryError):
+        trainer.main([str(tmp_path)])
+    assert json.loads((tmp_path / "error.json").read_text())["message"].startswith("IsADirectoryError: ")

@@ -31,6 +31,9 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         print(sentence, file=sys.stderr, flush=True)
         return error.exit_code
+    except Exception as error:
+        ranks.report(f"{type(error).__name__}: {' '.join(str(error).split())}")
+        raise
 
 
 def _run(folder: Path) -> int:
