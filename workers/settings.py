@@ -45,7 +45,8 @@ class HostSettings:
     model_roots: tuple[Path, ...] = ()
     """Folders that local model paths must lie in."""
     hf_token_file: Path | None = None
-    """Holds this host's token for the model hub, mode 0600; read for each download, and given to nothing else."""
+    """Holds this host's token for the model hub, mode 0600; read for each question to the hub and each download, and
+    given to nothing else."""
     cpu_slots: int = 0
     """Runs on the CPU at a time; 0: half the cores."""
     port_range: tuple[int, int] = (21000, 21999)
@@ -109,6 +110,8 @@ class HostSettings:
                 raise SettingsError(f"{variable(name)} is not set: a host cannot work without it")
         if not values["runs_dir"].is_absolute():
             raise SettingsError(f"{variable('runs_dir')} must be an absolute path")
+        if "hf_token_file" in values:  # the supervisor reads it, from a working directory of its own
+            values["hf_token_file"] = values["hf_token_file"].absolute()
         return cls(**values)
 
     def as_env(self) -> dict[str, str]:

@@ -368,6 +368,11 @@ def test_settings_survive_the_way_through_an_environment() -> None:
     assert HostSettings.from_env(made.as_env()) == made
 
 
+def test_the_file_of_the_hubs_token_is_found_from_the_supervisors_folder_too() -> None:
+    env = {"GRPO_RUNS_DIR": "/r", "GRPO_CONTROL_URL": "x", "GRPO_HF_TOKEN_FILE": "hub.token"}
+    assert HostSettings.from_env(env).as_env()["GRPO_HF_TOKEN_FILE"] == str(Path.cwd() / "hub.token")
+
+
 def test_the_hosts_own_token_is_not_handed_on() -> None:
     assert "GRPO_HOST_TOKEN_FILE" not in replace(SETTINGS, host_token_file=Path("/t")).as_env()
 
