@@ -45,7 +45,7 @@ def fillable(form: LaunchForm) -> dict[str, Any]:
     names = dict.fromkeys(name for values in profiles.values() for name in values if name in form.fields)
     initial = {name: form.fields[name].initial for name in names}
     return {
-        "base": {name: "" if value in (None, False) else str(value) for name, value in initial.items()},
+        "base": {name: "" if value is None or value is False else str(value) for name, value in initial.items()},
         "profiles": profiles,
     }
 

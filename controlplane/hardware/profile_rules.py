@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from controlplane.hardware.inventory import MOST_GPUS
 from controlplane.hardware.server_rules import Problem, count, pins, servers, short
 from workers.commands import LORA_RANKS, environment_problem
 from workers.contract import (
@@ -39,10 +40,17 @@ def problems_with_lora(spec: HardwareSpec, lora: LoraSpec | None) -> list[Proble
 def _processes(spec: HardwareSpec) -> Iterator[Problem]:
     if spec.trainer_gpus < 0:
         yield "trainer_gpus", "The number of GPUs can't be negative."
+    elif spec.trainer_gpus > MOST_GPUS:
+        yield "trainer_gpus", f"A host has at most {MOST_GPUS} GPUs."
     if spec.processes < 1:
         yield "processes", "There must be at least one trainer process."
+    elif spec.processes > MOST_GPUS:
+        yield "processes", f"There can be at most {MOST_GPUS} trainer processes."
     elif spec.trainer_gpus > 0 and spec.processes != spec.trainer_gpus:
         yield "processes", f"With {count(spec.trainer_gpus)} there must be as many processes: one for each GPU."
+    server = spec.server if spec.rollout == Rollout.SERVER else None
+    if server and server.own_gpus > MOST_GPUS:
+        yield "server_gpus", f"A host has at most {MOST_GPUS} GPUs, and the servers take {server.own_gpus}."
     if spec.cpu_slots < 0:
         yield "cpu_slots", "The number of slots can't be negative."
     elif spec.trainer_gpus == 0 and spec.cpu_slots < 1:

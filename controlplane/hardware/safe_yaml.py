@@ -87,6 +87,12 @@ class _Loader(yaml.SafeLoader):
             found[key] = self.construct_object(value_node, deep=True)
         return found
 
+    def construct_scalar(self, node: Any) -> Any:
+        text = super().construct_scalar(node)
+        if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
+            raise yaml.MarkedYAMLError(problem="half of a character is no text", problem_mark=node.start_mark)
+        return text
+
     def construct_yaml_int(self, node: Any) -> int:
         return int(self.construct_scalar(node))
 

@@ -55,6 +55,8 @@ def test_the_page_knows_what_the_fields_hold_without_a_profile(client):
     a_profile()
     base = fillable(client)["base"]
     assert (base["num_generations"], base["use_lora"], base["lora_r"]) == ("8", "", "16")
+    # A nought is a value: a field that holds it is filled in as any other.
+    assert base["lora_dropout"] == "0.0"
 
 
 def test_a_profile_that_the_contract_has_outgrown_fills_in_nothing(client):

@@ -175,6 +175,8 @@ ATTACKS = {
     "a control character": "name: a\x1bb",
     "a directive": "%TAG ! tag:x,2000:\n---\nname: !y z",
     "half a surrogate": "name: \ud800",
+    "half a surrogate, escaped": r'name: "\ud800"',
+    "half a surrogate as a key": r'"\udfff": 1',
     "many keys": "".join(f"k{n}: {{}}\n" for n in range(20_000)),
 }
 
