@@ -164,7 +164,10 @@ def _host_facts(view: HostView, held: Mapping[str, Lease]) -> HostFacts:
         stale_for=_age(view),
         draining=view.row.draining,
         trainer=view.trainer,
-        gpus=tuple(GpuFacts(gpu.index, gpu.memory_mib, gpu.holder is None) for gpu in view.gpus),
+        gpus=tuple(
+            GpuFacts(gpu.index, gpu.memory_mib, not gpu.holder, gpu.used_mib if gpu.busy and not gpu.holder else 0)
+            for gpu in view.gpus
+        ),
         cpu_slots=tuple((slot.index, slot.holder is None) for slot in view.slots),
         disk_free_mib=view.disk_free_mib,
         versions=view.versions,

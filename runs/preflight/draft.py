@@ -46,6 +46,8 @@ class GpuFacts:
     memory_mib: int
     free: bool
     """No lease holds it, quarantined ones included."""
+    foreign_mib: int = 0
+    """In use there by something that has no lease, where that is enough to be in a run's way."""
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runs.preflight.draft import Draft, HostFacts
+from runs.preflight.draft import Draft, GpuFacts, HostFacts
 from runs.preflight.finding import Finding, note, stop, warn
 from workers.contract import HardwareSpec, Rollout, WeightSync
 
@@ -24,9 +24,11 @@ def check(draft: Draft) -> Iterator[Finding]:
         yield from _too_small(draft, draft.hardware)
     elif not any(host.usable for host in fitting):
         yield from _not_now(fitting)
-    elif draft.host_chosen is False and len(fitting) < len(draft.hosts):
-        others = ", ".join(host.name for host in draft.hosts if host not in fitting)
-        yield note("host", f"Too small for this profile: {others}.")
+    else:
+        yield from _taken(fitting, draft.hardware)
+        if draft.host_chosen is False and len(fitting) < len(draft.hosts):
+            others = ", ".join(host.name for host in draft.hosts if host not in fitting)
+            yield note("host", f"Too small for this profile: {others}.")
 
 
 def fitting_hosts(draft: Draft) -> list[HostFacts]:
@@ -37,7 +39,7 @@ def fitting_hosts(draft: Draft) -> list[HostFacts]:
 
 def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
     """Why the host can never take this profile; "" when it can."""
-    server = hardware.server.own_gpus if hardware.rollout == Rollout.SERVER and hardware.server else 0
+    server = _server_gpus(hardware)
     wanted = hardware.trainer_gpus + server
     if wanted and host.gpu_error:
         return f"{host.name} can't read its GPUs: {host.gpu_error.rstrip('.')}"
@@ -58,6 +60,35 @@ def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
     if _needs_vllm(hardware) and host.trainer == "ready" and not host.versions.get("vllm"):
         return f"{host.name} has no vLLM in its trainer's environment"
     return ""
+
+
+def _server_gpus(hardware: HardwareSpec) -> int:
+    return hardware.server.own_gpus if hardware.rollout == Rollout.SERVER and hardware.server else 0
+
+
+def _taken(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding]:
+    """No host can give the profile its GPUs without one that something else, which has no lease, works on."""
+    found = [_foreign(host, hardware) for host in fitting if host.usable]
+    if not all(found):
+        return
+    for host, gpu in filter(None, found):
+        yield warn(
+            "profile",
+            f"GPU {gpu.index} of {host.name} has {gpu.foreign_mib / 1024:.3g} GiB in use by something that is no run "
+            "here, and this profile takes it.",
+            "End that first, or the run is likely to run out of memory. Runs take such a GPU last.",
+        )
+
+
+def _foreign(host: HostFacts, hardware: HardwareSpec) -> tuple[HostFacts, GpuFacts] | None:
+    pinned = _pinned(hardware)
+    others = [gpu for gpu in host.gpus if gpu.foreign_mib]
+    wanted = hardware.trainer_gpus + _server_gpus(hardware)
+    named = [gpu for gpu in others if gpu.index in pinned]
+    if named:
+        return host, named[0]
+    short = len(pinned) < wanted and len(host.gpus) - len(others) < wanted
+    return (host, others[0]) if short else None
 
 
 def _pinned(hardware: HardwareSpec) -> tuple[int, ...]:

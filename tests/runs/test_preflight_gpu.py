@@ -25,6 +25,7 @@ from workers.contract import (
 )
 
 GPUS = tuple(GpuFacts(index, 140_000, True) for index in range(4))
+BUSY_FIRST = (replace(GPUS[0], foreign_mib=70_000), *GPUS[1:])
 VERSIONS = {"vllm": "0.31.0", "torch": "2.13.0", "deepspeed": "0.19.8", "bitsandbytes": "0.50.2"}
 BIG_BOX = replace(GPU_BOX, name="big", gpus=GPUS, versions=VERSIONS)
 SMALL = (replace(BIG_BOX, gpus=tuple(replace(gpu, memory_mib=24 * 1024) for gpu in GPUS)),)
@@ -76,6 +77,8 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (server(gpu_ids=(9,)), Grade.STOP, "profile", "it has GPUs 0 to 3"),
     ({**hardware(COLOCATE), **box(gpus=(), gpu_error="NVML: Driver/library mismatch")}, Grade.STOP, "profile", "NVML"),
     (server(gpu_ids=(0,), gpus=1) | hardware(NCCL, trainer_gpus=9, processes=9), Grade.STOP, "profile", "has 4 GPUs"),
+    (box(gpus=(replace(GPUS[0], foreign_mib=70_000),)) | hardware(COLOCATE), Grade.WARN, "profile", "68.4 GiB in use"),
+    (hardware(COLOCATE, trainer_gpu_ids=(0,)) | box(gpus=BUSY_FIRST), Grade.WARN, "profile", "GPU 0 of big"),
     # ports
     ({**server(port=21005), **box(ports_held={21005: "other"})}, Grade.WARN, "profile", "held by the run other"),
     ({**server(port=21005), **box(listening=frozenset([21005]))}, Grade.STOP, "profile", "another program listens"),
@@ -88,6 +91,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (server(port=8000), Grade.NOTE, "profile", "outside what big keeps"),
     (server(port=80), Grade.STOP, "profile", "between 1024 and 65535"),
     ({**server(), **box(port_range=(21000, 21000), listening=frozenset([21000]))}, Grade.WARN, "host", "0 of them"),
+    ({**server(), **box(port_range=(21000, 21000))}, Grade.WARN, "host", "1 of them"),  # one more for the weights
     # servers that somebody else runs
     (server(attached=ATTACHED), Grade.WARN, "profile", "Nothing can be proved of a server"),
     (server(attached=ATTACHED), Grade.WARN, "profile", "VLLM_SERVER_DEV_MODE=1"),
@@ -290,3 +294,7 @@ BROKEN: list[dict[str, Any]] = [
 def test_a_profile_that_makes_no_sense_is_refused_and_breaks_no_check(changes: dict[str, Any]) -> None:
     assert MODEL["ok"]
     assert preflight.check(replace(FINE, hosts=(BIG_BOX,), **{**SEVEN, **changes}))
+
+
+def test_a_gpu_that_something_else_works_on_is_no_matter_while_there_are_others():
+    assert not [finding for finding in found(**hardware(COLOCATE), **box(gpus=BUSY_FIRST)) if "in use" in finding.cause]
