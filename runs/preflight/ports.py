@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from runs.preflight.draft import Draft, HostFacts
 from runs.preflight.finding import Finding, note, stop, warn
 from runs.preflight.hosts import fitting_hosts
+from workers.contract import WeightSync
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -15,7 +16,7 @@ def check(draft: Draft) -> Iterator[Finding]:
         return
     hosts = [host for host in fitting_hosts(draft) if host.usable]
     if server.port is None:
-        yield from _any(hosts, server.count)
+        yield from _any(hosts, server.count + (server.weight_sync == WeightSync.NCCL))
         return
     wanted = range(server.port, server.port + server.count)
     if not wanted or wanted[-1] > 65535:
@@ -59,6 +60,7 @@ def _outside(host: HostFacts, wanted: range) -> Finding:
 
 
 def _any(hosts: list[HostFacts], count: int) -> Iterator[Finding]:
+    """`count` is the servers' and, over NCCL, one for the weights."""
     for host in hosts:
         first, last = host.port_range
         free = sum(port not in host.ports_held and port not in host.listening for port in range(first, last + 1))
