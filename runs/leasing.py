@@ -180,7 +180,7 @@ def _waits(word: str, kind: str, pool: Sequence[int], held: Mapping[str, Lease],
     lease = next((each for each in leases if each.state == Lease.HELD), leases[0])
     index = lease.resource.partition(":")[2]
     if lease.state == Lease.QUARANTINED:
-        why = f"in quarantine after {lease.attempt.run.name}: its memory was not proved free"
+        why = f"in quarantine after {lease.attempt.run.name}: it was not proved free"
     else:
         why = f"held by {lease.attempt.run.name}"
     more = f" and {missing - 1} more" if missing > 1 else ""

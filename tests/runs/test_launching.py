@@ -114,7 +114,7 @@ def test_a_run_behind_another_says_who_holds_what_it_needs(sent: Sent, commits: 
     Lease.objects.update(state=Lease.QUARANTINED)
     launching.dispatch_ready()
     waiting.refresh_from_db()
-    assert waiting.waits_for == "waits for GPU 0, in quarantine after early: its memory was not proved free"
+    assert waiting.waits_for == "waits for GPU 0, in quarantine after early: it was not proved free"
 
 
 @database
