@@ -138,7 +138,9 @@ class LaunchForm(forms.Form):
             "host": Host.objects.all(),
         }
         for name, queryset in rows.items():
-            cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = queryset
+            field = cast("forms.ModelChoiceField[Any]", self.fields[name])
+            field.queryset = queryset
+            field.error_messages["invalid_choice"] = "This one is not there any more. Choose another."
 
     def _ask_only_for_what_counts(self) -> None:
         """A field that its neighbour switches off may be empty, or wrong."""

@@ -18,6 +18,7 @@ from controlplane.hardware.profiles import Profile, problems_with_lora, profile_
 from workers.contract import ContractError, HardwareSpec, LoraSpec, Rollout, ServerSpec, from_dict
 
 MOST = 10**6
+WORDS = ("name", "description")
 LISTS: dict[str, type[forms.Field]] = {
     "trainer_gpu_ids": GpusField,
     "server_gpu_ids": GpusField,
@@ -113,11 +114,16 @@ class ProfileForm(forms.Form):
             for name in part.names:
                 self.errors.pop(name, None)
                 values[name] = self.fields[name].initial
-        if values.get("rollout") == ATTACHED and not values.get("server_attached") and not self.errors:
+        if (
+            values.get("rollout") == ATTACHED
+            and not values.get("server_attached")
+            and "server_attached" not in self.errors
+        ):
             self.add_error("server_attached", "Name the address of at least one server.")
-        if self.errors:
+        # What is wrong with its words alone keeps nothing else from being said.
+        if set(self.errors) - set(WORDS):
             return values
-        self.result = _result(values)
+        self.result = _result({**dict.fromkeys(WORDS, ""), **values})
         found = [*problems_with_lora(self.result.spec, self.result.lora), *batch_problems(self.result)]
         for name, cause in found:
             self.add_error(name, cause)
