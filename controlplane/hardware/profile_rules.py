@@ -48,9 +48,6 @@ def _processes(spec: HardwareSpec) -> Iterator[Problem]:
         yield "processes", f"There can be at most {MOST_GPUS} trainer processes."
     elif spec.trainer_gpus > 0 and spec.processes != spec.trainer_gpus:
         yield "processes", f"With {count(spec.trainer_gpus)} there must be as many processes: one for each GPU."
-    server = spec.server if spec.rollout == Rollout.SERVER else None
-    if server and server.own_gpus > MOST_GPUS:
-        yield "server_gpus", f"A host has at most {MOST_GPUS} GPUs, and the servers take {server.own_gpus}."
     if spec.cpu_slots < 0:
         yield "cpu_slots", "The number of slots can't be negative."
     elif spec.trainer_gpus == 0 and spec.cpu_slots < 1:
