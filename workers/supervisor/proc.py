@@ -28,6 +28,7 @@ class Process(NamedTuple):
     ppid: int
     group: int
     tty: int
+    threads: int
     rss_bytes: int
 
     @property
@@ -36,8 +37,10 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """A zombie holds nothing but its pid."""
-        return self.state not in "ZX"
+        """A zombie holds nothing but its pid; unless only its first thread has ended. Then the others still hold the
+        memory, the GPUs and the ports of all, and nobody can reap it.
+        """
+        return self.state not in "ZX" or self.threads > 1
 
 
 def boot_id() -> str:
@@ -53,7 +56,7 @@ def read(pid: int) -> Process | None:
         return None
     # The name may hold spaces and parentheses (a process chooses its own), so fields count from the last one.
     f = stat[stat.rindex(b")") + 2 :].split()
-    return Process(pid, int(f[19]), chr(f[0][0]), int(f[1]), int(f[2]), int(f[4]), int(f[21]) * _PAGE)
+    return Process(pid, int(f[19]), chr(f[0][0]), int(f[1]), int(f[2]), int(f[4]), int(f[17]), int(f[21]) * _PAGE)
 
 
 def table() -> list[Process]:
