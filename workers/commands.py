@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from workers.contract import AttemptSpec, ServerPlace, ServerSpec, WeightSync, servers_of
+from workers.contract import ZERO, AttemptSpec, ServerPlace, ServerSpec, WeightSync, servers_of
 
 HOST = "127.0.0.1"
 """The routes that weight updates need are open to whoever can connect: servers listen on loopback only."""
@@ -114,6 +114,18 @@ def server_environment(spec: AttemptSpec, place: ServerPlace) -> dict[str, str]:
 def trainer_argv(folder: PurePath | str, programs: Programs) -> list[str]:
     """The same with one rank and with many: the trainer puts itself under torchrun when the spec asks for more."""
     return [*programs.trainer, str(folder)]
+
+
+def has_ranks(spec: AttemptSpec) -> bool:
+    """Whether the trainer puts itself under torchrun; DeepSpeed wants a process group even of one."""
+    hardware = spec.run.hardware
+    return hardware.processes > 1 or hardware.strategy in ZERO
+
+
+def torchrun_arguments(processes: int, folder: PurePath | str) -> list[str]:
+    """Ranks meet on loopback, on a port that the system picks."""
+    arguments = ["--nnodes=1", f"--nproc-per-node={processes}", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
+    return [*arguments, "--local-addr=127.0.0.1", "-m", "workers.trainer", str(folder)]
 
 
 def trainer_environment(spec: AttemptSpec) -> dict[str, str]:

@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from workers.commands import (
     Programs,
     devices,
+    has_ranks,
     own_servers,
     served_name,
     server_argv,
     server_environment,
+    torchrun_arguments,
     trainer_argv,
     trainer_environment,
 )
@@ -51,11 +53,14 @@ def processes(spec: AttemptSpec, programs: Programs, folder: str = ".") -> list[
         for place in own_servers(spec)
     ]
     argv = tuple(trainer_argv(folder, programs))
-    trainer = Process("trainer", argv, {**trainer_environment(spec), **offline})
+    trainer = [Process("trainer", argv, {**trainer_environment(spec), **offline})]
+    if has_ranks(spec):
+        words = ("torchrun", *torchrun_arguments(spec.run.hardware.processes, folder))
+        trainer.append(Process("ranks, started by the trainer", words, {}))
     if not from_hub(spec):
-        return [*servers, trainer]
+        return [*servers, *trainer]
     fetch = Process("download", (interpreter(programs), *_fetch_arguments(spec)), devices(()))
-    return [fetch, *servers, trainer]
+    return [fetch, *servers, *trainer]
 
 
 def shell(process: Process) -> str:

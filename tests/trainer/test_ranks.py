@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.trainer import builders
+from workers import commands
 from workers.contract import AttemptSpec, FileName, LoraSpec, Rollout, ServerSpec, Strategy, WeightSync, from_dict
 from workers.trainer import __main__ as trainer
 from workers.trainer import environment, ranks
@@ -42,7 +43,7 @@ def environ(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_torchrun_is_used_where_a_process_group_is_wanted(
     profile: dict[str, Any], needed: bool, tmp_path: Path
 ) -> None:
-    assert ranks.needed(attempt(tmp_path, **profile)) is needed
+    assert commands.has_ranks(attempt(tmp_path, **profile)) is needed
 
 
 def test_a_launcher_that_started_another_number_of_ranks_is_refused(tmp_path: Path, environ: dict[str, str]) -> None:

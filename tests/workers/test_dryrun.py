@@ -107,6 +107,14 @@ def test_the_processes_are_those_that_the_host_starts(tmp_path: Path) -> None:
     assert [list(process.argv) for process in shown] == [*servers, commands.trainer_argv("/folder", FAKE)]
 
 
+def test_the_ranks_that_the_trainer_starts_are_shown_as_it_starts_them(tmp_path: Path) -> None:
+    spec = with_servers(tmp_path)
+    two = replace(spec, run=replace(spec.run, hardware=replace(spec.run.hardware, processes=2)))
+    shown = dryrun.processes(two, FAKE, "/folder")[-1]
+    assert list(shown.argv) == ["torchrun", *commands.torchrun_arguments(2, "/folder")]
+    assert "--nproc-per-node=2" in shown.argv
+
+
 def test_a_model_of_the_hub_is_fetched_first(tmp_path: Path) -> None:
     spec = on_the_cpu(tmp_path)
     hub = replace(spec, run=replace(spec.run, model=ModelSpec("org/name", revision="v1")))

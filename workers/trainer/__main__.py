@@ -12,6 +12,7 @@ import io
 import sys
 from pathlib import Path
 
+from workers import commands
 from workers.contract import FileName
 from workers.trainer import data, environment, ranks, spec
 from workers.trainer.metrics import LineFile
@@ -42,7 +43,7 @@ def _run(folder: Path) -> int:
     environment.prepare(attempt)
     if environment.inside_launcher():
         ranks.check(attempt)
-    elif ranks.needed(attempt):
+    elif commands.has_ranks(attempt):
         return ranks.launch(folder, attempt.run.hardware.processes)
 
     metrics = LineFile(folder / FileName.METRICS, writes=environment.rank() == 0)

@@ -8,17 +8,12 @@ import sys
 import time
 from pathlib import Path
 
+from workers.commands import torchrun_arguments
 from workers.contract import ZERO, AttemptSpec
 from workers.trainer.spec import SpecError
 
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 """Set by torchrun for each rank: what is written there reaches the launcher."""
-
-
-def needed(spec: AttemptSpec) -> bool:
-    """DeepSpeed wants a process group even of one."""
-    hardware = spec.run.hardware
-    return hardware.processes > 1 or hardware.strategy in ZERO
 
 
 def check(spec: AttemptSpec) -> None:
@@ -43,12 +38,9 @@ def launch(folder: Path, processes: int) -> int:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import parse_args, run
 
-    # Ranks meet on loopback, on a port that the system picks.
-    arguments = ["--nnodes=1", f"--nproc-per-node={processes}", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
-    arguments += ["--local-addr=127.0.0.1", "-m", "workers.trainer", str(folder)]
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
     try:
-        run(parse_args(arguments))
+        run(parse_args(torchrun_arguments(processes, folder)))
     except ChildFailedError as error:
         rank, failure = error.get_first_failure()
         print(failure.message or f"Rank {rank} ended with {failure.exitcode}.", file=sys.stderr, flush=True)
