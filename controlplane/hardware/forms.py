@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import hashlib
+import json
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from django import forms
+from django.core.exceptions import NON_FIELD_ERRORS
 
 from controlplane.hardware.form_fields import AddressesField, EnvironmentField, GpusField, NamesField, YesNoField
 from controlplane.hardware.models import HardwareProfile
@@ -89,10 +93,13 @@ class ProfileForm(forms.Form):
         required=False, max_length=1000, widget=forms.Textarea(attrs={"rows": 3}), help_text="When to take it."
     )
 
+    seen = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+    """What the profile was when the page was opened."""
+
     def __init__(self, *args: Any, profile: HardwareProfile | None = None, **kwargs: Any) -> None:
         self.profile = profile
         if profile is not None:
-            kwargs.setdefault("initial", _stored(profile))
+            kwargs.setdefault("initial", {**_stored(profile), "seen": _digest(profile)})
         else:
             kwargs.setdefault("initial", {"trainer_gpus": 1})
         super().__init__(*args, **kwargs)
@@ -108,8 +115,22 @@ class ProfileForm(forms.Form):
             raise forms.ValidationError("Another profile has this name. Choose a different one.")
         return name
 
+    def _refuse_to_overwrite(self, seen: Any) -> None:
+        """Once: the form that comes back has seen it."""
+        if self.profile is None or not seen or seen == _digest(self.profile):
+            return
+        data = copy.copy(cast("dict[str, Any]", self.data))  # a QueryDict, whose copy can be changed
+        data["seen"] = _digest(self.profile)
+        self.data = data
+        self.add_error(
+            None,
+            "Somebody has changed this profile since you opened it. Open it in another tab to compare; saving again "
+            "keeps what stands here.",
+        )
+
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
+        self._refuse_to_overwrite(values.get("seen"))
         for part in self._unused(values):
             for name in part.names:
                 self.errors.pop(name, None)
@@ -121,7 +142,7 @@ class ProfileForm(forms.Form):
         ):
             self.add_error("server_attached", "Name the address of at least one server.")
         # What is wrong with its words alone keeps nothing else from being said.
-        if set(self.errors) - set(WORDS):
+        if set(self.errors) - {*WORDS, NON_FIELD_ERRORS}:
             return values
         self.result = _result({**dict.fromkeys(WORDS, ""), **values})
         found = [*problems_with_lora(self.result.spec, self.result.lora), *batch_problems(self.result)]
@@ -228,3 +249,8 @@ def sent(values: Mapping[str, Any]) -> dict[str, str]:
         for name, value in shown.items()
         if value is not False
     }
+
+
+def _digest(profile: HardwareProfile) -> str:
+    held = [profile.name, profile.description, profile.spec, profile.lora, profile.batch]
+    return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()

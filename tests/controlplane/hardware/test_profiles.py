@@ -151,6 +151,21 @@ def test_a_profile_is_changed_under_its_own_name():
     assert profile.spec["threads"] == 3
 
 
+def test_of_two_tabs_the_later_one_is_told_before_it_overwrites():
+    profile = HardwareProfile.objects.get(name="CPU")
+    page = f"/hardware/profiles/{profile.pk}/"
+    client = operator()
+    seen = client.get(page).context["form"]["seen"].value()
+    assert client.post(page, filled(name="CPU", threads=3, seen=seen)).status_code == 302
+    told = client.post(page, filled(name="CPU", threads=5, seen=seen))
+    assert told.status_code == 422
+    assert "Somebody has changed this profile" in told.content.decode()
+    again = told.context["form"]["seen"].value()
+    assert client.post(page, filled(name="CPU", threads=5, seen=again)).status_code == 302
+    profile.refresh_from_db()
+    assert profile.spec["threads"] == 5
+
+
 def test_a_profile_that_the_contract_has_outgrown_can_be_opened_and_saved_anew():
     row = HardwareProfile.objects.create(name="old", spec={"profile": "old", "gears": 5})
     answer = operator().get(f"/hardware/profiles/{row.pk}/")
