@@ -13,7 +13,7 @@ import torch
 from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
-from workers.trainer import rollout_state
+from workers.trainer import rollout_state, rotary
 from workers.trainer.data import completion_text
 from workers.trainer.samples import Sample, SampleFile
 
@@ -25,6 +25,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         self._scored: tuple[list[Any], list[list[int]], torch.Tensor] | None = None
         self._policy_logps: torch.Tensor | None = None
         super().__init__(**arguments)
+        for model in (self.model, self.ref_model):
+            if model is not None:
+                rotary.restore(model)
 
     # --- completions ----------------------------------------------------------------------------------------
 
