@@ -42,6 +42,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile) -
     trainer.accelerator.end_training()
     if trainer.state.global_step == 0:
         raise NoStepsError("The training ended without a step.")
+    ranks.leave()
 
 
 def _trainer(spec: AttemptSpec, rows: data.Rows, folder: Path, arguments: Any) -> WatchedTrainer:
