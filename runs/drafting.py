@@ -98,6 +98,13 @@ def candidates(chosen: Host | None) -> list[HostView]:
     return sorted(host_views([chosen] if chosen else None), key=lambda view: (not view.fresh, view.name))
 
 
+def host_numbered(text: Any) -> Host | None:
+    """The host that a form names by its number, whether the form is valid or not."""
+    number = str(text or "")
+    whole = number.isascii() and number.isdigit() and len(number) < 18
+    return Host.objects.filter(pk=int(number)).first() if whole else None
+
+
 def schema_of(chosen: Host | None) -> dict[str, Any] | None:
     """The trainer's fields of the chosen host, else of the first one that told them."""
     hosts = [view.row for view in candidates(chosen)]
@@ -140,9 +147,8 @@ def hardware_of(profile: HardwareProfile | None) -> HardwareSpec | None:
 
 
 def _resources(placement: Placement) -> str:
-    gpus = (*placement.gpus, *placement.server_gpus)
-    if gpus:
-        return "GPU " + ",".join(str(i) for i in gpus)
+    if placement.every_gpu:
+        return "GPU " + ",".join(str(i) for i in placement.every_gpu)
     return "CPU slot " + ",".join(str(i) for i in placement.cpu_slots)
 
 
@@ -172,14 +178,14 @@ def _host_facts(view: HostView, held: Mapping[str, Lease]) -> HostFacts:
         disk_free_mib=view.disk_free_mib,
         versions=view.versions,
         schema=view.row.trainer_schema,
-        gpu_error=str(told.get("gpu_error") or ""),
+        gpu_error=view.gpu_error,
         port_range=(int(first), int(last)),
         ports_held={
             int(resource.removeprefix("port:")): lease.attempt.run.name
             for resource, lease in held.items()
             if resource.startswith("port:")
         },
-        listening=frozenset(port for port in told.get("listening") or () if isinstance(port, int)),
+        listening=frozenset(view.listening),
     )
 
 

@@ -198,7 +198,7 @@ def _readme(made: DryRun) -> str:
     needs += ["bitsandbytes"] * (hardware.quantization != "none" or hardware.optimizer == "adamw_8bit")
     model = run.model.path
     where = f"{model} from the hub" if dryrun.from_hub(made.spec) else f"the model in {model}"
-    gpus = sorted({*made.spec.placement.gpus, *made.spec.placement.server_gpus})
+    gpus = sorted(made.spec.placement.every_gpu)
     return f"""{run.name}: a dry run
 {"=" * (len(run.name) + 11)}
 

@@ -35,6 +35,14 @@ class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not su
         return f"{obj.dataset.name} v{obj.number} · {obj.rows:,} rows"
 
 
+def model_name(text: str) -> str:
+    """What a person wrote for a model, as far as it could be one; ValidationError otherwise."""
+    model = text.strip()
+    if any(ord(c) < 32 for c in model) or model.startswith("-"):
+        raise forms.ValidationError("This is neither a folder nor a hub id.")
+    return model
+
+
 class LaunchForm(forms.Form):
     key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     name = forms.CharField(
@@ -163,10 +171,7 @@ class LaunchForm(forms.Form):
         return values
 
     def clean_model(self) -> str:
-        model = str(self.cleaned_data["model"]).strip()
-        if any(ord(c) < 32 for c in model) or model.startswith("-"):
-            raise forms.ValidationError("This is neither a folder nor a hub id.")
-        return model
+        return model_name(self.cleaned_data["model"])
 
     def clean_name(self) -> str:
         return " ".join(str(self.cleaned_data["name"]).split())

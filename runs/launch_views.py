@@ -6,19 +6,28 @@ import hashlib
 from typing import Any
 
 from django.contrib import messages
-from django.db import IntegrityError, transaction
-from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.accounts.models import User
 from controlplane.accounts.roles import operator_required, person
 from controlplane.hardware import flow
-from controlplane.hardware.models import Host, ModelInspection
+from controlplane.hardware.models import ModelInspection
 from runs import dryrun, launching, prefill, preflight, queries
-from runs.drafting import candidates, draft_of, forecast, form_findings, host_to_ask, known_models, schema_of
+from runs.drafting import (
+    candidates,
+    draft_of,
+    forecast,
+    form_findings,
+    host_numbered,
+    host_to_ask,
+    known_models,
+    schema_of,
+)
 from runs.forms import LaunchForm
 from runs.models import Run
+from runs.once import once
 from runs.streams import file_answer
 from workers.contract import ContractError
 
@@ -141,30 +150,25 @@ def check(form: LaunchForm) -> list[preflight.Finding]:
 def submit(form: LaunchForm, user: User) -> tuple[Run, bool]:
     """The run, and whether this call made it: the same page sent twice is one launch."""
     key = _launch_key(form, user)
-    try:
-        with transaction.atomic():
-            if key and (earlier := Run.objects.filter(launch_key=key).first()):
-                return earlier, False
-            run = launching.submit(
-                user=user,
-                name=form.run_name(),
-                host=form.row("host"),
-                dataset_version=form.row("dataset_version"),
-                reward_config=form.row("reward_config"),
-                profile=form.row("profile"),
-                model=form.row("model"),
-                grpo=form.grpo(),
-                lora=form.lora(),
-                attn_implementation=form.row("attn_implementation") or None,
-                eval_rows=form.held_out,
-            )
-            Run.objects.filter(pk=run.pk).update(launch_key=key)
-    except IntegrityError:
-        # The other click was first; any other cause is an error of ours.
-        if key and (first := Run.objects.filter(launch_key=key).first()):
-            return first, False
-        raise
-    return run, True
+
+    def make() -> Run:
+        run = launching.submit(
+            user=user,
+            name=form.run_name(),
+            host=form.row("host"),
+            dataset_version=form.row("dataset_version"),
+            reward_config=form.row("reward_config"),
+            profile=form.row("profile"),
+            model=form.row("model"),
+            grpo=form.grpo(),
+            lora=form.lora(),
+            attn_implementation=form.row("attn_implementation") or None,
+            eval_rows=form.held_out,
+        )
+        Run.objects.filter(pk=run.pk).update(launch_key=key)
+        return run
+
+    return once(Run.objects.all(), key, make)
 
 
 def _launch_key(form: LaunchForm, user: User) -> str | None:
@@ -177,12 +181,7 @@ def _launch_key(form: LaunchForm, user: User) -> str | None:
 
 
 def _bound(request: HttpRequest) -> LaunchForm:
-    return LaunchForm(request.POST, schema=schema_of(_chosen_host(request.POST)))
-
-
-def _chosen_host(data: QueryDict) -> Host | None:
-    text = str(data.get("host") or "")
-    return Host.objects.filter(pk=int(text)).first() if text.isascii() and text.isdigit() and len(text) < 18 else None
+    return LaunchForm(request.POST, schema=schema_of(host_numbered(request.POST.get("host"))))
 
 
 def _page(

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from controlplane.hardware.models import Host
 from runs.models import Attempt, Lease
-from workers.contract import HardwareSpec, Placement, Receipt, Rollout, WeightSync
+from workers.contract import HardwareSpec, Placement, Receipt, WeightSync
 
 ACTIVE = Q(state__in=(Lease.HELD, Lease.QUARANTINED))
 BUSY_MIB = 1024
@@ -45,8 +45,7 @@ class Short:
 
 
 def need_of(hardware: HardwareSpec) -> Need:
-    server = hardware.server if hardware.rollout == Rollout.SERVER else None
-    gpus, server_gpus = hardware.trainer_gpus, server.own_gpus if server else 0
+    server, gpus, server_gpus = hardware.vllm_server, hardware.trainer_gpus, hardware.server_gpus
     # Without a GPU to lease, a CPU slot is what keeps runs from crowding one host.
     slots = hardware.cpu_slots if gpus or server_gpus else max(1, hardware.cpu_slots)
     if server is None:
@@ -142,7 +141,7 @@ def take(attempt: Attempt, host: Host, placement: Placement) -> None:
 def resources(placement: Placement) -> list[str]:
     ports = [*placement.ports, *([] if placement.group_port is None else [placement.group_port])]
     return [
-        *(f"gpu:{index}" for index in (*placement.gpus, *placement.server_gpus)),
+        *(f"gpu:{index}" for index in placement.every_gpu),
         *(f"cpu:{index}" for index in placement.cpu_slots),
         *(f"port:{port}" for port in ports),
     ]

@@ -6,7 +6,7 @@ is left of the measured peak are CUDA contexts, NCCL's buffers and what was ther
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,18 +50,9 @@ def of_run(
     sizes: Mapping[int, float],
 ) -> list[GpuPeak]:
     """`measured`: GPU -> most in use, MiB; `reserved`: rank -> most that torch reserved; `sizes`: GPU -> its memory."""
-    return list(_peaks(hardware, placement, measured, reserved, sizes))
-
-
-def _peaks(
-    hardware: HardwareSpec,
-    placement: Placement,
-    measured: Mapping[int, float],
-    reserved: Mapping[int, float],
-    sizes: Mapping[int, float],
-) -> Iterator[GpuPeak]:
+    found = []
     ranks = dict(zip(placement.gpus, range(hardware.processes), strict=False))
-    for index in (*placement.gpus, *placement.server_gpus):
+    for index in placement.every_gpu:
         peak = measured.get(index)
         if peak is None:
             continue
@@ -74,14 +65,15 @@ def _peaks(
             trainer -= vllm
         else:
             vllm = min(share, peak - trainer)
-        yield GpuPeak(index, size, peak, trainer_mib=trainer, vllm_mib=vllm)
+        found.append(GpuPeak(index, size, peak, trainer_mib=trainer, vllm_mib=vllm))
+    return found
 
 
 def _share(hardware: HardwareSpec, serves: bool) -> float:
     """Of a GPU's memory, taken by a vLLM that this run started there."""
     if hardware.rollout == Rollout.COLOCATE:
         return hardware.colocate_memory_utilization
-    server = hardware.server if hardware.rollout == Rollout.SERVER else None
+    server = hardware.vllm_server
     if server is None or server.attached:
         return 0.0
     return server.gpu_memory_utilization if serves or server.shared else 0.0

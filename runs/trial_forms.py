@@ -11,22 +11,15 @@ from django import forms
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.hosts import HostView
 from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.hardware.profile_words import STRATEGIES
 from controlplane.hardware.profiles import Profile, profile_of
 from controlplane.rewards.models import RewardConfig
-from runs.drafting import candidates
-from runs.forms import DatasetChoice
+from runs.drafting import candidates, host_numbered
+from runs.forms import DatasetChoice, model_name
 from runs.trials import Wanted, too_small
-from workers.contract import ContractError, Quantization, Rollout, ServerSpec, Strategy, WeightSync
+from workers.contract import ContractError, Quantization, Rollout, ServerSpec, WeightSync
 
 MOST = 40
-_STRATEGIES = {
-    Strategy.NONE: "",
-    Strategy.DDP: "DDP",
-    Strategy.FSDP2: "FSDP2",
-    Strategy.ZERO1: "ZeRO-1",
-    Strategy.ZERO2: "ZeRO-2",
-    Strategy.ZERO3: "ZeRO-3",
-}
 
 
 @dataclass(frozen=True)
@@ -89,10 +82,7 @@ class TrialForm(forms.Form):
             cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = queryset
 
     def clean_model(self) -> str:
-        model = str(self.cleaned_data["model"]).strip()
-        if any(ord(c) < 32 for c in model) or model.startswith("-"):
-            raise forms.ValidationError("This is neither a folder nor a hub id.")
-        return model
+        return model_name(self.cleaned_data["model"])
 
     def clean_host(self) -> Host:
         host: Host = self.cleaned_data["host"]
@@ -115,10 +105,7 @@ class TrialForm(forms.Form):
 
     def chosen_host(self) -> Host | None:
         """What the form holds now, whether it is valid or not."""
-        text = str(self["host"].value() or "")
-        if not (text.isascii() and text.isdigit() and len(text) < 18):
-            return None
-        return Host.objects.filter(pk=int(text)).first()
+        return host_numbered(self["host"].value())
 
     def candidates(self) -> list[Candidate]:
         """Every profile, each with what the chosen host has for it."""
@@ -141,8 +128,7 @@ def _candidate(row: HardwareProfile, view: HostView | None, chosen: bool) -> Can
 
 
 def _room(profile: Profile, view: HostView) -> str:
-    server = profile.spec.server if profile.spec.rollout == Rollout.SERVER else None
-    gpus = profile.spec.trainer_gpus + (server.own_gpus if server else 0)
+    gpus = profile.spec.trainer_gpus + profile.spec.server_gpus
     return f"{gpus} of {view.name}'s {len(view.gpus)} GPUs" if gpus else f"a CPU slot of {view.name}"
 
 
@@ -150,11 +136,11 @@ def summary(profile: Profile) -> str:
     """One line: who trains, where completions come from, what is trained."""
     spec = profile.spec
     trains = _count(spec.trainer_gpus, "trainer GPU") if spec.trainer_gpus else "on the CPU"
-    parts = [f"{trains}, {_STRATEGIES[spec.strategy]}" if _STRATEGIES[spec.strategy] else trains]
+    parts = [f"{trains}, {STRATEGIES[spec.strategy]}" if spec.strategy in STRATEGIES else trains]
     if spec.rollout == Rollout.COLOCATE:
         parts.append("vLLM in the trainer")
-    elif spec.rollout == Rollout.SERVER and spec.server:
-        parts.append(_served(spec.server))
+    elif spec.vllm_server:
+        parts.append(_served(spec.vllm_server))
     else:
         parts.append("no vLLM")
     trained = f"LoRA r {profile.lora.r}" if profile.lora else "all weights"

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db import IntegrityError, transaction
-
 from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.hosts import HostView, host_views
@@ -21,6 +19,7 @@ from controlplane.hardware.profiles import Profile, profile_of
 from controlplane.rewards.models import RewardConfig
 from runs import drafting, launching, leasing, preflight, queries, stopping
 from runs.models import ProfileTrial
+from runs.once import once
 from runs.preflight import memory
 from runs.states import ACTIVE
 from workers.contract import ContractError, StopMode
@@ -54,25 +53,20 @@ def start(wanted: Wanted, profiles: Iterable[HardwareProfile], user: User, page:
     """The trial with its runs, and whether this call made it: the same page sent twice is one trial."""
     chosen = list(profiles)
     key = _key(wanted, chosen, user, page)
-    try:
-        with transaction.atomic():
-            if key and (earlier := ProfileTrial.objects.filter(launch_key=key).first()):
-                return earlier, False
-            trial = ProfileTrial.objects.create(
-                owner=user,
-                host=wanted.host,
-                model=wanted.model,
-                dataset_version=wanted.dataset_version,
-                reward_config=wanted.reward_config,
-                launch_key=key,
-            )
-            _launch(trial, wanted, chosen, user)
-    except IntegrityError:
-        # The other click was first; any other cause is an error of ours.
-        if key and (first := ProfileTrial.objects.filter(launch_key=key).first()):
-            return first, False
-        raise
-    return trial, True
+
+    def make() -> ProfileTrial:
+        trial = ProfileTrial.objects.create(
+            owner=user,
+            host=wanted.host,
+            model=wanted.model,
+            dataset_version=wanted.dataset_version,
+            reward_config=wanted.reward_config,
+            launch_key=key,
+        )
+        _launch(trial, wanted, chosen, user)
+        return trial
+
+    return once(ProfileTrial.objects.all(), key, make)
 
 
 def stop_all(trial: ProfileTrial, user: User) -> int:

@@ -65,6 +65,11 @@ def environment_problem(name: str, value: str) -> str:
     return ""
 
 
+def is_local(model: str) -> bool:
+    """A folder on the host, rather than a hub id such as org/name."""
+    return model.startswith(("/", "./", "../", "~"))
+
+
 @dataclass(frozen=True)
 class Programs:
     """The interpreters of a host, as it announces them."""

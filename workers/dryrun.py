@@ -14,6 +14,7 @@ from workers.commands import (
     Programs,
     devices,
     has_ranks,
+    is_local,
     own_servers,
     served_name,
     server_argv,
@@ -76,7 +77,7 @@ def shell(process: Process) -> str:
 
 def from_hub(spec: AttemptSpec) -> bool:
     """The model is a hub id, which is fetched first."""
-    return not spec.run.model.path.startswith(("/", "./", "../", "~"))
+    return not is_local(spec.run.model.path)
 
 
 def interpreter(programs: Programs) -> str:
@@ -127,7 +128,7 @@ def script(spec: AttemptSpec, programs: Programs) -> str:
 
 def _head(spec: AttemptSpec, programs: Programs) -> str:
     name = " ".join(spec.run.name.split())
-    gpus = sorted({*spec.placement.gpus, *spec.placement.server_gpus})
+    gpus = sorted(spec.placement.every_gpu)
     uses = [f"GPU {', '.join(map(str, gpus))}"] if gpus else ["the CPU"]
     uses += [f"port {port}" for port in spec.placement.ports]
     return f"""#!/usr/bin/env bash

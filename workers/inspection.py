@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from workers import hubfiles
+from workers.commands import is_local
 from workers.hub import Gated, Hub, ask
 from workers.modelfacts import facts
 from workers.modelfiles import InspectionError, LocalFiles
 
-__all__ = ["InspectionError", "inside", "inspect", "is_local"]
+__all__ = ["InspectionError", "inside", "inspect"]
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 
@@ -49,10 +50,6 @@ def find(model: str, roots: Sequence[Path]) -> tuple[Path | None, str]:
     if not _HUB_ID.fullmatch(model) or len(model) > 200:
         raise InspectionError(f"{model!r} is neither an absolute path nor a hub id such as Qwen/Qwen3-0.6B.")
     return _cached(model), "cache"
-
-
-def is_local(model: str) -> bool:
-    return os.path.isabs(model) or model.startswith(("./", "../", "~"))
 
 
 def inside(path: Path, roots: Sequence[Path]) -> Path:

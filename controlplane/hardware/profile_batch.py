@@ -34,7 +34,7 @@ def _arithmetic(profile: Profile) -> Iterator[Problem]:
 
 def _lengths(profile: Profile) -> Iterator[Problem]:
     spec, completion = profile.spec, profile.batch.get("max_completion_length")
-    own = spec.server if spec.rollout == Rollout.SERVER and spec.server and not spec.server.attached else None
+    own = spec.vllm_server if spec.vllm_server and not spec.vllm_server.attached else None
     limits = {
         "colocate_max_model_len": spec.colocate_max_model_len if spec.rollout == Rollout.COLOCATE else None,
         "server_max_model_len": own.max_model_len if own else None,

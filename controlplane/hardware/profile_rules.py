@@ -95,8 +95,7 @@ def _numbers(spec: HardwareSpec) -> Iterator[Problem]:
         yield "quantization", "vLLM inside the trainer can't take 8-bit weights. Choose 4-bit, or a server."
     if spec.rollout == Rollout.COLOCATE and spec.colocate_sleep:
         yield "colocate_sleep", "A sleeping vLLM drops what it needs to read packed weights again. Turn sleep off."
-    over_nccl = spec.server is not None and spec.server.weight_sync == WeightSync.NCCL
-    if spec.rollout == Rollout.SERVER and over_nccl:
+    if spec.vllm_server and spec.vllm_server.weight_sync == WeightSync.NCCL:
         yield "quantization", "Packed weights can't be streamed by NCCL. Send the LoRA adapter by HTTP instead."
 
 
@@ -113,7 +112,7 @@ def _environment(spec: HardwareSpec) -> Iterator[Problem]:
         return
     if spec.rollout == Rollout.COLOCATE and spec.colocate_sleep:
         yield "environment", "expandable_segments:True can't be combined with vLLM's sleep mode. Leave one of them out."
-    server = spec.server if spec.rollout == Rollout.SERVER else None
+    server = spec.vllm_server
     if server and not server.attached and server.tensor_parallel > 1:
         yield (
             "environment",
@@ -135,7 +134,7 @@ def _colocate(spec: HardwareSpec) -> Iterator[Problem]:
 
 
 def _lora(spec: HardwareSpec, lora: LoraSpec | None) -> Iterator[Problem]:
-    server = spec.server if spec.rollout == Rollout.SERVER else None
+    server = spec.vllm_server
     swaps = server is not None and server.weight_sync == WeightSync.LORA
     if lora is None:
         if spec.quantization != Quantization.NONE:

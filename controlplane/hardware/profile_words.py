@@ -35,10 +35,9 @@ def in_words(row: HardwareProfile) -> Words:
 
 def _gpus(profile: Profile) -> str:
     spec = profile.spec
-    servers = spec.server.own_gpus if spec.server and spec.rollout == Rollout.SERVER else 0
-    if not spec.trainer_gpus and not servers:
+    if not spec.trainer_gpus and not spec.server_gpus:
         return "CPU"
-    return f"{spec.trainer_gpus} + {servers}" if servers else str(spec.trainer_gpus)
+    return f"{spec.trainer_gpus} + {spec.server_gpus}" if spec.server_gpus else str(spec.trainer_gpus)
 
 
 def _completions(profile: Profile) -> str:

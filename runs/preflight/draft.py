@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runs.preflight.batch import Batch
-from workers.contract import HardwareSpec, LoraSpec, RewardSpec, Rollout, ServerSpec
+from workers.contract import HardwareSpec, LoraSpec, RewardSpec, ServerSpec
 
 TRL_DEFAULTS: dict[str, Any] = {
     "beta": 0.0,
@@ -112,7 +112,7 @@ class Draft:
     @property
     def server(self) -> ServerSpec | None:
         """The vLLM server that completions come from; None in any other rollout mode."""
-        return self.hardware.server if self.hardware and self.hardware.rollout == Rollout.SERVER else None
+        return self.hardware.vllm_server if self.hardware else None
 
     def told(self, name: str) -> int:
         """A size that the host found in the model; 0: not known."""

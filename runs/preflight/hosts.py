@@ -39,7 +39,7 @@ def fitting_hosts(draft: Draft) -> list[HostFacts]:
 
 def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
     """Why the host can never take this profile; "" when it can."""
-    server = _server_gpus(hardware)
+    server = hardware.server_gpus
     wanted = hardware.trainer_gpus + server
     if wanted and host.gpu_error:
         return f"{host.name} can't read its GPUs: {host.gpu_error.rstrip('.')}"
@@ -62,10 +62,6 @@ def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
     return ""
 
 
-def _server_gpus(hardware: HardwareSpec) -> int:
-    return hardware.server.own_gpus if hardware.rollout == Rollout.SERVER and hardware.server else 0
-
-
 def _taken(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding]:
     """No host can give the profile its GPUs without one that something else, which has no lease, works on."""
     found = [_foreign(host, hardware) for host in fitting if host.usable]
@@ -83,7 +79,7 @@ def _taken(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding
 def _foreign(host: HostFacts, hardware: HardwareSpec) -> tuple[HostFacts, GpuFacts] | None:
     pinned = _pinned(hardware)
     others = [gpu for gpu in host.gpus if gpu.foreign_mib]
-    wanted = hardware.trainer_gpus + _server_gpus(hardware)
+    wanted = hardware.trainer_gpus + hardware.server_gpus
     named = [gpu for gpu in others if gpu.index in pinned]
     if named:
         return host, named[0]
@@ -92,7 +88,7 @@ def _foreign(host: HostFacts, hardware: HardwareSpec) -> tuple[HostFacts, GpuFac
 
 
 def _pinned(hardware: HardwareSpec) -> tuple[int, ...]:
-    server = hardware.server if hardware.rollout == Rollout.SERVER else None
+    server = hardware.vllm_server
     return hardware.trainer_gpu_ids + (server.gpu_ids if server and server.own_gpus else ())
 
 
@@ -110,7 +106,7 @@ def _streams(hardware: HardwareSpec) -> bool:
 
 def _needs_vllm(hardware: HardwareSpec) -> bool:
     """Not for a server that somebody else runs, as long as only an adapter goes there over HTTP."""
-    if hardware.rollout == Rollout.SERVER and hardware.server and hardware.server.attached:
+    if hardware.vllm_server and hardware.vllm_server.attached:
         return _streams(hardware)
     return hardware.rollout != Rollout.TRANSFORMERS
 

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, stop, warn
-from workers.contract import LoraSpec, Rollout, WeightSync
-
-VLLM_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Ranks a vLLM server can be started for; it takes the next larger one."""
+from workers.commands import LORA_RANKS
+from workers.contract import LoraSpec, WeightSync
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -23,20 +21,14 @@ def check(draft: Draft) -> Iterator[Finding]:
             )
         return
     yield from _targets(draft, draft.lora)
-    if _swaps(draft) and draft.lora.r > VLLM_RANKS[-1]:
-        yield stop("lora_r", f"vLLM serves adapters up to rank {VLLM_RANKS[-1]}.", "Use a smaller rank.")
+    if _swaps(draft) and draft.lora.r > LORA_RANKS[-1]:
+        yield stop("lora_r", f"vLLM serves adapters up to rank {LORA_RANKS[-1]}.", "Use a smaller rank.")
     if draft.lora.alpha < draft.lora.r / 4:
         yield warn("lora_alpha", f"α = {draft.lora.alpha} scales the adapter by less than a quarter.", "Usually α ≥ r.")
 
 
 def _swaps(draft: Draft) -> bool:
-    hardware = draft.hardware
-    return bool(
-        hardware
-        and hardware.rollout == Rollout.SERVER
-        and hardware.server
-        and hardware.server.weight_sync == WeightSync.LORA
-    )
+    return draft.server is not None and draft.server.weight_sync == WeightSync.LORA
 
 
 def _targets(draft: Draft, lora: LoraSpec) -> Iterator[Finding]:

@@ -111,7 +111,7 @@ def _trainer(draft: Draft, hardware: HardwareSpec, parameters: int, floor: Floor
 
 def _beside(hardware: HardwareSpec, parameters: int, floor: Floor, largest: float) -> Iterator[Finding]:
     """vLLM on the trainer's own GPUs: its copy of the weights fits its share, and the share beside the trainer."""
-    server = hardware.server
+    server = hardware.vllm_server
     if hardware.rollout == Rollout.COLOCATE:
         share, size, sleeps = (
             hardware.colocate_memory_utilization,
@@ -120,7 +120,7 @@ def _beside(hardware: HardwareSpec, parameters: int, floor: Floor, largest: floa
         )
         # vLLM takes a quantized policy as it is.
         copy = parameters * QUANTIZED.get(hardware.quantization, HALF) / GIB / max(size, 1)
-    elif hardware.rollout == Rollout.SERVER and server is not None and server.shared:
+    elif server is not None and server.shared:
         share, sleeps = server.gpu_memory_utilization, False
         copy = parameters * HALF / GIB / max(server.tensor_parallel, 1)
     else:

@@ -256,7 +256,7 @@ def test_another_host_name_is_refused(address: Any) -> None:
 
 def test_every_answer_carries_the_policy_and_its_companions(address: Any) -> None:
     client = signed_in(Role.ADMIN)
-    answers = [client.get(address(name)) for name in RULES]
+    answers = [closed(client.get(address(name))) for name in RULES]
     answers += [client.get("/nothing/here"), Client().get("/runs/"), Client().post("/sign-in/")]
     for answer in answers:
         policy = dict(part.split(" ", 1) for part in answer["Content-Security-Policy"].split("; "))

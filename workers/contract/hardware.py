@@ -136,3 +136,13 @@ class HardwareSpec:
     """Most GPU memory that torch may take in each trainer process: a larger card then behaves like a smaller one."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables of the trainer and its servers, from the allow-list workers.commands.ENVIRONMENT."""
+
+    @property
+    def vllm_server(self) -> ServerSpec | None:
+        """The vLLM servers that completions come from; None in any other rollout mode, whatever `server` holds."""
+        return self.server if self.rollout == Rollout.SERVER else None
+
+    @property
+    def server_gpus(self) -> int:
+        """GPUs to lease for servers, on top of the trainer's."""
+        return self.vllm_server.own_gpus if self.vllm_server else 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from workers import inspection
-from workers.commands import environment_problem
+from workers.commands import environment_problem, is_local
 from workers.contract import SCHEMA, AttemptSpec, ClaimAnswer, ContractError, FileName, is_address, servers_of
 from workers.settings import HostSettings
 from workers.supervisor import ends, proc
@@ -111,7 +111,7 @@ def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
     """A model name is code: a local one must lie in the host's model folders or among its runs' checkpoints."""
     roots = (*settings.model_roots, settings.runs_dir)
     try:
-        if inspection.is_local(spec.run.model.path):
+        if is_local(spec.run.model.path):
             inspection.inside(Path(spec.run.model.path), roots)
         if spec.resume_from:
             inspection.inside(Path(spec.resume_from), (settings.runs_dir,))

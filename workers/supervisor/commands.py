@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import workers
-from workers import commands, inspection
+from workers import commands
 from workers.commands import Programs
 from workers.contract import AttemptSpec, FileName, ServerPlace
 from workers.settings import HostSettings
@@ -115,7 +115,7 @@ def server_environment(
 
 def needs_download(spec: AttemptSpec) -> bool:
     """The model is named by a hub id. One that lies in the cache is looked at, too: that is quick."""
-    return not inspection.is_local(spec.run.model.path)
+    return not commands.is_local(spec.run.model.path)
 
 
 def download_argv(spec: AttemptSpec, settings: HostSettings, folder: Path) -> list[str]:

@@ -74,9 +74,7 @@ class ServersStarting(Work):
         return None
 
     def on_exits(self, now: float) -> Outcome:
-        servers = self._shared.servers
-        exit_ = servers.first_exit(self._shared.children.exits)
-        return self._shared.judge.server(exit_, among=len(servers.places)) if exit_ else None
+        return self._shared.server_end()
 
     def tick(self, now: float) -> Outcome:
         shared, servers = self._shared, self._shared.servers

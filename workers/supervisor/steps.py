@@ -72,6 +72,11 @@ class Shared:
     judge: Judge
     read_gpus: Callable[[], list[GpuReading]]
 
+    def server_end(self) -> End | None:
+        """Of the first own server that has ended."""
+        exit_ = self.servers.first_exit(self.children.exits)
+        return self.judge.server(exit_, among=len(self.servers.places)) if exit_ else None
+
     def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str]) -> End | None:
         """Start a child; the end of the attempt when there is no such program."""
         try:

@@ -27,11 +27,6 @@ class Pair:
         self._shared.trainer.read_to_the_end()
         return self._shared.judge.trainer(exit_, self._shared.trainer.progress)
 
-    def server_end(self) -> End | None:
-        servers = self._shared.servers
-        exit_ = servers.first_exit(self._shared.children.exits)
-        return self._shared.judge.server(exit_, among=len(servers.places)) if exit_ else None
-
     def lost(self, now: float, *, after_s: float) -> End | None:
         """Of attached servers nobody sees the process end."""
         words = self._shared.servers.lost(now, after_s=after_s)
@@ -57,7 +52,7 @@ class Training(Work):
         return shared.start(TRAINER, argv, environment)
 
     def on_exits(self, now: float) -> Outcome:
-        trainer, server = self._pair.trainer, self._pair.server_end()
+        trainer, server = self._pair.trainer, self._shared.server_end()
         if trainer is not None and trainer.code == 0:
             return self._pair.trainer_end(trainer)
         if server is not None:
@@ -84,7 +79,7 @@ class Settling(Work):
         return None
 
     def on_exits(self, now: float) -> Outcome:
-        return self._pair.server_end()
+        return self._shared.server_end()
 
     def tick(self, now: float) -> Outcome:
         lost = self._pair.lost(now, after_s=0.0)
@@ -112,7 +107,7 @@ class Saving(Work):
             end = self._pair.trainer_end(self._pair.trainer)
             good = end.reason in (Reason.STOPPED_BY_USER, Reason.COMPLETED)
             return end if good else _could_not_save(end)
-        server = self._pair.server_end()
+        server = self._shared.server_end()
         return _could_not_save(server) if server else None
 
     def tick(self, now: float) -> Outcome:

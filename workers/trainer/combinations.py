@@ -96,7 +96,7 @@ def _quantization(run: RunSpec) -> Iterator[str]:
         yield "vLLM inside the trainer can't take 8-bit weights. Use 4bit, a server with LoRA hot-swap, or no vLLM."
     if hardware.rollout is Rollout.COLOCATE and hardware.colocate_sleep:
         yield "vLLM's sleep mode drops what it needs to read 4-bit weights again. Turn sleep mode off."
-    if hardware.rollout is Rollout.SERVER and hardware.server and hardware.server.weight_sync is WeightSync.NCCL:
+    if hardware.vllm_server and hardware.vllm_server.weight_sync is WeightSync.NCCL:
         yield f"The packed weights of a {bits} model can't be streamed to a server over NCCL. Use the LoRA hot-swap."
 
 
@@ -149,9 +149,8 @@ def _over_nccl(hardware: HardwareSpec, server: ServerSpec) -> Iterator[str]:
 
 
 def _packages(run: RunSpec) -> Iterator[str]:
-    hardware, server = run.hardware, run.hardware.server
-    over_nccl = hardware.rollout is Rollout.SERVER and server is not None and server.weight_sync is WeightSync.NCCL
-    if over_nccl and not _installed("vllm"):
+    hardware, server = run.hardware, run.hardware.vllm_server
+    if server is not None and server.weight_sync is WeightSync.NCCL and not _installed("vllm"):
         yield "Weights go to the server over NCCL, but vllm is not installed beside the trainer for it."
     if hardware.rollout is Rollout.COLOCATE and not _installed("vllm"):
         yield "vLLM shall run inside the trainer (colocate), but it is not installed in the trainer's interpreter."

@@ -151,8 +151,8 @@ def loading_dtype(run: RunSpec, *, bf16: bool, fp16: bool) -> str | None:
 
 def merges(hardware: HardwareSpec) -> bool:
     """Whether a LoRA reaches vLLM as part of whole weights."""
-    if hardware.rollout is Rollout.SERVER:
-        return hardware.server is not None and hardware.server.weight_sync is WeightSync.NCCL
+    if hardware.vllm_server:
+        return hardware.vllm_server.weight_sync is WeightSync.NCCL
     return hardware.rollout is Rollout.COLOCATE
 
 

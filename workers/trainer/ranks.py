@@ -10,6 +10,7 @@ from pathlib import Path
 
 from workers.commands import torchrun_arguments
 from workers.contract import ZERO, AttemptSpec
+from workers.trainer import environment
 from workers.trainer.spec import SpecError
 
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
@@ -55,7 +56,7 @@ def leave() -> None:
     Destructors of a process group have been seen to wait for a thread that waited for them: the rank never ended, and
     neither did the run. All that the trainer writes is written by then, unbuffered; what it has started goes with it.
     """
-    if "LOCAL_RANK" in os.environ:
+    if environment.inside_launcher():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

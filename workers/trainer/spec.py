@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+from workers import commands
 from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, from_dict
 from workers.rewards.library import LIBRARY
 from workers.trainer import combinations
@@ -56,8 +57,8 @@ def read(folder: Path) -> AttemptSpec:
 
 
 def is_local(model: str) -> bool:
-    """A folder on this host, rather than a hub id such as org/name."""
-    return model.startswith(("/", "./", "../", "~")) or Path(model).is_dir()
+    """A folder on this host, also one below the working directory."""
+    return commands.is_local(model) or Path(model).is_dir()
 
 
 def _check_version(spec: AttemptSpec) -> None:
