@@ -20,8 +20,6 @@ from workers.contract import Task
 log = logging.getLogger(__name__)
 
 ACTOR = "tick"
-REAP_EVERY_S = 30.0
-REAP_EXPIRES_S = 30.0
 
 
 def tick(now: datetime, *, started_at: datetime | None = None) -> None:
@@ -43,7 +41,7 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
 
 def resend_launches(now: datetime) -> None:
     """STARTING without a claim: send again once the last message has expired, end after the third."""
-    expired = now - timedelta(seconds=launching.LAUNCH_EXPIRES_S)
+    expired = now - timedelta(seconds=settings.LAUNCH_EXPIRES_S)
     due = _with_host().filter(status=RunStatus.STARTING, claimed_at=None)
     for attempt in due.filter(Q(launch_sent_at=None) | Q(launch_sent_at__lte=expired)):
         unclaimed = Q(claimed_at=None, launches_sent=attempt.launches_sent)
@@ -84,7 +82,7 @@ def reap_silent(now: datetime, started_at: datetime) -> None:
     quiet = now - timedelta(seconds=settings.SILENT_AFTER_S)
     if started_at > quiet:
         return
-    again = now - timedelta(seconds=REAP_EVERY_S)
+    again = now - timedelta(seconds=settings.REAP_EVERY_S)
     due = _on_host().filter(last_seen_at__lte=quiet)
     for attempt in due.filter(Q(reap_sent_at=None) | Q(reap_sent_at__lte=again)):
         if not _stale(attempt, now):
@@ -116,9 +114,9 @@ def _send_reap(attempt: Attempt, now: datetime) -> None:
             RunEvent.objects.create(
                 run_id=attempt.run_id, attempt=attempt, at=now, kind="reap_sent", actor=ACTOR, data={}
             )
-    arguments = [attempt.run_id, attempt.number, attempt_token(attempt.pk)]
+    arguments = [attempt.run_id, attempt.number, attempt_token(attempt.pk), attempt.placement]
     try:
-        messages.send(attempt.host.name, Task.REAP_RUN, arguments, REAP_EXPIRES_S)
+        messages.send(attempt.host.name, Task.REAP_RUN, arguments, settings.REAP_EVERY_S)
     except messages.BrokerDown as error:
         log.warning("no reap of %s: %s", attempt.pk, error)
 

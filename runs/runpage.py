@@ -19,8 +19,14 @@ from workers.contract import LOG_NAMES, EventKind, StopMode
 TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
 LAST_LINES = 10
 PACE_OVER = 10
-_VLLM = {EndReason.VLLM_EXITED, EndReason.VLLM_NOT_READY, EndReason.PORT_IN_USE}
-_SUPERVISOR = {EndReason.SUPERVISOR_LOST, EndReason.SUPERVISOR_ERROR, EndReason.GPUS_BUSY, EndReason.DISK_FULL}
+_VLLM = {EndReason.VLLM_EXITED, EndReason.VLLM_NOT_READY, EndReason.VLLM_HUNG, EndReason.PORT_IN_USE}
+_SUPERVISOR = {
+    EndReason.SUPERVISOR_LOST,
+    EndReason.SUPERVISOR_ERROR,
+    EndReason.GPUS_BUSY,
+    EndReason.DISK_FULL,
+    EndReason.FOLDER_LOST,
+}
 
 
 @dataclass(frozen=True)

@@ -44,10 +44,12 @@ class EndReason(StrEnum):
     MODEL_UNAVAILABLE = "model_unavailable"
     VLLM_EXITED = "vllm_exited"
     VLLM_NOT_READY = "vllm_not_ready"
+    VLLM_HUNG = "vllm_hung"
     PORT_IN_USE = "port_in_use"
     GPUS_BUSY = "gpus_busy"
     OOM = "oom"
     DISK_FULL = "disk_full"
+    FOLDER_LOST = "folder_lost"
     SUPERVISOR_LOST = "supervisor_lost"
     SUPERVISOR_ERROR = "supervisor_error"
     HOST_LOST = "host_lost"
@@ -65,10 +67,12 @@ _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.MODEL_UNAVAILABLE: (S.FAILED, "The model could not be fetched from the hub."),
     R.VLLM_EXITED: (S.FAILED, "The vLLM server exited while the run needed it."),
     R.VLLM_NOT_READY: (S.FAILED, "The vLLM server did not become ready in time."),
+    R.VLLM_HUNG: (S.FAILED, "The vLLM server stopped serving what the run waited for."),
     R.PORT_IN_USE: (S.FAILED, "The vLLM server's port is held by another process."),
     R.GPUS_BUSY: (S.FAILED, "A leased GPU was in use by something else."),
     R.OOM: (S.FAILED, "Out of memory."),
     R.DISK_FULL: (S.FAILED, "The host's disk is full."),
+    R.FOLDER_LOST: (S.FAILED, "The run's folder was removed on the host."),
     R.SUPERVISOR_LOST: (S.FAILED, "The supervisor died; what it left was cleaned up."),
     R.SUPERVISOR_ERROR: (S.FAILED, "The supervisor met an error of its own and stopped the run."),
     R.HOST_LOST: (S.FAILED, "The host restarted or was given up."),

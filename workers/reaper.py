@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ def reap(
     number: int,
     token: str,
     settings: HostSettings,
+    placement: Mapping[str, Any] | None = None,
     *,
     read_gpus: Callable[[], list[GpuReading]] = gpus.read,
 ) -> bool:

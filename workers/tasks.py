@@ -28,8 +28,8 @@ def stop_run(run_id: str, attempt_number: int, mode: str) -> bool:
 
 
 @app.task(name=Task.REAP_RUN)  # type: ignore[untyped-decorator]
-def reap_run(run_id: str, attempt_number: int, token: str) -> bool:
-    return reaper.reap(run_id, attempt_number, token, HostSettings.from_env())
+def reap_run(run_id: str, attempt_number: int, token: str, placement: dict[str, Any] | None = None) -> bool:
+    return reaper.reap(run_id, attempt_number, token, HostSettings.from_env(), placement)
 
 
 @app.task(name=Task.INSPECT_MODEL)  # type: ignore[untyped-decorator]

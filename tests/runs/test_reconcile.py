@@ -143,6 +143,13 @@ def test_silence_sends_a_reaper_and_changes_no_status(running: Attempt, sent: Se
 
 
 @database
+def test_a_reaper_is_told_what_to_prove_even_where_the_folder_is_gone(running: Attempt, sent: Sent) -> None:
+    tick(31)
+    (arguments,) = sent.of(Task.REAP_RUN)
+    assert arguments[3] == running.placement
+
+
+@database
 def test_silence_is_counted_only_from_the_control_planes_own_start(running: Attempt, sent: Sent) -> None:
     tick(600, started_at=at(590))
     assert not sent.of(Task.REAP_RUN)
