@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from celery import Celery
+from django.conf import settings
 
 from workers.contract import broker_url
 
@@ -24,7 +25,7 @@ app.conf.update(
     worker_prefetch_multiplier=1,
     worker_hijack_root_logger=False,
     beat_schedule={
-        "tick": {"task": "runs.tick", "schedule": 5.0, "options": {"expires": 5}},
+        "tick": {"task": "runs.tick", "schedule": settings.TICK_S, "options": {"expires": settings.TICK_S}},
         "datasets": {"task": "datasets.sweep", "schedule": 30.0, "options": {"expires": 30}},
     },
 )

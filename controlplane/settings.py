@@ -157,9 +157,21 @@ FILE_UPLOAD_HANDLERS = ["controlplane.datasets.upload.LimitedUpload"]
 FILE_UPLOAD_TEMP_DIR = DATA_DIR / "datasets" / "incoming"
 FILE_UPLOAD_TEMP_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 """Uploads lie on the data folder's disk from the first byte: /tmp may be memory, and may be another disk."""
-HOST_STALE_AFTER_S = 30
+
+
+def _seconds(name: str, default: float) -> float:
+    """A deadline: tests scale it, and a slow network may want a longer one."""
+    return float(os.environ.get(f"CONTROLPLANE_{name}", default))
+
+
+TICK_S = _seconds("TICK_S", 5)
+HOST_STALE_AFTER_S = _seconds("HOST_STALE_AFTER_S", 30)
 """An announcement comes every 10 s; without one for this long launches can't arrive."""
-SILENT_AFTER_S = 30
+SILENT_AFTER_S = _seconds("SILENT_AFTER_S", 30)
 """A supervisor's heartbeat comes every 2 s."""
-SOCKET_RECHECK_S = float(os.environ.get("CONTROLPLANE_SOCKET_RECHECK_S", "60"))
+REAP_EVERY_S = _seconds("REAP_EVERY_S", 30)
+"""Between two questions to a host about one silent attempt."""
+LAUNCH_EXPIRES_S = _seconds("LAUNCH_EXPIRES_S", 30)
+"""A launch that nobody has claimed for so long is sent again."""
+SOCKET_RECHECK_S = _seconds("SOCKET_RECHECK_S", 60)
 """How often an open websocket asks whether its person is still signed in."""

@@ -25,7 +25,6 @@ from workers.contract import AttemptSpec, EventKind, LoraSpec, ModelSpec, Placem
 
 log = logging.getLogger(__name__)
 
-LAUNCH_EXPIRES_S = 30.0
 LATE_ROOM = 1_000_000
 """Seqs left free after an attempt whose last line never came: its outbox may still be handed in."""
 
@@ -131,7 +130,7 @@ def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
     spec = attempt_spec(attempt)
     arguments = [to_dict(spec), attempt_token(attempt.pk)]
     try:
-        messages.send(spec.placement.host, Task.LAUNCH_RUN, arguments, LAUNCH_EXPIRES_S)
+        messages.send(spec.placement.host, Task.LAUNCH_RUN, arguments, settings.LAUNCH_EXPIRES_S)
     except messages.BrokerDown as error:
         log.warning("launch of %s was not sent: %s", attempt.pk, error)
         unclaimed.filter(launches_sent=sent + 1).update(launches_sent=sent, launch_sent_at=None)

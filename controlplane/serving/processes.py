@@ -46,7 +46,7 @@ class _Child:
     program: Program
     process: subprocess.Popen[bytes]
     started: float
-    backoff_s: float = FIRST_BACKOFF_S
+    backoff_s: float
     restart_at: float | None = None
 
 
@@ -57,10 +57,12 @@ class Fleet:
 
     report: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
+    first_backoff_s: float = FIRST_BACKOFF_S
+    steady_after_s: float = STEADY_AFTER_S
     _children: dict[str, _Child] = field(default_factory=dict)
 
     def start(self, program: Program) -> None:
-        self._children[program.name] = _Child(program, spawn(program), self.clock())
+        self._children[program.name] = _Child(program, spawn(program), self.clock(), self.first_backoff_s)
 
     def wait_ready(self, names: Iterable[str], deadline_s: float = 120.0) -> None:
         """Until every named child serves; raises NotReady with the end of its log when it dies or takes too long."""
@@ -93,8 +95,8 @@ class Fleet:
         if not has_ended(child.process):
             return
         code = bury(child.process)
-        if now - child.started > STEADY_AFTER_S:
-            child.backoff_s = FIRST_BACKOFF_S
+        if now - child.started > self.steady_after_s:
+            child.backoff_s = self.first_backoff_s
         child.restart_at = now + child.backoff_s
         name, log = child.program.name, child.program.log
         self.report(f"{name} ended with code {code} (see {log}); starting it again in {child.backoff_s:.0f} s")
