@@ -14,11 +14,12 @@ def main():
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
     from django.core.management import execute_from_command_line
 
+    from controlplane.database import DatabaseUnusable
     from controlplane.datafolder import DataFolderUnusable
 
     try:
         execute_from_command_line(sys.argv)
-    except DataFolderUnusable as error:
+    except (DataFolderUnusable, DatabaseUnusable) as error:
         sys.exit(str(error))
 
 

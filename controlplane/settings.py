@@ -7,6 +7,7 @@ import hashlib
 import os
 from pathlib import Path
 
+from controlplane.database import databases
 from controlplane.datafolder import data_folder, secret_key
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -72,19 +73,7 @@ TEMPLATES = [
     }
 ]
 
-DATABASES = {
-    "default": {
-        "ENGINE": "django.db.backends.sqlite3",
-        "NAME": DATA_DIR / "controlplane.sqlite3",
-        # A file as in real life: tests with several threads can't share one in memory.
-        "TEST": {"NAME": DATA_DIR / "test.sqlite3"},
-        "OPTIONS": {
-            "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
-        },
-    }
-}
+DATABASES = databases(DATA_DIR)
 
 REDIS_URL = os.environ.get("REDIS_URL", "")
 """Set by `up` and `demo` for their children when they run the embedded Valkey."""
@@ -173,5 +162,8 @@ REAP_EVERY_S = _seconds("REAP_EVERY_S", 30)
 """Between two questions to a host about one silent attempt."""
 LAUNCH_EXPIRES_S = _seconds("LAUNCH_EXPIRES_S", 30)
 """A launch that nobody has claimed for so long is sent again."""
+MAX_RUNNING = int(os.environ.get("CONTROLPLANE_MAX_RUNNING") or 0)
+MAX_QUEUED = int(os.environ.get("CONTROLPLANE_MAX_QUEUED") or 0)
+"""Runs on hosts and runs in the queue, of each person for whom the Users page says nothing else; 0: no limit."""
 SOCKET_RECHECK_S = _seconds("SOCKET_RECHECK_S", 60)
 """How often an open websocket asks whether its person is still signed in."""

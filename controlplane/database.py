@@ -1,0 +1,111 @@
+"""Which database an installation has chosen: CONTROLPLANE_DATABASE_URL, else SQLite in the data folder.
+
+Standard library only: the settings and manage.py use it before Django is there.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+URL = "CONTROLPLANE_DATABASE_URL"
+CONNECTIONS = "CONTROLPLANE_DATABASE_CONNECTIONS"
+SHAPE = "postgresql://user:password@host:port/name"
+
+WAIT_S = 5
+"""For a connection: supervisors and browsers are better told to come again than kept waiting."""
+IDLE_S = 60
+SSL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
+PARTS = ("host", "port", "user", "password")
+"""May stand in the query too: a folder of a Unix socket has no other place."""
+OPTIONS: dict[str, Any] = {
+    "application_name": "controlplane",
+    "connect_timeout": WAIT_S,
+    # A server that has lost its power answers nothing: without these a request would wait a quarter of an hour for it.
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+    # As long as SQLite waits for a lock; and what a frozen process holds is given back. A pooler that refuses
+    # parameters at the start is told `options=` in the address.
+    "options": "-c lock_timeout=20s -c idle_in_transaction_session_timeout=60s",
+}
+CHOICES = (*SSL, *OPTIONS)
+
+
+class DatabaseUnusable(Exception):
+    """CONTROLPLANE_DATABASE_URL or its neighbour can't be used. The text never holds the address: it has a password."""
+
+
+def databases(data: Path) -> dict[str, dict[str, Any]]:
+    """Django's DATABASES."""
+    url = os.environ.get(URL, "")
+    return {"default": _postgresql(url) if url else _sqlite(data)}
+
+
+def _sqlite(data: Path) -> dict[str, Any]:
+    return {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": data / "controlplane.sqlite3",
+        # A file as in real life: tests with several threads can't share one in memory.
+        "TEST": {"NAME": data / "test.sqlite3"},
+        "OPTIONS": {
+            "transaction_mode": "IMMEDIATE",
+            "timeout": 20,
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
+        },
+    }
+
+
+def _postgresql(url: str) -> dict[str, Any]:
+    parts = _split(url)
+    asked = _query(parts)
+    name = unquote(parts.path.removeprefix("/"))
+    if not name or "/" in name:
+        raise DatabaseUnusable(f"{URL} names no database: {SHAPE}.")
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": name,
+        "USER": asked.pop("user", unquote(parts.username or "")),
+        "PASSWORD": asked.pop("password", unquote(parts.password or "")),
+        "HOST": asked.pop("host", unquote(parts.hostname or "")),
+        "PORT": asked.pop("port", str(parts.port or "")),
+        # Each request has a thread of its own under ASGI, so a connection kept by a thread would serve one request and
+        # stay open. A pool a process keeps some, lends each for one request, and bounds how many the server sees.
+        "CONN_MAX_AGE": 0,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {**OPTIONS, **asked, "pool": _pool()},
+    }
+
+
+def _split(url: str) -> SplitResult:
+    """Errors in our words: the library's own quote what they could not read, which may be half of a password."""
+    try:
+        parts = urlsplit(url)
+        readable = parts.port is None or parts.port > 0
+    except ValueError:
+        readable = False
+    if not readable or parts.fragment:
+        hint = "In a password, write @ : / ? # and % as %40 %3A %2F %3F %23 and %25."
+        raise DatabaseUnusable(f"{URL} can't be read. It looks like {SHAPE}. {hint}")
+    if parts.scheme not in ("postgresql", "postgres"):
+        raise DatabaseUnusable(f"{URL} must begin with postgresql://. Leave it out for SQLite in the data folder.")
+    return parts
+
+
+def _query(parts: SplitResult) -> dict[str, str]:
+    asked = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if set(asked) - {*PARTS, *CHOICES}:
+        known = ", ".join((*PARTS, *CHOICES))
+        raise DatabaseUnusable(f"{URL} has an option after its ? that is not known here. Known are: {known}.")
+    return asked
+
+
+def _pool() -> dict[str, Any]:
+    given = os.environ.get(CONNECTIONS, "") or "16"
+    if not given.isdecimal() or int(given) < 1:
+        raise DatabaseUnusable(f"{CONNECTIONS} must be a whole number from 1 on.")
+    # After an outage a pool tries again when it is next asked, not at the end of a wait that has doubled ten times.
+    return {"min_size": 0, "max_size": int(given), "timeout": WAIT_S, "reconnect_timeout": WAIT_S, "max_idle": IDLE_S}

@@ -1,0 +1,90 @@
+"""CONTROLPLANE_DATABASE_URL: what it may say, and what is said of one that can't be used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.database import CONNECTIONS, URL, DatabaseUnusable, databases
+from tests.stack import ROOT
+
+SECRET = "hunter-2-secret"
+READABLE = [
+    ("postgresql://ann:pw@db.example:5433/grpo", ("ann", "pw", "db.example", "5433", "grpo")),
+    ("postgres://ann@db/grpo", ("ann", "", "db", "", "grpo")),
+    ("postgresql://a%40b:p%2F%3A%40%23%25@db/g%20rpo", ("a@b", "p/:@#%", "db", "", "g rpo")),
+    ("postgresql://ann@[::1]:5432/grpo", ("ann", "", "::1", "5432", "grpo")),
+    ("postgresql:///grpo?host=/run/postgresql&user=ann&password=pw", ("ann", "pw", "/run/postgresql", "", "grpo")),
+    ("postgresql://ann@/grpo?host=%2Frun%2Fpostgresql&port=5433", ("ann", "", "/run/postgresql", "5433", "grpo")),
+    ("postgresql:///grpo", ("", "", "", "", "grpo")),
+]
+UNUSABLE = [
+    f"mysql://ann:{SECRET}@db/grpo",
+    f"ann:{SECRET}@db/grpo",
+    f"postgresql://ann:{SECRET}@db",
+    f"postgresql://ann:{SECRET}@db/",
+    f"postgresql://ann:{SECRET}@db/a/b",
+    f"postgresql://ann:{SECRET}@db:port/grpo",
+    f"postgresql://ann:{SECRET}@db:70000/grpo",
+    f"postgresql://ann:{SECRET}@[db/grpo",
+    f"postgresql://ann:{SECRET}/with@db/grpo",
+    f"postgresql://ann:12#{SECRET}@db/grpo",
+    f"postgresql://ann:12?{SECRET}=x@db/grpo",
+    f"postgresql://ann@db/grpo?{SECRET}=1",
+]
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    def read(url: str) -> dict[str, Any]:
+        monkeypatch.setenv(URL, url)
+        return databases(tmp_path)["default"]
+
+    return read
+
+
+def test_without_it_the_database_is_a_file_in_the_data_folder(address: Any, tmp_path: Path) -> None:
+    assert address("")["NAME"] == tmp_path / "controlplane.sqlite3"
+
+
+@pytest.mark.parametrize(("url", "found"), READABLE, ids=[url for url, _ in READABLE])
+def test_an_address_is_taken_apart(address: Any, url: str, found: tuple[str, ...]) -> None:
+    chosen = address(url)
+    assert tuple(chosen[part] for part in ("USER", "PASSWORD", "HOST", "PORT", "NAME")) == found
+
+
+@pytest.mark.parametrize("url", UNUSABLE)
+def test_an_address_that_cannot_be_used_is_named_and_never_shown(address: Any, url: str) -> None:
+    with pytest.raises(DatabaseUnusable, match=URL) as raised:
+        address(url)
+    assert SECRET not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+def test_options_of_the_address_come_before_ours(address: Any) -> None:
+    options = address("postgresql://db/grpo?sslmode=require&options=&connect_timeout=2")["OPTIONS"]
+    assert (options["sslmode"], options["options"], options["connect_timeout"]) == ("require", "", "2")
+
+
+def test_the_most_connections_of_a_process_can_be_chosen(address: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CONNECTIONS, "3")
+    assert address("postgresql://db/grpo")["OPTIONS"]["pool"]["max_size"] == 3
+    monkeypatch.setenv(CONNECTIONS, "0")
+    with pytest.raises(DatabaseUnusable, match=CONNECTIONS):
+        address("postgresql://db/grpo")
+
+
+def test_a_start_with_an_unusable_address_is_one_clear_line(tmp_path: Path) -> None:
+    chosen = {URL: f"postgresql://ann:{SECRET}@db:port/grpo", "CONTROLPLANE_DATA": str(tmp_path)}
+    argv = [sys.executable, "manage.py", "check"]
+    env = {**os.environ, **chosen, "CONTROLPLANE_BOOTSTRAP": "off"}
+    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith(URL)
+    assert "Traceback" not in done.stderr
+    assert SECRET not in done.stderr

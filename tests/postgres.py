@@ -1,0 +1,145 @@
+"""A private PostgreSQL for tests, from the binaries that a distribution installs. On a Unix socket only."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+SETTINGS = {
+    # Nothing here must outlive a power cut, and the tests kill servers often.
+    "fsync": "off",
+    "synchronous_commit": "off",
+    "full_page_writes": "off",
+    "listen_addresses": "",
+    "max_connections": "100",
+    "deadlock_timeout": "200ms",
+}
+
+
+def missing() -> str:
+    """Why no PostgreSQL can be started here, or nothing."""
+    if _binaries() is None:
+        return "PostgreSQL's server is not installed (package `postgresql`)"
+    if os.geteuid() == 0 and (not shutil.which("setpriv") or _other_user() is None):
+        return "PostgreSQL refuses root, and there is no setpriv or no user `postgres` or `nobody` to run it as"
+    return ""
+
+
+@dataclass
+class Postgres:
+    """`server.url("name")`, `server.stop()`, `server.start()`."""
+
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def create(cls) -> Postgres:
+        server = cls(Path(tempfile.mkdtemp(prefix="pg-")))
+        if (user := _other_user()) is not None:
+            os.chown(server.folder, user.pw_uid, user.pw_gid)
+        argv = ["initdb", "--no-sync", "-A", "trust", "-U", "tester", "-E", "UTF8", "--locale=C.UTF-8"]
+        made = subprocess.run(server._argv(*argv, "-D", str(server.data)), capture_output=True, text=True, cwd="/")
+        if made.returncode:
+            shutil.rmtree(server.folder, ignore_errors=True)
+            raise AssertionError(f"initdb failed: {made.stdout}{made.stderr}")
+        server.start()
+        return server
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def start(self) -> None:
+        options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        argv = self._argv("postgres", "-D", str(self.data), "-k", str(self.folder), *options)
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log, cwd="/")
+        deadline = time.monotonic() + 30
+        while not self._answers():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"PostgreSQL did not start: {(self.folder / 'log').read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """SIGINT cuts every connection and ends in order, SIGQUIT ends at once."""
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(30)
+            self.process = None
+
+    def remove(self) -> None:
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def url(self, name: str) -> str:
+        """Of a database, made if it is not there."""
+        with self.connect() as connection:
+            if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone():
+                connection.execute(f'CREATE DATABASE "{name}"')  # type: ignore[call-overload]
+        return f"postgresql://tester@/{name}?host={quote(str(self.folder), safe='')}"
+
+    def connect(self, name: str = "postgres") -> psycopg.Connection:
+        """As nobody of ours: to look, to cut, to hold locks."""
+        return psycopg.connect(host=str(self.folder), user="tester", dbname=name, autocommit=True)
+
+    def cut(self, name: str) -> int:
+        """End every connection to a database from the server's side, whatever it is doing. Answers how many."""
+        ask = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+        with self.connect() as connection:
+            return len(connection.execute(ask, [name]).fetchall())
+
+    def _answers(self) -> bool:
+        try:
+            self.connect().close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    @staticmethod
+    def _argv(program: str, *arguments: str) -> list[str]:
+        """As another user when we are root; it goes when we go."""
+        folder = _binaries()
+        assert folder is not None
+        argv = [str(folder / program), *arguments]
+        user = _other_user()
+        if user is None:
+            return argv
+        identity = ["--reuid", str(user.pw_uid), "--regid", str(user.pw_gid), "--clear-groups"]
+        return ["setpriv", *identity, "--pdeathsig", "INT", *argv]
+
+
+@contextmanager
+def running() -> Iterator[Postgres]:
+    server = Postgres.create()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+def _binaries() -> Path | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: float(path.parent.parent.name))
+    if found:
+        return found[-1].parent
+    onpath = shutil.which("initdb")
+    return Path(onpath).resolve().parent if onpath else None
+
+
+def _other_user() -> pwd.struct_passwd | None:
+    """Whom to run it as; None for ourselves."""
+    if os.geteuid() != 0:
+        return None
+    names = {user.pw_name: user for user in pwd.getpwall()}
+    return names.get("postgres") or names.get("nobody")
