@@ -11,7 +11,9 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import dataclass, field
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +53,64 @@ result = [cookies, sessions]
 """
 
 
-def command_of(program: Path) -> str:
-    """A Python program as the JSON argument list that GRPO_*_COMMAND takes."""
-    return json.dumps([sys.executable, str(program)])
+SHELL = """
+import contextlib, io, json, sys, traceback
+import django
+django.setup()
+from django.db import connections
+answers = sys.stdout
+for line in sys.stdin:
+    asked = json.loads(line)
+    names, printed = {"result": None, **asked["names"]}, io.StringIO()
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(asked["code"], names)
+        answer = {"result": names["result"]}
+    except Exception:
+        answer = {"error": printed.getvalue() + traceback.format_exc()}
+    connections.close_all()
+    answers.write(json.dumps(answer, default=str) + "\\n")
+    answers.flush()
+"""
+
+
+def command_of(program: Path, **environment: str) -> str:
+    """A Python program as the JSON argument list that GRPO_*_COMMAND takes; `environment` is set for it alone."""
+    words = [f"{name}={value}" for name, value in environment.items()]
+    return json.dumps([*(["/usr/bin/env", *words] if words else []), sys.executable, str(program)])
+
+
+class Shell:
+    """A Django shell that stays: a question takes milliseconds where a new process takes a second."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def run(self, code: str, names: dict[str, Any]) -> Any:
+        with self._lock:
+            process = self._process = self._process or self._start()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps({"code": code, "names": names}) + "\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline() or '{"error": "The shell has ended."}')
+        if "error" in answer:
+            raise AssertionError(f"the code failed in the stack's Django:\n{answer['error']}")
+        return answer["result"]
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._process is not None:
+                self._process.communicate()  # closes its input, which ends it
+                self._process = None
+
+    def _start(self) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-c", SHELL]
+        return subprocess.Popen(
+            argv, env=dict(self._environment), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
 
 @dataclass
@@ -67,9 +124,14 @@ class Stack:
     session_cookie: str = ""
     csrf_cookie: str = ""
     listener: socket.socket | None = None
+    shell: Shell = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.shell = Shell(self.environment)
 
     @classmethod
-    def start(cls, data: Path, environment: dict[str, str] | None = None) -> Stack:
+    def start(cls, data: Path, environment: dict[str, str] | None = None, *, host_app: str = "") -> Stack:
+        """`host_app`: another Celery application for the host's worker, that imports the real one."""
         listener = socket.create_server(("127.0.0.1", 0))
         installation = Installation(
             data=data,
@@ -81,21 +143,22 @@ class Stack:
         installation.make_folders()
         stack = cls(installation, {**installation.environment(), **(environment or {})}, listener=listener)
         try:
-            stack._start_children()
+            stack._start_children(host_app)
         except BaseException:
             stack.stop()
             raise
         return stack
 
-    def _start_children(self) -> None:
-        from dataclasses import replace
-
+    def _start_children(self, host_app: str) -> None:
         assert self.listener is not None
         (self.session_cookie, self.csrf_cookie), self.sessions = self.django(PREPARE)
         here = self.installation
         self.fleet.start(valkey.program(here.data))
         self.fleet.wait_ready(["valkey"])
-        for program in (here.web(self.listener), here.control_worker(), here.host_worker()):
+        host = here.host_worker()
+        if host_app:
+            host = replace(host, argv=[host_app if word == "workers.celery" else word for word in host.argv])
+        for program in (here.web(self.listener), here.control_worker(), host):
             self.fleet.start(replace(program, env=self.environment))
         self.fleet.wait_ready(["web", "control", "host"], deadline_s=180)
 
@@ -120,18 +183,13 @@ class Stack:
 
     def django(self, code: str, **names: Any) -> Any:
         """Run code in a Django shell of this installation; answers what it assigned to `result` (JSON)."""
-        lines = ["import json, sys, django", "django.setup()", "names = {'result': None, **json.loads(sys.argv[1])}"]
-        lines += ["exec(sys.argv[2], names)", "print('\\x1e' + json.dumps(names['result'], default=str))"]
-        argv = [sys.executable, "-c", "\n".join(lines), json.dumps(names), code]
-        done = subprocess.run(argv, env=self.environment, cwd=ROOT, capture_output=True, text=True)
-        if done.returncode:
-            raise AssertionError(f"the code failed in the stack's Django:\n{done.stdout}{done.stderr}")
-        return json.loads(done.stdout.rpartition("\x1e")[2])
+        return self.shell.run(code, names)
 
     def stop(self) -> None:
         """Everything, supervisors and their trees included, and the folder."""
         with contextlib.suppress(ProcessLookupError):
             self.fleet.stop()
+        self.shell.stop()
         for lock in self.runs_dir.glob("*/*/supervisor.lock"):
             _kill_attempt(lock)
         if self.listener is not None:

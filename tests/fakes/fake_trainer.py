@@ -7,7 +7,9 @@ FAKE_TRAINER=name:value,name,...
   ignore_term · renamed (a grandchild in a session of its own, renamed, that ignores SIGTERM) ·
   storm (a grandchild that forks again and again) · oom · torn · garbage · samples:N · noise:BYTES to the log ·
   no_save (STOP is ignored) · fill (writes until the disk is full) ·
-  connect:PORT (a request a step to a server; exits 1 when it fails)
+  connect:PORT (a request a step to a server; exits 1 when it fails) · gate (trains until FOLDER/gate.trainer exists,
+  and ends well) · gate_save (on STOP waits for FOLDER/gate.save before it saves)
+The run's name may say the same (behaviour.py). On GPUs it holds 20,000 MiB of each (fake_gpus.py).
 Standard library only. No process of it outlives FAKE_TRAINER_LIFETIME seconds (default 120).
 """
 
@@ -22,8 +24,11 @@ import sys
 import time
 from pathlib import Path
 
+import behaviour
+import fake_gpus
+
 FOLDER = Path(sys.argv[1])
-OPTIONS = dict(part.partition(":")[::2] for part in os.environ.get("FAKE_TRAINER", "").split(",") if part)
+OPTIONS = behaviour.of("trainer", "FAKE_TRAINER", FOLDER)
 SPEC = json.loads((FOLDER / "spec.json").read_text())
 
 
@@ -33,6 +38,7 @@ def main() -> int:
     print("fake trainer of", SPEC["attempt_id"], flush=True)
     if "noise" in OPTIONS:
         print("x" * int(OPTIONS["noise"]), flush=True)
+    fake_gpus.hold(20_000)
     early = before_training()
     return train() if early is None else early
 
@@ -60,12 +66,18 @@ def train() -> int:
     write(event="train_begin", step=0, max_steps=steps)
     step = 0
     stopped = False
-    while (step < steps or "forever" in OPTIONS) and not stopped:
+    while (step < steps or "forever" in OPTIONS or waits("gate", "trainer")) and not stopped:
         step += 1
         one_step(step)
         time.sleep(float(OPTIONS.get("pause", "0.02")))
         stopped = (FOLDER / "STOP").exists() and "no_save" not in OPTIONS
+    while stopped and waits("gate_save", "save"):
+        time.sleep(0.02)
     return finish(step, stopped)
+
+
+def waits(option: str, gate: str) -> bool:
+    return option in OPTIONS and not (FOLDER / f"gate.{gate}").exists()
 
 
 def one_step(step: int) -> None:

@@ -10,7 +10,8 @@ told otherwise, and leaves the engine behind when the front is killed with SIGKI
 FAKE_VLLM_ENGINE=stub (default): standard library only, canned tokens, ready at once.
 FAKE_VLLM_ENGINE=torch: real sampling with transformers and peft (fake_vllm_torch.py), in the trainer's interpreter.
 FAKE_VLLM=never_ready | dies_on_start | dies_after:SECONDS | slow:SECONDS | ignores_sigterm | health_but_hangs |
-          leaves_orphan | wrong_name; several with commas.
+          leaves_orphan | wrong_name | gate (not ready before gate.vllm exists in its folder); several with commas.
+          The run's name may say the same (behaviour.py). On GPUs the engine holds 60,000 MiB of each (fake_gpus.py).
 FAKE_VLLM_LIFETIME=SECONDS (default 900): no process of it lives longer, whatever a test has forgotten.
 """
 
@@ -22,6 +23,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 
 from fake_vllm_engine import Engine, Faults, live_no_longer_than_allowed, log
 from fake_vllm_server import State, bind
@@ -47,6 +49,8 @@ def main() -> int:
     engine.wait_until_ready()
     if not faults.has("never_ready"):
         engine.stopping.wait(faults.seconds("slow"))
+        while faults.has("gate") and not Path("gate.vllm").exists() and not engine.ended():
+            engine.stopping.wait(0.02)
         server.state = State(options, faults, engine)
         server.server_activate()
         threading.Thread(target=server.serve_forever, daemon=True).start()

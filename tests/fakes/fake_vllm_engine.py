@@ -17,6 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import behaviour
+import fake_gpus
+
 PR_SET_NAME = 15
 
 
@@ -25,12 +28,12 @@ class Faults(dict[str, str]):
 
     KNOWN = frozenset(
         {"never_ready", "dies_on_start", "dies_after", "slow", "ignores_sigterm", "health_but_hangs"}
-        | {"leaves_orphan", "wrong_name"}
+        | {"leaves_orphan", "wrong_name", "gate"}
     )
 
     @classmethod
     def from_env(cls) -> Faults:
-        faults = cls(word.partition(":")[::2] for word in os.environ.get("FAKE_VLLM", "").split(",") if word)
+        faults = cls(behaviour.of("vllm", "FAKE_VLLM", Path.cwd()))
         if unknown := set(faults) - cls.KNOWN:
             sys.exit(f"FAKE_VLLM: unknown fault {', '.join(sorted(unknown))}")
         return faults
@@ -72,6 +75,10 @@ class Engine:
     def wait_until_ready(self) -> None:
         self._stream.readline()
 
+    def ended(self) -> bool:
+        """Without reaping it: `wait` does."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
     def wait(self) -> int:
         """Wait for the engine's end, which is the front's too: 0 when it was asked for."""
         os.waitpid(self.pid, 0)
@@ -96,6 +103,7 @@ def run_engine(sock: socket.socket, options: argparse.Namespace, faults: Faults)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if faults.has("leaves_orphan"):
         leave_orphan()
+    fake_gpus.hold(60_000)
     backend = load_backend(options)
     with sock.makefile("rw") as stream:
         stream.write("ready\n")

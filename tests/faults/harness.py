@@ -1,0 +1,348 @@
+"""A whole product with GPUs that aren't there, runs that are held in one state by gates, and faults to throw at them.
+
+Nothing here sleeps in place of a condition: a run is held by a file that does not exist yet (`open_gate` makes it),
+and `until` keeps the installation's fleet going while it waits, so that what a fault has killed is started again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import struct
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controlplane.serving.processes import Fleet
+from tests.fakes.fake_gpus import Gpus
+from tests.stack import ROOT, Stack, command_of
+from workers.supervisor import proc
+
+FAKES = ROOT / "tests" / "fakes"
+LIMIT_S = 60.0
+DATASET = b'{"row": 0, "prompt": "1+1", "answer": "2"}\n'
+SCALED = {
+    "CONTROLPLANE_TICK_S": "0.5",
+    "CONTROLPLANE_HOST_STALE_AFTER_S": "3",
+    "CONTROLPLANE_SILENT_AFTER_S": "2",
+    "CONTROLPLANE_REAP_EVERY_S": "2",
+    "CONTROLPLANE_LAUNCH_EXPIRES_S": "3",
+    "GRPO_ANNOUNCE_S": "0.5",
+    "GRPO_ANNOUNCE_WATCHED_S": "0.5",
+    "GRPO_HEARTBEAT_S": "0.3",
+    "GRPO_BATCH_S": "0.2",
+    "GRPO_BACKOFF_MAX_S": "0.5",
+    "GRPO_HTTP_TIMEOUT_S": "2",
+    "GRPO_SAMPLE_S": "0.5",
+    "GRPO_TREE_SCAN_S": "0.2",
+    "GRPO_SETTLE_S": "0.5",
+    "GRPO_SAVE_DEADLINE_S": "20",
+    "GRPO_GPU_FREE_DEADLINE_S": "20",
+    "GRPO_LOG_BATCH_S": "0.5",
+    "GRPO_CPU_SLOTS": "8",
+}
+"""Deadlines of a product whose faults a test wants to see through in seconds."""
+
+PREPARE = """
+import hashlib
+from controlplane.accounts.models import User
+from controlplane.datasets.models import Dataset, DatasetVersion
+from controlplane.rewards.models import RewardConfig
+version = DatasetVersion.objects.create(
+    dataset=Dataset.objects.create(name="sums"), number=1, status=DatasetVersion.READY, rows=1,
+    sha256=hashlib.sha256(rows.encode()).hexdigest(), mapping={"prompt": "prompt", "answer": "answer", "chat": False})
+version.rows_path.parent.mkdir(parents=True, exist_ok=True)
+version.rows_path.write_bytes(rows.encode())
+RewardConfig.objects.create(name="tags", components=[{"name": "format", "function": "think_tags"}])
+"""
+HOST_READY = """
+from controlplane.hardware.models import Host
+host = Host.objects.filter(name="testhost").first()
+result = bool(host and len(host.inventory.get("gpus") or []) == gpus)
+"""
+LAUNCH = """
+import json
+from controlplane.accounts.models import User
+from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.rewards.models import RewardConfig
+from runs import launching
+profile, _ = HardwareProfile.objects.get_or_create(name=json.dumps(hardware)[:100], defaults={"spec": hardware})
+run = launching.submit(
+    user=User.objects.get(username=user), name=name, host=Host.objects.get(name="testhost"),
+    dataset_version=DatasetVersion.objects.get(), reward_config=RewardConfig.objects.get(), profile=profile,
+    model=model, grpo={"max_steps": steps})
+result = run.pk
+"""
+LOOK = """
+from django.utils import timezone
+from runs import queries
+from runs.models import Attempt, Lease
+a = Attempt.objects.get(run_id=run, number=number)
+result = {
+    "status": a.status, "reason": a.reason, "detail": a.detail, "phase": a.phase, "waits_for": a.waits_for,
+    "receipt": a.receipt, "stop_mode": a.stop_mode, "claimed": a.claimed_at is not None, "last_seq": a.last_seq,
+    "placement": a.placement, "launches_sent": a.launches_sent, "step": a.run.step,
+    "leases": {l.resource: l.state for l in Lease.objects.filter(attempt=a)},
+    "out_of_reach": str(queries.out_of_reach_since(a, timezone.now()) or "")}
+"""
+STOP = """
+from controlplane.accounts.models import User
+from runs import stopping
+from runs.models import Attempt
+from workers.contract import StopMode
+user = User.objects.get(username="operator")
+result = stopping.request_stop(Attempt.objects.get(run_id=run, number=number), StopMode(mode), user)
+"""
+
+CPU = {"rollout": "transformers", "cpu_slots": 1}
+
+
+def on_gpus(count: int = 1) -> dict[str, Any]:
+    return {"rollout": "colocate", "trainer_gpus": count}
+
+
+def with_server(**server: Any) -> dict[str, Any]:
+    """The trainer on one GPU, vLLM on another one."""
+    values = {"gpus": 1, "weight_sync": "lora", "ready_timeout_s": 30, **server}
+    return {"rollout": "server", "trainer_gpus": 1, "server": values}
+
+
+@dataclass
+class Product:
+    """One installation and its host."""
+
+    stack: Stack
+    gpus: Gpus
+    model: Path
+    runs: list[ARun] = field(default_factory=list)
+
+    @classmethod
+    @contextlib.contextmanager
+    def running(cls, gpus: int = 8, **environment: str) -> Iterator[Product]:
+        """`environment` goes over the scaled deadlines: CONTROLPLANE_... of the web, GRPO_... of the host."""
+        data = Path(tempfile.mkdtemp(prefix="gt-"))
+        made = Gpus.make(Path(tempfile.mkdtemp(prefix="gt-")) / "gpus", gpus)
+        fakes = {"FAKE_GPUS": str(made.folder), "FAKE_TRAINER_LIFETIME": "300", "FAKE_VLLM_LIFETIME": "300"}
+        settings = {
+            **SCALED,
+            "FAKE_GPUS": str(made.folder),
+            "GRPO_TRAINER_COMMAND": command_of(FAKES / "fake_trainer.py", **fakes),
+            "GRPO_VLLM_COMMAND": command_of(FAKES / "fake_vllm.py", **fakes),
+            "GRPO_SUPERVISOR_COMMAND": command_of(FAKES / "host_with_gpus.py", **fakes),
+            **environment,
+        }
+        stack = Stack.start(data, settings, host_app="tests.fakes.host_with_gpus")
+        stack.fleet.first_backoff_s, stack.fleet.steady_after_s = 0.2, 0.0
+        try:
+            product = cls(stack, made, _a_model(stack.installation.models_dir / "tiny"))
+            stack.django(PREPARE, rows=DATASET.decode())
+            product.until(lambda: stack.django(HOST_READY, gpus=gpus), "the host has not announced its GPUs")
+            yield product
+        finally:
+            stack.stop()
+            shutil.rmtree(made.folder.parent, ignore_errors=True)
+
+    @property
+    def fleet(self) -> Fleet:
+        return self.stack.fleet
+
+    def launch(
+        self,
+        hardware: dict[str, Any] | None = None,
+        *,
+        trainer: str = "gate",
+        vllm: str = "",
+        supervisor: str = "",
+        steps: int = 5,
+        user: str = "operator",
+    ) -> ARun:
+        """Submit a run; by default its trainer goes on until its gate `trainer` is opened."""
+        behaviour = {"trainer": trainer, "vllm": vllm, "supervisor": supervisor}
+        words = [f"run {len(self.runs)}", *(f"#{program}={what}" for program, what in behaviour.items() if what)]
+        names = {"hardware": hardware or CPU, "name": " ".join(words), "model": str(self.model)}
+        run = ARun(self, self.stack.django(LAUNCH, **names, steps=steps, user=user))
+        self.runs.append(run)
+        return run
+
+    def until(
+        self, condition: Callable[[], object], problem: Callable[[], str] | str, limit_s: float = LIMIT_S
+    ) -> None:
+        """Wait, and start again what has died in the meantime, as `up` does."""
+        deadline = time.monotonic() + limit_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{problem if isinstance(problem, str) else problem()} (within {limit_s:g} s)")
+            self.fleet.tick()
+            time.sleep(0.02)
+
+    def kill(self, program: str) -> None:
+        """SIGKILL to a program of the installation: web, control, host, valkey. `until` starts it again."""
+        os.kill(self.fleet.pids()[program], signal.SIGKILL)
+
+    def healthy(self) -> None:
+        """Every program is there and serves; the back-off after a kill begins anew."""
+
+        def serves() -> bool:
+            pids = self.fleet.pids()
+            return all((row := proc.read(pid)) is not None and row.alive for pid in pids.values()) and self._answers()
+
+        self.until(serves, "the installation did not come back")
+
+    def end_all(self) -> None:
+        """Whatever a test has left running goes, and its GPUs are nobody's."""
+        for index in self.gpus.used():
+            self.gpus.others(index, 0)
+        for run in self.runs:
+            for pid in run.living():
+                found = proc.identity(pid)
+                if found is not None:
+                    proc.send(found, signal.SIGKILL)
+        self.until(lambda: not any(run.living() for run in self.runs), "processes of a run do not go")
+        self.stack.django(FORGET)
+        self.runs.clear()
+
+    def holders(self) -> set[int]:
+        """GPUs that a live attempt has, by its lease."""
+        return {int(name.partition(":")[2]) for name in self.stack.django(HELD) if name.startswith("gpu:")}
+
+    def _answers(self) -> bool:
+        return self.stack.installation.page_answers() and self.stack.django(HOST_FRESH)
+
+
+FORGET = """
+from django.utils import timezone
+from runs import ending
+from runs.models import Attempt, Lease
+from runs.states import ACTIVE, EndReason, RunStatus
+for attempt in Attempt.objects.filter(status__in=ACTIVE):
+    reason = EndReason.CANCELLED if attempt.status == RunStatus.QUEUED else EndReason.SUPERVISOR_LOST
+    ending.end(attempt, reason, actor="test", proved_free=True)
+Lease.objects.exclude(state=Lease.RELEASED).update(
+    state=Lease.RELEASED, released_at=timezone.now(), released_by="test")
+"""
+HELD = """
+from runs.models import Lease
+result = list(Lease.objects.filter(state="held").values_list("resource", flat=True))
+"""
+HOST_FRESH = """
+from controlplane.hardware.hosts import is_fresh
+from controlplane.hardware.models import Host
+result = is_fresh(Host.objects.get(name="testhost"))
+"""
+
+
+@dataclass
+class ARun:
+    """One run's attempt as a test sees it: its row, its folder, its processes."""
+
+    product: Product
+    run: str
+    number: int = 1
+
+    @property
+    def folder(self) -> Path:
+        return self.product.stack.runs_dir / self.run / str(self.number)
+
+    @property
+    def attempt_id(self) -> str:
+        return f"{self.run}-{self.number}"
+
+    def look(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.product.stack.django(LOOK, run=self.run, number=self.number)
+        return found
+
+    def stop(self, mode: str = "now") -> bool:
+        return bool(self.product.stack.django(STOP, run=self.run, number=self.number, mode=mode))
+
+    def open_gate(self, name: str) -> None:
+        """trainer, save, vllm or supervisor: let through what waits there."""
+        (self.folder / f"gate.{name}").touch()
+
+    def until(self, condition: Callable[[dict[str, Any]], object], limit_s: float = LIMIT_S) -> dict[str, Any]:
+        """Wait until the attempt's row fits."""
+        seen: dict[str, Any] = {}
+
+        def fits() -> bool:
+            seen.update(self.look())
+            return bool(condition(seen))
+
+        self.product.until(fits, lambda: self.why(seen), limit_s)
+        return seen
+
+    def until_status(self, *statuses: str, limit_s: float = LIMIT_S) -> dict[str, Any]:
+        return self.until(lambda seen: seen["status"] in statuses, limit_s)
+
+    def until_step(self, step: int) -> dict[str, Any]:
+        return self.until(lambda seen: seen["step"] >= step)
+
+    def ended(self, limit_s: float = LIMIT_S) -> dict[str, Any]:
+        return self.until_status("succeeded", "failed", "stopped", limit_s=limit_s)
+
+    def processes(self) -> dict[str, proc.Process]:
+        """Who works in the attempt's folder, by role: supervisor, trainer, vllm (the front), engine."""
+        found: dict[str, proc.Process] = {}
+        for row in proc.table():
+            if row.alive and self._is_mine(row.pid):
+                found.setdefault(_role(row.pid), row)
+        return found
+
+    def living(self) -> list[int]:
+        return [row.pid for row in proc.table() if row.alive and self._is_mine(row.pid)]
+
+    def until_process(self, *roles: str) -> None:
+        self.product.until(lambda: set(roles) <= set(self.processes()), lambda: self.why(self.processes()))
+
+    def kill(self, role: str) -> None:
+        self.until_process(role)
+        assert proc.send(self.processes()[role].identity, signal.SIGKILL)
+
+    def outbox(self) -> list[dict[str, Any]]:
+        path = self.folder / "outbox.jsonl"
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        return [json.loads(line) for line in lines]
+
+    def outbox_is_stored(self) -> bool:
+        lines = self.outbox()
+        return not lines or self.look()["last_seq"] >= lines[-1]["seq"]
+
+    def token(self) -> str:
+        code = "from runs.tokens import attempt_token\nresult = attempt_token(attempt)"
+        return str(self.product.stack.django(code, attempt=self.attempt_id))
+
+    def why(self, seen: object = None) -> str:
+        logs = {path.stem: path.read_text(errors="replace")[-1500:] for path in self.folder.glob("logs/*.log")}
+        return "\n".join([f"{self.attempt_id}: {seen}", *(f"--- {name}\n{text}" for name, text in logs.items())])
+
+    def _is_mine(self, pid: int) -> bool:
+        where = (proc.working_directory(pid) or "").removesuffix(" (deleted)")
+        return where == str(self.folder) or where.startswith(f"{self.folder}/")
+
+
+def _role(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        title = Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "gone"
+    if title.startswith("VLLM::"):
+        return "engine"
+    for mark, role in (("fake_trainer", "trainer"), ("fake_vllm", "vllm"), ("host_with_gpus", "supervisor")):
+        if mark in words:
+            return role
+    return title
+
+
+def _a_model(folder: Path) -> Path:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}))
+    (folder / "tokenizer.json").write_text("{}")
+    header = json.dumps({"a.q_proj.weight": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}).encode()
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + b"\0" * 16)
+    return folder
