@@ -22,6 +22,7 @@ from workers.supervisor.steps import Step
 CODE = re.compile(r"`([^`]+)`")
 DEADLINE = re.compile(r"_(deadline|silence|grace|wait|timeout|hung)_s$|^settle_s$")
 """Names of the host's settings that end something by themselves; the others are intervals and sizes."""
+HOST = {variable(field.name): field for field in fields(HostSettings)}
 UNITS = {"_s": " s", "_mib": " MiB", "_bytes": " bytes"}
 
 
@@ -125,8 +126,8 @@ def test_the_exit_codes_that_mean_something() -> None:
     codes |= {ends.MODEL_UNAVAILABLE_CODE: ends.Reason.MODEL_UNAVAILABLE}
     told = table("workers/README.md", "exit code")
     means = {row.cells[0]: row.cells[-1] for row in told.rows}
-    check([f"{told.end}: {code} means `{reason}`: say so in its row." for code, reason in codes.items()
-           if f"`{reason}`" not in means.get(str(code), "")])  # fmt: skip
+    missing = {code: name for code, name in codes.items() if f"`{name}`" not in means.get(str(code), "")}
+    check([f"{told.end}: {code} means `{name}`: say so in its row." for code, name in missing.items()])
 
 
 def test_the_files_of_an_attempt() -> None:
@@ -145,8 +146,10 @@ def test_the_steps_and_the_phases() -> None:
     steps = table("workers/README.md", "step")
     check(differences(steps, {step.value: () for step in Step}, "workers.supervisor.steps.Step"))
     told = {name for _, cell in steps.column("phase told") for name in CODE.findall(cell)}
-    check([f"{steps.end}: no step tells the phase {phase}." for phase in Phase if phase not in told]
-          + [f"{steps.end}: workers.contract.Phase has no {name}." for name in sorted(told - set(Phase))])  # fmt: skip
+    check(
+        [f"{steps.end}: no step tells the phase {phase}." for phase in Phase if phase not in told]
+        + [f"{steps.end}: workers.contract.Phase has no {name}." for name in sorted(told - set(Phase))]
+    )
 
 
 @pytest.mark.parametrize("document", ["runs/README.md", "workers/README.md"])
@@ -159,16 +162,15 @@ def test_the_deadlines_and_their_defaults(document: str) -> None:
 
 def test_every_deadline_of_a_host_is_told() -> None:
     told = table("workers/README.md", "deadline")
-    missing = [field.name for field in fields(HostSettings) if DEADLINE.search(field.name)]
-    check([f"{told.end}: add a row: | `{variable(name)}` | {_default(variable(name))} | ... |"
-           for name in missing if variable(name) not in told.names()])  # fmt: skip
+    names = [name for name, field in HOST.items() if DEADLINE.search(field.name)]
+    rows = [f"| `{name}` | {_default(name)} | ... |" for name in names if name not in told.names()]
+    check([f"{told.end}: add a row: {row}" for row in rows])
 
 
 def _default(name: str) -> str:
     """Of GRPO_..., CONTROLPLANE_... or a constant's dotted name; "" when there is none."""
-    host = {variable(field.name): field for field in fields(HostSettings)}
     if name.startswith("GRPO_"):
-        return _with_unit(host[name].name, host[name].default) if name in host else ""
+        return _with_unit(HOST[name].name, HOST[name].default) if name in HOST else ""
     if name.startswith("CONTROLPLANE_"):
         short = name.removeprefix("CONTROLPLANE_")
         return _with_unit(short, getattr(django_settings, short, None))
@@ -195,8 +197,9 @@ MODULE_TABLES = {
 def test_modules_that_a_table_names_are_there(place: tuple[str, str]) -> None:
     modules = MODULE_TABLES[place]
     folder = ROOT / place[1].strip("`")
-    check([f"{modules.document}:{row.line}: there is no {folder.relative_to(ROOT)}/{name}.py" for row in modules.rows
-           for name in row.names if not _is_module(folder, name)])  # fmt: skip
+    named = [(row.line, name) for row in modules.rows for name in row.names]
+    missing = [(line, name) for line, name in named if not _is_module(folder, name)]
+    check([f"{modules.document}:{line}: {folder.relative_to(ROOT)} has no module {name}." for line, name in missing])
 
 
 def _is_module(folder: Path, name: str) -> bool:
@@ -207,9 +210,9 @@ def _is_module(folder: Path, name: str) -> bool:
 def test_every_module_has_a_place_in_its_table(name: str) -> None:
     told = [each for place, each in MODULE_TABLES.items() if place[1] == f"`{name}/`"]
     assert told, f"No README has a table of modules whose first column is `{name}/`."
-    modules = [path.stem for path in sorted((ROOT / name).glob("*.py")) if path.stem != "__init__"]
-    check([f"{told[0].end}: {name}/{module}.py stands in no row: add it to one." for module in modules
-           if module not in told[0].names()])  # fmt: skip
+    there = {path.stem for path in (ROOT / name).glob("*.py")} - {"__init__"}
+    missing = sorted(there - set(told[0].names()))
+    check([f"{told[0].end}: {name}/{module}.py stands in no row: add it to one." for module in missing])
 
 
 def test_the_threads_of_the_host_side() -> None:
@@ -236,22 +239,17 @@ def _threads(path: Path) -> Iterator[str]:
 
 
 def test_the_settings_that_the_readme_names_exist() -> None:
-    source = "\n".join(path.read_text() for path in _sources())
-    known = {variable(field.name) for field in fields(HostSettings)} | set(
-        re.findall(r"\b[A-Z][A-Z0-9_]{4,}\b", source)
-    )
-    wrong = []
-    for row in table("README.md", "variable").rows:
-        names = [name.partition("=")[0] for name in row.names]
-        wrong += [f"README.md:{row.line}: no code reads {name}." for name in names if not _is_read(name, known)]
-    check(wrong)
+    words = {word for path in _sources() for word in re.findall(r"\b[A-Z][A-Z0-9_]+\b", path.read_text())}
+    rows = table("README.md", "variable").rows
+    names = [(row.line, name.partition("=")[0]) for row in rows for name in row.names]
+    check([f"README.md:{line}: no code reads {name}." for line, name in names if not _is_read(name, words)])
 
 
-def _is_read(name: str, known: set[str]) -> bool:
+def _is_read(name: str, words: set[str]) -> bool:
     """Seconds of the control plane are read by their short name."""
     if name.startswith("GRPO_"):
-        return name in {variable(field.name) for field in fields(HostSettings)}
-    return name in known or hasattr(django_settings, name.removeprefix("CONTROLPLANE_"))
+        return name in HOST
+    return name in words or hasattr(django_settings, name.removeprefix("CONTROLPLANE_"))
 
 
 def _sources() -> Iterator[Path]:
@@ -264,9 +262,8 @@ def test_the_defaults_that_the_readme_gives_for_a_host() -> None:
     wrong = []
     for row in table("README.md", "variable").rows:
         said = re.search(r"default ([0-9][0-9.-]*)", row.cells[1])
-        field = {variable(field.name): field for field in fields(HostSettings)}.get(row.names[0])
-        if said and field is not None:
-            default = field.default
+        if said and row.names[0] in HOST:
+            default = HOST[row.names[0]].default
             right = "-".join(map(str, default)) if isinstance(default, tuple) else f"{default:g}"
             if said[1].rstrip(".") != right:
                 wrong.append(f"README.md:{row.line}: the default is {right}, not {said[1]}.")
