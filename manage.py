@@ -21,6 +21,12 @@ def main():
         execute_from_command_line(sys.argv)
     except (DataFolderUnusable, DatabaseUnusable) as error:
         sys.exit(str(error))
+    except Exception as error:
+        from controlplane.outage import is_away
+
+        if not is_away(error):
+            raise
+        sys.exit("The database can't be reached: %s" % str(error).strip())
 
 
 if __name__ == "__main__":

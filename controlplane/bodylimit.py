@@ -16,9 +16,11 @@ from http.cookies import CookieError, SimpleCookie
 from importlib import import_module
 from typing import Any
 
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.conf import settings
+from django.db import Error
 
+from controlplane import outage
 from runs.tokens import attempt_token_fits
 
 log = logging.getLogger(__name__)
@@ -43,7 +45,14 @@ class BodyLimit:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        limit = await _limit(scope)
+        try:
+            limit = await _limit(scope)
+        except Error as error:
+            if not outage.is_away(error):
+                raise
+            log.exception("who uploads can't be asked of the database")
+            await _refuse(send, 503, "The database can't be reached; nothing was stored.")
+            return
         if _declared(scope) > limit:
             await _refuse(send, 413, "The request is larger than is allowed here.")
             return
@@ -83,7 +92,7 @@ async def _limit(scope: Message) -> int:
     path = scope["path"]
     if (attempt := _ATTEMPT.match(path)) and attempt_token_fits(attempt[1], _bearer(scope)):
         return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
-    if _UPLOAD.fullmatch(path) and await sync_to_async(_is_signed_in)(scope):
+    if _UPLOAD.fullmatch(path) and await database_sync_to_async(_is_signed_in)(scope):
         return int(settings.DATASET_MAX_BYTES) + ENVELOPE
     return SMALL
 

@@ -14,7 +14,7 @@ URL = "CONTROLPLANE_DATABASE_URL"
 CONNECTIONS = "CONTROLPLANE_DATABASE_CONNECTIONS"
 SHAPE = "postgresql://user:password@host:port/name"
 
-WAIT_S = 5
+WAIT_S = 3
 """For a connection: supervisors and browsers are better told to come again than kept waiting."""
 IDLE_S = 60
 SSL = ("sslmode", "sslrootcert", "sslcert", "sslkey")

@@ -129,13 +129,17 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     # On the handler it sees what any logger of ours and Django's passes up; the others write by themselves.
-    "filters": {"link_tokens": {"()": "controlplane.accounts.logmask.MaskLinkTokens"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "filters": ["link_tokens"]}},
+    "filters": {
+        "link_tokens": {"()": "controlplane.accounts.logmask.MaskLinkTokens"},
+        "outage": {"()": "controlplane.outage.OncePerOutage"},
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "filters": ["link_tokens", "outage"]}},
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         "django.server": {"handlers": ["stderr"], "propagate": False},
-        "uvicorn.error": {"filters": ["link_tokens"]},
+        "uvicorn.error": {"filters": ["link_tokens", "outage"]},
         "uvicorn.asgi": {"filters": ["link_tokens"]},
+        "psycopg.pool": {"level": "WARNING"},
     },
 }
 

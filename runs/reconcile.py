@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
+from controlplane import outage
 from runs import ending, folding, launching, leasing, messages, queries
 from runs.models import Attempt, Lease, RunEvent
 from runs.reaping import MAX_LAUNCHES, has_rebooted
@@ -35,8 +36,10 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
     for step in steps:
         try:
             step()
-        except Exception:  # a loop's border: one sick run must not keep the others from being looked after
+        except Exception as error:  # a loop's border: one sick run must not keep the others from being looked after
             log.exception("a step of the tick failed")
+            if outage.is_away(error):
+                return  # each further step would only wait for it as well
 
 
 def resend_launches(now: datetime) -> None:

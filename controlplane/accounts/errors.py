@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.request import split_domain_port
@@ -45,12 +47,21 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
+    from controlplane import outage  # it draws its page with what is here
+
+    # Django asks for this page while it handles the error.
+    if outage.is_away(sys.exc_info()[1]):
+        return outage.answer(request)
     what = "Something went wrong on our side. It is in the web's log with its cause; runs are not affected."
     if wants_json(request):
         return error_json(500, what)
-    # Without the request: its context processors (database, session) may be what is broken.
-    page = render_to_string("error.html", {"status": 500, "title": "Server error", "what": what})
-    return HttpResponse(page, status=500)
+    return error_page(500, "Server error", what)
+
+
+def error_page(status: int, title: str, what: str) -> HttpResponse:
+    """Without the request: its context processors (database, session) may be what is broken."""
+    page = render_to_string("error.html", {"status": status, "title": title, "what": what})
+    return HttpResponse(page, status=status)
 
 
 def _error(request: HttpRequest, status: int, title: str, what: str) -> HttpResponse:

@@ -1,0 +1,135 @@
+"""What is answered and logged while the database is away. The database of these tests is made to fail for real."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.db import InterfaceError, OperationalError, ProgrammingError, connection
+from django.http import HttpResponse
+from django.test import Client
+from pytest_django.fixtures import Settings
+
+from controlplane import outage
+from controlplane.accounts.models import Role, User
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def signed_in() -> Client:
+    client = Client(raise_request_exception=False)
+    client.force_login(User.objects.create_user("olga", role=Role.OPERATOR))
+    return client
+
+
+@pytest.fixture
+def away(signed_in: Client, tmp_path: Path) -> Iterator[None]:
+    """The file that this process opens for its database lies in a folder that is not there."""
+    connection.close()
+    name = connection.settings_dict["NAME"]
+    connection.settings_dict["NAME"] = str(tmp_path / "gone" / "database")
+    yield
+    connection.close()
+    connection.settings_dict["NAME"] = name
+
+
+@pytest.fixture(autouse=True)
+def well_until_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(outage.OncePerOutage, "_last", float("-inf"))
+
+
+def page(client: Client, path: str = "/runs/", **headers: str) -> HttpResponse:
+    return client.get(path, headers=headers)  # type: ignore[return-value]
+
+
+@pytest.mark.usefixtures("away")
+def test_a_page_says_so_and_comes_back_by_itself(signed_in: Client) -> None:
+    answer = page(signed_in)
+    text = answer.content.decode()
+    assert answer.status_code == 503
+    assert (answer.headers["Retry-After"], answer.headers["Refresh"], answer.headers["Cache-Control"]) == (
+        "5",
+        "5",
+        "no-store",
+    )
+    assert "The database is away" in text
+    assert "Runs go on training" in text
+
+
+@pytest.mark.usefixtures("away")
+def test_what_was_sent_is_not_sent_again_by_the_page(signed_in: Client) -> None:
+    answer = signed_in.post("/datasets/upload/", {})
+    assert answer.status_code == 503
+    assert "Refresh" not in answer.headers
+    assert "Go back and look" in answer.content.decode()
+
+
+@pytest.mark.usefixtures("away")
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [("/runs/", {"accept": "application/json"}), ("/api/attempts/r1-1/sync", {"accept": "*/*"})],
+)
+def test_a_program_is_answered_in_its_shape(signed_in: Client, path: str, headers: dict[str, str]) -> None:
+    from runs.tokens import attempt_token
+
+    answer = signed_in.post(path, headers={"authorization": f"Bearer {attempt_token('r1-1')}", **headers})
+    assert answer.status_code == 503
+    assert answer.json()["error"]["where"] == "database"
+    assert answer.headers["Retry-After"] == "5"
+
+
+@pytest.mark.usefixtures("away")
+def test_it_is_logged_once_and_without_a_traceback(signed_in: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = next(
+        h for h in logging.getLogger().handlers if any(isinstance(f, outage.OncePerOutage) for f in h.filters)
+    )
+    logged = io.StringIO()
+    monkeypatch.setattr(handler, "stream", logged)
+    for _ in range(3):
+        page(signed_in)
+    assert logged.getvalue().count("\n") == logged.getvalue().count("can't be reached") == 1
+
+
+def test_it_is_logged_again_after_a_while_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def passes() -> bool:
+        error = OperationalError("gone")
+        return outage.OncePerOutage().filter(
+            logging.LogRecord("x", logging.ERROR, "", 0, "failed", (), (type(error), error, None))
+        )
+
+    assert [passes(), passes()] == [True, False]
+    monkeypatch.setattr(outage, "QUIET_S", 0.0)
+    assert passes()
+
+
+@pytest.mark.parametrize(
+    ("error", "away_"),
+    [
+        (OperationalError("server closed the connection unexpectedly"), True),
+        (OperationalError("database is locked"), True),
+        (InterfaceError("connection already closed"), True),
+        (OperationalError("no such table: runs_run"), False),
+        (ProgrammingError('relation "runs_run" does not exist'), False),
+        (ValueError("database is locked"), False),
+        (None, False),
+    ],
+)
+def test_what_waiting_mends_is_told_from_a_bug(error: Exception | None, away_: bool) -> None:
+    assert outage.is_away(error) == away_
+
+
+def test_a_bug_is_still_a_server_error_with_its_traceback(
+    settings: Settings, signed_in: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute("ALTER TABLE runs_run RENAME TO runs_elsewhere")
+    try:
+        assert page(signed_in).status_code == 500
+    finally:
+        with connection.cursor() as cursor:
+            cursor.execute("ALTER TABLE runs_elsewhere RENAME TO runs_run")
+    assert any(record.exc_info for record in caplog.records)
