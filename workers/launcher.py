@@ -53,10 +53,10 @@ def launch(
 ) -> Launch:
     spec = from_dict(AttemptSpec, document)
     folder = AttemptFolder.of(settings.runs_dir, spec.run.run_id, spec.number)
-    folder.create()
     lock = Lock(folder)
     if lock.is_held():
-        return Launch.RUNNING
+        return Launch.RUNNING  # asked first: a folder that was removed under its supervisor is not made anew
+    folder.create()
     if folder.has_ended():
         return Launch.ENDED
     if folder.was_started():

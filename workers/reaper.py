@@ -1,11 +1,16 @@
 """reap_run's flow: after silence, see whether the supervisor lives; if not, clean up what it left and prove it.
 
 The lock comes first: while somebody holds it, nothing is touched. What is killed is known by pid *and* start time of
-the same boot, or works inside the attempt's folder; never by a name, and never a pid that is somebody else's now.
+the same boot, or works inside the attempt's folder, also when that was removed; never by a name, and never a pid that
+is somebody else's now.
+
+An attempt is reaped because it was claimed, so a folder that is gone or empty proves nothing: processes are looked for,
+and GPUs and ports are proved, whatever the folder says.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import time
@@ -13,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workers.contract import AttemptSpec, ContractError, FileName, Receipt, from_dict, to_dict, to_json
+from workers.contract import AttemptSpec, ContractError, FileName, Placement, Receipt, from_dict, to_dict, to_json
 from workers.settings import HostSettings
 from workers.supervisor import gpus, proc, trainerlines
 from workers.supervisor.control import Control, Refused
@@ -32,6 +37,8 @@ LINES_WITH_THE_REPORT = 1000
 """What is left of the outbox travels in the report itself; more goes ahead in sync requests."""
 
 FILES_DEADLINE_S = 60.0
+_REMOVED = " (deleted)"
+"""The kernel writes it after a working directory that is gone."""
 
 
 def reap(
@@ -46,21 +53,16 @@ def reap(
     """True if the attempt's leftovers were looked after; False while its lock is held."""
     folder = AttemptFolder.of(settings.runs_dir, run_id, number)
     control = Control(url=settings.control_url, token=token, timeout_s=settings.http_timeout_s)
+    lock = Lock(folder)
     try:
         report = _Report(f"{run_id}-{number}", control)
-        if not folder.path.is_dir():
-            report.send(detail="The host has no folder of this attempt.")
-            return True
-        lock = Lock(folder)
         if not lock.acquire():
             report.send(lock_held=True, detail="The supervisor is alive.")
             return False
-        try:
-            _clean_up(folder, settings, read_gpus, report)
-        finally:
-            lock.release()
+        _clean_up(folder, settings, read_gpus, report, from_dict(Placement, placement) if placement else None)
         return True
     finally:
+        lock.release()
         control.close()
 
 
@@ -98,24 +100,33 @@ class _Report:
 
 
 def _clean_up(
-    folder: AttemptFolder, settings: HostSettings, read_gpus: Callable[[], list[GpuReading]], report: _Report
+    folder: AttemptFolder,
+    settings: HostSettings,
+    read_gpus: Callable[[], list[GpuReading]],
+    report: _Report,
+    placement: Placement | None,
 ) -> None:
     spec = _spec(folder)
+    placement = placement or (spec.placement if spec else None)
+    receipt = _tear_down(folder, placement, settings, read_gpus)
     if spec is None or not folder.was_started():
-        # Nothing is started before the claim's `go`, and the first line is written at once after it.
-        report.send(receipt=_nothing(), detail="Nothing was started in the attempt's folder.")
-        return
-    receipt = _first_receipt(folder, _tear_down(folder, spec, settings, read_gpus))
-    folder.write_if_possible(FileName.REAPED, to_json(receipt))
+        report.send(receipt=receipt, detail=_without_lines(folder, placement, receipt))
+    else:
+        receipt = _first_receipt(folder, receipt)
+        folder.write_if_possible(FileName.REAPED, to_json(receipt))
+        report.send(receipt=receipt, lines=_lines_left(folder, spec, report), detail=_sentence(receipt))
+    _hand_over_files(folder, settings, report)
+
+
+def _lines_left(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> list[dict[str, Any]]:
     outbox = Outbox(folder / FileName.OUTBOX, first_seq=spec.first_seq)
     try:
+        acked = _acked(folder, outbox, report)
         if not folder.has_ended_line():
-            _recover_metrics(folder, outbox)
-        lines = _hand_over(folder, outbox, report)
+            _recover_metrics(folder, outbox, acked)
+        return _hand_over(outbox, report, acked)
     finally:
         outbox.close()
-    report.send(receipt=receipt, lines=lines, detail=_sentence(receipt))
-    _hand_over_files(folder, settings, report)
 
 
 def _first_receipt(folder: AttemptFolder, receipt: Receipt) -> Receipt:
@@ -129,55 +140,70 @@ def _first_receipt(folder: AttemptFolder, receipt: Receipt) -> Receipt:
 
 
 def _tear_down(
-    folder: AttemptFolder, spec: AttemptSpec, settings: HostSettings, read_gpus: Callable[[], list[GpuReading]]
+    folder: AttemptFolder,
+    placement: Placement | None,
+    settings: HostSettings,
+    read_gpus: Callable[[], list[GpuReading]],
 ) -> Receipt:
     teardown = Teardown(
         lambda: leftovers(folder),
         settings,
         now=time.monotonic(),
-        baselines=_baselines(folder, spec),
+        baselines=_baselines(folder, placement) if placement else {},
         peaks={},
-        ports=spec.placement.ports,
+        ports=placement.ports if placement else (),
         read_gpus=read_gpus,
         is_orphan=lambda process: True,  # all of them: whoever started them is gone
     )
     while (receipt := teardown.tick(time.monotonic())) is None:
         time.sleep(settings.tick_watched_s)
-    return receipt
+    # What can't be named can't be proved.
+    return receipt if placement else dataclasses.replace(receipt, free=False)
 
 
-def _baselines(folder: AttemptFolder, spec: AttemptSpec) -> dict[int, int]:
+def _baselines(folder: AttemptFolder, placement: Placement) -> dict[int, int]:
     """Of every leased GPU: one whose use before the start was not written down is free only when it is empty."""
     kept = (folder.read_json(FileName.PIDS) or {}).get("baselines")
     known = {int(gpu): int(mib) for gpu, mib in kept.items()} if isinstance(kept, dict) else {}
-    return {gpu: known.get(gpu, 0) for gpu in spec.placement.every_gpu}
+    return {gpu: known.get(gpu, 0) for gpu in placement.every_gpu}
 
 
-def _recover_metrics(folder: AttemptFolder, outbox: Outbox) -> None:
-    """Lines that the trainer wrote and the supervisor had not read when it died."""
+def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> None:
+    """Lines that the trainer wrote and the supervisor had not read when it died.
+
+    Where the control plane has more lines than the disk (sent from memory while it was full, or lost with the host's
+    power), as many of the trainer's lines may be among them: none is stored twice, so those are passed over.
+    """
     metrics = folder / FileName.METRICS
+    known = max(0, acked - outbox.last_seq)
+    outbox.skip_to(acked)
     if not metrics.exists():
         return
     tail = Tail(metrics, offset=trainerlines.resume_position(folder / FileName.OUTBOX, metrics))
     while not tail.at_end():
         for line in tail.read():
             new = trainerlines.translate(line, folder=folder.path, now=time.time())
-            if new is not None:
-                outbox.append(new.kind, new.data, t=new.t, step=new.step)
+            if new is None:
+                continue
+            if known:
+                known -= 1
+                continue
+            outbox.append(new.kind, new.data, t=new.t, step=new.step)
     tail.close()
 
 
-def _hand_over(folder: AttemptFolder, outbox: Outbox, report: _Report) -> list[dict[str, Any]]:
+def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[dict[str, Any]]:
     """The lines that the control plane has not confirmed; all but the last ones are sent ahead."""
-    acked = _acked(folder, outbox)
     offset = outbox.offset_after(acked)
     waiting: list[dict[str, Any]] = []
     while True:
         lines, after = outbox.read_after(offset, max_bytes=1 << 20)
-        waiting += [line for line in lines if line["seq"] > acked]
+        fresh = [line for line in lines if line["seq"] > acked]
+        waiting += fresh
         if after == offset:
             return waiting
-        offset = after
+        # Lines that a full disk keeps in memory follow each reading that comes to the file's end.
+        offset, acked = after, fresh[-1]["seq"] if fresh else acked
         if len(waiting) > LINES_WITH_THE_REPORT:
             try:
                 report.control.sync(report.attempt_id, waiting)
@@ -196,13 +222,20 @@ def _hand_over_files(folder: AttemptFolder, settings: HostSettings, report: _Rep
     while time.monotonic() < deadline and not (logs.drained and (samples.drained or samples.refused)):
         wait = min(samples.tick(time.monotonic()), logs.tick(time.monotonic()))
         time.sleep(min(wait, 0.5))
+    samples.release()
+    logs.release()
 
 
 def _never() -> bool:
     return False
 
 
-def _acked(folder: AttemptFolder, outbox: Outbox) -> int:
+def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
+    """What the control plane has, in its own words: the file may be older than the truth, when the disk was full."""
+    try:
+        return max(outbox.first_seq - 1, report.control.sync(report.attempt_id, []).ack)
+    except Refused:
+        pass  # it knows nothing of this attempt: the report will be told the same
     try:
         return int((folder / FileName.ACK).read_text())
     except (FileNotFoundError, ValueError):
@@ -219,7 +252,7 @@ def _recorded(folder: AttemptFolder) -> set[Identity]:
 def _works_in(row: Process, path: str) -> bool:
     """Processes with a terminal are people's: somebody may have a shell in this folder."""
     where = proc.working_directory(row.pid) if row.tty == 0 else None
-    return where is not None and Path(where).is_relative_to(path)
+    return where is not None and any(Path(each).is_relative_to(path) for each in (where, where.removesuffix(_REMOVED)))
 
 
 def _ourselves(rows: list[Process]) -> set[int]:
@@ -239,10 +272,12 @@ def _spec(folder: AttemptFolder) -> AttemptSpec | None:
         return None
 
 
-def _nothing() -> Receipt:
-    return Receipt(
-        seconds_to_gone=0.0, processes_ended=0, orphans_found=0, survivors=(), gpus=(), port_free=None, free=True
-    )
+def _without_lines(folder: AttemptFolder, placement: Placement | None, receipt: Receipt) -> str:
+    there = folder.path.is_dir()
+    found = "The attempt's folder holds no line" if there else "The host has no folder of this attempt"
+    if placement is None:
+        return f"{found}, and which GPUs it had is not known here, so none is proved free."
+    return f"{found}. {_sentence(receipt)}"
 
 
 def _sentence(receipt: Receipt) -> str:

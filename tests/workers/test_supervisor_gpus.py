@@ -42,11 +42,13 @@ class Gpus:
 
 
 @contextmanager
-def gpu_attempt(tmp_path: Path, used: dict[int, int], **settings: Any) -> Iterator[tuple[Attempt, Gpus]]:
+def gpu_attempt(
+    tmp_path: Path, used: dict[int, int], *, trainer: str = "forever", **settings: Any
+) -> Iterator[tuple[Attempt, Gpus]]:
     gpus = Gpus(tmp_path / "gpus.json", used)
     command = (sys.executable, str(FAKES / "supervisor_with_gpus.py"), str(gpus.file))
     spec = {"hardware": HardwareSpec("GPU", trainer_gpus=1), "placement": Placement("testhost", gpus=(1,))}
-    with attempt(tmp_path, trainer="forever", spec=spec, supervisor_command=command, **settings) as made:
+    with attempt(tmp_path, trainer=trainer, spec=spec, supervisor_command=command, **settings) as made:
         yield made, gpus
 
 

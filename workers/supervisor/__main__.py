@@ -51,6 +51,7 @@ def supervise(folder: AttemptFolder) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.raiseExceptions = False  # a full disk takes no log lines; that must not end the supervisor
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    folder.hold()
     if folder.was_started() or folder.has_ended():
         log.warning("this folder has been used by a supervisor before; it is not started again")
         return 0

@@ -25,6 +25,9 @@ from workers.supervisor.steps import BEFORE_END, STARTED, Outcome, Shared, Step,
 from workers.supervisor.training import Pair, Saving, Settling, Training
 from workers.supervisor.watching import Figures, TrainerWatch
 
+_KEPT_WITHOUT_A_FOLDER = frozenset({Reason.COMPLETED, Reason.STOPPED_BY_USER, Reason.DISK_FULL})
+"""What ends an attempt beside these, when its folder is gone, is the folder's loss seen from somewhere else."""
+
 
 class ClaimedAttempt:
     def __init__(
@@ -76,6 +79,7 @@ class ClaimedAttempt:
     def tick(self, now: float) -> None:
         shared = self._shared
         self._look_at_exits(now)
+        self._look_at_the_folder(now)
         while not self._inbox.empty():
             self._inbox.get()()
         shared.trainer.read()
@@ -98,9 +102,21 @@ class ClaimedAttempt:
         """The one door to the end: the reason is written down, then the tree goes."""
         if self.end is not None:
             return
+        if not self._folder_is_there() and end.reason not in _KEPT_WITHOUT_A_FOLDER:
+            end = End(Reason.FOLDER_LOST, f"{self._shared.folder.path} was removed, or a part of it.")
         self.end = end
         self._ending.because(end, now)
         self.step = Step.ENDING
+
+    def _look_at_the_folder(self, now: float) -> None:
+        if not self._folder_is_there() and self.end is None:
+            self.finish(End(Reason.FOLDER_LOST, ""), now)
+
+    def _folder_is_there(self) -> bool:
+        """With its outbox: a removal that met files being written may leave the folder itself."""
+        folder = self._shared.folder
+        folder.lost = folder.lost or self.report.outbox.removed
+        return folder.look()
 
     def _go(self, outcome: Outcome, now: float) -> None:
         """Through as many steps as have nothing to wait for."""

@@ -185,5 +185,8 @@ def _shown(line: str) -> str:
 
 
 def _disk_is_full(path: Path) -> bool:
-    space = os.statvfs(path.parent)
+    try:
+        space = os.statvfs(path.parent)
+    except FileNotFoundError:
+        return False
     return space.f_bavail * space.f_frsize < 1 << 16

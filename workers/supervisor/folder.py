@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import hashlib
 import json
 import logging
 import os
 import re
+import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,9 @@ class AttemptFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.lost = False
+        """The folder was removed while it was held: nothing is written to it any more, and nothing made anew."""
+        self._fd: int | None = None
 
     @classmethod
     def of(cls, runs_dir: Path, run_id: str, number: int) -> AttemptFolder:
@@ -37,6 +43,23 @@ class AttemptFolder:
     def log(self, name: str) -> Path:
         return self.path / FileName.LOGS / f"{name}.log"
 
+    def hold(self) -> None:
+        """From now on this very folder is meant, not another one that somebody makes under the same name."""
+        self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def look(self) -> bool:
+        """Whether the folder that is held is there. Its own file descriptor keeps its inode from being reused."""
+        if self._fd is None or self.lost:
+            return not self.lost
+        held = os.fstat(self._fd)
+        try:
+            found = os.stat(self.path)
+        except (FileNotFoundError, NotADirectoryError):
+            self.lost = True
+        else:
+            self.lost = (found.st_dev, found.st_ino) != (held.st_dev, held.st_ino)
+        return not self.lost
+
     def create(self) -> None:
         (self.path / FileName.LOGS).mkdir(parents=True, exist_ok=True, mode=0o700)
         self.path.chmod(0o700)
@@ -46,22 +69,28 @@ class AttemptFolder:
         if (self.path / FileName.SPEC).exists():
             return
         temporary = self._temporary(FileName.SPEC)
-        _write_private(temporary, text)
         try:
+            _write_private(temporary, text)
             os.link(temporary, self.path / FileName.SPEC)
         except FileExistsError:
             pass  # the other delivery was first, with the same words
         finally:
-            temporary.unlink()
+            temporary.unlink(missing_ok=True)
 
     def read_spec(self) -> AttemptSpec:
         return from_dict(AttemptSpec, json.loads((self.path / FileName.SPEC).read_text()))
 
     def write(self, name: str, text: str) -> None:
         """Replace a small file so that a reader sees the old or the new one, whole."""
+        if self.lost:
+            raise FileNotFoundError(errno.ENOENT, "the attempt's folder was removed", str(self.path))
         temporary = self._temporary(name)
-        _write_private(temporary, text)
-        temporary.replace(self.path / name)
+        try:
+            _write_private(temporary, text)
+            temporary.replace(self.path / name)
+        except OSError:
+            temporary.unlink(missing_ok=True)  # on a full disk it would take what little space is left
+            raise
 
     def _temporary(self, name: str) -> Path:
         """A name of this thread alone: two deliveries of one launch may write at once."""
@@ -104,52 +133,102 @@ class AttemptFolder:
 
 
 class Lock:
-    """supervisor.lock: whoever holds it is the one process that may act on this attempt.
+    """Whoever holds it is the one process that may act on this attempt. It ends with its holder, however it dies.
 
-    A flock ends with its holder, however it dies, so a file that lies about is never a stale lock.
+    It is two locks in one. supervisor.lock says to people who lives in the folder; but a folder can be removed, with
+    its supervisor alive, and made anew by a launch that comes twice. So its path is also taken as a name in the
+    kernel's own list of local sockets, which no removal of files reaches.
     """
 
     def __init__(self, folder: AttemptFolder) -> None:
         self._path = folder / FileName.LOCK
+        self._name = _socket_name(folder.path)
         self._fd: int | None = None
+        self._socket: socket.socket | None = None
 
     def acquire(self) -> bool:
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Where there is no folder the name alone is taken: no file is made."""
+        taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(fd)
+            taken.bind(self._name)
+        except OSError as error:
+            taken.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
             return False
-        self._fd = fd
+        try:
+            self._fd = _flocked(self._path)
+        except BlockingIOError:
+            taken.close()
+            return False
+        self._socket = taken
         return True
 
     def sign(self) -> None:
-        """Write who holds it, for people and for the reaper."""
+        """Write who holds it, for people. A full disk is told by what comes next, not by this."""
         assert self._fd is not None, "sign() needs the lock"  # noqa: S101
         me = proc.identity(os.getpid())
         holder = {"boot_id": proc.boot_id(), "pid": os.getpid(), "start_time": me.start_time if me else 0}
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, json.dumps(holder).encode(), 0)
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, json.dumps(holder).encode(), 0)
+        except OSError:
+            log.warning("%s could not be written", self._path, exc_info=True)
 
     def release(self) -> None:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     def is_held(self) -> bool:
-        """By another process. Asked without creating the file; a supervisor that starts in the same instant tries
+        """By another process. Asked without creating a file; a supervisor that starts in the same instant tries
         again, so the moment that the question takes the lock itself does no harm."""
+        return _is_bound(self._name) or _is_flocked(self._path)
+
+
+def _socket_name(path: Path) -> bytes:
+    """An abstract socket's name is 107 bytes at most."""
+    return b"\0grpo-attempt-" + hashlib.sha256(os.path.realpath(path).encode()).hexdigest().encode()
+
+
+def _is_bound(name: bytes) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
-            fd = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
+            probe.connect(name)
+        except ConnectionRefusedError:
             return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
+    return True
+
+
+def _flocked(path: Path) -> int | None:
+    """The locked file; None where there is no folder for it. BlockingIOError: another process has it."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _is_flocked(path: Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
         return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def last_lines(path: Path, *, limit: int = 65_536, whole: bool = True) -> list[bytes]:

@@ -31,6 +31,8 @@ class _Stream:
     """Bytes of the file left out between head and tail, once decided."""
     marker: bytes = b""
     refused: bool = False
+    fd: int | None = None
+    """Open from its first bytes on: a log that was removed is still sent to its end."""
 
 
 class LogUploader:
@@ -61,7 +63,15 @@ class LogUploader:
         """The processes are gone: the files grow no more, so the tails can go."""
         self._closing = True
 
+    def release(self) -> None:
+        """For a program that outlives the attempt."""
+        for stream in self._streams:
+            if stream.fd is not None:
+                os.close(stream.fd)
+                stream.fd = None
+
     def tick(self, now: float) -> float:
+        self._open()  # while the control plane is away too: the files may be gone when it is back
         if self._hold() or (now < self._next_at and not self._watched() and not self._closing):
             return self._settings.log_batch_watched_s
         closing = self._closing
@@ -75,6 +85,14 @@ class LogUploader:
         self._next_at = now + self._settings.log_batch_s
         self.drained = closing
         return self._settings.log_batch_watched_s
+
+    def _open(self) -> None:
+        for stream in self._streams:
+            if stream.fd is None:
+                try:
+                    stream.fd = os.open(self._folder.log(stream.name), os.O_RDONLY | os.O_CLOEXEC)
+                except FileNotFoundError:
+                    continue  # no process of that name was started, or not yet
 
     def _send_some(self, stream: _Stream) -> bool:
         """Send one request's worth; True if more is waiting."""
@@ -93,12 +111,7 @@ class LogUploader:
         return bool(self._next_bytes(stream))
 
     def _next_bytes(self, stream: _Stream) -> bytes:
-        try:
-            with open(self._folder.log(stream.name), "rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                return self._slice(stream, file.fileno(), size)
-        except FileNotFoundError:
-            return b""
+        return b"" if stream.fd is None else self._slice(stream, stream.fd, os.fstat(stream.fd).st_size)
 
     def _slice(self, stream: _Stream, fd: int, size: int) -> bytes:
         cap = self._settings.log_cap_bytes

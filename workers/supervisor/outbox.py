@@ -11,24 +11,25 @@ import json
 import os
 import threading
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from workers.contract import EventKind, OutboxLine, to_json
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_CHUNK = 1 << 20
 
 
 class Outbox:
     def __init__(self, path: Path, *, first_seq: int) -> None:
-        self._path = path
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self.disk_full = self._in_memory = False
+        self._fd = self._open(path)
         self._lock = threading.Lock()
         self._unwritten: deque[bytes] = deque()
         self.first_seq = first_seq
         self._end = self._cut_torn_line()
         self.last_seq = self._last_seq_on_disk()
-        self.disk_full = False
 
     def append(self, kind: EventKind, data: dict[str, Any], *, t: float, step: int | None = None) -> int:
         """The line's seq. Never raises for a full disk; `disk_full` tells."""
@@ -56,13 +57,21 @@ class Outbox:
     def offset_after(self, seq: int, *, start: int = 0) -> int:
         """Where the line after `seq` begins, looked for from `start` (the beginning of a line) on."""
         offset = start
-        with open(self._path, "rb") as file:
-            file.seek(start)
-            for line in file:
-                if offset >= self._end or json.loads(line)["seq"] > seq:
-                    break
-                offset += len(line)
+        for line in self._lines(start):
+            if offset >= self._end or json.loads(line)["seq"] > seq:
+                break
+            offset += len(line)
         return offset
+
+    def skip_to(self, seq: int) -> None:
+        """Lines up to `seq` exist elsewhere, and were lost here: the next one is numbered after them."""
+        with self._lock:
+            self.last_seq = max(self.last_seq, seq)
+
+    @property
+    def removed(self) -> bool:
+        """Somebody has removed the file; what is written is still read from here, and gone with this process."""
+        return not self._in_memory and os.fstat(self._fd).st_nlink == 0
 
     def flush_to_disk(self) -> None:
         try:
@@ -73,6 +82,17 @@ class Outbox:
 
     def close(self) -> None:
         os.close(self._fd)
+
+    def _open(self, path: Path) -> int:
+        """In memory where there is no file to be had: an attempt that can't even begin shall be able to say so."""
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            if error.errno not in (*_DISK_FULL, errno.ENOENT, errno.ENOTDIR):
+                raise
+            self._in_memory = True
+            self.disk_full = error.errno in _DISK_FULL
+            return os.memfd_create(path.name)
 
     def _write_out(self) -> None:
         """Write what is waiting. A line that doesn't fit whole is taken back, so the file never holds a torn one."""
@@ -106,10 +126,17 @@ class Outbox:
 
     def _last_seq_on_disk(self) -> int:
         last = b""
-        with open(self._path, "rb") as file:
-            for line in file:
-                last = line
+        for line in self._lines(0):
+            last = line
         return int(json.loads(last)["seq"]) if last else self.first_seq - 1
+
+    def _lines(self, start: int) -> Iterator[bytes]:
+        """Read by the descriptor: the file that has this path may be another one, or none, by now."""
+        position, rest = start, b""
+        while data := os.pread(self._fd, _CHUNK, position):
+            position += len(data)
+            *lines, rest = (rest + data).split(b"\n")
+            yield from (line + b"\n" for line in lines)
 
 
 def _whole_lines(data: bytes) -> bytes:

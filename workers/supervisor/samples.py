@@ -40,6 +40,10 @@ class SampleUploader:
         """The trainer is gone: what the file holds now is all."""
         self._closing = True
 
+    def release(self) -> None:
+        """For a program that outlives the attempt."""
+        self._tail.close()
+
     def tick(self, now: float) -> float:
         if self.refused or self._hold():
             return self._settings.batch_s

@@ -46,9 +46,11 @@ class Tail:
     def at_end(self) -> bool:
         """Nothing complete or torn is left to read from the file."""
         try:
-            return self._offset >= os.stat(self._path).st_size
+            # Of the file that is read: it may have been removed since.
+            size = os.stat(self._path if self._fd is None else self._fd).st_size
         except FileNotFoundError:
             return True
+        return self._offset >= size
 
     def close(self) -> None:
         if self._fd is not None:

@@ -99,7 +99,7 @@ class Saving(Work):
     def begin(self, now: float) -> Outcome:
         self._deadline = now + self._shared.settings.save_deadline_s
         self._shared.report.phase(Phase.STOPPING, "the trainer saves a checkpoint")
-        (self._shared.folder / FileName.STOP).touch()
+        self._shared.folder.write(FileName.STOP, "")
         return None
 
     def on_exits(self, now: float) -> Outcome:
