@@ -1,0 +1,209 @@
+"""Many runs at once: some with real supervisors, the others in one generator that speaks for theirs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tests.benchmarks._cpu import CpuWatch
+from tests.benchmarks._figures import percentile
+from tests.benchmarks._product import HERE, Product, until
+from tests.benchmarks._store import Kept, kept
+from tests.benchmarks._watching import Acks, Page
+from workers.contract import SCHEMA, FileName
+from workers.supervisor.control import Control
+
+HOST = "loadhost"
+"""Its supervisors are the generator: launch messages to it are read by nobody, and expire."""
+SUBMIT = """
+from controlplane.accounts.models import User
+from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.rewards.models import RewardConfig
+from runs import launching
+from runs.models import Attempt
+from runs.tokens import attempt_token
+runs = [
+    launching.submit(
+        user=User.objects.get(username="operator"), name=f"bench crowd {number}", host=Host.objects.get(name=host),
+        dataset_version=DatasetVersion.objects.get(pk=page["dataset_version"]),
+        reward_config=RewardConfig.objects.get(pk=page["reward_config"]),
+        profile=HardwareProfile.objects.get(pk=page["profile"]), model=page["model"], grpo={"max_steps": 1_000_000})
+    for number in range(count)
+]
+found = Attempt.objects.filter(run__in=runs).order_by("created_at")
+result = [{"id": a.pk, "run": a.run_id, "token": attempt_token(a.pk), "status": a.status} for a in found]
+"""
+TOKEN = "from runs.tokens import host_token\nresult = host_token(host)"
+DISPATCH = """
+import time
+from django.utils import timezone
+from runs import launching, reconcile
+result = []
+for act in (launching.dispatch_ready, lambda: reconcile.tick(timezone.now())):
+    times = []
+    for _ in range(7):
+        begin = time.perf_counter()
+        act()
+        times.append(time.perf_counter() - begin)
+    result.append(sorted(times)[3])
+"""
+CANCEL = """
+from controlplane.accounts.models import User
+from runs import stopping
+from runs.models import Attempt
+from workers.contract import StopMode
+for attempt in Attempt.objects.filter(pk__in=attempts):
+    stopping.request_stop(attempt, StopMode.NOW, User.objects.get(username="operator"))
+"""
+COUNT = "from runs.models import Attempt\nresult = Attempt.objects.filter(run__in=runs, status=status).count()"
+
+
+class Crowd:
+    """`runs` of them, `supervisors` real; use as a context."""
+
+    def __init__(self, product: Product, *, runs: int, supervisors: int) -> None:
+        self.product = product
+        self.made = max(0, runs - supervisors)
+        self.supervisors = supervisors
+        self.generator = Generator()
+        self.real: list[str] = []
+        self.runs: list[str] = []
+
+    def __enter__(self) -> Crowd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.generator.close()
+
+    def start(self) -> float:
+        """Seconds that it took to bring all of them into training."""
+        begin = time.monotonic()
+        announce(self.product, slots=max(1, self.made))
+        attempts = submit(self.product, self.made)
+        self.runs = [attempt["run"] for attempt in attempts]
+        waiting = [attempt["id"] for attempt in attempts if attempt["status"] != "starting"]
+        if waiting:
+            raise RuntimeError(f"{len(waiting)} of {self.made} runs were not dispatched")
+        where = {"host": "127.0.0.1", "port": self.product.stack.installation.port, "name": HOST, "schema": SCHEMA}
+        self.generator.ask("claim", attempts=attempts, **where)
+        self.real = [self.product.launch(pause_s=1.0) for _ in range(self.supervisors)]
+        every = [*self.runs, *self.real]
+        until(lambda: self.product.shell(COUNT, runs=every, status="running") == len(every), "not all runs train")
+        return time.monotonic() - begin
+
+    def measure(self, seconds: float) -> dict[str, Any]:
+        folders = [self.product.folder(run) for run in self.real]
+        with Acks(folders) as acks, Page(self.product.stack, self.real[0]) as page:
+            time.sleep(3)  # until the page counts as watched, and every run has found its pace
+            watch = CpuWatch(self._processes(folders))
+            self.generator.ask("measure")
+            since = time.time()
+            time.sleep(seconds)
+            seen = self.generator.ask("look")
+            end = time.time()
+            cpu = watch.percent()
+            time.sleep(2.5)  # acks of the window's last lines
+        if page.problems:
+            raise RuntimeError("; ".join(page.problems))
+        watched, *others = [acks.row_s(folder, since, end) for folder in folders]
+        unwatched = [wait for waits in others for wait in waits]
+        rows = [*seen["row_s"], *unwatched, *watched]
+        lines = len(rows)
+        return {
+            "web_cpu_percent": cpu["web"],
+            **{f"{name}_cpu_percent": value for name, value in cpu.items() if name != "web"},
+            **milliseconds("row", rows, (0.5, 0.99)),
+            **milliseconds("row_generated", seen["row_s"], (0.99,)),
+            **milliseconds("row_supervised", unwatched, (0.99,)),
+            **milliseconds("row_watched", watched, (0.99,)),
+            **milliseconds("frame", page.frame_s(since), (0.5, 0.95)),
+            **milliseconds("sync", seen["sync_s"], (0.5, 0.99)),
+            **milliseconds("page", page.get_s, (0.5, 1.0)),
+            "rows_timed": lines,
+            "rows_per_s": round(lines / seconds, 1),
+            "generator_late_ms": round(seen["late_s"] * 1000),
+            "sync_errors": seen["errors"],
+        }
+
+    def dispatch(self, queued: int) -> dict[str, Any]:
+        """How long a look at the queue takes while `queued` more runs wait, and a whole tick."""
+        announce(self.product, slots=max(1, self.made))
+        attempts = submit(self.product, queued)
+        look_s, tick_s = self.product.shell(DISPATCH)
+        self.product.shell(CANCEL, attempts=[attempt["id"] for attempt in attempts])
+        return {"queued": queued, "dispatch_ms": round(look_s * 1000, 1), "tick_ms": round(tick_s * 1000, 1)}
+
+    def finish(self) -> Kept:
+        """Every run to its end, then what of it is in the store."""
+        acked = self.generator.ask("finish")["acked"]
+        for run in self.real:
+            self.product.click_stop(run)
+        sent = {attempt.rpartition("-")[0]: seq for attempt, seq in acked.items()}
+        for run in self.real:
+            self.product.wait(run, "stopped")
+            sent[run] = written(self.product.folder(run))
+        return kept(self.product.shell, sent)
+
+    def _processes(self, folders: list[Path]) -> Mapping[str, list[int]]:
+        holders = [int(json.loads((folder / FileName.LOCK).read_text())["pid"]) for folder in folders]
+        trainers = [child.pid for pid in holders for child in psutil.Process(pid).children()]
+        fleet = {name: [pid] for name, pid in self.product.stack.fleet.pids().items()}
+        return {**fleet, "generator": [self.generator.pid], "supervisors": holders, "of_it_trainers": trainers}
+
+
+class Generator:
+    def __init__(self) -> None:
+        argv = [sys.executable, str(HERE / "_load.py")]
+        self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self._process.pid
+
+    def ask(self, act: str, **words: Any) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"do": act, **words}) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the load generator ended with code {self._process.wait()}")
+        found: dict[str, Any] = json.loads(answer)
+        return found
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def announce(product: Product, *, slots: int) -> None:
+    """The host that nobody is, with room for so many runs on its CPU."""
+    control = Control(url=product.stack.url, token=product.shell(TOKEN, host=HOST), timeout_s=20)
+    try:
+        control.announce(
+            {"name": HOST, "inventory": {"boot_id": "bench", "cpu_slots": slots, "gpus": []}, "trainer_schema": None}
+        )
+    finally:
+        control.close()
+
+
+def submit(product: Product, count: int) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = product.shell(SUBMIT, host=HOST, page=product.page, count=count)
+    return found
+
+
+def written(folder: Path) -> int:
+    """The last seq of a first attempt's outbox, whose lines follow each other without a gap."""
+    seqs = [json.loads(line)["seq"] for line in (folder / FileName.OUTBOX).read_bytes().splitlines()]
+    if seqs != list(range(1, len(seqs) + 1)):
+        raise RuntimeError(f"the outbox in {folder} has gaps")
+    return len(seqs)
+
+
+def milliseconds(name: str, seconds: list[float], shares: tuple[float, ...]) -> dict[str, float]:
+    return {f"{name}_ms_p{share * 100:.0f}": round(percentile(seconds, share) * 1000, 1) for share in shares}
