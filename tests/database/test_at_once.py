@@ -1,0 +1,165 @@
+"""Several processes at the same instant: one outcome, nobody crashes. On SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.database.racing import Racers
+
+pytestmark = pytest.mark.processes
+
+ROUNDS = 8
+QUEUED = """
+from tests.runs import builders
+# Whatever an earlier round left waits no more; the host is out of reach until all is prepared.
+Attempt.objects.filter(status__in=["queued", "starting"]).update(status="stopped")
+host = a_host(f"box{round_}", gpus=gpus, announced_at=None)
+Host.objects.filter(pk=host.pk).update(inventory={**host.inventory, "port_range": [21000, 21063]})
+for number in range(runs):
+    a_run(f"{round_}-{number}", host=host, hardware=hardware)
+Host.objects.filter(pk=host.pk).update(announced_at=timezone.now())
+"""
+DISPATCH = "result = [launching.dispatch_ready(), sent]"
+LEASED = """
+leases = Lease.objects.filter(host__name=f"box{round_}")
+attempts = Attempt.objects.filter(run__host__name=f"box{round_}")
+moves = RunEvent.objects.filter(attempt__in=attempts, kind="status", data__to="starting")
+gpus = leases.filter(resource__startswith="gpu:").values_list("resource", flat=True)
+launches = sum(attempts.values_list("launches_sent", flat=True))
+result = [sorted(gpus), attempts.filter(status="starting").count(), moves.count(), launches]
+"""
+STARTED = """
+Attempt.objects.exclude(status__in=["succeeded", "failed", "stopped"]).update(status="stopped")
+Lease.objects.update(state="released")
+host = Host.objects.filter(name="racetrack").first() or a_host("racetrack", cpu_slots=64)
+Host.objects.filter(pk=host.pk).update(announced_at=timezone.now())
+run = a_run("race", host=host)
+attempt = run.attempts.get()
+assert attempt.status == "starting", attempt.waits_for
+result = attempt.pk
+"""
+FINAL_MOVES = """
+attempt = Attempt.objects.get(pk=pk)
+finals = RunEvent.objects.filter(attempt=attempt, kind="status", data__to__in=["succeeded", "failed", "stopped"])
+result = {"status": attempt.status, "reason": attempt.reason, "finals": finals.count(),
+          "held": attempt.leases.exclude(state="released").count(), "leases": attempt.leases.count()}
+"""
+TRAINING = """
+line = [event(1, "training", max_steps=9, step=0)]
+claiming.claim(Attempt.objects.get(pk=pk), claiming.Claim(1, "racetrack", 7, "boot-1"))
+ingest.accept(Attempt.objects.get(pk=pk), line)
+"""
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def racers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racers]:
+    url = request.getfixturevalue("postgres").url("races") if request.param == "postgresql" else ""
+    racers = Racers(tmp_path_factory.mktemp(request.param), url)
+    yield racers
+    racers.close()
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hardware", "runs", "fit"),
+    [
+        (1, {"rollout": "colocate", "trainer_gpus": 1}, 3, 1),
+        (4, {"rollout": "colocate", "trainer_gpus": 2}, 4, 2),
+        (5, {"rollout": "server", "trainer_gpus": 1, "server": {"gpus": 1}}, 3, 2),
+    ],
+    ids=["one GPU", "pairs of GPUs", "GPUs and ports"],
+)
+def test_dispatchers_lease_each_gpu_once(
+    racers: Racers, gpus: int, hardware: dict[str, Any], runs: int, fit: int
+) -> None:
+    for round_ in range(ROUNDS):
+        here = f"-{gpus}-{round_}"
+        racers.alone(QUEUED, round_=here, gpus=gpus, hardware=hardware, runs=runs)
+        answers = racers.at_once(DISPATCH)
+        leased, starting, moves, sent = racers.alone(LEASED, round_=here)
+        assert len(leased) == len(set(leased))
+        assert sum(started for started, _ in answers) == starting == moves == fit
+        assert sum(len(messages) for _, messages in answers) == sent == fit
+
+
+def test_ticks_resend_a_launch_once(racers: Racers) -> None:
+    for _ in range(ROUNDS):
+        pk = racers.alone(STARTED)
+        long_ago = "Attempt.objects.filter(pk=pk).update(launch_sent_at=timezone.now() - timedelta(minutes=5))"
+        racers.alone(long_ago, pk=pk)
+        answers = racers.at_once("reconcile.tick(timezone.now())\nresult = sent")
+        assert [task for sent in answers for task in sent] == ["workers.launch_run"]
+        assert racers.alone("result = Attempt.objects.get(pk=pk).launches_sent", pk=pk) == 2
+
+
+def test_ticks_end_a_launch_that_never_arrived_once(racers: Racers) -> None:
+    pk = racers.alone(STARTED)
+    gone = "Attempt.objects.filter(pk=pk).update(launches_sent=3, launch_sent_at=timezone.now() - timedelta(minutes=5))"
+    racers.alone(gone, pk=pk)
+    racers.at_once("reconcile.tick(timezone.now())")
+    end = racers.alone(FINAL_MOVES, pk=pk)
+    assert (end["reason"], end["finals"], end["held"]) == ("launch_failed", 1, 0)
+
+
+def test_a_batch_that_comes_several_times_at_once_is_stored_once(racers: Racers) -> None:
+    lines = "[event(1, 'training', max_steps=9, step=0), *map(train, range(2, upto)), event(upto, 'note', text='x')]"
+    for _ in range(ROUNDS):
+        pk = racers.alone(STARTED)
+        acks = racers.at_once(
+            f"result = ingest.accept(Attempt.objects.get(pk=pk), {lines})",
+            [{"pk": pk, "upto": upto} for upto in (20, 20, 30, 40)],
+        )
+        look = "result = [sorted(MetricRow.objects.filter(attempt=pk).values_list('seq', flat=True)), "
+        look += "sorted(RunEvent.objects.filter(attempt=pk, seq__gt=0).values_list('seq', flat=True))]"
+        rows, events = racers.alone(look, pk=pk)
+        assert sorted(rows + events) == list(range(1, max(acks) + 1))
+        assert max(acks) == 40
+
+
+def test_a_claim_is_given_to_one_supervisor(racers: Racers) -> None:
+    ask = "result = claiming.claim(Attempt.objects.get(pk=pk), claiming.Claim(1, 'racetrack', pid, 'boot-1')).go"
+    for _ in range(ROUNDS):
+        pk = racers.alone(STARTED)
+        answers = racers.at_once(ask, [{"pk": pk, "pid": pid} for pid in (11, 12, 13, 14)])
+        assert answers.count(True) == 1
+
+
+def test_a_stop_and_the_end_at_once_end_a_run_once(racers: Racers) -> None:
+    acts = [
+        "stopping.request_stop(Attempt.objects.get(pk=pk), StopMode.SAVE, a_user())",
+        "stopping.request_stop(Attempt.objects.get(pk=pk), StopMode.NOW, a_user())",
+        "ingest.accept(Attempt.objects.get(pk=pk), [ended(2)])",
+        "ending.end(Attempt.objects.get(pk=pk), EndReason.HOST_LOST, actor='x', proved_free=True)",
+    ]
+    racers.alone("a_user()")
+    for _ in range(ROUNDS):
+        pk = racers.alone(STARTED)
+        racers.alone(TRAINING, pk=pk)
+        racers.at_once("exec(act)", [{"pk": pk, "act": act} for act in acts])
+        end = racers.alone(FINAL_MOVES, pk=pk)
+        assert (end["finals"], end["held"]) == (1, 0)
+        assert (end["status"], end["reason"]) in (("succeeded", "completed"), ("failed", "host_lost"))
+
+
+def test_a_run_is_resumed_once(racers: Racers) -> None:
+    ask = """
+try:
+    result = launching.resume(Run.objects.get(attempts=pk), a_user()).pk
+except launching.NotResumable:
+    result = None
+"""
+    for _ in range(ROUNDS):
+        pk = racers.alone(STARTED)
+        racers.alone("ending.end(Attempt.objects.get(pk=pk), EndReason.OOM, actor='x', proved_free=True)", pk=pk)
+        answers = racers.at_once(ask, pk=pk)
+        assert [bool(answer) for answer in answers].count(True) == 1
+
+
+def test_rows_are_folded_once(racers: Racers) -> None:
+    pk = racers.alone(STARTED)
+    racers.alone("ingest.accept(Attempt.objects.get(pk=pk), [train(seq) for seq in range(1, 2501)])", pk=pk)
+    racers.at_once("folding.fold_all()")
+    look = "result = sum(MetricChunk.objects.filter(run__attempts=pk).values_list('points', flat=True))"
+    assert racers.alone(look, pk=pk) == 2000
