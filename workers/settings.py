@@ -87,9 +87,14 @@ class HostSettings:
     settle_s: float = 1.0
     """After a trainer's failure, how long a dying vLLM server has to show that it was the cause."""
     attached_watch_s: float = 2.0
-    """Between two questions to a vLLM server that somebody else runs."""
+    """Between two questions to a vLLM server that is ready whether it still answers."""
     attached_silence_s: float = 60.0
-    """Such a server that doesn't answer for so long is taken for gone."""
+    """One that somebody else runs and that doesn't answer for so long is taken for gone."""
+    server_silence_s: float = 600.0
+    """A vLLM server that is asked for so long and makes no token, or answers nothing, hangs; unless the trainer goes
+    on. Long: the first request to a cold server compiles kernels for minutes."""
+    stall_s: float = 900.0
+    """No training step for so long, or for ten times as long as a step takes as a rule, is told."""
     drain_deadline_s: float = 86_400.0
     """After the end, how long the supervisor tries to hand over what the control plane has not confirmed. What is
     left then is the reaper's to upload."""

@@ -7,7 +7,8 @@ FAKE_TRAINER=name:value,name,...
   ignore_term · renamed (a grandchild in a session of its own, renamed, that ignores SIGTERM) ·
   storm (a grandchild that forks again and again) · oom · torn · garbage · samples:N · noise:BYTES to the log ·
   no_save (STOP is ignored) · fill (writes until the disk is full) ·
-  connect:PORT (a request a step to a server; exits 1 when it fails) · gate (trains until FOLDER/gate.trainer exists,
+  connect:PORT (a request a step to a server; exits 1 when it fails) · generate:PORT (a completion a step,
+  awaited without a time-out) · gate (trains until FOLDER/gate.trainer exists,
   and ends well) · gate_save (on STOP waits for FOLDER/gate.save before it saves)
 The run's name may say the same (behaviour.py). On GPUs it holds 20,000 MiB of each (fake_gpus.py).
 Standard library only. No process of it outlives FAKE_TRAINER_LIFETIME seconds (default 120).
@@ -22,6 +23,7 @@ import signal
 import socket
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import behaviour
@@ -90,10 +92,22 @@ def one_step(step: int) -> None:
         append("samples.jsonl", json.dumps(group) + "\n")
     if "connect" in OPTIONS:
         socket.create_connection(("127.0.0.1", int(OPTIONS["connect"])), timeout=5).close()
+    if "generate" in OPTIONS:
+        generate(int(OPTIONS["generate"]))
     if "fill" in OPTIONS:
         with open(FOLDER / "checkpoints.bin", "ab", buffering=0) as file:
             while True:
                 file.write(b"x" * 65536)
+
+
+def generate(port: int) -> None:
+    """As TRL's client does: without a time-out."""
+    base = f"http://127.0.0.1:{port}/v1"
+    with urllib.request.urlopen(f"{base}/models") as answer:
+        model = json.load(answer)["data"][0]["id"]
+    body = json.dumps({"model": model, "prompt": [1, 2], "max_tokens": 4}).encode()
+    request = urllib.request.Request(f"{base}/completions", body, {"Content-Type": "application/json"})
+    urllib.request.urlopen(request).close()
 
 
 def finish(step: int, stopped: bool) -> int:

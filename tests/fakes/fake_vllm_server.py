@@ -201,6 +201,8 @@ class Routes(BaseHTTPRequestHandler):
 
     def completions(self) -> dict[str, Any]:
         if self.state.faults.has("health_but_hangs"):
+            with self.state.lock:
+                self.state.running += 1  # as vLLM counts a request whose engine never comes back to it
             threading.Event().wait()
         request = self._json()
         prompts = self._prompts(request)

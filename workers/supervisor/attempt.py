@@ -82,7 +82,7 @@ class ClaimedAttempt:
         self._look_at_the_folder(now)
         while not self._inbox.empty():
             self._inbox.get()()
-        shared.trainer.read()
+        shared.trainer.read(now)
         requested = shared.folder.stop_request() if self.step in BEFORE_END else None
         if requested is not None:
             self._request_stop(requested, now)
@@ -171,7 +171,7 @@ class ClaimedAttempt:
         read_gpus: Callable[[], list[GpuReading]],
     ) -> Shared:
         children = Children(folder)
-        trainer = TrainerWatch(folder, self.report)
+        trainer = TrainerWatch(folder, self.report, stall_s=settings.stall_s)
         # A spec that names no servers rightly is refused by the first step.
         places = () if claim.spec_problem(spec) else servers_of(spec)
         return Shared(

@@ -17,7 +17,7 @@ from workers.supervisor.logs import LogUploader
 from workers.supervisor.loops import Loop
 from workers.supervisor.outbox import Outbox
 from workers.supervisor.samples import SampleUploader
-from workers.supervisor.servermetrics import ServerMetrics
+from workers.supervisor.servermetrics import Pulse, ServerMetrics
 from workers.supervisor.sync import Syncer
 from workers.supervisor.system import SystemSampler
 
@@ -85,9 +85,12 @@ class Reporting:
         )
         self._start("system", sampler.tick)
 
-    def sample_servers(self, addresses: Sequence[str], on_sample: Callable[[dict[str, float]], None]) -> None:
+    def sample_servers(
+        self, addresses: Sequence[str], on_sample: Callable[[dict[str, float]], None]
+    ) -> Sequence[Pulse]:
         metrics = ServerMetrics(addresses, interval_s=self._settings.sample_s, on_sample=self._to_main(on_sample))
         self._start("vllm-metrics", metrics.tick)
+        return metrics.pulses
 
     def stop_sampling(self) -> None:
         for loop in self._loops:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 import httpx
 
-from workers.supervisor.vllm import REQUEST_TIMEOUT_S
+from workers.supervisor.vllm import PAUSE_S, REQUEST_TIMEOUT_S
 
 _COUNTS = {
     "vllm:num_requests_running": "vllm/requests_running",
@@ -23,8 +23,34 @@ _RATES = {
 }
 
 
+class Pulse:
+    """Whether a server that has requests makes tokens. Written in the thread that asks, read by the main thread."""
+
+    def __init__(self) -> None:
+        self.running = self.waiting = 0
+        self.still_since: float | None = None
+        """Since when it has had requests and made no token, as far as it was seen; None while it has none."""
+        self.seen_at = float("-inf")
+        self._tokens: float | None = None
+
+    def note(self, now: float, values: Mapping[str, float]) -> None:
+        self.running, self.waiting = (int(values.get(name, 0)) for name in _COUNTS)
+        tokens = sum(values.get(name, 0.0) for name in _RATES)
+        moved = tokens != self._tokens or now - self.seen_at > PAUSE_S
+        if not self.running + self.waiting:
+            self.still_since = None
+        elif self.still_since is None or moved:
+            self.still_since = now
+        self._tokens, self.seen_at = tokens, now
+
+    def silence(self, *, after: float) -> float:
+        """Seconds that were really seen without a token, `after` the trainer's last word."""
+        return 0.0 if self.still_since is None else self.seen_at - max(self.still_since, after)
+
+
 class _Server:
     def __init__(self, address: str) -> None:
+        self.pulse = Pulse()
         self._http = httpx.Client(base_url=address, timeout=REQUEST_TIMEOUT_S, trust_env=False)
         self._before: tuple[float, dict[str, float]] | None = None
 
@@ -34,6 +60,7 @@ class _Server:
             values, engines = prometheus(self._http.get("/metrics").text)
         except httpx.HTTPError:
             return None
+        self.pulse.note(now, values)
         found = {name: values[key] for key, name in _COUNTS.items() if key in values}
         found |= {name: 100.0 * values[key] / engines[key] for key, name in _SHARES.items() if key in values}
         return found | self._rates(now, values)
@@ -57,6 +84,11 @@ class ServerMetrics:
         self._servers = [_Server(address) for address in addresses]
         self._interval_s = interval_s
         self._on_sample = on_sample
+
+    @property
+    def pulses(self) -> list[Pulse]:
+        """Of each server, in the order of the addresses."""
+        return [server.pulse for server in self._servers]
 
     def tick(self, now: float) -> float:
         found = [server.figures(now) for server in self._servers]

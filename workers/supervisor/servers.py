@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from workers.commands import served_name
 from workers.contract import AttemptSpec, ServerPlace
@@ -10,7 +11,8 @@ from workers.settings import HostSettings
 from workers.supervisor import listening
 from workers.supervisor.loops import Loop
 from workers.supervisor.process import Exit
-from workers.supervisor.vllm import HealthProbe
+from workers.supervisor.servermetrics import Pulse
+from workers.supervisor.vllm import REQUEST_TIMEOUT_S, HealthProbe
 
 PROBE_S = 0.5
 
@@ -31,10 +33,17 @@ class Servers:
         interval_s = min(PROBE_S, settings.sample_s)
         self._probes = [
             HealthProbe(
-                place, served_name(spec, place), tree=tree, interval_s=interval_s, watch_s=settings.attached_watch_s
+                place,
+                served_name(spec, place),
+                tree=tree,
+                interval_s=interval_s,
+                watch_s=settings.attached_watch_s,
+                timeout_s=min(REQUEST_TIMEOUT_S, settings.server_silence_s),
             )
             for place in places
         ]
+        self.pulses: Sequence[Pulse] = ()
+        """Of each place, once its figures are read."""
         self._loops: list[Loop] = []
         self._deadline = float("inf")
 
@@ -88,9 +97,25 @@ class Servers:
         for its answer may wait for ever."""
         for probe in self._probes:
             since = probe.silent_since
-            if since is not None and now - since >= after_s:
+            if not probe.place.own and since is not None and now - since >= after_s:
                 where = f"The attached vLLM server {probe.place.address} does not answer any more."
                 return f"{where} {probe.seen}"
+        return ""
+
+    def hung(self, *, heard_at: float, after_s: float) -> str:
+        """A server that is there and serves nothing for so long, while the trainer says nothing either: TRL's client
+        would wait for its answer for ever. "" where there is none."""
+        for probe, pulse in zip(self._probes, self.pulses, strict=False):
+            unanswered, still = probe.silence(after=heard_at), pulse.silence(after=heard_at)
+            if max(unanswered, still) < after_s:
+                continue
+            who = f"The vLLM server {probe.place.role} at {probe.place.address}"
+            seconds = max(unanswered, still)
+            since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - seconds))
+            requests = f"Requests: {pulse.running} running, {pulse.waiting} waiting."
+            if unanswered >= after_s:
+                return f"{who} has not answered since {since}, for {seconds:.0f} s. {probe.seen} {requests}"
+            return f"{who} answers, but has made no token since {since}, for {seconds:.0f} s. {requests}"
         return ""
 
     def close(self) -> None:

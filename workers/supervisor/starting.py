@@ -81,7 +81,7 @@ class ServersStarting(Work):
         ready = servers.ready()
         if ready == len(servers.places):
             shared.report.phase(Phase.VLLM_READY)
-            shared.report.sample_servers(servers.addresses, shared.figures.of_servers)
+            servers.pulses = shared.report.sample_servers(servers.addresses, shared.figures.of_servers)
             return Step.TRAINING
         if ready != self._ready:
             self._ready = ready

@@ -46,6 +46,7 @@ class Training(Work):
 
     def begin(self, now: float) -> Outcome:
         shared = self._shared
+        shared.trainer.heard_at = now
         shared.report.phase(Phase.TRAINER_STARTING)
         argv = commands.trainer_argv(shared.settings, shared.folder.path)
         environment = commands.trainer_environment(shared.spec, shared.settings, os.environ, shared.secrets)
@@ -60,7 +61,13 @@ class Training(Work):
         return Step.SETTLING if trainer is not None else None
 
     def tick(self, now: float) -> Outcome:
-        return self._pair.lost(now, after_s=self._shared.settings.attached_silence_s)
+        shared = self._shared
+        shared.trainer.look_at_the_pace(now)
+        lost = self._pair.lost(now, after_s=shared.settings.attached_silence_s)
+        if lost is not None:
+            return lost
+        hung = shared.servers.hung(heard_at=shared.trainer.heard_at, after_s=shared.settings.server_silence_s)
+        return End(Reason.VLLM_HUNG, hung) if hung else None
 
 
 class Settling(Work):

@@ -16,41 +16,54 @@ from workers.supervisor import listening
 log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 5.0
-NEVER_S = 3600.0
-"""Until the next look of a probe that has seen all it shall see."""
+PAUSE_S = 120.0
+"""Between two questions to one server: more, and it was the supervisor that stood still."""
 
 
 class HealthProbe:
-    """Asks until the server is ready; an own one is then proved to be this attempt's, an attached one is watched on."""
+    """Asks until the server is ready, an own one until it is proved to be this attempt's; then whether it still
+    answers."""
 
     def __init__(
-        self, place: ServerPlace, served_name: str, *, tree: Callable[[], set[int]], interval_s: float, watch_s: float
+        self,
+        place: ServerPlace,
+        served_name: str,
+        *,
+        tree: Callable[[], set[int]],
+        interval_s: float,
+        watch_s: float,
+        timeout_s: float,
     ) -> None:
         self.place = place
         self._served_name = served_name
         self._tree = tree
         self._interval_s = interval_s
         self._watch_s = watch_s
-        self._http = httpx.Client(base_url=place.address, timeout=REQUEST_TIMEOUT_S, trust_env=False)
+        self._http = httpx.Client(base_url=place.address, timeout=timeout_s, trust_env=False)
         self.ready = False
         self.seen = f"It did not answer on port {place.port}."
         """What the last question found, for the person who reads that it was not ready; "" when all was well."""
         self.silent_since: float | None = None
-        """When an attached server that had been ready began to answer no more."""
+        """When a server that had been ready began to answer no more."""
+        self.asked_at = float("-inf")
 
     def tick(self, now: float) -> float:
         if not self.ready:
             self.seen = self._look()
             self.ready = not self.seen
             return self._interval_s
-        if self.place.own:
-            return NEVER_S  # its exit is seen by the main thread
         self.seen = self._health()
         if not self.seen:
             self.silent_since = None
-        elif self.silent_since is None:
+        elif self.silent_since is None or now - self.asked_at > PAUSE_S:
             self.silent_since = now
+        self.asked_at = now
         return self._watch_s
+
+    def silence(self, *, after: float) -> float:
+        """Seconds without an answer, `after` the trainer's last word; a pause of our own is none of the server's."""
+        since = self.silent_since
+        return 0.0 if since is None else self.asked_at - max(since, after)
 
     def _look(self) -> str:
         problem = self._health()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection
+from statistics import median
 
 from workers.contract import EventKind, FileName
 from workers.supervisor.folder import AttemptFolder
@@ -11,20 +13,29 @@ from workers.supervisor.reporting import Reporting
 from workers.supervisor.tail import Tail
 from workers.supervisor.trainerlines import Progress, note_progress, translate
 
+REMEMBERED = 50
+"""Steps that say how long one takes."""
+FAR_TOO_LONG = 10
+
 
 class TrainerWatch:
     """metrics.jsonl, read as it grows."""
 
-    def __init__(self, folder: AttemptFolder, report: Reporting) -> None:
+    def __init__(self, folder: AttemptFolder, report: Reporting, *, stall_s: float) -> None:
         self._folder = folder
         self._report = report
         self._tail = Tail(folder / FileName.METRICS)
         self._not_finite: set[str] = set()
+        self._pace = Pace(stall_s)
         self.progress = Progress()
+        self.heard_at = float("-inf")
+        """When its last line was read; of the clock that never goes back."""
 
-    def read(self) -> None:
+    def read(self, now: float | None = None) -> None:
         for line in self._tail.read():
+            self.heard_at = self.heard_at if now is None else now
             note_progress(self.progress, line)
+            self._note_pace(line, now)
             self._name_not_finite(line)
             new = translate(line, folder=self._folder.path, now=time.time())
             if new is not None:
@@ -35,6 +46,18 @@ class TrainerWatch:
         while not self._tail.at_end():
             self.read()
 
+    def look_at_the_pace(self, now: float) -> None:
+        text = self._pace.stalled(now)
+        if text:
+            self._report.note(text, level="warning")
+
+    def _note_pace(self, line: dict[str, object], now: float | None) -> None:
+        if now is None or line.get("event") not in ("train_begin", "log"):
+            return
+        text = self._pace.step(self.progress.step, now)
+        if text:
+            self._report.note(text)
+
     def _name_not_finite(self, line: dict[str, object]) -> None:
         """Once for each metric: a run that diverged would say it at every step."""
         dropped = line.get("dropped")
@@ -43,6 +66,38 @@ class TrainerWatch:
             self._not_finite |= fresh
             names = ", ".join(sorted(fresh))
             self._report.note(f"Not a finite number at step {line.get('step')}: {names}.", level="warning")
+
+
+class Pace:
+    """How long a step takes as a rule, and whether one takes far too long: said once, and once that it goes on."""
+
+    def __init__(self, stall_s: float) -> None:
+        self._stall_s = stall_s
+        self._took: deque[float] = deque(maxlen=REMEMBERED)
+        self._step: int | None = None
+        self._at: float | None = None
+        """When the last step was seen; None before training begins."""
+        self._told = False
+
+    def step(self, step: int | None, now: float) -> str:
+        """Training has begun, or a line of a step was read; words where that ends a stall."""
+        if step == self._step and self._at is not None:
+            return ""
+        before, self._at, self._step = self._at, now, step
+        told, self._told = self._told, False
+        if before is not None:
+            self._took.append(now - before)
+        return f"Step {step} came after {now - before:.0f} s: training goes on." if told and before is not None else ""
+
+    def stalled(self, now: float) -> str:
+        usual = median(self._took) if self._took else 0.0
+        if self._at is None or self._told or now - self._at < max(self._stall_s, FAR_TOO_LONG * usual):
+            return ""
+        self._told = True
+        if not self._took:
+            return f"Training began {now - self._at:.0f} s ago, and no step has ended yet."
+        rule = f"where one takes {usual:.3g} s as a rule"
+        return f"No step for {now - self._at:.0f} s, {rule}: the last one was step {self._step}."
 
 
 class Figures:
