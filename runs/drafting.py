@@ -8,18 +8,18 @@ from typing import Any
 
 from django.utils import timezone
 
+from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware import flow
 from controlplane.hardware.hosts import HostView, host_views
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardConfig
-from runs import leasing, prefill
+from runs import leasing, limits, prefill, queueing, sentences
 from runs.forms import CHOICES, LaunchForm
-from runs.launching import host_problem
-from runs.models import Attempt, Lease
+from runs.leasing import Hold, Short
+from runs.limits import Allowance
 from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts
 from runs.preflight.finding import Finding, stop
-from runs.states import RunStatus
 from workers.contract import ContractError, HardwareSpec, LoraSpec, Placement, RewardSpec, from_dict
 
 
@@ -33,8 +33,8 @@ class Forecast:
     """Where, when it is now."""
 
 
-def draft_of(form: LaunchForm) -> Draft:
-    """`form` has been validated, whether it is valid or not: what isn't valid is left out."""
+def draft_of(form: LaunchForm, user: User | None = None) -> Draft:
+    """`form` has been validated, whether it is valid or not: what isn't valid is left out. `user`: who would launch."""
     form.is_valid()
     return draft_of_rows(
         hosts=candidates(form.row("host")),
@@ -48,6 +48,8 @@ def draft_of(form: LaunchForm) -> Draft:
         attn_implementation=form.row("attn_implementation") or None,
         eval_rows=form.held_out,
         made_for=prefill.made_for(form.row("profile")),
+        priority=form.turn,
+        owner=limits.allowance(user) if user else None,
     )
 
 
@@ -64,6 +66,8 @@ def draft_of_rows(
     attn_implementation: str | None = None,
     eval_rows: int = 0,
     made_for: Mapping[str, str] | None = None,
+    priority: int = 0,
+    owner: Allowance | None = None,
 ) -> Draft:
     """The same of a launch that no form stands behind. `made_for`: what the profile would fill the form with."""
     held = leasing.held()
@@ -80,6 +84,8 @@ def draft_of_rows(
         lora=lora,
         attn_implementation=attn_implementation,
         eval_rows=eval_rows,
+        priority=priority,
+        owner=owner,
     )
 
 
@@ -123,18 +129,25 @@ def known_models(views: list[HostView]) -> list[str]:
 
 
 def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
-    """Where the launch would start right now, or what it would wait for."""
+    """Where the launch would start right now, or what it would wait for: after all that is before it in the queue."""
     if draft.hardware is None or not hosts:
         return Forecast(False, "Launch run")
-    ahead = Attempt.objects.filter(status=RunStatus.QUEUED).count()
-    need, held, waits = leasing.need_of(draft.hardware), leasing.held(), []
-    for view in hosts:
-        problem = host_problem(view.row, timezone.now())
-        placed = None if problem else leasing.place(need, view.row, held[view.row.pk])
-        if isinstance(placed, Placement):
-            return Forecast(True, f"Launch now on {view.name} · {_resources(placed)}", placed)
-        waits.append(problem or getattr(placed, "text", ""))
-    return Forecast(False, f"Queue: {ahead} ahead" if ahead else f"Queue: {waits[0]}")
+    floor, ahead = queueing.floor_behind(draft.priority)
+    floor.hosts = [view.row for view in hosts]
+    if draft.owner is not None and not draft.owner.may_start:
+        return Forecast(False, f"Queue: {draft.owner.wait}")
+    found = floor.find(leasing.need_of(draft.hardware), None)
+    if not isinstance(found, Short):
+        host, placement = found
+        return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}", placement)
+    return Forecast(False, f"Queue: {ahead} ahead" if ahead else f"Queue: {_waits(found)}")
+
+
+def _waits(short: Short) -> str:
+    hold = short.hold
+    if hold is None:
+        return short.text
+    return str(sentences.waiting_words(short.text, hold.how, hold.run_id, hold.run_name, hold.owner))
 
 
 def hardware_of(profile: HardwareProfile | None) -> HardwareSpec | None:
@@ -161,7 +174,7 @@ def _inspected(hosts: list[HostView], model: str) -> dict[str, Any] | None:
     return next((a for a in answers if a.get("ok")), answers[0] if answers else None)
 
 
-def _host_facts(view: HostView, held: Mapping[str, Lease]) -> HostFacts:
+def _host_facts(view: HostView, held: Mapping[str, Hold]) -> HostFacts:
     told = view.row.inventory if isinstance(view.row.inventory, dict) else {}
     first, last = told.get("port_range") or leasing.DEFAULT_PORTS
     return HostFacts(
@@ -181,8 +194,8 @@ def _host_facts(view: HostView, held: Mapping[str, Lease]) -> HostFacts:
         gpu_error=view.gpu_error,
         port_range=(int(first), int(last)),
         ports_held={
-            int(resource.removeprefix("port:")): lease.attempt.run.name
-            for resource, lease in held.items()
+            int(resource.removeprefix("port:")): hold.run_name
+            for resource, hold in held.items()
             if resource.startswith("port:")
         },
         listening=frozenset(view.listening),

@@ -23,6 +23,7 @@ from runs.launchfields import (
     TRAINING,
     Group,
 )
+from runs.models import Priority
 from workers.contract import LoraSpec
 
 CHOICES = ("model", "dataset_version", "reward_config", "profile")
@@ -93,6 +94,14 @@ class LaunchForm(forms.Form):
     )
     host = forms.ModelChoiceField(
         Host.objects.none(), label="Host", required=False, empty_label="any that fits", help_text="Where it runs."
+    )
+    priority = forms.TypedChoiceField(
+        label="Priority",
+        choices=[(priority.value, priority.label) for priority in reversed(Priority)],
+        coerce=int,
+        required=False,
+        initial=Priority.NORMAL.value,
+        help_text="Where it has to wait: its place in the queue.",
     )
     precision = forms.ChoiceField(
         label="Precision", choices=PRECISIONS, initial="profile", help_text="Number format while training."
@@ -195,6 +204,11 @@ class LaunchForm(forms.Form):
     @property
     def held_out(self) -> int:
         return int(self.row("eval_rows") or 0)
+
+    @property
+    def turn(self) -> int:
+        """Its priority in the queue."""
+        return int(self.row("priority") or Priority.NORMAL)
 
     def run_name(self) -> str:
         if self.row("name"):

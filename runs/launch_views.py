@@ -26,6 +26,7 @@ from runs.drafting import (
     schema_of,
 )
 from runs.forms import LaunchForm
+from runs.limits import QueueFull
 from runs.models import Run
 from runs.once import once
 from runs.streams import file_answer
@@ -52,17 +53,21 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 @operator_required
 def _launch(request: HttpRequest) -> HttpResponseBase:
-    form = _bound(request)
-    findings = check(form)
+    form, user = _bound(request), person(request)
+    # Before preflight: after the first click of two the queue may be full.
+    sent = _sent_before(form, user)
+    if sent is not None:
+        return _to_run(request, sent, fresh=False)
+    findings = check(form, user)
     if form.is_valid() and not preflight.blocks(findings):
         try:
-            run, fresh = submit(form, person(request))
+            run, fresh = submit(form, user)
         except ContractError as error:
             form.add_error(None, f"This can't be launched: {error}.")
+        except QueueFull as error:
+            form.add_error(None, str(error))
         else:
-            if not fresh:
-                messages.info(request, "This launch was already sent; here is its run.")
-            return redirect("run", run.pk)
+            return _to_run(request, run, fresh=fresh)
     said = set(form.errors)
     for finding in findings:
         if finding.grade == preflight.Grade.STOP and finding.field not in said:
@@ -70,12 +75,23 @@ def _launch(request: HttpRequest) -> HttpResponseBase:
     return _page(request, form, findings=findings, status=422)
 
 
+def _sent_before(form: LaunchForm, user: User) -> Run | None:
+    key = _launch_key(form, user) if form.is_valid() else None
+    return Run.objects.filter(launch_key=key).first() if key else None
+
+
+def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:
+    if not fresh:
+        messages.info(request, "This launch was already sent; here is its run.")
+    return redirect("run", run.pk)
+
+
 @require_POST
 @operator_required
 def check_run(request: HttpRequest) -> HttpResponse:
     """The Preflight panel for what the form holds now; nothing is stored."""
     form = _bound(request)
-    return render(request, "runs/new_preflight.html", _panel(form, check(form)))
+    return render(request, "runs/new_preflight.html", _panel(form, check(form, person(request)), person(request)))
 
 
 @require_POST
@@ -98,7 +114,7 @@ def dry_run(request: HttpRequest) -> HttpResponseBase:
     except (dryrun.NothingToShow, ContractError) as error:
         form.is_valid()
         form.add_error(None, f"There is no dry run of this yet: {error}")
-        return _page(request, form, findings=check(form), status=422)
+        return _page(request, form, findings=check(form, person(request)), status=422)
 
 
 @require_safe
@@ -141,10 +157,10 @@ def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
     return answer
 
 
-def check(form: LaunchForm) -> list[preflight.Finding]:
+def check(form: LaunchForm, user: User) -> list[preflight.Finding]:
     """Preflight's findings; a field that the form itself can't read is said once, by the form."""
     own = form_findings(form)
-    return own + [finding for finding in preflight.check(draft_of(form)) if finding.field not in form.errors]
+    return own + [finding for finding in preflight.check(draft_of(form, user)) if finding.field not in form.errors]
 
 
 def submit(form: LaunchForm, user: User) -> tuple[Run, bool]:
@@ -164,6 +180,7 @@ def submit(form: LaunchForm, user: User) -> tuple[Run, bool]:
             lora=form.lora(),
             attn_implementation=form.row("attn_implementation") or None,
             eval_rows=form.held_out,
+            priority=form.turn,
         )
         Run.objects.filter(pk=run.pk).update(launch_key=key)
         return run
@@ -192,12 +209,13 @@ def _page(
     status: int = 200,
     **extra: Any,
 ) -> HttpResponse:
+    user = person(request)
     if findings is None:
         # The first look: the initial values, as if they had been sent.
         first = LaunchForm(prefill.as_sent(form), schema=form.schema)
-        panel = _panel(first, check(first))
+        panel = _panel(first, check(first, user), user)
     else:
-        panel = _panel(form, findings)
+        panel = _panel(form, findings, user)
     context = {
         "form": form,
         "models": known_models(candidates(None)),
@@ -208,8 +226,8 @@ def _page(
     return render(request, "runs/new.html", context, status=status)
 
 
-def _panel(form: LaunchForm, findings: list[preflight.Finding]) -> dict[str, Any]:
-    draft = draft_of(form)
+def _panel(form: LaunchForm, findings: list[preflight.Finding], user: User) -> dict[str, Any]:
+    draft = draft_of(form, user)
     hosts = candidates(form.row("host"))
     return {
         "findings": findings,

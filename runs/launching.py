@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -15,8 +15,10 @@ from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardConfig
-from runs import leasing, messages, queries
-from runs.models import Attempt, ProfileTrial, Run, RunEvent, new_run_id
+from runs import leasing, limits, messages, queries, queueing
+from runs.leasing import Short
+from runs.models import Attempt, Priority, ProfileTrial, Run, RunEvent, new_run_id
+from runs.queueing import Floor
 from runs.spec import freeze, spec_of
 from runs.states import FINAL, RunStatus
 from runs.tokens import attempt_token
@@ -25,6 +27,10 @@ from workers.contract import AttemptSpec, EventKind, LoraSpec, ModelSpec, Placem
 
 log = logging.getLogger(__name__)
 
+TRIES = 5
+"""Of one attempt in one walk through the queue, each time that another dispatcher was first to what it would take."""
+UNDONE = ("status", "host", "placement", "first_seq", "last_seq", "dispatched_at", "waits_for", "waits_how", "waits_on")
+"""What a start that came to nothing had already written on the attempt in hand."""
 LATE_ROOM = 1_000_000
 """Seqs left free after an attempt whose last line never came: its outbox may still be handed in."""
 
@@ -48,8 +54,12 @@ def submit(
     eval_rows: int = 0,
     kind: str = "train",
     trial: ProfileTrial | None = None,
+    priority: int = Priority.NORMAL,
 ) -> Run:
-    """Freeze the spec and queue the run's first attempt; it is dispatched on commit if its resources are free."""
+    """Freeze the spec and queue the run's first attempt; it is dispatched on commit if its resources are free.
+
+    QueueFull: its owner may have no more runs in the queue.
+    """
     run_id = new_run_id()
     spec = freeze(
         run_id=run_id,
@@ -65,6 +75,7 @@ def submit(
         eval_rows=eval_rows,
     )
     with transaction.atomic():
+        limits.claim_room(user.pk)
         run = Run.objects.create(
             id=run_id,
             name=name,
@@ -77,14 +88,18 @@ def submit(
             profile=profile,
             trial=trial,
         )
-        _queue(run, number=1, user=user, kind="submitted", host=host)
+        _queue(run, number=1, user=user, kind="submitted", host=host, priority=priority)
     return run
 
 
 def resume(run: Run, user: User) -> Attempt:
-    """A new attempt of an ended run, from its last checkpoint on the host that has it; from the start without one."""
+    """A new attempt of an ended run, from its last checkpoint on the host that has it; from the start without one.
+
+    QueueFull: the run's owner may have no more runs in the queue.
+    """
     try:
         with transaction.atomic():
+            limits.claim_room(run.owner_id)
             # Locked, as every writer of events holds the attempt that the run had until now.
             last = run.attempts.select_for_update(of=("self", "run")).select_related("run").order_by("-number")[0]
             if last.status not in FINAL:
@@ -96,6 +111,7 @@ def resume(run: Run, user: User) -> Attempt:
                 user=user,
                 kind="resumed",
                 host=checkpoint.attempt.host if checkpoint else run.host,
+                priority=last.priority,
                 resume_from=f"{run.pk}/{checkpoint.attempt.number}/{checkpoint.data['path']}" if checkpoint else "",
                 resume_step=int(checkpoint.data["step"]) if checkpoint else 0,
             )
@@ -105,18 +121,17 @@ def resume(run: Run, user: User) -> Attempt:
 
 
 def dispatch_ready() -> int:
-    """Start every queued attempt whose resources can all be leased, by priority, then age. Answers how many."""
-    waiting = Attempt.objects.filter(status=RunStatus.QUEUED).select_related("run")
+    """Go through the queue in its order and start every attempt whose resources can all be leased, and are not kept
+    for one before it. Answers how many."""
     started = 0
-    known: _Resources | None = None
-    for attempt in waiting.order_by("-priority", "created_at", "pk"):
-        known = known or _Resources()
-        short = _start_anywhere(attempt, known)
-        if short is None:
-            started += 1
-        elif short != attempt.waits_for:
-            held = Attempt.objects.filter(pk=attempt.pk, status=RunStatus.QUEUED)
-            held.update(waits_for=short[:200])
+    floor: Floor | None = None
+    for attempt in queueing.waiting().select_related("run__owner"):
+        floor = floor or Floor.read()
+        found = _start_somewhere(attempt, floor)
+        if isinstance(found, Short):
+            _tell(attempt, found)
+        else:
+            started += found
     return started
 
 
@@ -150,15 +165,6 @@ def attempt_spec(attempt: Attempt) -> AttemptSpec:
     )
 
 
-def host_problem(host: Host, now: datetime) -> str:
-    """Why launches can't go to a host, or nothing."""
-    if host.draining:
-        return f"{host.name} is draining"
-    if host.announced_at is None or now - host.announced_at > timedelta(seconds=settings.HOST_STALE_AFTER_S):
-        return f"{host.name} has not announced itself lately, so launches can't arrive there"
-    return ""
-
-
 def _queue(
     run: Run,
     *,
@@ -166,6 +172,7 @@ def _queue(
     user: User,
     kind: str,
     host: Host | None,
+    priority: int,
     resume_from: str = "",
     resume_step: int = 0,
 ) -> Attempt:
@@ -174,6 +181,7 @@ def _queue(
         run=run,
         number=number,
         host=host,
+        priority=priority,
         resume_from=resume_from,
         resume_step=resume_step,
     )
@@ -185,54 +193,57 @@ def _queue(
     return attempt
 
 
-class _Resources:
-    """What the hosts have and what of it is taken, read once for a whole queue and anew after each start."""
-
-    def __init__(self) -> None:
-        self.load()
-
-    def load(self) -> None:
-        self.hosts = list(Host.objects.all())
-        self.held = leasing.held()
-
-
-def _start_anywhere(attempt: Attempt, known: _Resources) -> str | None:
-    """None: it is starting. Otherwise what it waits for, in words."""
-    asked = attempt.host_id or attempt.run.host_id
-    hosts = [host for host in known.hosts if asked in (None, host.pk)]
-    need = leasing.need_of(spec_of(attempt.run).hardware)
-    problems = []
-    for host in hosts:
-        problem = host_problem(host, timezone.now())
-        if not problem:
-            placement = leasing.place(need, host, known.held[host.pk])
-            if isinstance(placement, Placement):
-                started = _start(attempt, host, placement)
-                known.load()  # what was free is taken, by this attempt or by whoever was first
-                if started:
-                    return None
-                problem = "waits for its turn"
-            else:
-                problem = placement.text
-        problems.append(problem)
-    # The host that could do it soonest is the one that only waits.
-    return next((p for p in problems if p.startswith("waits")), problems[0] if problems else "no host is known yet")
+def _start_somewhere(attempt: Attempt, floor: Floor) -> Short | bool:
+    """What it waits for; else whether it was started here, and not by another dispatcher (or cancelled) meanwhile."""
+    over = floor.over_limit(attempt.run)
+    if over is not None:
+        return over
+    need, asked = queueing.need_of(attempt.run), queueing.asked_host(attempt)
+    for _ in range(TRIES):
+        found = floor.find(need, asked)
+        if isinstance(found, Short):
+            floor.keep(need, asked, attempt.run)
+            return found
+        try:
+            started = _start(attempt, *found)
+        except limits.OverLimit as error:
+            return Short(str(error))
+        except IntegrityError:
+            # Another dispatcher was first to one of the resources.
+            attempt.refresh_from_db(fields=UNDONE)
+            floor.read_again()
+            continue
+        if started:
+            floor.take(*found, attempt.run)
+        else:
+            floor.read_again()
+        return started
+    return Short("waits for its turn")
 
 
 def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
-    """Leases, STARTING and the seq range in one transaction; the message on commit."""
-    try:
-        with transaction.atomic():
-            first = _first_seq(attempt)
-            facts = {"host": host, "placement": to_dict(placement), "first_seq": first, "last_seq": first - 1}
-            if not move(attempt, RunStatus.STARTING, reason="dispatched", actor="dispatcher", facts=facts):
-                return False
-            leasing.take(attempt, host, placement)
-            transaction.on_commit(lambda: send_launch(attempt), robust=True)
-    except IntegrityError:
-        attempt.refresh_from_db(fields=["status", "host", "placement", "first_seq", "last_seq", "dispatched_at"])
-        return False
+    """Leases, STARTING and the seq range in one transaction; the message on commit. False: it waits no more."""
+    with transaction.atomic():
+        limits.claim_start(attempt.run)
+        first = _first_seq(attempt)
+        facts = {"host": host, "placement": to_dict(placement), "first_seq": first, "last_seq": first - 1}
+        if not move(attempt, RunStatus.STARTING, reason="dispatched", actor="dispatcher", facts=facts):
+            return False
+        leasing.take(attempt, host, placement)
+        transaction.on_commit(lambda: send_launch(attempt), robust=True)
     return True
+
+
+def _tell(attempt: Attempt, short: Short) -> None:
+    """Say on the attempt what it waits for, where that has changed."""
+    hold = short.hold
+    says = {
+        "waits_for": short.text[:200],
+        "waits_how": hold.how if hold else "",
+        "waits_on_id": hold.run_id if hold else None,
+    }
+    if any(getattr(attempt, name) != value for name, value in says.items()):
+        Attempt.objects.filter(pk=attempt.pk, status=RunStatus.QUEUED).update(**says)
 
 
 def _first_seq(attempt: Attempt) -> int:

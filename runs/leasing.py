@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
+from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.hardware.models import Host
-from runs.models import Attempt, Lease
+from runs.models import Attempt, Lease, Run, Waits
 from workers.contract import HardwareSpec, Placement, Receipt, WeightSync
 
 ACTIVE = Q(state__in=(Lease.HELD, Lease.QUARANTINED))
@@ -38,10 +40,30 @@ class Need:
 
 
 @dataclass(frozen=True)
+class Hold:
+    """Why a resource can't be had: whose it is, and how."""
+
+    how: Waits
+    run_id: str
+    run_name: str
+    owner: str
+
+    @classmethod
+    def of(cls, run: Run, how: Waits) -> Hold:
+        return cls(how, run.pk, run.name, run.owner.get_username())
+
+
+Taken = Mapping[str, Hold]
+"""What of one host can't be had, by its name as in a lease: `gpu:0`."""
+
+
+@dataclass(frozen=True)
 class Short:
     """The host has what is needed, but not now, or not at all; `text` says to people what is waited for."""
 
     text: str
+    hold: Hold | None = None
+    """Whose that is; of several the one that says most."""
 
 
 def need_of(hardware: HardwareSpec) -> Need:
@@ -62,39 +84,52 @@ def need_of(hardware: HardwareSpec) -> Need:
     )
 
 
-def held() -> defaultdict[int, dict[str, Lease]]:
-    """Every resource that can't be taken, by host."""
-    found: defaultdict[int, dict[str, Lease]] = defaultdict(dict)
-    for lease in Lease.objects.filter(ACTIVE).select_related("attempt__run"):
-        found[lease.host_id][lease.resource] = lease
+def host_problem(host: Host, now: datetime) -> str:
+    """Why launches can't go to a host, or nothing."""
+    if host.draining:
+        return f"{host.name} is draining"
+    if host.announced_at is None or now - host.announced_at > timedelta(seconds=settings.HOST_STALE_AFTER_S):
+        return f"{host.name} has not announced itself lately, so launches can't arrive there"
+    return ""
+
+
+def held() -> defaultdict[int, dict[str, Hold]]:
+    """Every resource with a lease, by host."""
+    found: defaultdict[int, dict[str, Hold]] = defaultdict(dict)
+    columns = ("host_id", "resource", "state", "attempt__run_id", "attempt__run__name", "attempt__run__owner__username")
+    for host_id, resource, state, *run in Lease.objects.filter(ACTIVE).values_list(*columns):
+        found[host_id][resource] = Hold(Waits(state), *run)
     return found
 
 
-def place(need: Need, host: Host, held: Mapping[str, Lease]) -> Placement | Short:
-    """Name the resources of a host for an attempt, or say what it waits for; `held` are the host's own."""
+def place(need: Need, host: Host, taken: Taken) -> Placement | Short:
+    """Name the resources of a host for an attempt, or say what it waits for; `taken` is the host's own."""
+    return _place(need, host, taken, leased=taken)
+
+
+def keepable(need: Need, host: Host, taken: Taken) -> list[str]:
+    """What of the host is free and waits with an attempt that is short of something there, so that nobody who comes
+    later in the queue takes it: all that it needs, or all that is free where less is.
+
+    Nothing on a host where it would be short even if every run there had ended. What it lacks then is in quarantine,
+    or not there at all: only a person's act can let it start, which may take days, and one sick GPU must not shut a
+    whole host to everybody else.
+    """
+    lasting = {name: hold for name, hold in taken.items() if hold.how == Waits.QUARANTINED}
+    if isinstance(_place(need, host, lasting, leased=taken), Short):
+        return []
+    return [f"{pick.kind}:{index}" for pick in _picks(need, host, taken, leased=taken) for index in pick.got]
+
+
+def _place(need: Need, host: Host, taken: Taken, *, leased: Taken) -> Placement | Short:
     gpus = _gpus_of(host)
     if not (need.pinned or need.pinned_server) and len(gpus) < need.gpus + need.server_gpus:
         return Short(f"{host.name} has {_count(len(gpus), 'GPU')}, this run needs {need.gpus + need.server_gpus}")
-    chosen = _choose("gpu", "GPU", gpus, need.pinned, need.gpus, host, held, besides=need.pinned_server)
-    if isinstance(chosen, Short):
-        return chosen
-    server = _choose("gpu", "GPU", gpus, need.pinned_server, need.server_gpus, host, held, besides=chosen)
-    if isinstance(server, Short):
-        return server
-    slots = _choose("cpu", "CPU slot", range(int(host.inventory.get("cpu_slots") or 0)), (), need.cpu_slots, host, held)
-    if isinstance(slots, Short):
-        return slots
-    first, last = host.inventory.get("port_range") or DEFAULT_PORTS
-    # What listens there without a lease is somebody else's, and the run would end at its start.
-    foreign = {port for port in host.inventory.get("listening") or () if f"port:{port}" not in held}
-    pool = [port for port in range(int(first), int(last) + 1) if port not in foreign]
-    fixed = () if need.first_port is None else tuple(range(need.first_port, need.first_port + need.ports))
-    ports = _choose("port", "port", pool, fixed, need.ports, host, held)
-    if isinstance(ports, Short):
-        return ports
-    group = _choose("port", "port", pool, (), int(need.group_port), host, held, besides=ports)
-    if isinstance(group, Short):
-        return group
+    picks = _picks(need, host, taken, leased=leased)
+    short = next((pick.short for pick in picks if pick.short), None)
+    if short:
+        return short
+    chosen, server, slots, ports, group = (pick.got for pick in picks)
     return Placement(
         host=host.name,
         gpus=chosen,
@@ -105,6 +140,36 @@ def place(need: Need, host: Host, held: Mapping[str, Lease]) -> Placement | Shor
     )
 
 
+@dataclass(frozen=True)
+class _Pick:
+    """Of one kind: what it would take of what is free, and what it is short of."""
+
+    kind: str
+    got: tuple[int, ...]
+    short: Short | None = None
+
+
+def _picks(need: Need, host: Host, taken: Taken, *, leased: Taken) -> list[_Pick]:
+    """Trainer's GPUs, servers' GPUs, CPU slots, servers' ports, NCCL's port."""
+    gpus = _gpus_of(host)
+    chosen = _choose("gpu", "GPU", gpus, need.pinned, need.gpus, host, taken, besides=need.pinned_server)
+    server = _choose("gpu", "GPU", gpus, need.pinned_server, need.server_gpus, host, taken, besides=chosen.got)
+    slots = range(int(host.inventory.get("cpu_slots") or 0))
+    first, last = host.inventory.get("port_range") or DEFAULT_PORTS
+    # What listens there without a lease is somebody else's, and the run would end at its start.
+    foreign = {port for port in host.inventory.get("listening") or () if f"port:{port}" not in leased}
+    pool = [port for port in range(int(first), int(last) + 1) if port not in foreign]
+    fixed = () if need.first_port is None else tuple(range(need.first_port, need.first_port + need.ports))
+    ports = _choose("port", "port", pool, fixed, need.ports, host, taken)
+    return [
+        chosen,
+        server,
+        _choose("cpu", "CPU slot", slots, (), need.cpu_slots, host, taken),
+        ports,
+        _choose("port", "port", pool, (), int(need.group_port), host, taken, besides=ports.got),
+    ]
+
+
 def _choose(
     kind: str,
     word: str,
@@ -112,30 +177,35 @@ def _choose(
     pinned: tuple[int, ...],
     count: int,
     host: Host,
-    held: Mapping[str, Lease],
+    taken: Taken,
     *,
     besides: tuple[int, ...] = (),
-) -> tuple[int, ...] | Short:
+) -> _Pick:
     """`count` resources of one kind, the pinned ones where some are; never one of `besides`, which this run has."""
     if pinned:
         # A port may lie outside the host's range; a GPU that isn't there can't be had.
         absent = [index for index in pinned if kind != "port" and index not in pool]
         if absent:
-            return Short(f"{host.name} has no {word} {absent[0]}, which this run's profile names")
-        taken = [index for index in pinned if f"{kind}:{index}" in held]
-        return Short(_waits(word, kind, pinned, held, len(taken))) if taken else pinned
-    free = [index for index in pool if f"{kind}:{index}" not in held and index not in besides]
+            return _Pick(kind, (), Short(f"{host.name} has no {word} {absent[0]}, which this run's profile names"))
+        free = tuple(index for index in pinned if f"{kind}:{index}" not in taken)
+        missing = len(pinned) - len(free)
+        return _Pick(kind, free, _waits(word, kind, pinned, taken, missing) if missing else None)
+    wanted = [index for index in pool if index not in besides]
     if len(pool) - len(besides) < count:
-        wanted = count + len(besides)
-        return Short(f"{host.name} has {_count(len(pool), word)}, this run needs {wanted}")
-    if len(free) < count:
-        return Short(_waits(word, kind, [i for i in pool if i not in besides], held, count - len(free)))
-    return tuple(free[:count])
+        text = f"{host.name} has {_count(len(pool), word)}, this run needs {count + len(besides)}"
+        return _Pick(kind, (), Short(text))
+    free = tuple(index for index in wanted if f"{kind}:{index}" not in taken)
+    missing = count - len(free)
+    return _Pick(kind, free[:count], _waits(word, kind, wanted, taken, missing) if missing > 0 else None)
 
 
 def take(attempt: Attempt, host: Host, placement: Placement) -> None:
-    """Insert every lease, inside the caller's transaction. IntegrityError: another dispatcher was first."""
-    Lease.objects.bulk_create([Lease(attempt=attempt, host=host, resource=name) for name in resources(placement)])
+    """Insert every lease, inside the caller's transaction. IntegrityError: another dispatcher was first.
+
+    In one order for everybody: two dispatchers that want the same two resources must not wait for each other.
+    """
+    names = sorted(resources(placement))
+    Lease.objects.bulk_create([Lease(attempt=attempt, host=host, resource=name) for name in names])
 
 
 def resources(placement: Placement) -> list[str]:
@@ -174,16 +244,15 @@ def _gpus_of(host: Host) -> list[int]:
     return [int(gpu["index"]) for gpu in sorted(gpus, key=lambda g: ((g.get("used_mib") or 0) > BUSY_MIB, g["index"]))]
 
 
-def _waits(word: str, kind: str, pool: Sequence[int], held: Mapping[str, Lease], missing: int) -> str:
-    leases = [held[f"{kind}:{index}"] for index in sorted(pool) if f"{kind}:{index}" in held]
-    lease = next((each for each in leases if each.state == Lease.HELD), leases[0])
-    index = lease.resource.partition(":")[2]
-    if lease.state == Lease.QUARANTINED:
-        why = f"in quarantine after {lease.attempt.run.name}: it was not proved free"
-    else:
-        why = f"held by {lease.attempt.run.name}"
+_TELLING = (Waits.KEPT, Waits.HELD, Waits.QUARANTINED)
+"""What looks free but is kept wants a word first; a run's end comes by itself, a quarantine's does not."""
+
+
+def _waits(word: str, kind: str, pool: Sequence[int], taken: Taken, missing: int) -> Short:
+    names = [f"{kind}:{index}" for index in sorted(pool) if f"{kind}:{index}" in taken]
+    name = min(names, key=lambda name: _TELLING.index(taken[name].how))
     more = f" and {missing - 1} more" if missing > 1 else ""
-    return f"waits for {word} {index}{more}, {why}"
+    return Short(f"waits for {word} {name.partition(':')[2]}{more}", taken[name])
 
 
 def _count(number: int, word: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -12,7 +12,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 
 from controlplane.hardware.models import Host
-from runs import queries
+from runs import queries, queueing
 from runs.models import Attempt, Lease, MetricChunk, MetricRow, Run
 from runs.series import Points, thin
 from runs.states import ACTIVE, FINAL, RunStatus
@@ -84,7 +84,8 @@ def listing(request: HttpRequest) -> Listing:
     found = _matching(KINDS[kind][1](queries.runs_for(request)), query, status)
     shown = list(found[:SHOWN])
     rewards = _rewards(shown)
-    rows = [_row(run, rewards.get(run.pk, [])) for run in shown]
+    places = queueing.places() if any(run.latest().status == RunStatus.QUEUED for run in shown) else {}
+    rows = [_row(run, rewards.get(run.pk, []), places) for run in shown]
     busy = Lease.objects.filter(resource__startswith="gpu:").exclude(state=Lease.RELEASED).count()
     running = [row for row in rows if row.attempt.status == RunStatus.RUNNING]
     return Listing(
@@ -137,11 +138,11 @@ def _matching(runs: QuerySet[Run], query: str, status: str) -> QuerySet[Run]:
     return runs
 
 
-def _row(run: Run, rewards: list[float]) -> Row:
+def _row(run: Run, rewards: list[float], places: Mapping[str, int]) -> Row:
     attempt = run.latest()
     return Row(
         run=run,
-        summary=queries.summary(run),
+        summary=queries.summary(run, places=places),
         attempt=attempt,
         where=placement_text(attempt),
         rewards=_thinned(rewards, SPARK_POINTS),

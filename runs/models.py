@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+import time
+from enum import StrEnum
 from typing import Any
 
 from django.conf import settings
@@ -81,6 +83,22 @@ class ProfileTrial(models.Model):
         return len(self.runs.all()) + len(self.refused)
 
 
+class Waits(StrEnum):
+    """How what an attempt waits for is another run's."""
+
+    HELD = "held"
+    QUARANTINED = "quarantined"
+    """Not proved free after that run: a person's act, or the host's, lets it go."""
+    KEPT = "kept"
+    """Free, and kept for that run, which is before it in the queue."""
+
+
+class Priority(models.IntegerChoices):
+    LOW = -1, "low"
+    NORMAL = 0, "normal"
+    HIGH = 1, "high"
+
+
 class Attempt(models.Model):
     """One life of a run on a host: folder, lease, processes, receipt."""
 
@@ -99,8 +117,13 @@ class Attempt(models.Model):
     """Last seq of this attempt stored without a gap: what it is told as `ack`; written by ingest alone."""
     resume_from = models.TextField(blank=True)
     resume_step = models.IntegerField(default=0)
-    priority = models.IntegerField(default=0)
+    priority = models.IntegerField(default=Priority.NORMAL)
+    turn = models.FloatField(default=time.time)
+    """Its place among those of its priority, in seconds since 1970; runs.queueing has the order."""
     waits_for = models.CharField(max_length=200, blank=True)
+    """In words; whose that is, is in the next two. runs.sentences puts them together."""
+    waits_how = models.CharField(max_length=12, blank=True, choices=[(w, w) for w in Waits])
+    waits_on = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
     phase = models.CharField(max_length=24, blank=True)
     phase_detail = models.TextField(blank=True)
     exit_codes = models.JSONField(default=dict)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
@@ -13,10 +13,10 @@ from django.db.models.functions import Length
 from django.http import Http404, HttpRequest
 from django.utils import timezone
 
-from runs import sentences
+from runs import queueing, sentences
 from runs.models import Attempt, LogChunk, MetricRow, ProfileTrial, Run, RunEvent, SampleRow
 from runs.series import series
-from runs.states import ON_HOST
+from runs.states import ON_HOST, RunStatus
 from workers.contract import EventKind
 
 __all__ = [
@@ -56,6 +56,8 @@ class Summary(TypedDict):
     eta_s: float | None
     reward: float | None
     waits_for: str
+    place: str
+    """In the queue: `2nd of 5`."""
     out_of_reach_since: str | None
     stop_requested: str
     stop_requested_at: str | None
@@ -111,16 +113,16 @@ def trials_for(request: HttpRequest) -> QuerySet[ProfileTrial]:
 
 
 def with_attempts(runs: QuerySet[Run]) -> QuerySet[Run]:
-    attempts = Attempt.objects.select_related("host").order_by("number")
+    attempts = Attempt.objects.select_related("host", "waits_on__owner").order_by("number")
     return runs.prefetch_related(Prefetch("attempts", attempts))
 
 
-def summary(run: Run, now: datetime | None = None) -> Summary:
-    """No query if the run came through `runs_for`."""
+def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | None = None) -> Summary:
+    """No query if the run came through `runs_for`; a queued one takes `queueing.places()` for that."""
     attempt = run.latest()
     step_time = _number(run.last_metrics.get("step_time"))
     left = None if run.max_steps is None else max(0, run.max_steps - run.step)
-    live = attempt.status in ON_HOST
+    live, queued = attempt.status in ON_HOST, attempt.status == RunStatus.QUEUED
     return {
         "id": run.pk,
         "name": run.name,
@@ -138,7 +140,8 @@ def summary(run: Run, now: datetime | None = None) -> Summary:
         "step_time": step_time,
         "eta_s": step_time * left if live and step_time is not None and left is not None else None,
         "reward": _number(run.last_metrics.get("reward")),
-        "waits_for": attempt.waits_for,
+        "waits_for": str(sentences.waiting(attempt) or "") if queued else "",
+        "place": _place(attempt, places) if queued else "",
         "out_of_reach_since": _iso(out_of_reach_since(attempt, now or timezone.now())),
         "stop_requested": attempt.stop_mode,
         "stop_requested_at": _iso(attempt.stop_requested_at),
@@ -148,6 +151,14 @@ def summary(run: Run, now: datetime | None = None) -> Summary:
         "receipt": attempt.receipt,
         "exit_codes": attempt.exit_codes,
     }
+
+
+def _place(attempt: Attempt, places: Mapping[str, int] | None) -> str:
+    if places is None:
+        place, count = queueing.place_of(attempt)
+    else:
+        place, count = places.get(attempt.pk, 0), len(places)
+    return f"{queueing.ordinal(place)} of {count}" if place else ""
 
 
 def out_of_reach_since(attempt: Attempt, now: datetime) -> datetime | None:

@@ -12,7 +12,7 @@ from controlplane.accounts.models import User
 from runs import queries
 from runs.listing import placement_text
 from runs.models import Attempt, Lease, MetricRow, Run
-from runs.sentences import STOPS
+from runs.sentences import STOPS, waiting
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
 from workers.contract import LOG_NAMES, EventKind, StopMode
 
@@ -64,6 +64,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "run": run,
         "attempt": attempt,
         "s": summary,
+        "waits": waiting(attempt) if attempt.status == RunStatus.QUEUED else None,
         "where": placement_text(attempt),
         "live": attempt.status in ACTIVE,
         "final": final,

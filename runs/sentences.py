@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from runs.models import Attempt, RunEvent
+from runs.models import Attempt, Priority, RunEvent, Waits
 from runs.states import FINAL, EndReason, RunStatus, sentence
 from workers.contract import Phase
 
@@ -25,7 +26,42 @@ STATUSES: dict[str, str] = {
     RunStatus.RUNNING: "Training.",
     RunStatus.STOPPING: "Stopping every process of the run.",
 }
+WAITS: dict[str, tuple[str, str]] = {
+    Waits.HELD: (", held by ", ""),
+    Waits.QUARANTINED: (", in quarantine after ", ": it was not proved free"),
+    Waits.KEPT: (", kept for ", ", which is before it in the queue"),
+}
+"""How what is waited for is another run's -> the words before that run's name, and after it."""
 STOPS = {"save": "save and stop", "now": "stop now"}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What a queued attempt waits for: words, and the run between them to link to."""
+
+    before: str
+    run_id: str = ""
+    name: str = ""
+    owner: str = ""
+    after: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.before}{self.name} ({self.owner}){self.after}" if self.run_id else self.before
+
+
+def waiting(attempt: Attempt) -> Waiting | None:
+    """None: nobody has looked at it yet. No query if `waits_on` came with its owner."""
+    if not attempt.waits_for:
+        return None
+    on = attempt.waits_on
+    if on is None or attempt.waits_how not in WAITS:
+        return Waiting(attempt.waits_for)
+    return waiting_words(attempt.waits_for, attempt.waits_how, on.pk, on.name, on.owner.get_username())
+
+
+def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Waiting:
+    before, after = WAITS[how]
+    return Waiting(text + before, run_id, name, owner, after)
 
 
 def of_attempt(attempt: Attempt) -> str:
@@ -34,8 +70,9 @@ def of_attempt(attempt: Attempt) -> str:
         return sentence(EndReason(attempt.reason)) if attempt.reason else ""
     if attempt.stop_mode and attempt.status != RunStatus.STOPPING:
         return f"Asked to {STOPS[attempt.stop_mode]}; waiting for the host."
-    if attempt.status == RunStatus.QUEUED and attempt.waits_for:
-        return attempt.waits_for[:1].upper() + attempt.waits_for[1:] + "."
+    if attempt.status == RunStatus.QUEUED and (waits := waiting(attempt)):
+        text = str(waits)
+        return text[:1].upper() + text[1:] + "."
     if attempt.status == RunStatus.STARTING and attempt.phase == Phase.FETCHING_MODEL:
         return _download(attempt.run.last_metrics)
     if attempt.status == RunStatus.STARTING and attempt.phase in PHASES:
@@ -63,6 +100,19 @@ def of_event(event: RunEvent) -> str:
     """One line of the timeline. Everything in it is text to show, never markup."""
     say = _EVENTS.get(event.kind)
     return say(event.data) if say else f"{event.kind.replace('_', ' ').capitalize()}."
+
+
+def _moved(data: dict[str, Any]) -> str:
+    text = f"Moved in the queue from place {data.get('from')} to place {data.get('to')}."
+    return f"{text} {_priority(data)}" if data.get("was") != data.get("priority") else text
+
+
+def _priority(data: dict[str, Any]) -> str:
+    return f"Priority {_grade(data.get('priority'))}, it was {_grade(data.get('was'))}."
+
+
+def _grade(priority: object) -> str:
+    return str(Priority(priority).label) if priority in Priority.values else str(priority)
 
 
 def _status(data: dict[str, Any]) -> str:
@@ -114,6 +164,8 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "submitted": lambda data: "Submitted.",
     "resumed": lambda data: f"Resumed as attempt {data.get('attempt')}, from step {data.get('step')}.",
     "requested": lambda data: f"Asked to {STOPS.get(str(data.get('mode')), 'stop')}.",
+    "queue_moved": _moved,
+    "priority": _priority,
     "not_launched": lambda data: _with_detail("The host started no supervisor.", data.get("detail")),
     "reap_sent": lambda data: "The host was asked to look for a dead supervisor.",
     "reaped": lambda data: _with_detail(

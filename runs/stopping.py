@@ -10,7 +10,7 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from controlplane.accounts.models import User
-from runs import live, messages
+from runs import launching, live, messages
 from runs.models import Attempt, RunEvent
 from runs.states import ACTIVE, EndReason, RunStatus
 from runs.transitions import move
@@ -44,9 +44,23 @@ def request_stop(attempt: Attempt, mode: StopMode, user: User) -> bool:
             attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=user.get_username(), only_if=waiting
         )
         transaction.on_commit(lambda: live.changed(attempt.run_id))
-        if not cancelled:
+        if cancelled:
+            # What was kept for it is somebody else's now.
+            transaction.on_commit(launching.dispatch_ready, robust=True)
+        else:
             transaction.on_commit(lambda: _push(attempt, mode), robust=True)
     attempt.refresh_from_db()
+    return True
+
+
+def cancel(attempt: Attempt, user: User) -> bool:
+    """Take a waiting attempt out of the queue. False: it has started, or ended, meanwhile; it goes on then."""
+    waiting = Q(status=RunStatus.QUEUED)
+    with transaction.atomic():
+        actor = user.get_username()
+        if not move(attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=actor, only_if=waiting):
+            return False
+        transaction.on_commit(launching.dispatch_ready, robust=True)
     return True
 
 

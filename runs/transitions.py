@@ -14,6 +14,8 @@ from runs import live
 from runs.models import Attempt, RunEvent
 from runs.states import FINAL, EndReason, RunStatus, final_status, sources
 
+WAITS_NO_MORE = {"waits_for": "", "waits_how": "", "waits_on": None}
+
 
 class WrongReason(ValueError):
     """A final status was asked for with a reason that means another one."""
@@ -57,9 +59,9 @@ def move(
 def _stamps(to: RunStatus, reason: str, detail: str, at: datetime) -> dict[str, Any]:
     """What a status implies for the attempt's own columns."""
     if to in FINAL:
-        return {"reason": str(reason), "detail": detail, "ended_at": at, "waits_for": ""}
+        return {"reason": str(reason), "detail": detail, "ended_at": at, **WAITS_NO_MORE}
     if to == RunStatus.STARTING:
-        return {"dispatched_at": at, "waits_for": ""}
+        return {"dispatched_at": at, **WAITS_NO_MORE}
     if to == RunStatus.RUNNING:
         return {"started_at": at}
     return {}

@@ -14,6 +14,7 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.rewards.models import RewardConfig
 from runs import queries, trials
 from runs.drafting import candidates, known_models
+from runs.limits import QueueFull
 from runs.trial_forms import TrialForm
 from runs.trial_results import progress
 
@@ -32,7 +33,11 @@ def trial_new(request: HttpRequest) -> HttpResponseBase:
         if not form.is_valid():
             return _page(request, form, status=422)
         page, profiles = str(form.cleaned_data["key"]), form.cleaned_data["profiles"]
-        trial, fresh = trials.start(form.wanted(), profiles, person(request), page)
+        try:
+            trial, fresh = trials.start(form.wanted(), profiles, person(request), page)
+        except QueueFull as error:
+            form.add_error(None, str(error))
+            return _page(request, form, status=422)
         if not fresh:
             messages.info(request, "This trial was already started; here it is.")
         return redirect("trial", trial.pk)

@@ -17,7 +17,7 @@ from controlplane.hardware.hosts import HostView, host_views
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.hardware.profiles import Profile, profile_of
 from controlplane.rewards.models import RewardConfig
-from runs import drafting, launching, leasing, preflight, queries, stopping
+from runs import drafting, launching, leasing, limits, preflight, queries, stopping
 from runs.models import ProfileTrial
 from runs.once import once
 from runs.preflight import memory
@@ -50,7 +50,10 @@ class Refusal:
 
 
 def start(wanted: Wanted, profiles: Iterable[HardwareProfile], user: User, page: str) -> tuple[ProfileTrial, bool]:
-    """The trial with its runs, and whether this call made it: the same page sent twice is one trial."""
+    """The trial with its runs, and whether this call made it: the same page sent twice is one trial.
+
+    QueueFull: its runs are more than this person may still queue.
+    """
     chosen = list(profiles)
     key = _key(wanted, chosen, user, page)
 
@@ -115,10 +118,11 @@ def too_small(profile: Profile, view: HostView) -> str:
 
 def _launch(trial: ProfileTrial, wanted: Wanted, profiles: Sequence[HardwareProfile], user: User) -> None:
     [view] = host_views([wanted.host])
-    for row in profiles:
-        refused = refusal(row, wanted, view)
-        if refused is None:
-            refused = _submit(trial, wanted, row, user)
+    found = [(row, refusal(row, wanted, view)) for row in profiles]
+    # All or none: half of the candidates would answer another question.
+    limits.claim_room(user.pk, adding=sum(refused is None for _, refused in found))
+    for row, refused in found:
+        refused = refused or _submit(trial, wanted, row, user)
         if refused is not None:
             trial.refused.append({"profile": row.pk, "name": row.name, "why": refused.why, "fits": refused.fits})
     trial.save(update_fields=["refused"])

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
 from runs import charts, dryrun, launching, queries, runpage, stopping
+from runs.limits import QueueFull
 from runs.listing import KINDS, listing
 from runs.models import Attempt, Run
 from runs.pump import from_store
@@ -242,7 +243,7 @@ def resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
     run = queries.run_for(request, run_id)
     try:
         launching.resume(run, person(request))
-    except launching.NotResumable as error:
+    except (launching.NotResumable, QueueFull) as error:
         messages.error(request, str(error))
     return redirect("run", run.pk)
 

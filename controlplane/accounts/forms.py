@@ -76,3 +76,9 @@ class NewUserForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable f
 
 class RoleForm(forms.Form):
     role = forms.ChoiceField(choices=Role.choices)
+
+
+class LimitsForm(forms.ModelForm):  # type: ignore[type-arg]  # as above
+    class Meta:
+        model = User
+        fields = ("max_running", "max_queued")

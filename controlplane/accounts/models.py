@@ -15,6 +15,10 @@ class Role(models.TextChoices):
 
 class User(AbstractUser):
     role = models.CharField(max_length=10, choices=Role.choices, default=Role.VIEWER)
+    max_running = models.PositiveIntegerField(null=True, blank=True)
+    """How many of this person's runs may be on hosts at once. None: the installation's limit; 0: no limit."""
+    max_queued = models.PositiveIntegerField(null=True, blank=True)
+    """How many may wait. None and 0: as above."""
 
     @property
     def may_operate(self) -> bool:

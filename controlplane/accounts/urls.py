@@ -12,5 +12,6 @@ urlpatterns = [
     path("users/", users.users, name="users"),
     path("users/<int:user_id>/role/", users.role, name="user_role"),
     path("users/<int:user_id>/active/", users.active, name="user_active"),
+    path("users/<int:user_id>/limits/", users.limits, name="user_limits"),
     path("users/<int:user_id>/link/", users.link, name="user_link"),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
@@ -9,10 +10,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.accounts import onetime
-from controlplane.accounts.forms import NewUserForm, RoleForm
+from controlplane.accounts.forms import LimitsForm, NewUserForm, RoleForm
 from controlplane.accounts.models import Role, User
 from controlplane.accounts.roles import admin_required, person
-from runs import live
+from runs import launching, live
 
 
 @never_cache
@@ -61,6 +62,21 @@ def active(request: HttpRequest, user_id: int) -> HttpResponse:
     return redirect("users")
 
 
+@admin_required
+@require_POST
+def limits(request: HttpRequest, user_id: int) -> HttpResponse:
+    """How many runs the person may have going and waiting."""
+    user = get_object_or_404(User, pk=user_id)
+    form = LimitsForm(request.POST, instance=user)
+    if not form.is_valid():
+        return _page(request, problem="A limit is a whole number; 0 is none, empty is everybody's.", status=400)
+    with transaction.atomic():
+        user.save(update_fields=["max_running", "max_queued"])
+        # A higher limit may let one start that waits.
+        transaction.on_commit(launching.dispatch_ready, robust=True)
+    return redirect("users")
+
+
 @never_cache
 @admin_required
 @require_POST
@@ -84,6 +100,7 @@ def _page(
         "form": form or NewUserForm(),
         "people": User.objects.order_by("username"),
         "roles": Role.choices,
+        "everyones": {"running": settings.MAX_RUNNING, "queued": settings.MAX_QUEUED},
         "link_for": link_for,
         "link_url": link_url,
         "problem": problem,

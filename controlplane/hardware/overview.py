@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from controlplane.hardware.hosts import HostView
-from runs.models import Attempt
-from runs.states import RunStatus
+from runs import queueing, sentences
+from runs.models import Attempt, Priority
+from runs.sentences import Waiting
 
-HELD_BY = "held by "
+PRIORITIES = [(priority.value, priority.label) for priority in reversed(Priority)]
+"""The highest first."""
 
 
 @dataclass(frozen=True)
@@ -25,14 +27,19 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class Line:
     """One line of the queue."""
 
     attempt: Attempt
     place: int
-    waits_for: str
-    holder: tuple[str, str] | None
-    """(run id, name) of the run that has what is waited for, cut off `waits_for`."""
+    waits: Waiting
+    above: str
+    """Id of the run before it; "" for the first."""
+    below: str
+
+    @property
+    def priority(self) -> str:
+        return str(dict(PRIORITIES).get(self.attempt.priority, self.attempt.priority))
 
 
 def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
@@ -62,23 +69,14 @@ def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
     return Verdict("warn" if any(number for number, _, _ in troubles) else "good", tuple(parts))
 
 
-def queue(hosts: Sequence[HostView]) -> list[Waiting]:
+def queue() -> list[Line]:
     """In the order in which they are started, each with what it waits for."""
-    waiting = Attempt.objects.filter(status=RunStatus.QUEUED).select_related("run", "run__owner", "run__host")
-    names = {holder.run_name: holder.run_id for host in hosts for holder in host.holders}
+    rows = list(queueing.waiting().select_related("run__owner", "run__host", "host", "waits_on__owner"))
+    runs = ["", *(row.run_id for row in rows), ""]
     return [
-        _waiting(attempt, place, names)
-        for place, attempt in enumerate(waiting.order_by("-priority", "created_at", "pk"), start=1)
+        Line(row, place, sentences.waiting(row) or Waiting("its turn"), runs[place - 1], runs[place + 1])
+        for place, row in enumerate(rows, start=1)
     ]
-
-
-def _waiting(attempt: Attempt, place: int, names: dict[str, str]) -> Waiting:
-    text = attempt.waits_for or "its turn"
-    before, found, name = text.rpartition(HELD_BY)
-    run_id = names.get(name)
-    if found and run_id:
-        return Waiting(attempt, place, before + HELD_BY, (run_id, name))
-    return Waiting(attempt, place, text, None)
 
 
 def _count(number: int, word: str) -> str:

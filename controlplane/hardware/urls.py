@@ -8,6 +8,7 @@ urlpatterns = [
     path("hosts/<int:host_id>/drain/", views.drain, name="drain_host"),
     path("hosts/<int:host_id>/give-up/", views.give_up_host, name="give_up_host"),
     path("hosts/<int:host_id>/remove/", views.remove_host, name="remove_host"),
+    path("queue/", include("runs.queue_urls")),
     path("trials/", include("runs.trial_urls")),
     path("profiles/", include("controlplane.hardware.profile_urls")),
 ]

@@ -21,8 +21,9 @@ def hardware(request: HttpRequest) -> HttpResponse:
     """htmx asks every few seconds and gets the hosts alone."""
     announcing.watch(timezone.now())
     hosts = host_views(hosts_for(request))
-    queue = overview.queue(hosts)
-    context = {"hosts": hosts, "queue": queue, "verdict": overview.verdict(hosts, len(queue))}
+    queue = overview.queue()
+    verdict = overview.verdict(hosts, len(queue))
+    context = {"hosts": hosts, "queue": queue, "priorities": overview.PRIORITIES, "verdict": verdict}
     if request.headers.get("HX-Request") == "true":
         return render(request, "hardware/hosts.html", context)
     return render(request, "hardware/hardware.html", {**context, "profiles": profiles_for(request)})

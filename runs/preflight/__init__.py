@@ -18,6 +18,7 @@ from runs.preflight import (
     evaluation,
     hosts,
     lengths,
+    limits,
     lora,
     memory,
     model,
@@ -40,6 +41,7 @@ __all__ = ["CHECKS", "Draft", "Finding", "Fix", "Grade", "blocks", "check"]
 Check = Callable[[Draft], Iterable[Finding]]
 
 CHECKS: tuple[Check, ...] = (
+    limits.check,
     model.check,
     data.check,
     rewards.check,

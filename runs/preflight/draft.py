@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from runs.limits import Allowance
 from runs.preflight.batch import Batch
 from workers.contract import HardwareSpec, LoraSpec, RewardSpec, ServerSpec
 
@@ -106,8 +107,9 @@ class Draft:
     lora: LoraSpec | None = None
     attn_implementation: str | None = None
     eval_rows: int = 0
-    queued: int = 0
-    """Attempts already waiting."""
+    priority: int = 0
+    owner: Allowance | None = None
+    """Who would launch it, with what they may have and have; None: nobody asks."""
 
     @property
     def server(self) -> ServerSpec | None:

@@ -8,7 +8,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
-from runs import claiming, ingest, launching, leasing, reaping
+from runs import claiming, ingest, launching, leasing, reaping, sentences
 from runs.claiming import Claim, claim
 from runs.models import Attempt, Lease, Run
 from runs.spec import spec_of
@@ -110,11 +110,13 @@ def test_a_run_behind_another_says_who_holds_what_it_needs(sent: Sent, commits: 
     with commits(execute=True):
         a_run("late", hardware=ONE_GPU)
     waiting = Attempt.objects.get(run__name="late")
-    assert waiting.waits_for == "waits for GPU 0, held by early"
+    assert str(sentences.waiting(waiting)) == "waits for GPU 0, held by early (olga)"
+    assert waiting.waits_on == Run.objects.get(name="early")
     Lease.objects.update(state=Lease.QUARANTINED)
     launching.dispatch_ready()
     waiting.refresh_from_db()
-    assert waiting.waits_for == "waits for GPU 0, in quarantine after early: it was not proved free"
+    text = "waits for GPU 0, in quarantine after early (olga): it was not proved free"
+    assert str(sentences.waiting(waiting)) == text
 
 
 @database

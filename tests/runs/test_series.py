@@ -6,7 +6,7 @@ import pytest
 from django.test import RequestFactory
 from pytest_django import DjangoAssertNumQueries
 
-from runs import folding, ingest, queries
+from runs import folding, ingest, queries, queueing
 from runs.models import Attempt, MetricChunk, MetricRow, Run
 from runs.states import RunStatus
 from tests.runs.builders import a_host, a_run, an_attempt, event, train
@@ -152,8 +152,9 @@ def test_the_list_takes_two_queries_for_any_number_of_runs(
 ) -> None:
     for n in range(5):
         a_run(f"run {n}")
+    places = queueing.places()
     with django_assert_num_queries(2):
-        assert len([queries.summary(run) for run in queries.runs_for(rf.get("/"))]) == 5
+        assert len([queries.summary(run, places=places) for run in queries.runs_for(rf.get("/"))]) == 5
 
 
 def test_a_summary_has_an_estimate_while_the_run_lives() -> None:

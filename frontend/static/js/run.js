@@ -139,7 +139,7 @@ function onRun(run) {
     bar.max = run.max_steps;
     bar.value = run.step;
   }
-  const key = [run.status, run.attempt, run.phase, run.reason, run.stop_requested, run.waits_for, run.out_of_reach_since, !!run.receipt, run.max_steps].join("|");
+  const key = [run.status, run.attempt, run.phase, run.reason, run.stop_requested, run.waits_for, run.place, run.out_of_reach_since, !!run.receipt, run.max_steps].join("|");
   if (headKey && key !== headKey) refreshHead();
   headKey = key;
 }

@@ -185,9 +185,10 @@ def test_the_queue_leads_to_who_has_what_is_waited_for():
     host = a_host(gpus=1)
     Lease.objects.create(attempt=an_attempt(run=a_run("holder")), host=host, resource="gpu:0")
     waiting = a_run("patient")
-    Attempt.objects.filter(run=waiting).update(waits_for="waits for GPU 0, held by holder")
     holder = Run.objects.get(name="holder")
-    assert f'waits for GPU 0, held by <a href="/runs/{holder.pk}/">holder</a>' in page()
+    Attempt.objects.filter(run=waiting).update(waits_for="waits for GPU 0", waits_how="held", waits_on=holder)
+    link = f'<a href="/runs/{holder.pk}/">holder</a> <span class="muted">(olga)</span>'
+    assert f"waits for GPU 0, held by {link}" in page()
 
 
 # --- giving up and removing --------------------------------------------------------------------------------
