@@ -1,0 +1,90 @@
+"""The queue and its limits, with several processes at the same instant, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.database.racing import Racers
+
+pytestmark = pytest.mark.processes
+
+ROUNDS = 6
+CLEAN = """
+from controlplane.accounts.models import User
+from runs import limits, queueing, reordering
+Attempt.objects.exclude(status__in=["succeeded", "failed", "stopped"]).update(status="stopped")
+Lease.objects.update(state="released")
+"""
+MANY = f"""{CLEAN}
+User.objects.filter(pk=a_user().pk).update(max_running=2, max_queued=0)
+host = Host.objects.filter(name="wide").first() or a_host("wide", gpus=8)
+Host.objects.filter(pk=host.pk).update(announced_at=None)
+for number in range(6):
+    a_run(f"run {{number}}", host=host, hardware=ONE_GPU)
+Host.objects.filter(pk=host.pk).update(announced_at=timezone.now())
+"""
+ROOM = f"""{CLEAN}
+User.objects.filter(pk=a_user().pk).update(max_running=0, max_queued=3)
+Host.objects.update(announced_at=None)
+a_run("there already")
+"""
+SUBMIT = """
+from runs.limits import QueueFull
+try:
+    result = a_run(f"run {me}").pk
+except QueueFull as full:
+    result = None
+"""
+LINE = f"""{CLEAN}
+User.objects.filter(pk=a_user().pk).update(max_running=0, max_queued=0)
+Host.objects.update(announced_at=None)
+result = [a_run(name).pk for name in "abcdef"]
+"""
+MOVE = """
+from runs import queueing, reordering
+user, runs = a_user(), [Run.objects.get(pk=pk) for pk in pks]
+acts = {
+    "front": lambda: [reordering.put_first(run, user) for run in runs],
+    "swap": lambda: [reordering.put_before(runs[n + 1], runs[n], user) for n in range(5)],
+    "back": lambda: [reordering.put_after(runs[n], runs[n + 1], user) for n in range(5)],
+    "grade": lambda: [reordering.set_priority(run, n % 3 - 1, user) for n, run in enumerate(runs)],
+}
+acts[act]()
+"""
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def racers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racers]:
+    url = request.getfixturevalue("postgres").url("queue") if request.param == "postgresql" else ""
+    racers = Racers(tmp_path_factory.mktemp(request.param), url)
+    yield racers
+    racers.close()
+
+
+def test_dispatchers_start_no_more_than_one_person_may_have(racers: Racers) -> None:
+    for _ in range(ROUNDS):
+        racers.alone(MANY)
+        started = racers.at_once("result = launching.dispatch_ready()")
+        look = "result = [Attempt.objects.filter(status=s).count() for s in ('starting', 'queued')]"
+        assert racers.alone(look) == [2, 4]
+        assert sum(started) == 2
+
+
+def test_launches_at_once_do_not_pass_the_limit_of_the_queue(racers: Racers) -> None:
+    for _ in range(ROUNDS):
+        racers.alone(ROOM)
+        made = racers.at_once(SUBMIT, [{"me": number} for number in range(4)])
+        assert sum(pk is not None for pk in made) == 2
+        assert racers.alone("result = Attempt.objects.filter(status='queued').count()") == 3
+
+
+def test_people_move_runs_at_once_and_the_queue_stays_one(racers: Racers) -> None:
+    for _ in range(ROUNDS):
+        pks = racers.alone(LINE)
+        racers.at_once(MOVE, [{"pks": pks, "act": act} for act in ("front", "swap", "back", "grade")])
+        look = f"{CLEAN.splitlines()[2]}\nresult = [[a.run_id, a.turn, a.priority] for a in queueing.waiting()]"
+        line = racers.alone(look)
+        assert sorted(pk for pk, _, _ in line) == sorted(pks)
+        assert len({(turn, priority) for _, turn, priority in line}) == 6
