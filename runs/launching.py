@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
@@ -145,7 +144,7 @@ def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
     spec = attempt_spec(attempt)
     arguments = [to_dict(spec), attempt_token(attempt.pk)]
     try:
-        messages.send(spec.placement.host, Task.LAUNCH_RUN, arguments, settings.LAUNCH_EXPIRES_S)
+        messages.send(spec.placement.host, Task.LAUNCH_RUN, arguments)
     except messages.BrokerDown as error:
         log.warning("launch of %s was not sent: %s", attempt.pk, error)
         unclaimed.filter(launches_sent=sent + 1).update(launches_sent=sent, launch_sent_at=None)

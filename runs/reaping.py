@@ -24,11 +24,13 @@ def reaped(
     if lines:
         ingest.accept(attempt, lines, seen=False)
     attempt.refresh_from_db()
-    if attempt.status in FINAL:
+    final = attempt.status in FINAL
+    if not final or (attempt.reason == EndReason.HOST_LOST and not lock_held):
+        _note(attempt, lock_held, detail)
+    if final:
         if receipt is not None and not lock_held:
             ending.late_receipt(attempt, receipt, actor=ACTOR)
         return
-    _note(attempt, lock_held, detail)
     if lock_held:
         return
     if attempt.claimed_at is None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from controlplane import outage
 from runs import ending, folding, launching, leasing, messages, queries
@@ -21,6 +21,10 @@ from workers.contract import Task
 log = logging.getLogger(__name__)
 
 ACTOR = "tick"
+AHEAD = timedelta(seconds=5)
+"""A stamp further in the future than this was made before the clock was set back."""
+LOST_FOR = timedelta(days=7)
+"""How long a host that was given up is asked for what its attempts left, once it is back."""
 
 
 def tick(now: datetime, *, started_at: datetime | None = None) -> None:
@@ -30,6 +34,7 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
         lambda: end_rebooted(now),
         release_rebooted,
         lambda: reap_silent(now, started_at or queries.STARTED_AT),
+        lambda: reap_lost(now),
         launching.dispatch_ready,
         folding.fold_all,
     )
@@ -43,27 +48,30 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
 
 
 def resend_launches(now: datetime) -> None:
-    """STARTING without a claim: send again once the last message has expired, end after the third."""
-    expired = now - timedelta(seconds=settings.LAUNCH_EXPIRES_S)
+    """STARTING without a claim: send again when the last message has had its time, end after the third."""
+    patience = timedelta(seconds=settings.LAUNCH_EXPIRES_S)
     due = _with_host().filter(status=RunStatus.STARTING, claimed_at=None)
-    for attempt in due.filter(Q(launch_sent_at=None) | Q(launch_sent_at__lte=expired)):
+    for attempt in due.filter(_older("launch_sent_at", patience, now)):
         unclaimed = Q(claimed_at=None, launches_sent=attempt.launches_sent)
         if attempt.stop_mode:
-            # Every message has expired, and a claim that comes after all is refused.
+            # A claim that comes after all is refused.
             ending.end(attempt, EndReason.CANCELLED, actor=ACTOR, only_if=unclaimed, proved_free=True)
+        elif attempt.launches_sent >= MAX_LAUNCHES and not _seen_to_wait(attempt.launch_sent_at, patience, now):
+            Attempt.objects.filter(unclaimed, pk=attempt.pk, status=RunStatus.STARTING).update(launch_sent_at=now)
         elif attempt.launches_sent >= MAX_LAUNCHES:
-            detail = f"{attempt.launches_sent} launch messages expired without a supervisor's claim."
+            detail = f"{attempt.launches_sent} launch messages brought no supervisor's claim."
             ending.end(
                 attempt, EndReason.LAUNCH_FAILED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True
             )
         elif attempt.host is not None and not _stale(attempt, now):
-            # While the host is out of reach a message would only expire: the tries are kept for when it is back.
+            # While the host is out of reach a message would only wait: the tries are kept for when it is back.
             launching.send_launch(attempt, now)
 
 
 def end_rebooted(now: datetime) -> None:
     """A host that is back with another boot id: nothing of its attempts can be alive, their memory is free."""
-    for attempt in _on_host().filter(host__announced_at__gt=F("last_seen_at")):
+    heard_since = Q(host__announced_at__gt=F("last_seen_at")) | Q(last_seen_at__gt=now + AHEAD)
+    for attempt in _on_host().filter(heard_since):
         if not has_rebooted(attempt):
             continue
         detail = "The host has booted anew."
@@ -82,12 +90,22 @@ def release_rebooted() -> None:
 
 def reap_silent(now: datetime, started_at: datetime) -> None:
     """Silence since the control plane listens: ask the host to look. Only what the reaper finds ends an attempt."""
-    quiet = now - timedelta(seconds=settings.SILENT_AFTER_S)
-    if started_at > quiet:
+    quiet = timedelta(seconds=settings.SILENT_AFTER_S)
+    if now - quiet < started_at <= now:
         return
-    again = now - timedelta(seconds=settings.REAP_EVERY_S)
-    due = _on_host().filter(last_seen_at__lte=quiet)
-    for attempt in due.filter(Q(reap_sent_at=None) | Q(reap_sent_at__lte=again)):
+    silent = _older("last_seen_at", quiet, now)
+    for attempt in _on_host().filter(silent, last_seen_at__isnull=False).filter(_asked_long_ago(now)):
+        if not _stale(attempt, now):
+            _send_reap(attempt, now)
+
+
+def reap_lost(now: datetime) -> None:
+    """Attempts that ended as `host_lost` without a reaper's word: once their host is back, what they left is looked
+    for, until a report has come. Their last lines, and the proof that their resources are free, are still there."""
+    told = RunEvent.objects.filter(attempt=OuterRef("pk"), kind="reaped", at__gte=OuterRef("ended_at"))
+    lost = _with_host().filter(reason=EndReason.HOST_LOST, claimed_at__isnull=False, ended_at__gte=now - LOST_FOR)
+    quiet = _older("last_seen_at", timedelta(seconds=settings.SILENT_AFTER_S), now)
+    for attempt in lost.filter(quiet).filter(_asked_long_ago(now)).exclude(Exists(told)):
         if not _stale(attempt, now):
             _send_reap(attempt, now)
 
@@ -119,7 +137,7 @@ def _send_reap(attempt: Attempt, now: datetime) -> None:
             )
     arguments = [attempt.run_id, attempt.number, attempt_token(attempt.pk), attempt.placement]
     try:
-        messages.send(attempt.host.name, Task.REAP_RUN, arguments, settings.REAP_EVERY_S)
+        messages.send(attempt.host.name, Task.REAP_RUN, arguments)
     except messages.BrokerDown as error:
         log.warning("no reap of %s: %s", attempt.pk, error)
 
@@ -135,4 +153,20 @@ def _on_host() -> QuerySet[Attempt]:
 
 def _stale(attempt: Attempt, now: datetime) -> bool:
     announced = attempt.host.announced_at if attempt.host else None
-    return announced is None or now - announced > timedelta(seconds=settings.HOST_STALE_AFTER_S)
+    return announced is None or abs(now - announced) > timedelta(seconds=settings.HOST_STALE_AFTER_S)
+
+
+def _asked_long_ago(now: datetime) -> Q:
+    return _older("reap_sent_at", timedelta(seconds=settings.REAP_EVERY_S), now)
+
+
+def _older(stamp: str, than: timedelta, now: datetime) -> Q:
+    """Unset, old, or of the future: then the clock was set back since, and the worst that comes of taking it for old
+    is one message too many. Every stamp is the control plane's own, so no host's clock counts here."""
+    return Q(**{stamp: None}) | Q(**{f"{stamp}__lte": now - than}) | Q(**{f"{stamp}__gt": now + AHEAD})
+
+
+def _seen_to_wait(since: datetime | None, patience: timedelta, now: datetime) -> bool:
+    """The wait is over, and this tick was there to see it. A stamp of the future or of long ago is that of a clock that
+    was set, or of a control plane that was away itself: whoever claimed meanwhile found nobody, and is given time."""
+    return since is not None and patience <= now - since <= 2 * patience + timedelta(seconds=4 * settings.TICK_S)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from statistics import fmean
 from typing import Any
 
@@ -68,7 +68,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "where": placement_text(attempt),
         "live": attempt.status in ACTIVE,
         "final": final,
-        "ran": attempt.ended_at - attempt.started_at if attempt.ended_at and attempt.started_at else None,
+        "ran": _ran(attempt),
         "out_of_reach": _moment(summary["out_of_reach_since"]),
         "cause": cause(attempt) if attempt.status == RunStatus.FAILED else None,
         "receipt": attempt.receipt,
@@ -93,6 +93,13 @@ def _calm(summary: queries.Summary) -> queries.Summary:
     pace = fmean(times)
     left = None if summary["max_steps"] is None else max(0, summary["max_steps"] - summary["step"])
     return {**summary, "step_time": pace, "eta_s": None if left is None else pace * left}
+
+
+def _ran(attempt: Attempt) -> timedelta | None:
+    """Never negative: the clock may have been set back meanwhile."""
+    if attempt.started_at is None or attempt.ended_at is None:
+        return None
+    return max(attempt.ended_at - attempt.started_at, timedelta(0))
 
 
 def cause(attempt: Attempt) -> Cause:

@@ -18,7 +18,6 @@ from workers.contract import StopMode, Task
 
 log = logging.getLogger(__name__)
 
-STOP_EXPIRES_S = 60.0
 
 
 def request_stop(attempt: Attempt, mode: StopMode, user: User) -> bool:
@@ -69,7 +68,7 @@ def _push(attempt: Attempt, mode: StopMode) -> None:
     if host is None:
         return
     try:
-        messages.send(host, Task.STOP_RUN, [attempt.run_id, attempt.number, mode.value], STOP_EXPIRES_S)
+        messages.send(host, Task.STOP_RUN, [attempt.run_id, attempt.number, mode.value])
     except messages.BrokerDown as error:
         # The answer to the supervisor's next sync carries it as well.
         log.warning("stop of %s was not pushed: %s", attempt.pk, error)

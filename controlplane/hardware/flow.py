@@ -36,7 +36,7 @@ def ask_inspection(host: Host, model: str, *, again: bool = False) -> ModelInspe
         return known
     inspection = ModelInspection.objects.create(host=host, model=model)
     try:
-        messages.send(host.name, Task.INSPECT_MODEL, [inspection.pk, model], expires_s=ANSWER_WITHIN_S)
+        messages.send(host.name, Task.INSPECT_MODEL, [inspection.pk, model])
     except messages.BrokerDown as error:
         inspection.delete()
         raise HostAway(str(error)) from error

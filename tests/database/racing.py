@@ -24,7 +24,7 @@ from tests.runs.builders import *
 from workers.contract import Receipt, StopMode, from_dict
 
 sent = []
-messages.send = lambda host, task, arguments, expires: sent.append(task.value)
+messages.send = lambda host, task, arguments, *more: sent.append(task.value)
 """
 TOGETHER = "\ntime.sleep(max(0.0, at - time.time()))\n"
 AHEAD_S = 0.05

@@ -18,7 +18,7 @@ class Sent:
     messages: list[tuple[str, Task, list[Any]]] = field(default_factory=list)
     down: bool = False
 
-    def send(self, host_name: str, task: Task, args: list[Any], expires_s: float) -> None:
+    def send(self, host_name: str, task: Task, args: list[Any]) -> None:
         if self.down:
             raise messages.BrokerDown
         self.messages.append((host_name, task, list(args)))

@@ -80,7 +80,7 @@ def test_a_send_without_a_broker_says_so_at_once(url: str, settings: Settings, m
     settings.REDIS_URL = url
     monkeypatch.setattr(app.conf, "broker_write_url", "redis+socket:///nowhere/valkey.sock")
     with pytest.raises(messages.BrokerDown):
-        messages.send("box", Task.STOP_RUN, ["r1", 1, "now"], 5)
+        messages.send("box", Task.STOP_RUN, ["r1", 1, "now"])
 
 
 def test_only_the_sockets_and_the_two_streams_are_async() -> None:

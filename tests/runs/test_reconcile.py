@@ -106,6 +106,34 @@ def test_a_stopped_launch_is_cancelled_once_it_has_expired(starting: Attempt) ->
     assert now_of(starting) == ("stopped", "cancelled")
 
 
+@database
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_is_set_by_an_hour_ends_no_launch(starting: Attempt, sent: Sent, hours: int) -> None:
+    Attempt.objects.update(launches_sent=3)
+    tick(hours * 3600.0)
+    assert now_of(starting)[0] == RunStatus.STARTING
+    tick(hours * 3600.0 + 31)
+    assert now_of(starting) == ("failed", "launch_failed")
+    assert len(sent.of(Task.LAUNCH_RUN)) == 1
+
+
+@database
+def test_a_launch_is_not_forgotten_for_the_hour_that_a_clock_was_set_back(starting: Attempt, sent: Sent) -> None:
+    tick(-3600)
+    assert len(sent.of(Task.LAUNCH_RUN)) == 2
+    tick(-3590)
+    assert len(sent.of(Task.LAUNCH_RUN)) == 2
+
+
+@database
+def test_a_last_launch_has_its_time_when_the_control_plane_was_away_itself(starting: Attempt) -> None:
+    Attempt.objects.update(launches_sent=3)
+    tick(600)
+    assert now_of(starting)[0] == RunStatus.STARTING
+    tick(631)
+    assert now_of(starting) == ("failed", "launch_failed")
+
+
 @pytest.mark.django_db(transaction=True)
 def test_two_ticks_at_once_send_one_message(starting: Attempt, sent: Sent) -> None:
     Host.objects.update(announced_at=at(31))
@@ -154,6 +182,23 @@ def test_silence_is_counted_only_from_the_control_planes_own_start(running: Atte
     tick(600, started_at=at(590))
     assert not sent.of(Task.REAP_RUN)
     tick(621, started_at=at(590))
+    assert len(sent.of(Task.REAP_RUN)) == 1
+
+
+@database
+@pytest.mark.parametrize("set_to", [-3600, 3600, -50 * 365 * 86_400], ids=["back", "forward", "1976"])
+def test_a_clock_that_is_set_ends_nobody_and_asks_again_as_usual(running: Attempt, sent: Sent, set_to: int) -> None:
+    tick(set_to, announced=False)  # no host has announced itself by the new clock yet: nobody is asked
+    assert not sent.of(Task.REAP_RUN)
+    tick(set_to + 10)
+    tick(set_to + 41)
+    assert len(sent.of(Task.REAP_RUN)) == 2
+    assert now_of(running) == ("running", "")
+
+
+@database
+def test_a_control_plane_that_started_by_a_later_clock_has_not_stopped_listening(running: Attempt, sent: Sent) -> None:
+    tick(-3600, started_at=at(-1))
     assert len(sent.of(Task.REAP_RUN)) == 1
 
 
@@ -220,6 +265,40 @@ def test_another_boot_id_means_host_lost_and_its_memory_is_free(running: Attempt
     assert now_of(running) == ("failed", "host_lost")
     assert lease_states() == ["released"]
     assert len(sent.of(Task.REAP_RUN)) == 1
+
+
+@database
+def test_a_reboot_is_seen_although_the_clock_was_set_back(running: Attempt) -> None:
+    host = Host.objects.get()
+    Host.objects.update(inventory={**host.inventory, "boot_id": "boot-2"})
+    tick(-3600)
+    assert now_of(running) == ("failed", "host_lost")
+
+
+@database
+@pytest.mark.parametrize("booted", [True, False])
+def test_what_a_lost_hosts_attempts_left_is_asked_for_until_it_came(running: Attempt, sent: Sent, booted: bool) -> None:
+    if booted:
+        host = Host.objects.get()
+        Host.objects.update(inventory={**host.inventory, "boot_id": "boot-2"})
+    else:
+        reconcile.give_up(running, "anna")
+    for seconds in (31, 62, 93):
+        tick(seconds)
+    assert len(sent.of(Task.REAP_RUN)) == 3
+    reaping.reaped(running, lock_held=False, receipt=RECEIPT, lines=[train(1)], detail="")
+    assert (now_of(running), running.last_seq) == (("failed", "host_lost"), 1)
+    assert lease_states() == ["released"]
+    tick(124)
+    assert len(sent.of(Task.REAP_RUN)) == 3
+
+
+@database
+def test_an_attempt_that_was_given_up_and_still_speaks_is_not_asked_for(running: Attempt, sent: Sent) -> None:
+    reconcile.give_up(running, "anna")
+    Attempt.objects.update(last_seen_at=at(60))
+    tick(62)
+    assert not sent.of(Task.REAP_RUN)
 
 
 @database

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.django_db
 def questions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Task, list[Any]]]:
     """What would have gone to hosts."""
     sent: list[tuple[str, Task, list[Any]]] = []
-    monkeypatch.setattr(messages, "send", lambda host, task, args, expires_s: sent.append((host, task, list(args))))
+    monkeypatch.setattr(messages, "send", lambda host, task, args: sent.append((host, task, list(args))))
     return sent
 
 
