@@ -105,6 +105,9 @@ class Fleet:
     def pids(self) -> dict[str, int]:
         return {name: child.process.pid for name, child in self._children.items()}
 
+    def programs(self) -> dict[str, Program]:
+        return {name: child.program for name, child in self._children.items()}
+
     def stop(self, names: Iterable[str] | None = None) -> None:
         """Stop children, last started first: SIGTERM, then after its grace SIGKILL to its whole group."""
         chosen = list(self._children) if names is None else list(names)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -7,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.serving import valkey
+from controlplane.serving.embedded import Installation
 from tests.serving.command import Command, Start, processes_of
+from tests.stack import Stack
 
 
 @pytest.fixture(scope="module")
@@ -31,3 +35,13 @@ def manage(data: Path) -> Iterator[Start]:
         process.kill()
     for command in commands:
         command.process.wait()
+
+
+@pytest.fixture
+def shell(data: Path) -> Iterator[Stack]:
+    """A Django shell on the command's data; nothing is started by it."""
+    redis_url = valkey.redis_url(valkey.socket_path(data))
+    here = Installation(data=data, port=1, redis_url=redis_url, host_name="testhost", trainer_python=None)
+    stack = Stack(here, {**os.environ, **here.environment()})
+    yield stack
+    stack.shell.stop()

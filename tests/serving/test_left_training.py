@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from controlplane.serving import valkey
-from controlplane.serving.embedded import Installation
 from tests.serving.command import Start, processes_of, until
 from tests.stack import FAKE_TRAINER, Stack, command_of
 from tests.workers.test_host_on_the_stack import HOST, LOOK, SUBMIT, a_model
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
-
-
-@pytest.fixture
-def shell(data: Path) -> Stack:
-    """A Django shell on the command's data; nothing is started by it."""
-    redis_url = valkey.redis_url(valkey.socket_path(data))
-    here = Installation(data=data, port=1, redis_url=redis_url, host_name="testhost", trainer_python=None)
-    return Stack(here, {**os.environ, **here.environment()})
 
 
 def test_ctrl_c_leaves_a_run_training_the_next_start_finds_it_and_stop_runs_ends_it(
@@ -55,4 +44,5 @@ def test_ctrl_c_leaves_a_run_training_the_next_start_finds_it_and_stop_runs_ends
     second.interrupt()
     after = shell.django(LOOK, run=run)
     assert (after["status"], after["reason"]) == ("stopped", "stopped_by_user")
+    shell.shell.stop()  # it works on this data folder too
     until(lambda: processes_of(data) == [])

@@ -1,0 +1,72 @@
+"""`up` killed outright while runs train and wait: they live on, and the next one adopts them, at once and elsewhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving.command import Start, processes_of, until
+from tests.stack import FAKE_TRAINER, Stack, command_of
+from tests.workers.test_host_on_the_stack import HOST, LOOK, SUBMIT, a_model
+
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
+
+SETTINGS = {
+    "GRPO_HOST_NAME": "testhost",
+    "GRPO_TRAINER_COMMAND": command_of(FAKE_TRAINER),
+    "GRPO_TRAINER_PYTHON": sys.executable,
+    "GRPO_BACKOFF_MAX_S": "0.5",
+    "FAKE_TRAINER": "forever,pause:0.1",
+    "FAKE_TRAINER_LIFETIME": "390",
+}
+STOP = """
+from runs import stopping
+from runs.models import Attempt
+from tests.runs import builders
+from workers.contract import StopMode
+stopping.request_stop(Attempt.objects.get(run_id=run), StopMode.SAVE, builders.a_user())
+"""
+
+
+def test_killed_outright_and_started_at_once_it_finds_its_runs(data: Path, manage: Start, shell: Stack) -> None:
+    first = manage("up", "--port", "0", **SETTINGS)
+    first.wait_for("Ctrl-C stops")
+    until(lambda: shell.django(HOST))
+    model = str(a_model(shell.installation.models_dir / "small"))
+    trains = shell.django(SUBMIT, model=model, steps=100_000)
+    until(lambda: shell.django(LOOK, run=trains)["rows"] > 0)
+    waits = shell.django(SUBMIT, model=model, steps=100_000)
+    until(lambda: "CPU slot" in shell.django(LOOK, run=waits)["waits"])
+    before = shell.django(LOOK, run=trains)
+
+    first.process.kill()
+    second = manage("up", "--port", "0", "--stop-runs", **SETTINGS)
+    second.wait_for("1 run went on training")
+    until(lambda: shell.django(LOOK, run=trains)["rows"] > before["rows"])
+    assert shell.django(LOOK, run=waits)["status"] == "queued"
+
+    shell.django(STOP, run=trains)
+    until(lambda: shell.django(LOOK, run=waits)["rows"] > 0)
+    assert shell.django(LOOK, run=trains)["reason"] == "stopped_by_user"
+    assert steps_stored(shell, trains) == steps_written(data, trains)
+    second.interrupt()
+    shell.shell.stop()
+    until(lambda: processes_of(data) == [])
+
+
+def steps_stored(shell: Stack, run: str) -> list[Any]:
+    code = """
+from runs import queries
+from runs.models import Run
+result = queries.series(Run.objects.get(pk=run), ["reward"], 100_000)["series"]["reward"]["step"]
+"""
+    return list(shell.django(code, run=run))
+
+
+def steps_written(data: Path, run: str) -> list[Any]:
+    lines = map(json.loads, (data / "runs" / run / "1" / "metrics.jsonl").read_text().splitlines())
+    return [line["step"] for line in lines if line["event"] == "log"]
