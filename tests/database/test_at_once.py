@@ -11,7 +11,7 @@ from tests.database.racing import Racers
 
 pytestmark = pytest.mark.processes
 
-ROUNDS = 8
+ROUNDS = 5
 QUEUED = """
 from tests.runs import builders
 # Whatever an earlier round left waits no more; the host is out of reach until all is prepared.
@@ -84,6 +84,26 @@ def test_dispatchers_lease_each_gpu_once(
         assert sum(len(messages) for _, messages in answers) == sent == fit
 
 
+def test_who_takes_the_same_gpus_in_another_order_finds_them_taken(racers: Racers) -> None:
+    """And does not wait for somebody who waits for them: the database would end one of the two with an error."""
+    take = """
+from django.db import IntegrityError, transaction
+from runs import leasing
+from workers.contract import Placement
+try:
+    with transaction.atomic():
+        leasing.take(Attempt.objects.get(pk=pk), Host.objects.get(name="racetrack"), Placement("racetrack", gpus=gpus))
+    result = True
+except IntegrityError:
+    result = False
+"""
+    for _ in range(ROUNDS):
+        pk = racers.alone(STARTED)
+        one_way, other = tuple(range(40)), tuple(reversed(range(40)))
+        answers = racers.at_once(take, [{"pk": pk, "gpus": gpus} for gpus in (one_way, other, one_way, other)])
+        assert answers.count(True) == 1
+
+
 def test_ticks_resend_a_launch_once(racers: Racers) -> None:
     for _ in range(ROUNDS):
         pk = racers.alone(STARTED)
@@ -96,7 +116,9 @@ def test_ticks_resend_a_launch_once(racers: Racers) -> None:
 
 def test_ticks_end_a_launch_that_never_arrived_once(racers: Racers) -> None:
     pk = racers.alone(STARTED)
-    gone = "Attempt.objects.filter(pk=pk).update(launches_sent=3, launch_sent_at=timezone.now() - timedelta(minutes=5))"
+    gone = (
+        "Attempt.objects.filter(pk=pk).update(launches_sent=3, launch_sent_at=timezone.now() - timedelta(seconds=40))"
+    )
     racers.alone(gone, pk=pk)
     racers.at_once("reconcile.tick(timezone.now())")
     end = racers.alone(FINAL_MOVES, pk=pk)
