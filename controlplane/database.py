@@ -12,17 +12,20 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 URL = "CONTROLPLANE_DATABASE_URL"
 CONNECTIONS = "CONTROLPLANE_DATABASE_CONNECTIONS"
+WAIT = "CONTROLPLANE_DATABASE_WAIT_S"
 SHAPE = "postgresql://user:password@host:port/name"
 
-WAIT_S = 3
-"""For a connection: supervisors and browsers are better told to come again than kept waiting."""
-IDLE_S = 60
+CONNECTION_WAIT_S = 3
+"""Supervisors and browsers are better told to come again than kept waiting."""
+LOCK_WAIT_S = 20
+"""Longer: whoever holds a lock is at work, and soon through."""
+MOST_CONNECTIONS = 16
 SSL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 PARTS = ("host", "port", "user", "password")
 """May stand in the query too: a folder of a Unix socket has no other place."""
 OPTIONS: dict[str, Any] = {
     "application_name": "controlplane",
-    "connect_timeout": WAIT_S,
+    "connect_timeout": CONNECTION_WAIT_S,
     # A server that has lost its power answers nothing: without these a request would wait a quarter of an hour for it.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -30,7 +33,7 @@ OPTIONS: dict[str, Any] = {
     "tcp_user_timeout": 15_000,
     # As long as SQLite waits for a lock; and what a frozen process holds is given back. A pooler that refuses
     # parameters at the start is told `options=` in the address.
-    "options": "-c lock_timeout=20s -c idle_in_transaction_session_timeout=60s",
+    "options": f"-c lock_timeout={LOCK_WAIT_S}s -c idle_in_transaction_session_timeout=60s",
 }
 CHOICES = (*SSL, *OPTIONS)
 
@@ -51,9 +54,11 @@ def _sqlite(data: Path) -> dict[str, Any]:
         "NAME": data / "controlplane.sqlite3",
         # A file as in real life: tests with several threads can't share one in memory.
         "TEST": {"NAME": data / "test.sqlite3"},
+        # The last connection that closes writes the whole journal back and waits for the disk: not after each request.
+        "CONN_MAX_AGE": 60,
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
-            "timeout": 20,
+            "timeout": _number(WAIT, LOCK_WAIT_S),
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
         },
     }
@@ -66,17 +71,13 @@ def _postgresql(url: str) -> dict[str, Any]:
     if not name or "/" in name:
         raise DatabaseUnusable(f"{URL} names no database: {SHAPE}.")
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "controlplane.postgres",
         "NAME": name,
         "USER": asked.pop("user", unquote(parts.username or "")),
         "PASSWORD": asked.pop("password", unquote(parts.password or "")),
         "HOST": asked.pop("host", unquote(parts.hostname or "")),
         "PORT": asked.pop("port", str(parts.port or "")),
-        # Each request has a thread of its own under ASGI, so a connection kept by a thread would serve one request and
-        # stay open. A pool a process keeps some, lends each for one request, and bounds how many the server sees.
-        "CONN_MAX_AGE": 0,
-        "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {**OPTIONS, **asked, "pool": _pool()},
+        "OPTIONS": {**OPTIONS, **asked, **_lending()},
     }
 
 
@@ -103,9 +104,13 @@ def _query(parts: SplitResult) -> dict[str, str]:
     return asked
 
 
-def _pool() -> dict[str, Any]:
-    given = os.environ.get(CONNECTIONS, "") or "16"
-    if not given.isdecimal() or int(given) < 1:
-        raise DatabaseUnusable(f"{CONNECTIONS} must be a whole number from 1 on.")
-    # After an outage a pool tries again when it is next asked, not at the end of a wait that has doubled ten times.
-    return {"min_size": 0, "max_size": int(given), "timeout": WAIT_S, "reconnect_timeout": WAIT_S, "max_idle": IDLE_S}
+def _lending() -> dict[str, int]:
+    """Of controlplane.postgres: how many connections a process has at most, and how long one is waited for."""
+    return {"most": _number(CONNECTIONS, MOST_CONNECTIONS), "wait_s": _number(WAIT, CONNECTION_WAIT_S)}
+
+
+def _number(variable: str, default: int) -> int:
+    given = os.environ.get(variable, "")
+    if given and (not given.isdecimal() or int(given) < 1):
+        raise DatabaseUnusable(f"{variable} must be a whole number from 1 on.")
+    return int(given or default)

@@ -61,14 +61,13 @@ class OncePerOutage(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-        # The pool knows why it can't connect; who asks it for a connection is only told that there is none.
-        if not is_away(error) and record.name != "psycopg.pool":
+        if not is_away(error):
             return True
         now = time.monotonic()
         with self._lock:
             first = now - OncePerOutage._last > QUIET_S
             OncePerOutage._last = now
-        said = " ".join((str(error) if error else record.getMessage()).split())
+        said = " ".join(str(error).split())
         record.msg, record.args = (
             "The database can't be reached (said once while it lasts; %s): %s",
             (record.name, said),

@@ -39,7 +39,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "servestatic.middleware.ServeStaticMiddleware",
+    "controlplane.staticfiles.static_files",
     "controlplane.accounts.middleware.ContentSecurityPolicy",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -139,7 +139,6 @@ LOGGING = {
         "django.server": {"handlers": ["stderr"], "propagate": False},
         "uvicorn.error": {"filters": ["link_tokens", "outage"]},
         "uvicorn.asgi": {"filters": ["link_tokens"]},
-        "psycopg.pool": {"level": "WARNING"},
     },
 }
 

@@ -18,9 +18,8 @@ from urllib.parse import quote
 import psycopg
 
 SETTINGS = {
-    # Nothing here must outlive a power cut, and the tests kill servers often.
+    # Nothing here must outlive a power cut. What is committed must outlive a killed server, though.
     "fsync": "off",
-    "synchronous_commit": "off",
     "full_page_writes": "off",
     "listen_addresses": "",
     "max_connections": "100",
@@ -67,7 +66,7 @@ class Postgres:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, cwd="/")
         deadline = time.monotonic() + 30
-        while not self._answers():
+        while not self.answers():
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"PostgreSQL did not start: {(self.folder / 'log').read_text()[-2000:]}")
             time.sleep(0.05)
@@ -94,13 +93,12 @@ class Postgres:
         """As nobody of ours: to look, to cut, to hold locks."""
         return psycopg.connect(host=str(self.folder), user="tester", dbname=name, autocommit=True)
 
-    def cut(self, name: str) -> int:
-        """End every connection to a database from the server's side, whatever it is doing. Answers how many."""
-        ask = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+    def terminate(self, pid: int) -> None:
+        """End one connection from the server's side, whatever it is doing."""
         with self.connect() as connection:
-            return len(connection.execute(ask, [name]).fetchall())
+            connection.execute("SELECT pg_terminate_backend(%s)", [pid])
 
-    def _answers(self) -> bool:
+    def answers(self) -> bool:
         try:
             self.connect().close()
         except psycopg.OperationalError:

@@ -73,7 +73,7 @@ def test_options_of_the_address_come_before_ours(address: Any) -> None:
 
 def test_the_most_connections_of_a_process_can_be_chosen(address: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CONNECTIONS, "3")
-    assert address("postgresql://db/grpo")["OPTIONS"]["pool"]["max_size"] == 3
+    assert address("postgresql://db/grpo")["OPTIONS"]["most"] == 3
     monkeypatch.setenv(CONNECTIONS, "0")
     with pytest.raises(DatabaseUnusable, match=CONNECTIONS):
         address("postgresql://db/grpo")

@@ -1,0 +1,1 @@
+"""Django's PostgreSQL, with connections that outlive a request."""

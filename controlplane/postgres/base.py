@@ -1,0 +1,130 @@
+"""Connections that a process keeps: one lends each of them to one thread at a time, and never more than the setting.
+
+Under ASGI each request has a thread of its own, so Django's connection of a thread would serve one request. psycopg's
+pool makes a request wait while the server refuses, hides why, and after a restart pauses between one dead connection
+and the next; here a refusal is told at once, and the first dead one found takes the others with it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from typing import Any
+
+from django.db.backends.postgresql import base
+from psycopg import Connection, IsolationLevel, OperationalError
+from psycopg.pq import TransactionStatus
+
+OURS = ("most", "wait_s")
+"""Options that the server's own driver knows nothing of."""
+KEPT_S = 60.0
+"""Idle for longer, it is closed when another one is given back."""
+
+
+class Shelf:
+    """The connections of one process to one database that nobody uses now, and how many more may be made."""
+
+    def __init__(self, most: int) -> None:
+        self.slots = threading.BoundedSemaphore(most)
+        self._lock = threading.Lock()
+        self._idle: list[tuple[float, Connection[Any]]] = []
+
+    def take(self) -> Connection[Any] | None:
+        """The one used last, if it lives."""
+        with self._lock:
+            connection = self._idle.pop()[1] if self._idle else None
+        if connection is None or not _has_ended(connection):
+            return connection
+        connection.close()
+        self.clear()
+        return None
+
+    def put(self, connection: Connection[Any]) -> None:
+        now = time.monotonic()
+        with self._lock:
+            self._idle.append((now, connection))
+            old = [kept for since, kept in self._idle if now - since > KEPT_S]
+            self._idle = [(since, kept) for since, kept in self._idle if now - since <= KEPT_S]
+        for kept in old:
+            kept.close()
+
+    def clear(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, connection in idle:
+            connection.close()
+
+
+class Loan:
+    """One slot, given back once: when its connection is, or with a thread that ended without giving it back."""
+
+    def __init__(self, shelf: Shelf, wait_s: float) -> None:
+        self._slots: threading.BoundedSemaphore | None = None
+        if not shelf.slots.acquire(timeout=wait_s):
+            raise OperationalError("every connection that this process may have to its database is in use")
+        self._slots = shelf.slots
+
+    def end(self) -> None:
+        slots, self._slots = self._slots, None
+        if slots is not None:
+            slots.release()
+
+    __del__ = end
+
+
+_shelves: dict[tuple[object, ...], Shelf] = {}
+_making = threading.Lock()
+
+
+class DatabaseWrapper(base.DatabaseWrapper):
+    _loan: Loan | None = None
+
+    def get_connection_params(self) -> dict[str, Any]:
+        return {name: value for name, value in super().get_connection_params().items() if name not in OURS}
+
+    def get_new_connection(self, conn_params: dict[str, Any]) -> Connection[Any]:
+        shelf = self._shelf()
+        loan = Loan(shelf, self.settings_dict["OPTIONS"]["wait_s"])
+        self.isolation_level = IsolationLevel.READ_COMMITTED
+        connection = shelf.take() or super().get_new_connection(conn_params)
+        self._loan = loan
+        return connection
+
+    def close_pool(self) -> None:
+        """Django's tests ask for it before they drop a database."""
+        self._shelf().clear()
+
+    def _shelf(self) -> Shelf:
+        # A connection that was made before a fork is the parent's.
+        where = [self.settings_dict[name] for name in ("HOST", "PORT", "NAME", "USER")]
+        with _making:
+            return _shelves.setdefault((os.getpid(), *where), Shelf(self.settings_dict["OPTIONS"]["most"]))
+
+    def _close(self) -> None:
+        connection, loan = self.connection, self._loan
+        self._loan = None
+        if connection is None:
+            return
+        try:
+            # In the middle of a transaction it is of no use to anybody else.
+            if loan is None or self.in_atomic_block or not _is_at_rest(connection):
+                with self.wrap_database_errors:
+                    connection.close()
+            else:
+                self._shelf().put(connection)
+        finally:
+            if loan is not None:
+                loan.end()
+
+
+def _is_at_rest(connection: Connection[Any]) -> bool:
+    return not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+
+
+def _has_ended(connection: Connection[Any]) -> bool:
+    """The server speaks first only to say goodbye."""
+    poll = select.poll()
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
