@@ -67,13 +67,14 @@ host = Host.objects.filter(name="testhost").first()
 result = bool(host and len(host.inventory.get("gpus") or []) == gpus)
 """
 LAUNCH = """
-import json
+import hashlib, json
 from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardConfig
 from runs import launching
-profile, _ = HardwareProfile.objects.get_or_create(name=json.dumps(hardware)[:100], defaults={"spec": hardware})
+profile, _ = HardwareProfile.objects.get_or_create(
+    name=hashlib.sha256(json.dumps(hardware).encode()).hexdigest(), defaults={"spec": hardware})
 run = launching.submit(
     user=User.objects.get(username=user), name=name, host=Host.objects.get(name="testhost"),
     dataset_version=DatasetVersion.objects.get(), reward_config=RewardConfig.objects.get(), profile=profile,

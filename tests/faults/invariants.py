@@ -107,7 +107,7 @@ def _steps_once(run: ARun, outbox: list[dict[str, Any]]) -> None:
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:
             said = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(said, dict) and said.get("event") == "log":
             written.append(said["step"])

@@ -1,0 +1,106 @@
+"""Situations that several fault tests bring about: a host that hears nothing, programs with another environment,
+several calls in one instant."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import httpx
+
+from controlplane.serving.processes import Program
+from tests.faults.harness import LIMIT_S, ARun, Product
+from workers.supervisor import proc
+
+
+@contextlib.contextmanager
+def deaf_host(product: Product, *runs: ARun) -> Iterator[None]:
+    """The host's worker takes no message and announces nothing; nor do the processes of these runs do anything."""
+    held = [proc.identity(product.fleet.pids()["host"])]
+    held += [proc.identity(pid) for run in runs for pid in run.living()]
+    stopped = [each for each in held if each is not None]
+    for each in stopped:
+        proc.send(each, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for each in stopped:
+            proc.send(each, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def changed(product: Product, *names: str, **environment: str) -> Iterator[None]:
+    """These programs of the installation run with another environment; afterwards they are as they were."""
+    try:
+        _again(product, names, environment)
+        yield
+    finally:
+        _again(product, names, {})
+
+
+def _again(product: Product, names: tuple[str, ...], environment: dict[str, str]) -> None:
+    for name in names:
+        product.fleet.stop([name])
+        product.fleet.start(replace(_program(product, name), env={**product.stack.environment, **environment}))
+    product.fleet.wait_ready(names)
+    product.healthy()
+
+
+def _program(product: Product, name: str) -> Program:
+    here, listener = product.stack.installation, product.stack.listener
+    if name == "web":
+        assert listener is not None
+        return here.web(listener)
+    if name == "control":
+        return here.control_worker()
+    host = here.host_worker()
+    return replace(
+        host, argv=["tests.fakes.host_with_gpus" if word == "workers.celery" else word for word in host.argv]
+    )
+
+
+def wait(condition: Callable[[], object], problem: Callable[[], str] | str) -> None:
+    """As `product.until`, but what is dead stays dead."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(problem if isinstance(problem, str) else problem())
+        time.sleep(0.01)
+
+
+def at_once(*calls: Callable[[], None]) -> None:
+    """From as many threads, none of which begins before all are there; what one raises is raised here."""
+    barrier = threading.Barrier(len(calls))
+    errors: list[BaseException] = []
+
+    def run(call: Callable[[], None]) -> None:
+        barrier.wait()
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+
+
+def ask_to_stop(client: httpx.Client, run: ARun, mode: str) -> None:
+    """As a click on the run's page does."""
+    answer = client.post(f"/runs/{run.run}/stop", data={"mode": mode})
+    assert answer.status_code == 302, answer.text
+
+
+def pool_of(product: Product, program: str) -> list[proc.Identity]:
+    """The processes of a Celery worker that execute its tasks."""
+    worker = os.getpgid(product.fleet.pids()[program])
+    rows = [row for row in proc.table() if row.group == worker and row.pid != worker]
+    return [row.identity for row in rows]

@@ -1,0 +1,130 @@
+"""The launch message: twice, ten times, late, after the end, lost, or never; at most one supervisor gets its `go`."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+import pytest
+import redis
+
+from tests.faults import invariants
+from tests.faults.harness import ARun, Product, on_gpus
+from tests.faults.situations import at_once, deaf_host, pool_of, wait
+from workers.supervisor import proc
+
+pytestmark = pytest.mark.processes
+
+DELIVER = """
+from runs import launching, messages
+from runs.models import Attempt
+from runs.tokens import attempt_token
+from workers.contract import Task, to_dict
+a = Attempt.objects.get(run_id=run, number=number)
+for _ in range(times):
+    messages.send("testhost", Task.LAUNCH_RUN, [to_dict(launching.attempt_spec(a)), attempt_token(a.pk)], 60)
+"""
+TICKS = """
+from datetime import timedelta
+from django.utils import timezone
+from runs import reconcile
+for _ in range(4):
+    reconcile.tick(timezone.now() + timedelta(hours=1))
+"""
+
+
+def deliver(run: ARun, times: int = 1) -> None:
+    run.product.stack.django(DELIVER, run=run.run, number=run.number, times=times)
+
+
+def outcomes(run: ARun) -> list[str]:
+    """What the launcher said of each delivery: started, running, ended, failed."""
+    log = (run.product.stack.installation.data / "host.log").read_text(errors="replace")
+    return re.findall(rf"launch of {run.attempt_id}: (\w+)", log)
+
+
+def supervisors(run: ARun) -> int:
+    """How many have taken the attempt on, in its whole life."""
+    return (run.folder / "logs" / "supervisor.log").read_text().count(f"supervising {run.attempt_id} as pid")
+
+
+def ends_well_once(run: ARun) -> None:
+    run.open_gate("trainer")
+    invariants.check(run, status="succeeded", reason="completed")
+    assert supervisors(run) == 1
+    started = [line["data"]["role"] for line in run.outbox() if line["kind"] == "process_started"]
+    assert started == ["trainer"]
+
+
+def test_a_launch_that_is_delivered_again_starts_nothing_more(product: Product) -> None:
+    """Ten at once, with the first; two while the supervisor prepares; one while it trains; one after the end."""
+    with deaf_host(product):
+        ten, held = product.launch(on_gpus()), product.launch(on_gpus(), supervisor="gate")
+        for run in (ten, held):
+            run.until(lambda row: row["launches_sent"] == 1)
+        at_once(*[lambda: deliver(ten)] * 5, lambda: deliver(ten, times=5))
+    held.until(lambda row: row["phase"] == "preparing")
+    deliver(held, times=2)
+    product.until(lambda: len(outcomes(held)) == 3, lambda: held.why(outcomes(held)))
+    held.open_gate("supervisor")
+    for run in (ten, held):
+        run.until_step(1)
+        deliver(run)
+    product.until(lambda: (len(outcomes(ten)), len(outcomes(held))) == (12, 4), lambda: ten.why(outcomes(ten)))
+    for run in (ten, held):
+        assert sorted(outcomes(run)) == [*["running"] * (len(outcomes(run)) - 1), "started"]
+        ends_well_once(run)
+        before = run.look()
+        deliver(run)
+        product.until(lambda run=run: outcomes(run)[-1] == "ended", lambda run=run: run.why(outcomes(run)))
+        assert run.look() == before
+        invariants.check(run, status="succeeded", reason="completed")
+
+
+def test_a_launch_that_redis_loses_is_sent_again(product: Product) -> None:
+    product.kill("host")  # a worker that is there would have the message in its socket already
+    run = product.launch()
+    wait(lambda: run.look()["launches_sent"] == 1, run.why)
+    path = product.stack.installation.redis_url.removeprefix("unix://").partition("?")[0]
+    with redis.Redis(unix_socket_path=path) as broker:
+        assert broker.llen("host.testhost") == 1
+        broker.flushall()
+    row = run.until_step(1)
+    assert row["launches_sent"] == 2
+    ends_well_once(run)
+
+
+def test_a_launch_to_a_host_that_hears_nothing_keeps_its_tries(product: Product) -> None:
+    with deaf_host(product):
+        run = product.launch()
+        run.until(lambda row: row["launches_sent"])
+        tries = run.look()["launches_sent"]
+        product.stack.django(TICKS)
+        row = run.look()
+        assert (row["status"], row["launches_sent"]) == ("starting", tries)
+    run.until_step(1)
+    ends_well_once(run)
+
+
+def test_three_launches_without_a_claim_end_the_attempt_and_a_late_one_starts_nothing(product: Product) -> None:
+    """The host announces itself, but the processes that execute its tasks stand still."""
+    pool = pool_of(product, "host")
+    assert len(pool) == 2
+    for process in pool:
+        proc.send(process, signal.SIGSTOP)
+    try:
+        run = product.launch(on_gpus())
+        row = run.ended()
+        assert (row["status"], row["reason"], row["launches_sent"]) == ("failed", "launch_failed", 3)
+        assert set(row["leases"].values()) == {"released"}
+    finally:
+        for process in pool:
+            proc.send(process, signal.SIGCONT)
+    deliver(run)
+    log = run.folder / "logs" / "supervisor.log"
+    product.until(lambda: log.exists() and "the claim was refused" in log.read_text(), lambda: run.why(outcomes(run)))
+    invariants.check(run, status="failed", reason="launch_failed")
+    assert run.outbox() == []
+    assert not (run.folder / "environment.json").exists()
+    after = product.launch(on_gpus(8), trainer="steps:2")
+    invariants.check(after, status="succeeded", reason="completed")

@@ -1,0 +1,100 @@
+"""vLLM that never gets ready, dies, or leaves its memory behind."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults import invariants
+from tests.faults.harness import Product, on_gpus, with_server
+from tests.faults.situations import changed
+from workers.supervisor import proc
+
+pytestmark = pytest.mark.processes
+
+ENDS = {
+    "never_ready": ("vllm_not_ready", "did not answer"),
+    "wrong_name": ("vllm_not_ready", "Another server answers"),
+    "dies_on_start": ("vllm_exited", "initialization failed"),
+    "dies_after:0.5": ("vllm_exited", "EngineDeadError"),
+}
+ENGINE = "VLLM::EngineCor"
+DISPATCH = "from runs import launching\nlaunching.dispatch_ready()"
+QUARANTINED = """
+from runs.models import Lease
+result = list(Lease.objects.filter(state="quarantined").order_by("pk").values_list("pk", flat=True))
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def impatient(shared: Product) -> Iterator[None]:
+    """A host that waits for seconds where others wait for minutes."""
+    quick = {"GRPO_SAMPLE_S": "0.1", "GRPO_ATTACHED_WATCH_S": "0.1", "GRPO_SERVER_SILENCE_S": "2"}
+    with changed(shared, "host", GRPO_GPU_FREE_DEADLINE_S="3", **quick):
+        yield
+
+
+def test_a_server_that_does_not_come_up_or_stay_ends_its_run(product: Product) -> None:
+    runs = {vllm: product.launch(with_server(ready_timeout_s=3), vllm=vllm) for vllm in ENDS}
+    for vllm, run in runs.items():
+        reason, words = ENDS[vllm]
+        row = invariants.check(run, status="failed", reason=reason)
+        assert words in row["detail"], vllm
+
+
+@pytest.mark.parametrize("role", ["front", "engine"])
+def test_of_two_servers_one_dies(product: Product, role: str) -> None:
+    run = product.launch(with_server(count=2), vllm="leaves_orphan")
+    run.until_step(2)
+    mine = set(run.living())
+    engines = [row for row in proc.table() if row.pid in mine and title(row.pid) == ENGINE]
+    assert len(engines) == 2
+    doomed = engines[1].identity if role == "engine" else proc.identity(engines[1].ppid)
+    assert doomed is not None
+    assert proc.send(doomed, signal.SIGKILL)
+    row = invariants.check(run, status="failed", reason="vllm_exited")
+    assert row["detail"].startswith("vllm"), "it is said which one"
+    assert len(row["receipt"]["gpus"]) == 3
+
+
+def test_a_server_that_hangs_ends_a_trainer_that_waits_for_it(product: Product) -> None:
+    """One answers /health and serves nothing; one answers nothing any more."""
+    hangs, stands = (
+        product.launch(with_server(port=port), trainer=f"forever,ignore_term,generate:{port}", vllm=vllm)
+        for port, vllm in ((21900, "health_but_hangs"), (21901, ""))
+    )
+    stands.until_step(2)
+    proc.send(stands.processes()["vllm"].identity, signal.SIGSTOP)
+    for run, words in ((hangs, "has made no token since"), (stands, "has not answered since")):
+        row = invariants.check(run, status="failed", reason="vllm_hung")
+        assert words in row["detail"]
+        assert row["receipt"]["port_free"] is True
+
+
+def test_a_gpu_that_does_not_come_free_is_nobodys_until_an_operator_says_so(product: Product) -> None:
+    run = product.launch(with_server())
+    stuck = run.until_step(1)["placement"]["server_gpus"][0]
+    product.gpus.others(stuck, 60_000)
+    run.stop("now")
+    row = invariants.check(run, status="stopped", reason="stopped_by_user", leases="quarantined")
+    assert row["receipt"]["free"] is False
+    beside = product.launch(on_gpus(6), trainer="steps:2")
+    invariants.check(beside, status="succeeded", reason="completed")
+    waiting = product.launch(on_gpus(8), trainer="steps:2")
+    waiting.until(lambda seen: seen["waits_for"])
+    product.gpus.others(stuck, 0)
+    product.stack.django(DISPATCH)
+    assert waiting.look()["status"] == "queued", "that the memory is free now is no proof"
+    leases = product.stack.django(QUARANTINED)
+    with product.stack.client("operator") as client:
+        path = f"/hardware/leases/{leases[0]}/release/"
+        assert client.post(path, data={"lease": leases}).status_code == 302
+    invariants.check(waiting, status="succeeded", reason="completed")
+    assert set(run.look()["leases"].values()) == {"released"}
+
+
+def title(pid: int) -> str:
+    return Path(f"/proc/{pid}/comm").read_text().strip()
