@@ -101,7 +101,7 @@ class LaunchForm(forms.Form):
         coerce=int,
         required=False,
         initial=Priority.NORMAL.value,
-        help_text="Where it has to wait: its place in the queue.",
+        help_text="Its place in the queue, if it has to wait.",
     )
     precision = forms.ChoiceField(
         label="Precision", choices=PRECISIONS, initial="profile", help_text="Number format while training."

@@ -102,10 +102,12 @@ def listing(request: HttpRequest) -> Listing:
 
 
 def placement_text(attempt: Attempt) -> str:
-    """`gpu-1 · GPU 0, 1`; on a CPU host the host's name is enough."""
+    """`gpu-1 · GPU 0, 1`; one that waits for a host says which."""
     if attempt.host is None:
         return ""
-    placement: dict[str, Any] = attempt.placement or {}
+    if attempt.placement is None:
+        return attempt.host.name
+    placement: dict[str, Any] = attempt.placement
     gpus = [*placement.get("gpus", []), *placement.get("server_gpus", [])]
     return f"{attempt.host.name} · GPU {', '.join(map(str, gpus))}" if gpus else f"{attempt.host.name} · CPU"
 
