@@ -11,7 +11,7 @@ from django.utils import timezone
 from runs import ending, ingest
 from runs.models import Attempt, RunEvent
 from runs.states import FINAL, EndReason
-from workers.contract import OutboxLine, Receipt
+from workers.contract import EventKind, OutboxLine, Receipt
 
 ACTOR = "reaper"
 MAX_LAUNCHES = 3
@@ -39,7 +39,23 @@ def reaped(
             reason = EndReason.CANCELLED if attempt.stop_mode else EndReason.LAUNCH_FAILED
             ending.end(attempt, reason, actor=ACTOR, detail=detail, only_if=Q(claimed_at=None), proved_free=True)
         return
-    ending.end(attempt, lost_reason(attempt), actor=ACTOR, detail=detail, receipt=receipt)
+    reason, said = _end_of(attempt)
+    ending.end(attempt, reason, actor=ACTOR, detail=f"{said} {detail}".strip(), receipt=receipt)
+
+
+def _end_of(attempt: Attempt) -> tuple[EndReason, str]:
+    """Why it ended, with words for the detail: a supervisor that died later doesn't change what it had taken on."""
+    if has_rebooted(attempt):
+        return EndReason.HOST_LOST, ""
+    told = RunEvent.objects.filter(attempt=attempt)
+    phase = told.filter(kind=EventKind.PHASE, data__has_key="reason").order_by("-id").first()
+    if phase is not None and phase.data["reason"] in set(EndReason):
+        reason = EndReason(phase.data["reason"])
+        return reason, str(phase.data.get("detail") or "").removeprefix(reason).strip()
+    if told.filter(kind=EventKind.STOP_SEEN).exists():
+        # A stop that ends things at once writes its reason down with it: this one waited for the trainer to save.
+        return EndReason.STOPPED_BY_USER, "It may not have saved:"
+    return EndReason.SUPERVISOR_LOST, ""
 
 
 def _note(attempt: Attempt, lock_held: bool, detail: str) -> None:
@@ -54,11 +70,6 @@ def _note(attempt: Attempt, lock_held: bool, detail: str) -> None:
         RunEvent.objects.create(
             run_id=held.run_id, attempt=held, at=timezone.now(), kind="reaped", actor=ACTOR, data=data
         )
-
-
-def lost_reason(attempt: Attempt) -> EndReason:
-    """A host that booted anew took its supervisors with it."""
-    return EndReason.HOST_LOST if has_rebooted(attempt) else EndReason.SUPERVISOR_LOST
 
 
 def has_rebooted(attempt: Attempt) -> bool:

@@ -11,7 +11,7 @@ from controlplane.hardware.models import Host
 from runs import queries, reaping, reconcile
 from runs.models import Attempt, Lease, RunEvent
 from runs.states import RunStatus
-from tests.runs.builders import FREE, a_host, a_run, ended, train
+from tests.runs.builders import FREE, a_host, a_run, ended, event, train
 from tests.runs.conftest import Sent
 from workers.contract import Receipt, Task, from_dict
 
@@ -238,6 +238,31 @@ def test_a_reaper_that_finds_a_dead_one_hands_in_its_lines_and_ends_it(running: 
 def test_an_end_left_in_the_outbox_is_the_end(running: Attempt) -> None:
     reaping.reaped(running, lock_held=False, receipt=RECEIPT, lines=[ended(1, "completed")], detail="")
     assert now_of(running) == ("succeeded", "completed")
+
+
+@database
+@pytest.mark.parametrize(
+    ("reason", "status"), [("completed", "succeeded"), ("vllm_exited", "failed"), ("stopped_by_user", "stopped")]
+)
+def test_a_reason_that_was_written_down_outlives_its_supervisor(running: Attempt, reason: str, status: str) -> None:
+    lines = [event(1, "phase", phase="stopping", detail=f"{reason} 20 steps.", reason=reason)]
+    lines.append(event(2, "phase", phase="verifying", detail=""))
+    reaping.reaped(running, lock_held=False, receipt=RECEIPT, lines=lines, detail="It was gone.")
+    assert (*now_of(running), running.detail) == (status, reason, "20 steps. It was gone.")
+
+
+@database
+def test_a_supervisor_lost_while_the_trainer_saved_leaves_a_stopped_run(running: Attempt) -> None:
+    lines = [event(1, "stop_seen", mode="save"), event(2, "phase", phase="stopping", detail="the trainer saves")]
+    reaping.reaped(running, lock_held=False, receipt=RECEIPT, lines=lines, detail="It was gone.")
+    assert (*now_of(running), running.detail) == ("stopped", "stopped_by_user", "It may not have saved: It was gone.")
+
+
+@database
+def test_a_stop_that_the_lost_supervisor_never_saw_is_not_why_the_run_ended(running: Attempt) -> None:
+    Attempt.objects.update(stop_mode="now")
+    reaping.reaped(running, lock_held=False, receipt=RECEIPT, lines=[], detail="")
+    assert now_of(running) == ("failed", "supervisor_lost")
 
 
 @database

@@ -43,7 +43,7 @@ class EventKind(StrEnum):
     # download/done_mib, download/total_mib
     VLLM = "vllm"  # vllm/<name>; of several servers sums (requests, tokens/s) and means (shares)
 
-    PHASE = "phase"  # data: {"phase": Phase, "detail": str}
+    PHASE = "phase"  # data: {"phase": Phase, "detail": str, "reason": EndReason value, once it is known}
     TRAINING = "training"  # data: {"max_steps": int, "step": int}: the trainer entered its loop -> RUNNING
     STAGE = "stage"  # data: {"stage": str}: what the trainer is doing before its first step
     PROCESS_STARTED = "process_started"  # data: {"role": "download"|"vllm"|"vllm-2"|...|"trainer", "pid": int}

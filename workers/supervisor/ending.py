@@ -29,7 +29,7 @@ class Ending(Work):
         shared = self._shared
         self._end = end
         log.info("ending: %s %s", end.reason, end.detail)
-        shared.report.phase(Phase.STOPPING, " ".join(part for part in (end.reason, end.detail) if part))
+        shared.report.phase(Phase.STOPPING, " ".join(part for part in (end.reason, end.detail) if part), end.reason)
         shared.servers.close()
         self._teardown = Teardown(
             shared.children.descendants,

@@ -67,8 +67,9 @@ class Reporting:
         self.syncer.changed(urgent=kind not in (EventKind.TRAIN, EventKind.SYSTEM, EventKind.VLLM))
         self._sync_loop.wake()
 
-    def phase(self, phase: Phase, detail: str = "") -> None:
-        self.append(EventKind.PHASE, {"phase": phase, "detail": detail})
+    def phase(self, phase: Phase, detail: str = "", reason: str = "") -> None:
+        """`reason`: why the attempt ends, once that is known; it stays, whatever comes after."""
+        self.append(EventKind.PHASE, {"phase": phase, "detail": detail, **({"reason": reason} if reason else {})})
 
     def note(self, text: str, *, level: str = "info") -> None:
         self.append(EventKind.NOTE, {"text": text, "level": level})
