@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from django.contrib.auth.decorators import login_not_required
@@ -32,7 +32,7 @@ View = Callable[[HttpRequest, Attempt], HttpResponseBase]
 class ClaimBody(msgspec.Struct):
     schema: int
     host: str
-    pid: int
+    pid: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     boot_id: str
 
 

@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models.functions import Length
 
 from runs import live
-from runs.ingest import BadLine
+from runs.ingest import BadLine, is_step
 from runs.models import Attempt, LogChunk, SampleRow
 
 LOG_CHUNK_BYTES = 64 * 1024
@@ -19,8 +19,8 @@ LOG_CHUNK_BYTES = 64 * 1024
 def samples(attempt: Attempt, first_line: int, lines: Sequence[dict[str, Any]]) -> int:
     """Store prompt groups from line `first_line` on; answers the last line stored. After a gap nothing is stored."""
     for index, line in enumerate(lines):
-        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
-            raise BadLine(index, "a prompt group is an object with an integer `step`")
+        if not isinstance(line, dict) or not is_step(line.get("step")):
+            raise BadLine(index, "a prompt group is an object with a `step`, a whole number")
     with transaction.atomic():
         held = Attempt.objects.select_for_update().get(pk=attempt.pk)
         known = held.samples_ack

@@ -8,7 +8,7 @@ from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import resolve_url
 
-from controlplane.accounts.errors import error_json, wants_json
+from controlplane.accounts.errors import bad_request, error_json, wants_json
 
 POLICY = "; ".join(
     (
@@ -33,6 +33,18 @@ class ContentSecurityPolicy:
         response = self.get_response(request)
         response.headers["Content-Security-Policy"] = POLICY
         return response
+
+
+class NoNul:
+    """No text that is stored has a NUL in it, and PostgreSQL refuses even to look for one."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if "\0" in request.path or any("\0" in value for values in request.GET.lists() for value in values[1]):
+            return bad_request(request)
+        return self.get_response(request)
 
 
 class SignInRequired(LoginRequiredMiddleware):

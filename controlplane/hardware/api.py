@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from functools import wraps
@@ -18,6 +17,7 @@ from controlplane.accounts.errors import error_json
 from controlplane.hardware import announcing
 from controlplane.hardware.models import Host, ModelInspection
 from runs.tokens import host_token_fits
+from runs.wire import BadBody, decode
 
 MAX_BODY = 4 * 2**20
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -42,10 +42,8 @@ def _document(
         if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BODY:
             return error_json(413, f"More than {MAX_BODY} bytes.", where="body", fix="Send less.")
         try:
-            document = json.loads(request.body)
-        except (ValueError, UnicodeDecodeError, RecursionError):
-            document = None
-        if not isinstance(document, dict):
+            document = decode(request.body, Document)
+        except (BadBody, RecursionError):
             return error_json(400, "The body is not a JSON object.", where="body", fix="Send one JSON object.")
         return view(request, document, *args, **kwargs)
 

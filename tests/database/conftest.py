@@ -5,6 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.postgres import Postgres, missing, running
+from tests.runs.conftest import sent
+
+__all__ = ["sent"]
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 from django.utils import timezone
 
@@ -53,7 +54,8 @@ def a_run(name: str = "first", *, host: Host | None = None, hardware: dict[str, 
     )
     reward = {"name": "format", "function": "think_tags"}
     config, _ = RewardConfig.objects.get_or_create(name="tags", defaults={"components": [reward]})
-    profile, _ = HardwareProfile.objects.get_or_create(name=f"profile {hardware}", defaults={"spec": hardware or CPU})
+    profile_name = f"profile {crc32(str(hardware).encode())}"
+    profile, _ = HardwareProfile.objects.get_or_create(name=profile_name, defaults={"spec": hardware or CPU})
     arguments = {"user": a_user(), "model": "/models/tiny", "grpo": {"max_steps": 20}, **more}
     return launching.submit(
         name=name, host=host, dataset_version=version, reward_config=config, profile=profile, **arguments

@@ -1,0 +1,131 @@
+"""Values that one database takes and another refuses: no host is answered 500 for one for ever, and no page breaks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from django.test import Client
+
+from controlplane.accounts.models import Role, User
+from controlplane.datasets import flow
+from controlplane.datasets.mapping import ColumnMapping
+from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware.models import Host, ModelInspection
+from runs import folding, frames, ingest
+from runs.frames import Cursor, Shown
+from runs.models import Attempt, Run
+from runs.tokens import attempt_token, host_token
+from tests.runs.builders import a_host, an_attempt, event, train
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
+BEYOND = 2**40
+ODD = '"a\\u0000b \\ud800 c"'
+"""NUL and half a character, as JSON writes them."""
+
+
+def post(client: Client, path: str, body: str, token: str) -> int:
+    headers = {"authorization": f"Bearer {token}"}
+    return client.post(path, body, content_type="application/json", headers=headers).status_code
+
+
+def to_attempt(client: Client, what: str, body: str) -> int:
+    attempt = Attempt.objects.get()
+    return post(client, f"/api/attempts/{attempt.pk}/{what}", body, attempt_token(attempt.pk))
+
+
+def line(kind: str, data: str) -> str:
+    """A batch of one line."""
+    return f'{{"lines": [{{"seq": 1, "t": 1.0, "kind": "{kind}", "step": null, "data": {data}}}]}}'
+
+
+@pytest.mark.parametrize(
+    ("what", "body"),
+    [
+        ("sync", line("training", f'{{"max_steps": {BEYOND}, "step": 0}}')),
+        ("sync", line("training", f'{{"max_steps": 5, "step": {BEYOND}}}')),
+        ("sync", line("training", '{"max_steps": 5, "step": -1}')),
+        ("sync", line("checkpoint", f'{{"step": {10**400}, "path": "x"}}')),
+        ("samples", f'{{"first_line": 1, "lines": [{{"step": {BEYOND}}}]}}'),
+        ("samples", '{"first_line": 1, "lines": [{"step": true}]}'),
+        ("claim", f'{{"schema": 1, "host": "box", "pid": {BEYOND}, "boot_id": "b"}}'),
+    ],
+)
+def test_a_number_that_no_column_holds_is_refused_by_its_place(client: Client, what: str, body: str) -> None:
+    an_attempt()
+    assert to_attempt(client, what, body) == 400
+
+
+def test_odd_text_of_a_supervisor_is_stored(client: Client) -> None:
+    an_attempt()
+    assert to_attempt(client, "sync", line("note", f'{{"text": {ODD}}}')) == 200
+    assert to_attempt(client, "samples", f'{{"first_line": 1, "lines": [{{"step": 1, "prompt": {ODD}}}]}}') == 200
+    assert to_attempt(client, "not_launched", f'{{"detail": {ODD}}}') == 200
+
+
+def test_odd_text_of_a_host_is_stored(client: Client) -> None:
+    gpu = f'{{"index": 0, "name": {ODD}, "memory_mib": 1, "used_mib": 0}}'
+    body = f'{{"name": "box", "inventory": {{"gpus": [{gpu}], "boot_id": {ODD}}}, "trainer_schema": null}}'
+    assert post(client, "/api/hosts/announce", body, host_token("box")) == 200
+    assert "\0" not in json.dumps(Host.objects.get().inventory)
+
+
+def test_odd_text_in_an_answer_about_a_model_is_stored(client: Client) -> None:
+    asked = ModelInspection.objects.create(host=a_host("box"), model="/m")
+    path = f"/api/inspections/{asked.pk}"
+    assert post(client, path, f'{{"answer": {{"error": {ODD}}}}}', host_token("box")) == 200
+    asked.refresh_from_db()
+    assert asked.answered_at is not None
+
+
+@pytest.mark.parametrize("value", [1e22, 1e300, -1e300, 5e-324, float(2**63), 0.1, -0.0])
+def test_a_metric_of_any_size_comes_back_as_it_was(value: float) -> None:
+    attempt = an_attempt()
+    ingest.accept(attempt, [train(1, reward=value), event(2, "note", text="x")])
+    frame = frames.read(attempt.run_id, Cursor(0, 0), Shown(), with_logs=False)
+    assert frame is not None
+    rows = [row for text in frame.texts for row in json.loads(text).get("rows", [])]
+    # A database may write 1e22 with all of its digits, as a whole number.
+    assert [float(row[4]["reward"]) for row in rows] == [value]
+    assert float(Run.objects.get().last_metrics["reward"]) == value
+    folding.fold(attempt.run_id, at_least=1)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/runs/?q=%00",
+        "/runs/?owner=%00&status=%00&page=%00",
+        "/runs/?page=99999999999999999999999",
+        "/runs/a%00b/",
+        "/runs/none/logs/%00",
+        "/datasets/99999999999999999999999/",
+        "/datasets/?q=%00",
+        "/rewards/?q=%00",
+        "/hardware/%00/",
+        "/hardware/?host=%00",
+        "/runs/new?dataset=99999999999999999999999&from=%00&profile=%00",
+    ],
+)
+def test_a_page_asked_for_what_cannot_be(client: Client, path: str) -> None:
+    client.force_login(User.objects.create_user("olga", role=Role.OPERATOR))
+    assert client.get(path).status_code < 500
+
+
+def test_a_name_with_a_nul_signs_nobody_in(client: Client) -> None:
+    answer = client.post("/sign-in/", {"username": "a\0b", "password": "a long enough one\0"})
+    assert answer.status_code < 500
+
+
+def test_rows_of_a_dataset_with_odd_text(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(f'{{"prompt": {ODD}, "answer": "2"}}\n' * 3)
+    with path.open("rb") as file:
+        version = flow.create_version(None, "odd", file, "rows.jsonl")
+    flow.validate(version)
+    version.refresh_from_db()
+    assert version.status != DatasetVersion.CHECKING
+    if version.status == DatasetVersion.NEEDS_MAPPING:
+        flow.apply_mapping(version, ColumnMapping(prompt="prompt", answer="answer"))
+        assert version.status != DatasetVersion.CHECKING
