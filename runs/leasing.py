@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 
 from django.conf import settings
 from django.db.models import Q
@@ -155,10 +156,7 @@ def _picks(need: Need, host: Host, taken: Taken, *, leased: Taken) -> list[_Pick
     chosen = _choose("gpu", "GPU", gpus, need.pinned, need.gpus, host, taken, besides=need.pinned_server)
     server = _choose("gpu", "GPU", gpus, need.pinned_server, need.server_gpus, host, taken, besides=chosen.got)
     slots = range(int(host.inventory.get("cpu_slots") or 0))
-    first, last = host.inventory.get("port_range") or DEFAULT_PORTS
-    # What listens there without a lease is somebody else's, and the run would end at its start.
-    foreign = {port for port in host.inventory.get("listening") or () if f"port:{port}" not in leased}
-    pool = [port for port in range(int(first), int(last) + 1) if port not in foreign]
+    pool = _ports_of(host, leased) if need.ports or need.group_port else []
     fixed = () if need.first_port is None else tuple(range(need.first_port, need.first_port + need.ports))
     ports = _choose("port", "port", pool, fixed, need.ports, host, taken)
     return [
@@ -190,13 +188,15 @@ def _choose(
         free = tuple(index for index in pinned if f"{kind}:{index}" not in taken)
         missing = len(pinned) - len(free)
         return _Pick(kind, free, _waits(word, kind, pinned, taken, missing) if missing else None)
+    if count <= 0:
+        return _Pick(kind, ())
     wanted = [index for index in pool if index not in besides]
     if len(pool) - len(besides) < count:
         text = f"{host.name} has {_count(len(pool), word)}, this run needs {count + len(besides)}"
         return _Pick(kind, (), Short(text))
-    free = tuple(index for index in wanted if f"{kind}:{index}" not in taken)
+    free = tuple(islice((index for index in wanted if f"{kind}:{index}" not in taken), count))
     missing = count - len(free)
-    return _Pick(kind, free[:count], _waits(word, kind, wanted, taken, missing) if missing > 0 else None)
+    return _Pick(kind, free, _waits(word, kind, wanted, taken, missing) if missing else None)
 
 
 def take(attempt: Attempt, host: Host, placement: Placement) -> None:
@@ -246,6 +246,13 @@ def _gpus_of(host: Host) -> list[int]:
 
 _TELLING = (Waits.KEPT, Waits.HELD, Waits.QUARANTINED)
 """What looks free but is kept wants a word first; a run's end comes by itself, a quarantine's does not."""
+
+
+def _ports_of(host: Host, leased: Taken) -> list[int]:
+    """Without those on which something listens that has no lease: the run would end at its start."""
+    first, last = host.inventory.get("port_range") or DEFAULT_PORTS
+    foreign = {port for port in host.inventory.get("listening") or () if f"port:{port}" not in leased}
+    return [port for port in range(int(first), int(last) + 1) if port not in foreign]
 
 
 def _waits(word: str, kind: str, pool: Sequence[int], taken: Taken, missing: int) -> Short:
