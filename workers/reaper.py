@@ -28,6 +28,7 @@ from workers.supervisor.logs import LogUploader
 from workers.supervisor.outbox import Outbox
 from workers.supervisor.proc import Identity, Process
 from workers.supervisor.samples import SampleUploader
+from workers.supervisor.sync import deliver
 from workers.supervisor.tail import Tail
 from workers.supervisor.teardown import Teardown
 
@@ -96,7 +97,14 @@ class _Report:
             "lines": lines or [],
             "detail": detail,
         }
-        self.control.send_reaped(self.attempt_id, told)
+        try:
+            self.control.send_reaped(self.attempt_id, told)
+        except Refused:
+            if not lines:
+                raise
+            # One of the lines is none that the control plane takes.
+            deliver(self.control, self.attempt_id, lines)
+            self.control.send_reaped(self.attempt_id, {**told, "lines": []})
 
 
 def _clean_up(
@@ -205,10 +213,7 @@ def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[dict[str, An
         # Lines that a full disk keeps in memory follow each reading that comes to the file's end.
         offset, acked = after, fresh[-1]["seq"] if fresh else acked
         if len(waiting) > LINES_WITH_THE_REPORT:
-            try:
-                report.control.sync(report.attempt_id, waiting)
-            except Refused as error:
-                log.error("lines left in the outbox were refused: %s", error)
+            deliver(report.control, report.attempt_id, waiting)
             waiting = []
 
 
@@ -252,7 +257,11 @@ def _recorded(folder: AttemptFolder) -> set[Identity]:
 def _works_in(row: Process, path: str) -> bool:
     """Processes with a terminal are people's: somebody may have a shell in this folder."""
     where = proc.working_directory(row.pid) if row.tty == 0 else None
-    return where is not None and any(Path(each).is_relative_to(path) for each in (where, where.removesuffix(_REMOVED)))
+    if where is None:
+        return False
+    if where.endswith(_REMOVED) and not os.path.exists(where):  # a folder may be called so, too
+        where = where.removesuffix(_REMOVED)
+    return Path(where).is_relative_to(path)
 
 
 def _ourselves(rows: list[Process]) -> set[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.fake_control import TOKEN
+from tests.stack import ROOT
 from tests.workers.attempts import RUN, Attempt, attempt, wait_until
 from workers import reaper
 from workers.contract import StopMode
 from workers.launcher import Launch
 from workers.supervisor import proc
+from workers.supervisor.killing import Kill
 from workers.supervisor.proc import Identity
 
 pytestmark = pytest.mark.processes
@@ -166,6 +169,94 @@ def test_a_signal_to_a_pid_of_another_process_is_not_sent() -> None:
         assert proc.send(Identity(other.pid, someone.start_time - 1), signal.SIGKILL) is False
         other.communicate(b"\n", timeout=10)
         assert other.returncode == 0
+
+
+def test_a_lock_that_names_somebody_elses_pid_signals_nobody(tmp_path: Path) -> None:
+    with attempt(tmp_path) as made, subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        made.folder.create()
+        someone = {"boot_id": proc.boot_id(), "pid": other.pid, "start_time": proc.read(other.pid).start_time}  # type: ignore[union-attr]
+        (made.folder / "supervisor.lock").write_text(json.dumps(someone))
+        reaper.reap(RUN, 1, TOKEN, made.settings, {"host": "testhost", "cpu_slots": [0]})
+        assert made.control.reaped[0]["receipt"]["processes_ended"] == 0
+        assert other.poll() is None
+        other.communicate(b"\n", timeout=10)
+
+
+@pytest.mark.parametrize("place", ["10", "1 (deleted)", "../elsewhere"])
+def test_who_works_in_another_folder_is_never_signalled(tmp_path: Path, place: str) -> None:
+    with attempt(tmp_path) as made:
+        folder = made.folder.path.parent / place
+        folder.mkdir(parents=True)
+        made.folder.create()
+        with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, cwd=folder) as other:
+            assert reaper.leftovers(made.folder) == []
+            other.communicate(b"\n", timeout=10)
+
+
+def test_who_has_a_shell_in_the_folder_is_never_signalled(tmp_path: Path) -> None:
+    with attempt(tmp_path) as made:
+        made.folder.create()
+        ours, theirs = os.openpty()
+        program = [sys.executable, "-c", "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); input()"]
+        with subprocess.Popen(program, stdin=theirs, cwd=made.folder.path, start_new_session=True) as other:
+            wait_until(lambda: (row := proc.read(other.pid)) is not None and row.tty != 0)
+            assert reaper.leftovers(made.folder) == []
+            os.write(ours, b"\n")
+        os.close(ours)
+        os.close(theirs)
+
+
+def test_a_kill_never_signals_who_has_a_pid_now_that_was_seen_before() -> None:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        row = proc.read(other.pid)
+        assert row is not None
+        rounds = iter([[row._replace(start_time=row.start_time - 1)]] * 10)
+        kill = Kill(lambda: next(rounds, []), now=0.0, grace_s=0.0, deadline_s=5.0)
+        assert kill.tick(0.0) is True
+        assert other.poll() is None
+        other.communicate(b"\n", timeout=10)
+        assert other.returncode == 0
+
+
+IN_ANOTHER_BOOT = """
+mount --bind "$1" /proc/sys/kernel/random/boot_id || exit 77
+shift
+exec "$@"
+"""
+REAP = """
+import os, sys
+from workers import reaper
+from workers.settings import HostSettings
+reaper.reap(sys.argv[1], 1, sys.argv[2], HostSettings.from_env(), {"host": "testhost", "cpu_slots": [0]})
+"""
+
+
+def test_after_a_reboot_no_recorded_pid_counts_and_what_lay_in_the_outbox_comes(tmp_path: Path) -> None:
+    boot = tmp_path / "boot_id"
+    boot.write_text("11111111-2222-3333-4444-555555555555\n")
+    with attempt(tmp_path, trainer="forever") as made, subprocess.Popen(["sleep", "60"]) as other:
+        made.control.refuse["sync"] = 503
+        made.launch()
+        wait_until(lambda: any(line["step"] == 3 for line in made.outbox()), made.why)
+        made.kill_leftovers()  # the host goes down with all that ran on it
+        wait_until(lambda: not made.lock_is_held() and not made.processes(), made.why)
+        del made.control.refuse["sync"]
+        recorded = json.loads((made.folder / "pids.json").read_text())
+        start = proc.read(other.pid).start_time  # type: ignore[union-attr]
+        recorded["processes"] = [[other.pid, start]]
+        (made.folder / "pids.json").write_text(json.dumps(recorded))
+        reap = [sys.executable, "-c", REAP, RUN, TOKEN]
+        enter = ["unshare", "--mount", "sh", "-c", IN_ANOTHER_BOOT, "sh", str(boot)]
+        done = subprocess.run([*enter, *reap], env={**os.environ, **made.settings.as_env()}, cwd=ROOT)
+        survived = other.poll() is None
+        other.kill()
+        if done.returncode in (1, 77) and not made.control.reaped:
+            pytest.skip("no other boot id can be mounted here")
+        assert survived
+        report = made.control.reaped[0]
+        assert (report["receipt"]["processes_ended"], report["receipt"]["free"]) == (0, True)
+        assert made.control.train_steps()[:3] == [1, 2, 3]
+        assert everything_is_stored_once(made)
 
 
 def spec_document(made: Attempt) -> dict[str, object]:

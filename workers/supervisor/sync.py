@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -92,7 +93,7 @@ class Syncer:
     def _send(self) -> None:
         while True:
             lines = self._next_lines()
-            answer = self._exchange(lines)
+            answer = deliver(self._control, self._attempt_id, lines)
             self._take(answer)
             if not lines or self.acked >= self._outbox.last_seq or self.acked < lines[-1]["seq"]:
                 return
@@ -106,22 +107,6 @@ class Syncer:
             if fresh or after == self._offset:
                 return fresh
             self._offset = after  # written to the file only after it was sent from memory
-
-    def _exchange(self, lines: list[dict[str, Any]]) -> SyncAnswer:
-        """A batch the control plane cannot take is halved, down to the one line, which is then replaced: a line
-        nobody accepts must not hold back all that follow."""
-        try:
-            return self._control.sync(self._attempt_id, lines)
-        except Refused as error:
-            if error.status in _UNKNOWN or not lines:
-                raise
-            log.warning("a batch of %d lines was refused: %s", len(lines), error)
-            if len(lines) == 1:
-                return self._control.sync(self._attempt_id, [_stand_in(lines[0], error)])
-            answer = self._exchange(lines[: len(lines) // 2])
-            return (
-                answer if answer.ack < lines[len(lines) // 2 - 1]["seq"] else self._exchange(lines[len(lines) // 2 :])
-            )
 
     def _take(self, answer: SyncAnswer) -> None:
         self.watched = answer.watched
@@ -149,9 +134,26 @@ class Syncer:
         return wait
 
 
+def deliver(control: Control, attempt_id: str, lines: list[dict[str, Any]]) -> SyncAnswer:
+    """A batch the control plane cannot take is halved, down to the one line, which is then replaced: a line nobody
+    accepts must not hold back all that follow."""
+    try:
+        return control.sync(attempt_id, lines)
+    except Refused as error:
+        if error.status in _UNKNOWN or not lines:
+            raise
+        log.warning("a batch of %d lines was refused: %s", len(lines), error)
+        if len(lines) == 1:
+            return control.sync(attempt_id, [_stand_in(lines[0], error)])
+    first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
+    answer = deliver(control, attempt_id, first)
+    return answer if answer.ack < first[-1]["seq"] else deliver(control, attempt_id, second)
+
+
 def _stand_in(line: dict[str, Any], error: Refused) -> dict[str, Any]:
     text = f"The control plane refused line {line['seq']} ({line['kind']}): {str(error)[:200]}"
+    sure = {"t": max(0.0, time.time()), "step": None}  # either may be what was refused
     if line["kind"] == EventKind.ENDED:
         kept = {"reason": line["data"]["reason"], "detail": text, "exit_codes": {}, "receipt": line["data"]["receipt"]}
-        return {**line, "data": kept}
-    return {**line, "kind": EventKind.NOTE, "data": {"text": text, "level": "warning"}}
+        return {**line, **sure, "data": kept}
+    return {**line, **sure, "kind": EventKind.NOTE, "data": {"text": text, "level": "warning"}}

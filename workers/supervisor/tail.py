@@ -78,14 +78,20 @@ class Tail:
     def _decode(self, line: bytes) -> dict[str, Any] | None:
         if not line.strip():
             return None
-        try:
-            value = json.loads(line, parse_constant=_no_constant)
-        except (ValueError, RecursionError):
-            value = None
-        if isinstance(value, dict):
+        value = object_of(line)
+        if value is not None:
             return value
         self.bad_lines += 1
         return None
+
+
+def object_of(line: bytes) -> dict[str, Any] | None:
+    """A line's JSON object; None if it holds something else."""
+    try:
+        value = json.loads(line, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _no_constant(name: str) -> None:

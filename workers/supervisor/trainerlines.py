@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from workers.contract import EventKind, FileName
+from workers.supervisor.tail import LINE_LIMIT, object_of
 
 VALUES_LIMIT = 2_000
 """Metrics of one log call; more is a mistake of a reward function, and would fill the store with names."""
@@ -42,7 +43,8 @@ def translate(line: dict[str, Any], *, folder: Path, now: float) -> Translated |
         return None
     t = line.get("t")
     kind, data = make(line, folder)
-    return Translated(kind, data, float(t) if isinstance(t, int | float) else now, _step(line))
+    at = float(t) if isinstance(t, int | float) and 0 <= t <= sys.float_info.max else now
+    return Translated(kind, data, at, _step(line))
 
 
 def note_progress(progress: Progress, line: dict[str, Any]) -> None:
@@ -59,37 +61,35 @@ def note_progress(progress: Progress, line: dict[str, Any]) -> None:
 def resume_position(outbox: Path, metrics: Path) -> int:
     """How far a supervisor that died had read metrics.jsonl, in bytes.
 
-    A translated line keeps the trainer's own time, so the last one in the outbox is found again by it.
+    Each line that is understood made one line of the outbox, in order, so they are counted: a time is no mark, since a
+    clock can be set.
     """
-    last = _last_translated(outbox)
-    if last is None:
-        return 0
+    told = sum(_is_translated(line) for line in _objects(outbox))
     offset = 0
     with open(metrics, "rb") as file:
         for raw in file:
+            if not told:
+                break
             offset += len(raw)
-            try:
-                line = json.loads(raw)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(line, dict) and (line.get("t"), _step(line)) == last and line.get("event") in _KINDS:
-                return offset
-    return 0
+            line = object_of(raw) if len(raw) <= LINE_LIMIT else None
+            told -= line is not None and str(line.get("event")) in _KINDS
+    return offset
 
 
-def _last_translated(outbox: Path) -> tuple[Any, int | None] | None:
-    kinds = {EventKind.STAGE, EventKind.TRAINING, EventKind.TRAIN, EventKind.CHECKPOINT}
-    last = None
+def _objects(path: Path) -> Iterator[dict[str, Any]]:
+    """Of its complete lines."""
     try:
-        with open(outbox, "rb") as file:
+        with open(path, "rb") as file:
             for raw in file:
                 if raw.endswith(b"\n"):
-                    line = json.loads(raw)
-                    if line["kind"] in kinds:
-                        last = (line["t"], line["step"])
+                    yield json.loads(raw)
     except FileNotFoundError:
-        return None
-    return last
+        return
+
+
+def _is_translated(line: dict[str, Any]) -> bool:
+    kinds = (EventKind.STAGE, EventKind.TRAINING, EventKind.TRAIN, EventKind.CHECKPOINT)
+    return line["kind"] in kinds or (line["kind"] == EventKind.NOTE and line["data"].get("text") in _ENDS.values())
 
 
 def _stage(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[str, Any]]:
@@ -114,8 +114,10 @@ def _save(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[str, Any]
 
 
 def _train_end(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[str, Any]]:
-    how = "stopped early, as asked" if line.get("stopped") else "reached its last step"
-    return EventKind.NOTE, {"text": f"The trainer {how}.", "level": "info"}
+    return EventKind.NOTE, {"text": _ENDS[bool(line.get("stopped"))], "level": "info"}
+
+
+_ENDS = {True: "The trainer stopped early, as asked.", False: "The trainer reached its last step."}
 
 
 _KINDS: dict[str, Callable[[dict[str, Any], Path], tuple[EventKind, dict[str, Any]]]] = {
