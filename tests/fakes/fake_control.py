@@ -136,6 +136,8 @@ class FakeControl:
         return {"size": len(self.logs.get(name, b""))}
 
     def _reaped(self, data: dict[str, Any]) -> tuple[int, Any]:
+        if self.refuse_lines_with and self.refuse_lines_with in json.dumps(data):
+            return 400, {"error": {"what": "bad line", "where": "lines", "fix": ""}}
         self._store(data["lines"])
         self.reaped.append(data)
         return 200, {"ok": True}

@@ -136,6 +136,21 @@ def test_a_reap_that_comes_twice_tells_the_same(tmp_path: Path) -> None:
         assert everything_is_stored_once(made)
 
 
+def test_a_line_that_the_control_plane_refuses_keeps_no_reaper_from_its_report(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="forever") as made:
+        made.control.refuse["sync"] = 503
+        made.launch()
+        wait_until(lambda: any(line["step"] == 4 for line in made.outbox()), made.why)
+        proc.send(made.supervisor(), signal.SIGKILL)
+        wait_until(lambda: not made.lock_is_held(), made.why)
+        made.control.refuse.clear()
+        made.control.refuse_lines_with = '"loss": 0.5'
+        assert reaper.reap(RUN, 1, TOKEN, made.settings) is True
+        assert made.control.reaped[0]["receipt"]["free"] is True
+        assert made.control.train_steps()[:3] == [1, 3, 4]
+        assert [line["seq"] for line in made.outbox()] == list(made.control.lines)
+
+
 def test_a_reap_of_a_launch_that_never_arrived_says_so(tmp_path: Path) -> None:
     with attempt(tmp_path) as made:
         assert reaper.reap(RUN, 1, TOKEN, made.settings) is True
