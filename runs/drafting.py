@@ -205,7 +205,7 @@ def _host_facts(view: HostView, held: Mapping[str, Hold]) -> HostFacts:
 def _age(view: HostView) -> str:
     if view.announced_at is None:
         return "a long time"
-    seconds = int((timezone.now() - view.announced_at).total_seconds())
+    seconds = max(0, int((timezone.now() - view.announced_at).total_seconds()))
     return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
 
 

@@ -137,6 +137,7 @@ class Attempt(models.Model):
     """When it became RUNNING."""
     ended_at = models.DateTimeField(null=True)
     last_seen_at = models.DateTimeField(null=True)
+    """When its supervisor was last heard, by the control plane's clock."""
     boot_id = models.CharField(max_length=64, blank=True)
     supervisor_pid = models.IntegerField(null=True)
     """With boot_id: which supervisor has claimed the attempt."""

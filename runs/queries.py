@@ -166,7 +166,8 @@ def out_of_reach_since(attempt: Attempt, now: datetime) -> datetime | None:
     seen = attempt.last_seen_at
     if attempt.status not in ON_HOST or seen is None:
         return None
-    silent = now - max(seen, STARTED_AT)
+    # Started by a clock that was set back since: it has listened for long enough.
+    silent = now - (max(seen, STARTED_AT) if STARTED_AT <= now else seen)
     return seen if silent > timedelta(seconds=settings.SILENT_AFTER_S) else None
 
 

@@ -195,7 +195,8 @@ def is_fresh(host: Host) -> bool:
     """Heard of lately: a launch can arrive there."""
     if host.announced_at is None:
         return False
-    return timezone.now() - host.announced_at <= timedelta(seconds=settings.HOST_STALE_AFTER_S)
+    # A stamp of the future is that of a clock that was set back since.
+    return abs(timezone.now() - host.announced_at) <= timedelta(seconds=settings.HOST_STALE_AFTER_S)
 
 
 def _view(row: Host, held: dict[str, Holder]) -> HostView:

@@ -22,6 +22,7 @@ class Host(models.Model):
     trainer_schema = models.JSONField(null=True)
     """workers.trainer.describe's answer: the fields of the installed GRPOConfig, typed; None: no trainer there."""
     announced_at = models.DateTimeField(null=True)
+    """By the control plane's clock, as every time that decides something: a host's may be wrong."""
     draining = models.BooleanField(default=False)
     watched_at = models.DateTimeField(null=True)
     """When somebody last had its Hardware page open; it announces itself more often then."""
