@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
-from django.core.asgi import get_asgi_application
+import django
 
-django_app: Any = get_asgi_application()  # ASGI applications have no common type
+django.setup(set_prefix=False)
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
@@ -16,6 +16,7 @@ from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDe
 from django.conf import settings  # noqa: E402
 
 from controlplane.bodylimit import BodyLimit  # noqa: E402
+from controlplane.onethread import OneThread  # noqa: E402
 from runs.api_urls import websocket_urlpatterns  # noqa: E402
 
 
@@ -39,7 +40,7 @@ class SameOrigin:
 
 application = ProtocolTypeRouter(
     {
-        "http": BodyLimit(django_app),
+        "http": BodyLimit(OneThread()),
         "websocket": SameOrigin(AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))),
     }
 )
