@@ -8,8 +8,9 @@ FAKE_TRAINER=name:value,name,...
   storm (a grandchild that forks again and again) · oom · torn · garbage · samples:N · noise:BYTES to the log ·
   no_save (STOP is ignored) · fill (writes until the disk is full) ·
   connect:PORT (a request a step to a server; exits 1 when it fails) · generate:PORT (a completion a step,
-  awaited without a time-out) · gate (trains until FOLDER/gate.trainer exists,
-  and ends well) · gate_save (on STOP waits for FOLDER/gate.save before it saves)
+  awaited without a time-out) · gate (trains until FOLDER/gate.trainer exists, and ends well) ·
+  gate_save (on STOP waits for FOLDER/gate.save before it saves) · gate_term (SIGTERM ends it when FOLDER/gate.term
+  exists)
 The run's name may say the same (behaviour.py). On GPUs it holds 20,000 MiB of each (fake_gpus.py).
 Standard library only. No process of it outlives FAKE_TRAINER_LIFETIME seconds (default 120).
 """
@@ -55,6 +56,8 @@ def before_training() -> int | None:
         return 4
     if "ignore_term" in OPTIONS:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if "gate_term" in OPTIONS:
+        signal.signal(signal.SIGTERM, lambda *_: end_at_the_gate())
     if "renamed" in OPTIONS:
         spawn(renamed_grandchild)
     if "storm" in OPTIONS:
@@ -76,6 +79,12 @@ def train() -> int:
     while stopped and waits("gate_save", "save"):
         time.sleep(0.02)
     return finish(step, stopped)
+
+
+def end_at_the_gate() -> None:
+    while waits("gate_term", "term"):
+        time.sleep(0.02)
+    os._exit(128 + signal.SIGTERM)
 
 
 def waits(option: str, gate: str) -> bool:

@@ -10,7 +10,8 @@ told otherwise, and leaves the engine behind when the front is killed with SIGKI
 FAKE_VLLM_ENGINE=stub (default): standard library only, canned tokens, ready at once.
 FAKE_VLLM_ENGINE=torch: real sampling with transformers and peft (fake_vllm_torch.py), in the trainer's interpreter.
 FAKE_VLLM=never_ready | dies_on_start | dies_after:SECONDS | slow:SECONDS | ignores_sigterm | health_but_hangs |
-          leaves_orphan | wrong_name | gate (not ready before gate.vllm exists in its folder); several with commas.
+          leaves_orphan | wrong_name | gate (not ready before gate.vllm exists in its folder) |
+          gate_term (SIGTERM ends it, and its engine, when gate.term exists); several with commas.
           The run's name may say the same (behaviour.py). On GPUs the engine holds 60,000 MiB of each (fake_gpus.py).
 FAKE_VLLM_LIFETIME=SECONDS (default 900): no process of it lives longer, whatever a test has forgotten.
 """
@@ -25,7 +26,7 @@ import sys
 import threading
 from pathlib import Path
 
-from fake_vllm_engine import Engine, Faults, live_no_longer_than_allowed, log
+from fake_vllm_engine import Engine, Faults, end_at_the_gate, live_no_longer_than_allowed, log
 from fake_vllm_server import State, bind
 
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -39,6 +40,8 @@ def main() -> int:
     engine = Engine.start(options, faults, server)
     if faults.has("ignores_sigterm"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    elif faults.has("gate_term"):
+        signal.signal(signal.SIGTERM, lambda *_: end_at_the_gate())
     else:
         signal.signal(signal.SIGTERM, lambda *_: engine.shut_down())
     signal.signal(signal.SIGINT, lambda *_: engine.shut_down())

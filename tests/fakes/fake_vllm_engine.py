@@ -28,7 +28,7 @@ class Faults(dict[str, str]):
 
     KNOWN = frozenset(
         {"never_ready", "dies_on_start", "dies_after", "slow", "ignores_sigterm", "health_but_hangs"}
-        | {"leaves_orphan", "wrong_name", "gate"}
+        | {"leaves_orphan", "wrong_name", "gate", "gate_term"}
     )
 
     @classmethod
@@ -101,6 +101,8 @@ def run_engine(sock: socket.socket, options: argparse.Namespace, faults: Faults)
     retitle("VLLM::EngineCore")
     if faults.has("ignores_sigterm"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if faults.has("gate_term"):
+        signal.signal(signal.SIGTERM, lambda *_: end_at_the_gate())
     if faults.has("leaves_orphan"):
         leave_orphan()
     fake_gpus.hold(60_000)
@@ -115,6 +117,12 @@ def run_engine(sock: socket.socket, options: argparse.Namespace, faults: Faults)
                 stream.flush()
     while True:
         signal.pause()  # the front is gone; the engine holds its memory until somebody ends it
+
+
+def end_at_the_gate() -> None:
+    while not Path("gate.term").exists():
+        time.sleep(0.02)
+    os._exit(128 + signal.SIGTERM)
 
 
 def leave_orphan() -> None:

@@ -87,7 +87,8 @@ from runs import queries
 from runs.models import Attempt, Lease
 a = Attempt.objects.get(run_id=run, number=number)
 result = {
-    "status": a.status, "reason": a.reason, "detail": a.detail, "phase": a.phase, "waits_for": a.waits_for,
+    "status": a.status, "reason": a.reason, "detail": a.detail, "waits_for": a.waits_for,
+    "phase": a.phase, "phase_detail": a.phase_detail,
     "receipt": a.receipt, "stop_mode": a.stop_mode, "claimed": a.claimed_at is not None, "last_seq": a.last_seq,
     "placement": a.placement, "launches_sent": a.launches_sent, "step": a.run.step,
     "leases": {l.resource: l.state for l in Lease.objects.filter(attempt=a)},
@@ -173,19 +174,27 @@ class Product:
         return run
 
     def until(
-        self, condition: Callable[[], object], problem: Callable[[], str] | str, limit_s: float = LIMIT_S
+        self,
+        condition: Callable[[], object],
+        problem: Callable[[], str] | str,
+        limit_s: float = LIMIT_S,
+        *,
+        tended: bool = True,
     ) -> None:
-        """Wait, and start again what has died in the meantime, as `up` does."""
+        """Wait, and start again what has died in the meantime, as `up` does, unless nobody tends it."""
         deadline = time.monotonic() + limit_s
         while not condition():
             if time.monotonic() > deadline:
                 raise AssertionError(f"{problem if isinstance(problem, str) else problem()} (within {limit_s:g} s)")
-            self.fleet.tick()
+            if tended:
+                self.fleet.tick()
             time.sleep(0.02)
 
     def kill(self, program: str) -> None:
         """SIGKILL to a program of the installation: web, control, host, valkey. `until` starts it again."""
-        os.kill(self.fleet.pids()[program], signal.SIGKILL)
+        pid = self.fleet.pids()[program]
+        os.kill(pid, signal.SIGKILL)
+        self.until(lambda: (row := proc.read(pid)) is None or not row.alive, f"{program} does not die", tended=False)
 
     def healthy(self) -> None:
         """Every program is there and serves; the back-off after a kill begins anew."""

@@ -6,11 +6,14 @@ import hashlib
 import itertools
 import json
 from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from runs.states import EndReason, RunStatus, final_status, may_move
 from tests.faults.harness import ARun
 from workers.contract import METRIC_KINDS, EventKind
+from workers.supervisor import proc
 from workers.supervisor.listening import port_is_free
 
 STORED = """
@@ -32,7 +35,7 @@ result = {
     "events": [[e.seq, e.kind, e.data] for e in events if e.seq is not None],
     "moves": [e.data for e in events if e.kind == "status"],
     "leases": [[l.resource, l.state] for l in Lease.objects.filter(attempt=attempt)],
-    "held_twice": [r for r in Lease.objects.exclude(state="released").values_list("host", "resource")],
+    "not_released": [r for r in Lease.objects.exclude(state="released").values_list("host", "resource")],
     "other_live": Attempt.objects.filter(run_id=run, status__in=["queued", "starting", "running", "stopping"]).count(),
 }
 """
@@ -60,19 +63,28 @@ def check(run: ARun, *, status: str, reason: str, leases: str = "released", comp
 
 def _leases(run: ARun, row: dict[str, Any], stored: dict[str, Any], state: str) -> None:
     assert {each for _, each in stored["leases"]} <= {state}, stored["leases"]
-    held = Counter(map(tuple, stored["held_twice"]))
+    held = Counter(map(tuple, stored["not_released"]))
     assert all(count == 1 for count in held.values()), f"leased twice: {held}"
     assert stored["other_live"] == 0
-    if row["receipt"] and state == "released":
-        assert row["receipt"]["free"] is True, row["receipt"]
-        assert row["receipt"]["survivors"] == []
-    ports = [int(name.partition(":")[2]) for name, _ in stored["leases"] if name.startswith("port:")]
-    assert all(port_is_free(port) for port in ports)
-    if state == "released":
-        used = run.product.gpus.used()
-        mine = [int(name.partition(":")[2]) for name, _ in stored["leases"] if name.startswith("gpu:")]
-        held_by = run.product.holders()
-        assert all(used[gpu] < 1000 for gpu in mine if gpu not in held_by), used
+    if state != "released":
+        return
+    mine = {name for name, _ in stored["leases"]} - {resource for _, resource in stored["not_released"]}
+    ports = [int(name.partition(":")[2]) for name in mine if name.startswith("port:")]
+    assert [port for port in ports if not port_is_free(port)] == []
+    used = run.product.gpus.used()
+    gpus = [int(name.partition(":")[2]) for name in mine if name.startswith("gpu:")]
+    assert all(used[gpu] < 1000 for gpu in gpus), used
+    if row["receipt"]:
+        _receipt(run, row["receipt"], stored)
+
+
+def _receipt(run: ARun, receipt: dict[str, Any], stored: dict[str, Any]) -> None:
+    """It is about every GPU of the lease, once anything was started on them."""
+    assert receipt["free"] is True, receipt
+    assert receipt["survivors"] == []
+    if any(line["kind"] == EventKind.PROCESS_STARTED for line in run.outbox()):
+        leased = {int(name.partition(":")[2]) for name, _ in stored["leases"] if name.startswith("gpu:")}
+        assert {int(gpu["gpu"]) for gpu in receipt["gpus"]} == leased, receipt
 
 
 def _moves(run: ARun, stored: dict[str, Any]) -> None:
@@ -148,8 +160,30 @@ def _sums(numbers: dict[str, dict[int, float]]) -> dict[str, tuple[int, str]]:
 
 
 def _no_secret(run: ARun) -> None:
-    """The run's token is in no file of its folder."""
-    token = run.token()
-    for path in run.folder.rglob("*"):
+    """Neither the run's token nor the host's is in a file of its folder, in a log of the installation, or on a page."""
+    data = run.product.stack.installation.data
+    for path in [*run.folder.rglob("*"), *data.glob("*.log")]:
         if path.is_file():
-            assert token.encode() not in path.read_bytes(), f"the token is in {path.name}"
+            content = path.read_bytes()
+            assert not any(secret.encode() in content for secret in _secrets(run)), f"a token is in {path.name}"
+    with run.product.stack.client("viewer") as client:
+        page = client.get(f"/runs/{run.run}/")
+    assert page.status_code == 200, f"the run's page answers {page.status_code}"
+    assert not any(secret in page.text for secret in _secrets(run))
+
+
+def no_secret_in_processes(runs: Iterable[ARun]) -> None:
+    """No token of these runs or their host is in an argument list, or in an environment that can be read."""
+    secrets = {secret.encode() for run in runs for secret in _secrets(run)}
+    for row in proc.table():
+        for name in ("cmdline", "environ"):
+            try:
+                content = Path(f"/proc/{row.pid}/{name}").read_bytes()
+            except OSError:  # it has ended, or is undumpable
+                continue
+            assert not any(secret in content for secret in secrets), f"a token is in the {name} of {row.pid}"
+
+
+def _secrets(run: ARun) -> tuple[str, str]:
+    host = run.product.stack.installation.host_token_file.read_text().strip()
+    return run.token(), host
