@@ -170,10 +170,19 @@ def _tear_down(
 
 
 def _baselines(folder: AttemptFolder, placement: Placement) -> dict[int, int]:
-    """Of every leased GPU: one whose use before the start was not written down is free only when it is empty."""
+    """Of every leased GPU: one whose use before the start was not written down is free only when it is empty. Of none
+    where no process was started: what is in use there is not of this attempt."""
+    if _started_nothing(folder):
+        return {}
     kept = (folder.read_json(FileName.PIDS) or {}).get("baselines")
     known = {int(gpu): int(mib) for gpu, mib in kept.items()} if isinstance(kept, dict) else {}
     return {gpu: known.get(gpu, 0) for gpu in placement.every_gpu}
+
+
+def _started_nothing(folder: AttemptFolder) -> bool:
+    """A supervisor was here, and opened the log of no child: it does so before it starts one."""
+    logs = {path.name for path in (folder / FileName.LOGS).glob("*.log")}
+    return folder.was_started() and logs == {folder.log("supervisor").name}
 
 
 def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> None:

@@ -127,6 +127,19 @@ def test_a_gpu_whose_baseline_was_lost_is_free_only_when_it_is_empty(tmp_path: P
         assert (receipt["free"], [gpu["gpu"] for gpu in receipt["gpus"]]) == (free, ["1"])
 
 
+def test_a_supervisor_that_died_before_it_started_anything_has_no_gpu_to_prove(tmp_path: Path) -> None:
+    with gpu_attempt(tmp_path, {1: 500}, gpu_free_deadline_s=0.5) as (made, gpus):
+        gpus.hang()
+        made.launch()
+        wait_until(lambda: "preparing" in made.control.phases(), made.why)
+        proc.send(made.supervisor(), signal.SIGKILL)
+        wait_until(lambda: not made.lock_is_held(), made.why)
+        reading = GpuReading(1, "GPU-1", "a GPU", 80_000, 500, None, None, None, "580")
+        reaper.reap(RUN, 1, TOKEN, made.settings, read_gpus=lambda: [reading])
+        receipt = made.control.reaped[0]["receipt"]
+        assert (receipt["free"], receipt["gpus"]) == (True, [])
+
+
 def test_a_child_forked_during_a_reading_can_read_too() -> None:
     code = """
 import os
