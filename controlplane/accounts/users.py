@@ -109,5 +109,6 @@ def _page(
 
 
 def _is_last_admin(user: User) -> bool:
-    others = User.objects.filter(role=Role.ADMIN, is_active=True).exclude(pk=user.pk)
-    return user.role == Role.ADMIN and not others.exists()
+    # Locked, in one order: two admins who take each other's role at the same instant would both find the other one.
+    admins = User.objects.select_for_update().filter(role=Role.ADMIN, is_active=True).order_by("pk")
+    return user.role == Role.ADMIN and all(admin.pk == user.pk for admin in admins)

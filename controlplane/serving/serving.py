@@ -44,7 +44,7 @@ class Serving:
     def watch_until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
         """Look after the children until something is true; False when the deadline comes first."""
         end = time.monotonic() + deadline_s
-        while not condition():
+        while not _holds(condition):
             if time.monotonic() > end:
                 return False
             self.fleet.tick()
@@ -56,6 +56,21 @@ class Serving:
         while True:
             self.fleet.tick()
             time.sleep(TICK_S)
+
+
+def _holds(condition: Callable[[], bool]) -> bool:
+    """While the database is away nothing is known, and so nothing is true."""
+    from django.db import Error, connection
+
+    from controlplane.outage import is_away
+
+    try:
+        return condition()
+    except Error as error:
+        if not is_away(error):
+            raise
+        connection.close()
+        return False
 
 
 @contextlib.contextmanager

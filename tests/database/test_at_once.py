@@ -185,3 +185,26 @@ def test_rows_are_folded_once(racers: Racers) -> None:
     racers.at_once("folding.fold_all()")
     look = "result = sum(MetricChunk.objects.filter(run__attempts=pk).values_list('points', flat=True))"
     assert racers.alone(look, pk=pk) == 2000
+
+
+def test_of_two_admins_who_take_each_others_role_one_stays(racers: Racers) -> None:
+    prepare = """
+from controlplane.accounts.models import Role, User
+User.objects.filter(role=Role.ADMIN).update(role=Role.VIEWER)
+for name in ("ada", "ben"):
+    User.objects.update_or_create(username=name, defaults={"role": Role.ADMIN, "is_active": True})
+"""
+    act = """
+from controlplane.accounts.models import User
+from django.test import Client
+client = Client(headers={"host": "localhost"})
+client.force_login(User.objects.get(username=who))
+time.sleep(max(0.0, at + 0.3 - time.time()))
+other = User.objects.get(username=whom)
+result = client.post(f"/users/{other.pk}/role/", {"role": "viewer"}).status_code
+"""
+    look = "from controlplane.accounts.models import User\nresult = User.objects.filter(role='admin').count()"
+    for _ in range(ROUNDS):
+        racers.alone(prepare)
+        racers.at_once(act, [{"who": who, "whom": whom} for who, whom in [("ada", "ben"), ("ben", "ada")] * 2])
+        assert racers.alone(look) == 1

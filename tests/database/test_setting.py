@@ -88,3 +88,14 @@ def test_a_start_with_an_unusable_address_is_one_clear_line(tmp_path: Path) -> N
     assert done.stderr.startswith(URL)
     assert "Traceback" not in done.stderr
     assert SECRET not in done.stderr
+
+
+def test_a_start_without_its_database_is_one_clear_line(tmp_path: Path) -> None:
+    chosen = {URL: f"postgresql://ann:{SECRET}@/grpo?host={tmp_path}", "CONTROLPLANE_DATA": str(tmp_path)}
+    argv = [sys.executable, "manage.py", "up", "--port", "0"]
+    env = {**os.environ, **chosen, "CONTROLPLANE_BOOTSTRAP": "off"}
+    done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "The database can't be reached" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert SECRET not in done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import connection
 
 from controlplane.serving.claims import Refused
 from controlplane.serving.processes import NotReady
@@ -37,6 +38,7 @@ class Command(BaseCommand):
         if adopted := leftover.training():
             self.say(f"{leftover.plural(adopted, 'run')} went on training and report here again.")
         self.say("Ctrl-C stops serving" + (" and stops the runs." if stop_runs else "; runs go on training."))
+        connection.close()  # for as long as people serve, it may be cut; what comes after asks for a new one
         try:
             serving.watch()
         finally:

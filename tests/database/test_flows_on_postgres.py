@@ -1,0 +1,31 @@
+"""The flows of runs, of people and of hosts on PostgreSQL: tests of other rooms, run once more on a private server."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.postgres import missing
+from tests.stack import ROOT
+
+pytestmark = pytest.mark.processes
+
+FLOWS = [
+    "tests/database/test_hostile_values.py",
+    "tests/controlplane/hardware/test_profiles_laid.py",
+    "tests/runs/test_ingest.py",
+    "tests/runs/test_launching.py",
+    "tests/runs/test_reconcile.py",
+    "tests/runs/test_stopping.py",
+]
+
+
+def test_the_flows_hold_on_postgresql() -> None:
+    if reason := missing():
+        pytest.skip(reason)
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "tests.on_postgres", *FLOWS]
+    done = subprocess.run(argv, cwd=ROOT, env=os.environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
