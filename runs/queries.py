@@ -167,7 +167,7 @@ def out_of_reach_since(attempt: Attempt, now: datetime) -> datetime | None:
     if attempt.status not in ON_HOST or seen is None:
         return None
     # Started by a clock that was set back since: it has listened for long enough.
-    silent = now - (max(seen, STARTED_AT) if STARTED_AT <= now else seen)
+    silent = now - (max(seen, STARTED_AT) if now >= STARTED_AT else seen)
     return seen if silent > timedelta(seconds=settings.SILENT_AFTER_S) else None
 
 
