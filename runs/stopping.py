@@ -19,7 +19,6 @@ from workers.contract import StopMode, Task
 log = logging.getLogger(__name__)
 
 
-
 def request_stop(attempt: Attempt, mode: StopMode, user: User) -> bool:
     """Ask for a stop. `save` may be escalated to `now`, never back; False: there was nothing to change."""
     now = timezone.now()
