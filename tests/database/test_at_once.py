@@ -11,7 +11,7 @@ from tests.database.racing import Racers
 
 pytestmark = pytest.mark.processes
 
-ROUNDS = 5
+ROUNDS = 4
 QUEUED = """
 from tests.runs import builders
 # Whatever an earlier round left waits no more; the host is out of reach until all is prepared.

@@ -130,7 +130,7 @@ def test_a_database_that_is_gone_for_a_while(product: Product, postgres: Postgre
     with product.stack.client() as client, watch(run) as socket:
         last = last_seen(socket, lambda last: last > 5)
         postgres.stop()
-        grows(run, 150)
+        grows(run, 80)
         answers = [client.get(page), client.get("/runs/"), client.get("/runs/", headers={"Accept": "application/json"})]
         assert [answer.status_code for answer in answers] == [503, 503, 503]
         assert "The database is away" in answers[0].text
@@ -191,7 +191,7 @@ def test_a_file_that_somebody_else_holds_longer_than_anybody_waits() -> None:
             other.execute("BEGIN IMMEDIATE")
             token = run.token()
             assert token
-            grows(run, 150)
+            grows(run, 80)
             answer = sync(run)
             assert (answer.status_code, answer.json()["error"]["where"]) == (503, "database")
             stop = client.post(f"/runs/{run.run}/stop", data={"mode": "save"})
