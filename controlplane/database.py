@@ -50,7 +50,7 @@ def databases(data: Path) -> dict[str, dict[str, Any]]:
 
 def _sqlite(data: Path) -> dict[str, Any]:
     return {
-        "ENGINE": "django.db.backends.sqlite3",
+        "ENGINE": "controlplane.sqlite",
         "NAME": data / "controlplane.sqlite3",
         # A file as in real life: tests with several threads can't share one in memory.
         "TEST": {"NAME": data / "test.sqlite3"},
