@@ -43,6 +43,18 @@ class SignedInConsumer(AsyncWebsocketConsumer):
         await self.begin()
         self.spawn(self._stay_signed_in())
 
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
+        """A page asks from time to time whether the connection still carries anything: a network that is gone
+        closes no socket."""
+        message = _message(text_data)
+        if message.get("type") == "ping":
+            await self.send_text('{"type":"pong"}')
+        else:
+            await self.hear(message)
+
+    async def hear(self, message: dict[str, Any]) -> None:
+        """What a page says besides."""
+
     async def begin(self) -> None:
         """Join the hub and spawn the pump."""
         raise NotImplementedError
@@ -106,12 +118,8 @@ class RunConsumer(SignedInConsumer):
         if self.viewer is not None:
             hub().leave(self.viewer)
 
-    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        try:
-            message = json.loads(text_data or "")
-        except ValueError:
-            return
-        if self.viewer is not None and isinstance(message, dict) and message.get("type") == "logs":
+    async def hear(self, message: dict[str, Any]) -> None:
+        if self.viewer is not None and message.get("type") == "logs":
             hub().watch_logs(self.viewer, message.get("watch") is True)
 
     async def _pump(self, viewer: Viewer) -> None:
@@ -135,6 +143,14 @@ class RunListConsumer(SignedInConsumer):
 
     async def _send_changed(self, run_ids: list[str]) -> None:
         await self.send_text(json.dumps({"type": "changed", "runs": run_ids}))
+
+
+def _message(text: str | None) -> dict[str, Any]:
+    try:
+        message = json.loads(text or "")
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}
 
 
 def still_signed_in(session_key: str | None, user_id: int) -> bool:

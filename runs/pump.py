@@ -170,7 +170,7 @@ class Hub:
         self._lists: set[ListViewer] = set()
         self._sign_ins: set[SignIn] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._figures: dict[str, tuple[int, str, str]] = {}
+        self._figures: dict[str, tuple[object, ...]] = {}
         self._somebody_new = asyncio.Event()
 
     def join(self, viewer: Viewer, end: Cursor) -> None:

@@ -163,12 +163,15 @@ def _place(attempt: Attempt, places: Mapping[str, int] | None) -> str:
 
 def out_of_reach_since(attempt: Attempt, now: datetime) -> datetime | None:
     """Silence is no status but a reading of `last_seen_at`, counted only from the control plane's own start."""
-    seen = attempt.last_seen_at
-    if attempt.status not in ON_HOST or seen is None:
-        return None
+    return attempt.last_seen_at if _silent(attempt.status, attempt.last_seen_at, now) else None
+
+
+def _silent(status: str, seen: datetime | None, now: datetime) -> bool:
+    if status not in ON_HOST or seen is None:
+        return False
     # Started by a clock that was set back since: it has listened for long enough.
     silent = now - (max(seen, STARTED_AT) if now >= STARTED_AT else seen)
-    return seen if silent > timedelta(seconds=settings.SILENT_AFTER_S) else None
+    return silent > timedelta(seconds=settings.SILENT_AFTER_S)
 
 
 def rows_after(run_id: str, after: int, limit: int) -> list[tuple[int, float, int | None, str, dict[str, float]]]:
@@ -254,12 +257,16 @@ def log_sizes(attempt: Attempt) -> dict[str, int]:
     return {name: _log_size(LogChunk.objects.filter(attempt=attempt, name=name)) for name in names}
 
 
-def figures(newest: int = 500) -> dict[str, tuple[int, str, str]]:
-    """What the list shows of its runs, to see which have changed."""
+def figures(newest: int = 500) -> dict[str, tuple[object, ...]]:
+    """What the list shows of its runs, to see which have changed; silence is a change that nobody announces."""
     last = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
-    runs = Run.objects.annotate(status=Subquery(last.values("status")[:1]), mode=Subquery(last.values("stop_mode")[:1]))
-    rows = runs.order_by("-created_at").values_list("pk", "last_seq", "status", "mode")[:newest]
-    return {pk: (seq, status, mode) for pk, seq, status, mode in rows}
+    shown = {name: Subquery(last.values(name)[:1]) for name in ("status", "stop_mode", "last_seen_at")}
+    runs = Run.objects.annotate(**shown).order_by("-created_at")
+    now = timezone.now()
+    return {
+        pk: (seq, status, mode, _silent(status, seen, now))
+        for pk, seq, status, mode, seen in runs.values_list("pk", "last_seq", *shown)[:newest]
+    }
 
 
 def _log_size(chunks: QuerySet[LogChunk]) -> int:

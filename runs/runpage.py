@@ -8,13 +8,16 @@ from datetime import datetime, timedelta
 from statistics import fmean
 from typing import Any
 
+from django.utils import timezone
+
 from controlplane.accounts.models import User
+from controlplane.hardware.hosts import resource_words
 from runs import queries
 from runs.listing import placement_text
 from runs.models import Attempt, Lease, MetricRow, Run
-from runs.sentences import STOPS, waiting
+from runs.sentences import STOPS, is_saving, stopping, waiting
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
-from workers.contract import LOG_NAMES, EventKind, StopMode
+from workers.contract import LOG_NAMES, EventKind, Phase, StopMode
 
 TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
 LAST_LINES = 10
@@ -47,6 +50,16 @@ class Cause:
 
 
 @dataclass(frozen=True)
+class Quarantine:
+    """What of the attempt is not proved free."""
+
+    words: str
+    several: bool
+    has_gpu: bool
+    lease_id: int
+
+
+@dataclass(frozen=True)
 class Stop:
     mode: str
     act: str
@@ -72,8 +85,9 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "out_of_reach": _moment(summary["out_of_reach_since"]),
         "cause": cause(attempt) if attempt.status == RunStatus.FAILED else None,
         "receipt": attempt.receipt,
-        "quarantined": _quarantined(attempt) if final else [],
+        "quarantined": _quarantined(attempt) if final else None,
         "stop_words": STOPS.get(attempt.stop_mode, ""),
+        "stop_follows": stop_follows(attempt, away=summary["out_of_reach_since"] is not None),
         "stops": stops(run, attempt) if attempt.status in ACTIVE and user.may_operate else [],
         "resume_step": _resume_step(run) if final and user.may_operate else None,
         "may_operate": user.may_operate,
@@ -133,18 +147,37 @@ def stops(run: Run, attempt: Attempt) -> list[Stop]:
     if attempt.status == RunStatus.QUEUED:
         text = ["It leaves the queue. Nothing of it has started, so nothing is lost."]
         return [Stop(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue", text, False)]
+    if attempt.phase == Phase.VERIFYING:
+        return []  # every process has ended
     where = placement_text(attempt) or "its host"
     after = [
         f"Every process of the run on {where} is ended.",
         "The receipt then shows that they are gone and what they held is free.",
     ]
+    if queries.out_of_reach_since(attempt, timezone.now()):
+        after.append("The host is out of reach: the run stops when it is heard of again, and may train until then.")
     offered = []
     if attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
         first = "The trainer finishes the step it is at, saves a checkpoint and ends; it has two minutes for that."
         offered.append(Stop(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”", [first, *after], False))
-    if attempt.stop_mode != StopMode.NOW:
+    if attempt.stop_mode == StopMode.SAVE:
+        given_up = "The checkpoint that it was asked to save is given up."
+        title = f"Stop “{run.name}” now instead"
+        offered.append(Stop(StopMode.NOW, "Stop now instead", title, [given_up, _lost(run), *after], True))
+    elif attempt.stop_mode != StopMode.NOW:
         offered.append(Stop(StopMode.NOW, "Stop now", f"Stop “{run.name}” now", [_lost(run), *after], True))
     return offered
+
+
+def stop_follows(attempt: Attempt, *, away: bool) -> str:
+    """What becomes of a stop that was asked for."""
+    if away:
+        return "The host is out of reach: it stops when it is heard of again, and may train until then."
+    if attempt.status == RunStatus.STOPPING:
+        return f"{stopping(attempt)} It has two minutes for that." if is_saving(attempt) else stopping(attempt)
+    if attempt.claimed_at is None:
+        return "The host has not taken the run on yet, and will not any more."
+    return "The host takes it up with its next word."
 
 
 def _lost(run: Run) -> str:
@@ -162,9 +195,13 @@ def _lost(run: Run) -> str:
     )
 
 
-def _quarantined(attempt: Attempt) -> list[str]:
-    leases = attempt.leases.filter(state=Lease.QUARANTINED).select_related("host")
-    return [f"{lease.resource.replace(':', ' ').replace('gpu', 'GPU')} on {lease.host.name}" for lease in leases]
+def _quarantined(attempt: Attempt) -> Quarantine | None:
+    leases = list(attempt.leases.filter(state=Lease.QUARANTINED).select_related("host").order_by("pk"))
+    if not leases:
+        return None
+    resources = [lease.resource for lease in leases]
+    words = f"{resource_words(resources)} of {leases[0].host.name}"
+    return Quarantine(words, len(leases) > 1, any(name.startswith("gpu:") for name in resources), leases[0].pk)
 
 
 def _plural(count: int) -> str:

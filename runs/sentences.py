@@ -8,7 +8,7 @@ from typing import Any
 
 from runs.models import Attempt, Priority, RunEvent, Waits
 from runs.states import FINAL, EndReason, RunStatus, sentence
-from workers.contract import Phase
+from workers.contract import SAVING, Phase
 
 PHASES: dict[str, str] = {
     Phase.CLAIMED: "The host has taken the run on.",
@@ -77,7 +77,20 @@ def of_attempt(attempt: Attempt) -> str:
         return _download(attempt.run.last_metrics)
     if attempt.status == RunStatus.STARTING and attempt.phase in PHASES:
         return PHASES[attempt.phase]
+    if attempt.status == RunStatus.STOPPING:
+        return stopping(attempt)
     return STATUSES[attempt.status]
+
+
+def is_saving(attempt: Attempt) -> bool:
+    """The trainer was asked to save, and nothing is ended yet."""
+    return attempt.phase == Phase.STOPPING and attempt.phase_detail == SAVING
+
+
+def stopping(attempt: Attempt) -> str:
+    if is_saving(attempt):
+        return "The trainer saves a checkpoint."
+    return PHASES[attempt.phase if attempt.phase == Phase.VERIFYING else Phase.STOPPING]
 
 
 def _download(metrics: dict[str, Any]) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from django.db import transaction
 from django.db.models import Q
@@ -12,7 +15,8 @@ from django.utils import timezone
 from controlplane.accounts.models import User
 from runs import launching, live, messages
 from runs.models import Attempt, RunEvent
-from runs.states import ACTIVE, EndReason, RunStatus
+from runs.sentences import STOPS
+from runs.states import ACTIVE, FINAL, EndReason, RunStatus
 from runs.transitions import move
 from workers.contract import StopMode, Task
 
@@ -49,6 +53,43 @@ def request_stop(attempt: Attempt, mode: StopMode, user: User) -> bool:
             transaction.on_commit(lambda: _push(attempt, mode), robust=True)
     attempt.refresh_from_db()
     return True
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What became of a stop of several: a number of each."""
+
+    mode: StopMode
+    asked: int
+    cancelled: int
+    before: int
+    ended: int
+
+    def __str__(self) -> str:
+        parts = [
+            (self.asked, f"Asked {_runs(self.asked)} to {STOPS[self.mode]}."),
+            (self.cancelled, f"Took {_runs(self.cancelled)} out of the queue."),
+            (self.before, f"{_runs(self.before)} had been asked already."),
+            (self.ended, f"{_runs(self.ended)} had ended already."),
+        ]
+        return " ".join(words for number, words in parts if number) or "No run was chosen."
+
+
+def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> Stopped:
+    """Ask for a stop of several, each by itself: one that has ended meanwhile keeps none of the others."""
+    found: Counter[str] = Counter()
+    for attempt in attempts:
+        changed = request_stop(attempt, mode, user)
+        attempt.refresh_from_db()
+        if changed:
+            found["cancelled" if attempt.reason == EndReason.CANCELLED else "asked"] += 1
+        else:
+            found["ended" if attempt.status in FINAL else "before"] += 1
+    return Stopped(mode, found["asked"], found["cancelled"], found["before"], found["ended"])
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"
 
 
 def cancel(attempt: Attempt, user: User) -> bool:

@@ -20,6 +20,7 @@ from runs.limits import QueueFull
 from runs.listing import KINDS, listing
 from runs.models import Attempt, Run
 from runs.pump import from_store
+from runs.sentences import STOPS
 from runs.spec import spec_of
 from runs.states import ACTIVE, RunStatus
 from workers.contract import LOG_NAMES, EventKind, StopMode
@@ -213,10 +214,15 @@ def stop(request: HttpRequest, run_id: str) -> HttpResponseBase:
     mode = request.POST.get("mode")
     if mode not in set(StopMode):
         return HttpResponse("Say mode=save or mode=now.", status=400, content_type="text/plain")
-    if run.latest().status in ACTIVE:
-        stopping.request_stop(run.latest(), StopMode(mode), person(request))
-    else:
-        messages.info(request, f"{run.name} had ended already; nothing was stopped.")
+    attempt = run.latest()
+    if not stopping.request_stop(attempt, StopMode(mode), person(request)):
+        attempt.refresh_from_db()
+        by = attempt.stop_requested_by
+        if attempt.status not in ACTIVE:
+            messages.info(request, f"{run.name} had ended already; nothing was stopped.")
+        elif by != person(request) or attempt.stop_mode != mode:
+            who = f" by {by.get_username()}" if by else ""
+            messages.info(request, f"{run.name} was asked to {STOPS[attempt.stop_mode]} already{who}.")
     return redirect("run", run.pk)
 
 
@@ -227,13 +233,11 @@ def stop_several(request: HttpRequest) -> HttpResponseBase:
     if mode not in set(StopMode):
         return HttpResponse("Say mode=save or mode=now.", status=400, content_type="text/plain")
     chosen = queries.runs_for(request).filter(pk__in=request.POST.getlist("run"))
-    live = [run for run in chosen if run.latest().status in ACTIVE]
-    for run in live:
-        stopping.request_stop(run.latest(), StopMode(mode), person(request))
-    if live:
-        messages.success(request, f"Asked {len(live)} {'run' if len(live) == 1 else 'runs'} to stop.")
+    done = stopping.request_stops([run.latest() for run in chosen], StopMode(mode), person(request))
+    if done.asked or done.cancelled:
+        messages.success(request, str(done))
     else:
-        messages.info(request, "None of the chosen runs was still going; nothing was stopped.")
+        messages.info(request, f"Nothing was stopped. {done}")
     return redirect("runs")
 
 

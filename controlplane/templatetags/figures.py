@@ -183,11 +183,21 @@ def ago(value: datetime | None) -> str:
     if value is None:
         return NOTHING
     return format_html(
-        '<time datetime="{}" title="{} UTC">{}</time>',
+        '<time datetime="{}" title="{} UTC" data-age="{}">{}</time>',
         value.isoformat(),
         value.strftime("%Y-%m-%d %H:%M:%S"),
+        max(0, int((timezone.now() - value).total_seconds())),
         since(value),
     )
+
+
+@register.simple_tag
+def clock(value: datetime | None) -> str:
+    """A moment as a time of day, with its date unless that is today's: 14:05:12 UTC."""
+    if value is None:
+        return NOTHING
+    form = "%H:%M:%S" if value.date() == timezone.now().date() else "%Y-%m-%d %H:%M:%S"
+    return format_html('<time datetime="{}">{} UTC</time>', value.isoformat(), value.strftime(form))
 
 
 @register.filter

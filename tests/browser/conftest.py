@@ -51,6 +51,7 @@ def site(make_stack: Callable[..., Stack], trainer_python: Path) -> Stack:
         GRPO_TRAINER_COMMAND=command_of(FAKE_TRAINER),
         GRPO_TRAINER_PYTHON=str(trainer_python),
         FAKE_TRAINER="forever,pause:0.05,samples:1",
+        CONTROLPLANE_SILENT_AFTER_S="10",
     )
     write_model(stack.installation.models_dir / "tiny")
     return stack

@@ -49,6 +49,13 @@ def page(attempt: Attempt, after: int = 0) -> str:
 store = sync_to_async(ingest.accept)
 
 
+@pytest.mark.parametrize("path", ["/ws/runs/", ""])
+async def test_a_page_hears_that_its_connection_lives(path: str, cookie: str, attempt: Attempt) -> None:
+    async with opened(path or page(attempt), cookie=cookie) as socket:
+        await socket.say('{"type": "ping"}')
+        await socket.until(lambda got: {"type": "pong"} in got)
+
+
 # --- who may ---------------------------------------------------------------------------------------------------
 
 

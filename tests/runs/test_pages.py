@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
 from django.test import AsyncClient, Client
+from django.urls import reverse
+from django.utils import timezone
 from pytest_django import Settings
 
 from controlplane.accounts.models import User
@@ -14,8 +17,10 @@ from runs import queries
 from runs.ingest import accept
 from runs.models import Attempt, Lease, LogChunk, Run, RunEvent, SampleRow
 from runs.states import RunStatus
+from runs.stopping import request_stop
 from tests.controlplane.people import operator, signed_in, viewer
 from tests.runs.builders import FREE, a_host, a_run, an_attempt, event, train
+from workers.contract import SAVING, StopMode
 
 pytestmark = pytest.mark.django_db
 PARTS = ["", "head/", "series.json", "completions/", "logs/", "logs/trainer", "events/", "checkpoints/", "spec/"]
@@ -223,8 +228,14 @@ def test_the_receipt_says_that_everything_is_free_or_what_is_not() -> None:
 
 def test_a_quarantined_gpu_is_named() -> None:
     attempt = an_attempt(RunStatus.STOPPED)
-    Lease.objects.create(attempt=attempt, host=a_host("farm", gpus=1), resource="gpu:0", state=Lease.QUARANTINED)
-    assert "GPU 0 on farm is quarantined." in text(viewer(), f"/runs/{attempt.run_id}/")
+    host = a_host("farm", gpus=1)
+    lease = Lease.objects.create(attempt=attempt, host=host, resource="gpu:0", state=Lease.QUARANTINED)
+    release = f'href="{reverse("release_lease", args=[lease.pk])}"'
+    page = text(viewer(), f"/runs/{attempt.run_id}/")
+    assert "GPU 0 of farm is in quarantine." in page
+    assert "nvidia-smi" in page
+    assert release not in page
+    assert release in text(operator(), f"/runs/{attempt.run_id}/")
 
 
 def test_a_queued_run_says_what_it_waits_for() -> None:
@@ -286,9 +297,64 @@ def test_several_runs_are_stopped_at_once_and_ended_ones_left_alone() -> None:
     going, waiting, over = an_attempt(), a_run("two").latest(), an_attempt(RunStatus.FAILED, run=a_run("three"))
     chosen = [going.run_id, waiting.run_id, over.run_id]
     page = operator().post("/runs/stop", {"mode": "save", "run": chosen}, follow=True)
-    assert b"Asked 2 runs to stop." in page.content
+    said = "Asked 1 run to save and stop. Took 1 run out of the queue. 1 run had ended already."
+    assert said in page.content.decode()
     modes = Attempt.objects.order_by("run__created_at").values_list("stop_mode", flat=True)
     assert list(modes) == ["save", "save", ""]
+
+
+def test_a_second_stop_of_several_says_that_they_were_asked() -> None:
+    chosen = {"mode": "save", "run": [an_attempt().run_id]}
+    operator().post("/runs/stop", chosen)
+    page = operator().post("/runs/stop", chosen, follow=True).content.decode()
+    assert "Nothing was stopped. 1 run had been asked already." in page
+    assert RunEvent.objects.filter(kind="requested").count() == 1
+
+
+def test_a_stop_that_somebody_asked_for_before_is_said_and_not_asked_again() -> None:
+    attempt = an_attempt()
+    path = f"/runs/{attempt.run_id}/stop"
+    first = operator()
+    first.post(path, {"mode": "now"})
+    page = operator().post(path, {"mode": "save"}, follow=True).content.decode()
+    assert "first was asked to stop now already by operator" in page
+    again = first.post(path, {"mode": "now"}, follow=True).content.decode()
+    assert "already" not in again  # a double click
+    assert RunEvent.objects.filter(kind="requested").count() == 1
+
+
+def test_while_it_saves_the_stop_now_is_offered_instead_and_afterwards_none() -> None:
+    attempt = an_attempt()
+    path = f"/runs/{attempt.run_id}/"
+    operator().post(f"{path}stop", {"mode": "save"})
+    asked = text(operator(), path)
+    assert "Stop now instead" in asked
+    assert "Save and stop" not in asked
+    accept(attempt, [event(1, "phase", phase="stopping", detail=SAVING)])
+    assert "The trainer saves a checkpoint. It has two minutes for that." in text(operator(), path)
+    accept(
+        attempt, [event(2, "phase", phase="stopping", detail="stopped_by_user"), event(3, "phase", phase="verifying")]
+    )
+    verifying = text(operator(), path)
+    assert "Checking that nothing of the run is left." in verifying
+    assert "Stop now" not in verifying
+
+
+def test_a_run_out_of_reach_says_since_when_and_what_a_stop_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = timezone.now() - timedelta(minutes=3)
+    monkeypatch.setattr(queries, "STARTED_AT", silent)
+    attempt = an_attempt()
+    Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=silent)
+    seen = queries.figures()
+    page = text(operator(), f"/runs/{attempt.run_id}/")
+    assert f'Out of reach since <time datetime="{silent.isoformat()}">' in page
+    assert "The host is out of reach: the run stops when it is heard of again" in page
+    assert "out of reach for" in text(operator(), "/runs/")
+    request_stop(attempt, StopMode.NOW, attempt.run.owner)
+    assert "The host is out of reach: it stops when it is heard of again" in text(viewer(), f"/runs/{attempt.run_id}/")
+    Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now(), stop_mode="")
+    assert queries.figures() != seen  # the list is told, though no line has come
+    assert "ut of reach" not in text(operator(), f"/runs/{attempt.run_id}/") + text(operator(), "/runs/")
 
 
 def test_resume_goes_on_from_the_last_checkpoint() -> None:

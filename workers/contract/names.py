@@ -70,6 +70,10 @@ class Phase(StrEnum):
     VERIFYING = "verifying"
 
 
+SAVING = "the trainer saves a checkpoint"
+"""The detail of Phase.STOPPING while nothing is ended yet."""
+
+
 class StopMode(StrEnum):
     SAVE = "save"
     NOW = "now"

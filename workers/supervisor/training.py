@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from workers.contract import FileName, Phase
+from workers.contract import SAVING, FileName, Phase
 from workers.supervisor import commands
 from workers.supervisor.ends import End, Reason
 from workers.supervisor.process import TRAINER, Exit
@@ -105,7 +105,7 @@ class Saving(Work):
 
     def begin(self, now: float) -> Outcome:
         self._deadline = now + self._shared.settings.save_deadline_s
-        self._shared.report.phase(Phase.STOPPING, "the trainer saves a checkpoint")
+        self._shared.report.phase(Phase.STOPPING, SAVING)
         self._shared.folder.write(FileName.STOP, "")
         return None
 

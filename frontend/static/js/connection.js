@@ -6,9 +6,12 @@ const PATIENCE_MS = 2500;
 export function connectionBar() {
   const bar = /** @type {HTMLElement} */ (document.getElementById("connection"));
   let timer = 0;
+  /** @type {Date | null} */
+  let lost = null;
   return (state) => {
     if (state === "connecting") return;
     clearTimeout(timer);
+    lost = state === "lost" ? lost ?? new Date() : null;
     document.documentElement.dataset.live = state;
     if (state === "open") {
       bar.hidden = true;
@@ -21,7 +24,8 @@ export function connectionBar() {
     } else {
       // A short break is nothing to read about.
       timer = setTimeout(() => {
-        bar.textContent = "The connection is lost; trying again. Runs go on without this page.";
+        const since = lost?.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+        bar.textContent = `No connection to the control plane since ${since}; trying again. Runs go on without this page.`;
         bar.hidden = false;
       }, PATIENCE_MS);
     }

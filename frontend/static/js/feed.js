@@ -5,6 +5,8 @@
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 15_000;
 const PULSE_MS = 5_000;
+/** A network that is gone closes no socket: so long without an answer to a ping, and it counts as lost. */
+const SILENT_MS = 12_000;
 /** Timers stand still while a machine sleeps; the socket is then open by name only. */
 const SLEPT_MS = 20_000;
 const SIGNED_OUT = 4401;
@@ -34,7 +36,7 @@ export class Feed {
     this.failures = 0;
     this.ended = false;
     this.retry = 0;
-    this.pulseAt = Date.now();
+    this.pulseAt = this.heardAt = Date.now();
     this.pulse = setInterval(() => this.beat(), PULSE_MS);
     this.connect();
   }
@@ -46,6 +48,7 @@ export class Feed {
     this.socket = socket;
     socket.addEventListener("open", () => {
       this.failures = 0;
+      this.heardAt = Date.now();
       this.onState("open");
     });
     socket.addEventListener("message", (message) => this.receive(message.data));
@@ -56,8 +59,10 @@ export class Feed {
 
   /** @param {string} text */
   receive(text) {
+    this.heardAt = Date.now();
     /** @type {Frame} */
     const frame = JSON.parse(text);
+    if (frame.type === "pong") return;
     if (this.after !== null && typeof frame.last === "number") this.after = Math.max(this.after, frame.last);
     this.onFrame(frame);
   }
@@ -91,11 +96,15 @@ export class Feed {
     const now = Date.now();
     const slept = now - this.pulseAt > SLEPT_MS;
     this.pulseAt = now;
-    if (slept && this.socket && !this.ended) {
+    if (this.ended || this.socket?.readyState !== WebSocket.OPEN) return;
+    if (slept || now - this.heardAt > SILENT_MS) {
       const stale = this.socket;
       this.socket = null;
       stale.close();
+      if (!slept) this.onState("lost");
       this.connect();
+    } else {
+      this.send({ type: "ping" });
     }
   }
 

@@ -50,6 +50,14 @@ export function about(seconds) {
   return duration(Math.max(step, Math.round(seconds / step) * step));
 }
 
+/** The age of a moment in its largest unit. @param {number} seconds */
+export function age(seconds) {
+  for (const [above, unit] of /** @type {[number, string][]} */ ([[86400, "d"], [3600, "h"], [60, "min"]])) {
+    if (seconds >= above) return `${Math.floor(seconds / above)} ${unit}`;
+  }
+  return `${Math.max(0, Math.floor(seconds))} s`;
+}
+
 /**
  * A value as [figure, unit] in a chart's or tile's format.
  * @param {number | null | undefined} value @param {string} format @returns {[string, string]}

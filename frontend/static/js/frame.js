@@ -1,4 +1,6 @@
-// The frame of every page: theme, keyboard, dialogs, menus, the connection bar's element.
+// The frame of every page: theme, keyboard, dialogs, menus, ages that go on, the connection bar's element.
+
+import { age } from "./figures.js";
 
 const GO = { r: "runs", d: "datasets", w: "reward_configs", h: "hardware" };
 const GO_WINDOW_MS = 1200;
@@ -107,9 +109,24 @@ function forms() {
   });
 }
 
+/** "12 s" becomes "13 s": pages are open for days. Counted from the age that the server wrote, as clocks differ. */
+function ages() {
+  /** @type {WeakMap<Element, number>} when it was 0 s old, by this machine's clock */
+  const births = new WeakMap();
+  setInterval(() => {
+    for (const time of document.querySelectorAll("time[data-age]")) {
+      const birth = births.get(time) ?? Date.now() - 1000 * Number(/** @type {HTMLElement} */ (time).dataset.age);
+      births.set(time, birth);
+      const text = age((Date.now() - birth) / 1000);
+      if (time.textContent !== text) time.textContent = text;
+    }
+  }, 1000);
+}
+
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
   document.dispatchEvent(new CustomEvent("themechange")),
 );
 keyboard();
 clicks();
 forms();
+ages();

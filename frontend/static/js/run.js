@@ -9,6 +9,7 @@ import { Painter } from "./painter.js";
 import { Series } from "./series.js";
 
 const HEAD_PAUSE_MS = 400;
+const HEAD_AGAIN_MS = 2000;
 const PANEL_PAUSE_MS = 1500;
 const FIRST_READ_WAIT_MS = 1000;
 const LONGEST_READ_WAIT_MS = 15_000;
@@ -152,25 +153,42 @@ function show(name, text) {
 
 let headTimer = 0;
 
-/** Swap in what depends on the state; never under an open menu or dialog. */
-function refreshHead() {
+/** Swap in what depends on the state; again later where a menu or a dialog is open, or the web doesn't answer. */
+function refreshHead(wait = HEAD_PAUSE_MS) {
   clearTimeout(headTimer);
   headTimer = setTimeout(async () => {
-    const response = await fetch(page.head);
-    if (!response.ok) return;
-    const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
-    for (const region of fresh.querySelectorAll("[data-region]")) {
-      const old = document.getElementById(region.id);
-      if (!old || old.innerHTML === region.innerHTML) continue;
-      if (old.querySelector("dialog[open], details.menu[open]")) {
-        refreshHead();
-        continue;
-      }
-      const folded = [...old.querySelectorAll("details[open]")].length > 0;
-      old.replaceWith(document.adoptNode(region));
-      if (folded) region.querySelector("details:not(.menu)")?.setAttribute("open", "");
+    const text = await textOf(page.head);
+    if (text === null || !swapHead(text)) refreshHead(HEAD_AGAIN_MS);
+  }, wait);
+}
+
+/** @param {string} text @returns {boolean} whether all of it could go in */
+function swapHead(text) {
+  const fresh = new DOMParser().parseFromString(text, "text/html");
+  let whole = true;
+  for (const region of fresh.querySelectorAll("[data-region]")) {
+    const old = document.getElementById(region.id);
+    if (!old || old.innerHTML === region.innerHTML) continue;
+    if (old.querySelector("dialog[open], details.menu[open]")) {
+      whole = false;
+      continue;
     }
-  }, HEAD_PAUSE_MS);
+    const folded = [...old.querySelectorAll("details[open]")].length > 0;
+    old.replaceWith(document.adoptNode(region));
+    if (folded) region.querySelector("details:not(.menu)")?.setAttribute("open", "");
+  }
+  return whole;
+}
+
+/** A part of the page, or null while the web doesn't answer. @param {string} url */
+async function textOf(url) {
+  try {
+    const response = await fetch(url);
+    // Signed out, or gone: the socket says so, and asking again helps nobody.
+    return response.ok ? await response.text() : response.status >= 500 ? null : "";
+  } catch {
+    return null;
+  }
 }
 
 /** @param {any} event @returns {import("./chart.js").Mark} */
@@ -218,10 +236,13 @@ async function readPanel(name, query = "") {
     logView.news();
     return;
   }
-  const response = await fetch(`${panel.dataset.url}${query}`);
-  if (!response.ok) return;
+  const text = await textOf(`${panel.dataset.url}${query}`);
+  if (!text) {
+    if (text === null) setTimeout(() => openTab() === name && void readPanel(name, query), HEAD_AGAIN_MS);
+    return;
+  }
   // Parsed as a document of its own and moved over: scripts in it would not run, and there are none.
-  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
+  const fresh = new DOMParser().parseFromString(text, "text/html");
   panel.replaceChildren(...fresh.body.childNodes);
   const logs = panel.querySelector(".logs");
   if (logs instanceof HTMLElement) logView = new LogView(logs);

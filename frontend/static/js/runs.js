@@ -23,6 +23,8 @@ async function refresh() {
   try {
     const response = await fetch(`${list.dataset.url}${location.search}`, { headers: { "HX-Request": "true" } });
     if (response.ok) arrive(await response.text());
+  } catch {
+    // The web doesn't answer; the bar says so, and an open connection brings the rows.
   } finally {
     busy = false;
   }
@@ -45,10 +47,19 @@ function arrive(html) {
 /** @param {Document} fresh */
 function put(fresh) {
   held = "";
-  const focused = document.activeElement instanceof HTMLInputElement ? document.activeElement.value : "";
+  const focused = focusedIn(list);
   list.replaceChildren(...fresh.body.childNodes);
   restore();
-  if (focused) /** @type {HTMLElement | null} */ (list.querySelector(`input[value="${CSS.escape(focused)}"]`))?.focus();
+  if (focused) /** @type {HTMLElement | null} */ (list.querySelector(focused))?.focus();
+}
+
+/** What has the focus, as a selector: somebody may be going through the rows by keyboard. @param {HTMLElement} part */
+function focusedIn(part) {
+  const element = document.activeElement;
+  if (!element || !part.contains(element)) return "";
+  if (element instanceof HTMLAnchorElement) return `a[href="${CSS.escape(element.getAttribute("href") ?? "")}"]`;
+  if (!(element instanceof HTMLInputElement)) return "";
+  return element.name ? `input[value="${CSS.escape(element.value)}"]` : "[data-choose-all]";
 }
 
 function restore() {
@@ -61,10 +72,22 @@ function restore() {
   showSelection();
 }
 
+/** @param {HTMLInputElement} box */
+function choose(box) {
+  if (box.checked) chosen.set(box.value, box.dataset.name ?? box.value);
+  else chosen.delete(box.value);
+}
+
 const boxes = () => /** @type {NodeListOf<HTMLInputElement>} */ (list.querySelectorAll('input[name="run"]'));
 
 function showSelection() {
   if (!selection) return;
+  const all = list.querySelector("[data-choose-all]");
+  if (all instanceof HTMLInputElement) {
+    all.disabled = boxes().length === 0;
+    all.checked = chosen.size > 0 && chosen.size === boxes().length;
+    all.indeterminate = chosen.size > 0 && !all.checked;
+  }
   selection.hidden = chosen.size === 0;
   const count = selection.querySelector("[data-count]");
   if (count) count.textContent = `${chosen.size} chosen`;
@@ -81,9 +104,17 @@ function showSelection() {
 
 list.addEventListener("change", (event) => {
   const box = event.target;
-  if (!(box instanceof HTMLInputElement) || box.name !== "run") return;
-  if (box.checked) chosen.set(box.value, box.dataset.name ?? box.value);
-  else chosen.delete(box.value);
+  if (!(box instanceof HTMLInputElement)) return;
+  if (box.dataset.chooseAll !== undefined) {
+    for (const each of boxes()) {
+      each.checked = box.checked;
+      choose(each);
+    }
+  } else if (box.name === "run") {
+    choose(box);
+  } else {
+    return;
+  }
   showSelection();
 });
 list.addEventListener("mouseleave", () => {
@@ -95,6 +126,8 @@ selection?.querySelector("[data-clear]")?.addEventListener("click", () => {
 });
 // The filter swaps the rows through htmx: what was chosen stays chosen if it is still there.
 list.addEventListener("htmx:afterSwap", restore);
+
+showSelection();
 
 const scheme = location.protocol === "https:" ? "wss" : "ws";
 const feed = new Feed({

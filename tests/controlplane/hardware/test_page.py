@@ -44,7 +44,7 @@ def test_a_silent_host_is_stale_since_its_last_word():
     last = timezone.now() - timedelta(minutes=5)
     a_host(announced_at=last)
     shown = page()
-    assert "Stale since" in shown
+    assert "Out of reach since" in shown
     assert f"{last:%Y-%m-%d %H:%M:%S}" in shown
     assert "No host is in reach" in shown
 
