@@ -75,8 +75,10 @@ def for_attempt(method: str) -> Callable[[Callable[..., HttpResponseBase]], Call
                 return error_json(401, "No token.", where="Authorization", fix="Send `Bearer <attempt token>`.")
             if not attempt_token_fits(attempt_id, token):
                 return error_json(403, "The token is not this attempt's.", where="Authorization")
-            attempt = Attempt.objects.filter(pk=attempt_id).select_related("run__dataset_version").first()
-            if attempt is None:
+            try:
+                # Without its run: the spec is large, and most calls, one a second for each run, need nothing of it.
+                attempt = Attempt.objects.get(pk=attempt_id)
+            except Attempt.DoesNotExist:
                 return error_json(404, f"There is no attempt {attempt_id}.", where="attempt")
             try:
                 return view(request, attempt, **rest)
@@ -111,7 +113,6 @@ def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     lines = decode(body_of(request, SYNC_LIMIT), SyncBody).lines
     ack = ingest.accept(attempt, lines)
-    attempt.refresh_from_db(fields=["status", "stop_mode"])
     # An attempt that was given up (`host_lost`) while its supervisor lived on must not train on unseen.
     stop = StopMode.NOW if attempt.status in FINAL else attempt.stop_mode or None
     return JsonResponse(to_dict(SyncAnswer(ack=ack, stop=stop, watched=live.watched(attempt.run_id))))

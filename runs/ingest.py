@@ -32,6 +32,7 @@ _SHAPES: dict[str, dict[str, type]] = {
     EventKind.CHECKPOINT: {"step": int, "path": str},
     EventKind.ENDED: {"reason": str},
 }
+_KINDS = frozenset(EventKind)
 _MAX_SEQ, _MAX_STEP, _MAX_T, _MAX_NAME = 2**62, 2**31 - 1, 4e9, 200
 
 
@@ -60,7 +61,10 @@ class _Batch:
 
 
 def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) -> int:
-    """Store what is new and answer the attempt's acknowledged seq. `seen`: the lines come from its live supervisor."""
+    """Store what is new and answer the attempt's acknowledged seq. `seen`: the lines come from its live supervisor.
+
+    `attempt` holds the status and the stop that are in force afterwards.
+    """
     _check(lines)
     now = timezone.now()
     if not lines:
@@ -68,10 +72,12 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) 
         Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=now)
         return attempt.last_seq
     with transaction.atomic():
-        held = Attempt.objects.select_for_update(of=("self", "run")).select_related("run").get(pk=attempt.pk)
-        later = list(held.run.attempts.filter(number__gt=held.number))
-        new = _contiguous(held, lines, [a.first_seq for a in later if a.first_seq is not None])
-        resumed = [a.resume_step for a in later if a.started_at is not None]
+        locked = Attempt.objects.select_for_update(of=("self", "run")).select_related("run").defer("run__spec")
+        held = locked.get(pk=attempt.pk)
+        after = Attempt.objects.filter(run_id=held.run_id, number__gt=held.number).order_by()
+        later = list(after.values_list("first_seq", "resume_step", "started_at"))
+        new = _contiguous(held, lines, [first for first, _, _ in later if first is not None])
+        resumed = [step for _, step, started_at in later if started_at is not None]
         batch = _Batch(held, new, current=not resumed)
         if seen:
             batch.facts["last_seen_at"] = now
@@ -83,6 +89,7 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) 
         _save(batch)
         if new:
             transaction.on_commit(lambda: live.announce(held.run_id, new[-1].seq))
+    attempt.status, attempt.stop_mode = held.status, held.stop_mode
     return new[-1].seq if new else held.last_seq
 
 
@@ -94,7 +101,7 @@ def _check(lines: Sequence[OutboxLine]) -> None:
             raise BadLine(index, f"t {line.t} is no time")
         if line.step is not None and not is_step(line.step):
             raise BadLine(index, f"step {line.step} is out of range")
-        if line.kind not in set(EventKind):
+        if line.kind not in _KINDS:
             raise BadLine(index, f"kind {line.kind!r} is unknown")
         for name, kind in _SHAPES.get(line.kind, {}).items():
             value = line.data.get(name)
