@@ -7,6 +7,7 @@ and `until` keeps the installation's fleet going while it waits, so that what a 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -132,8 +133,10 @@ class Product:
         data = Path(tempfile.mkdtemp(prefix="gt-"))
         made = Gpus.make(Path(tempfile.mkdtemp(prefix="gt-")) / "gpus", gpus)
         fakes = {"FAKE_GPUS": str(made.folder), "FAKE_TRAINER_LIFETIME": "300", "FAKE_VLLM_LIFETIME": "300"}
+        ports = _ports_of_our_own()
         settings = {
             **SCALED,
+            "GRPO_PORT_RANGE": f"{ports.start}-{ports.stop - 1}",
             "FAKE_GPUS": str(made.folder),
             "GRPO_TRAINER_COMMAND": command_of(FAKES / "fake_trainer.py", **fakes),
             "GRPO_VLLM_COMMAND": command_of(FAKES / "fake_vllm.py", **fakes),
@@ -347,6 +350,19 @@ def _role(pid: int) -> str:
         if mark in words:
             return role
     return title
+
+
+def _ports_of_our_own() -> range:
+    """No other product's, so that a port that isn't free after a run was left by that run. Ours as long as we live."""
+    for first in range(22_000, 32_000, 100):
+        mark = os.open(f"{tempfile.gettempdir()}/ports-of-a-product.{first}", os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(mark, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(mark)
+        else:
+            return range(first, first + 100)
+    raise AssertionError("a hundred products run on this machine")
 
 
 def _a_model(folder: Path) -> Path:

@@ -38,6 +38,12 @@ def _reach_phase(phase: str) -> Callable[[ARun], object]:
     return lambda run: run.until(lambda seen: seen["phase"] == phase)
 
 
+def _reach_loading(run: ARun) -> None:
+    """Far enough that the engine has its memory."""
+    gpu = run.until(lambda seen: seen["phase"] == "vllm_starting")["placement"]["server_gpus"][0]
+    run.product.until(lambda: run.product.gpus.used()[gpu] > SOMEBODY_MIB, run.why)
+
+
 def _reach_training(run: ARun) -> None:
     run.until_status("running")
     run.until_step(3)
@@ -73,9 +79,7 @@ HOLDS = {
         _reach_phase("preparing"),
         _open("supervisor"),
     ),
-    "loading": Hold(
-        {"hardware": SERVER, "trainer": "steps:20", "vllm": "gate"}, _reach_phase("vllm_starting"), _open("vllm")
-    ),
+    "loading": Hold({"hardware": SERVER, "trainer": "steps:20", "vllm": "gate"}, _reach_loading, _open("vllm")),
     "training": Hold({"hardware": SERVER}, _reach_training, _open("trainer")),
     "saving": Hold({"hardware": SERVER, "trainer": "gate,gate_save"}, _reach_saving, _open("save")),
     "stopping": Hold(
@@ -109,6 +113,7 @@ class Held:
         """A run for the very GPU that another one has."""
         run = self.product.launch(on_gpus() | {"trainer_gpu_ids": [_gpu(behind)]}, trainer="steps:20")
         run.until(lambda seen: seen["status"] == "queued" and seen["waits_for"])
+        assert not run.living()
         self.runs["queued"] = run
 
     @contextmanager
@@ -128,6 +133,7 @@ class Held:
         self.runs["sent"] = self.product.launch(CPU, trainer="steps:20")
         assert self.product.stack.django(WAITING) >= 1
         assert self.runs["sent"].look()["status"] == "starting"
+        assert not self.runs["sent"].living()
 
     def release(self, *names: str) -> None:
         for name in names:

@@ -70,7 +70,8 @@ def _leases(run: ARun, row: dict[str, Any], stored: dict[str, Any], state: str) 
         return
     mine = {name for name, _ in stored["leases"]} - {resource for _, resource in stored["not_released"]}
     ports = [int(name.partition(":")[2]) for name in mine if name.startswith("port:")]
-    assert [port for port in ports if not port_is_free(port)] == []
+    taken = [port for port in ports if not port_is_free(port)]
+    assert not taken, f"ports are left: {taken}, {Path('/proc/net/tcp').read_text()}"
     used = run.product.gpus.used()
     gpus = [int(name.partition(":")[2]) for name in mine if name.startswith("gpu:")]
     assert all(used[gpu] < 1000 for gpu in gpus), used

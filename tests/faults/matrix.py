@@ -134,6 +134,12 @@ FORGETFUL = frozenset({"web+valkey"})
 
 FAULTS = (*OF_THE_RUN, *OF_THE_INSTALLATION)
 
+TOGETHER: Mapping[tuple[str, str], Ends] = {
+    (f"supervisor+{fault}", "training"): Ends("failed", "supervisor_lost", (_GONE, "3 processes"))
+    for fault in OF_THE_INSTALLATION
+}
+"""Beside the table: a supervisor dies in the moment in which those are away who would notice, or would clean up."""
+
 
 def table() -> dict[tuple[str, str], Ends | Void]:
     return {(fault, state): _cell(fault, state) for fault in FAULTS for state in STATES}
