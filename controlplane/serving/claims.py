@@ -9,12 +9,15 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 DEFAULT_PORT = 8000
 PORTS_TO_TRY = 50
 NEEDED_MIB = 200
+LEFT_OVER_S = 30.0
+"""Longer than the children of a killed `up` take to end."""
 
 
 class Refused(Exception):
@@ -47,6 +50,39 @@ class DataFolderLock:
         self._facts.update(facts)
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, json.dumps(self._facts).encode(), 0)
+
+
+@contextlib.contextmanager
+def children_lock(data: Path, report: Callable[[str], None], deadline_s: float = LEFT_OVER_S) -> Iterator[int]:
+    """A lock that our children inherit, so that it is held for as long as one of them lives.
+
+    Children of an `up` that was killed end by themselves, but not at once, and a Valkey that ends takes the socket's
+    name with it, whoever made it. So the next one waits for them.
+    """
+    handle = os.open(data / "children.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        end = time.monotonic() + deadline_s
+        said = False
+        while not _taken(handle):
+            if not said:
+                report("Waiting for the processes of an earlier start to end …")
+                said = True
+            if time.monotonic() > end:
+                raise Refused(
+                    f"Processes of an earlier start on {data} do not end; `fuser {data}/children.lock` names them."
+                )
+            time.sleep(0.1)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _who_holds(data: Path, text: bytes) -> str:

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
@@ -20,6 +20,8 @@ FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0
 LOG_LIMIT = 20_000_000
 """A log longer than this is put aside at the program's next start."""
+SICK_AFTER = 3
+"""So many deaths in a row are no accident: the cause is shown, not only where it is written."""
 STEADY_AFTER_S = 60.0
 """A child that lived this long starts again with the first back-off."""
 
@@ -48,6 +50,8 @@ class _Child:
     started: float
     backoff_s: float
     restart_at: float | None = None
+    deaths: int = 0
+    """In a row."""
 
 
 @dataclass
@@ -59,9 +63,12 @@ class Fleet:
     clock: Callable[[], float] = time.monotonic
     first_backoff_s: float = FIRST_BACKOFF_S
     steady_after_s: float = STEADY_AFTER_S
+    pass_fds: tuple[int, ...] = ()
+    """What every child inherits."""
     _children: dict[str, _Child] = field(default_factory=dict)
 
     def start(self, program: Program) -> None:
+        program = replace(program, pass_fds=(*program.pass_fds, *self.pass_fds))
         self._children[program.name] = _Child(program, spawn(program), self.clock(), self.first_backoff_s)
 
     def wait_ready(self, names: Iterable[str], deadline_s: float = 120.0) -> None:
@@ -96,10 +103,13 @@ class Fleet:
             return
         code = bury(child.process)
         if now - child.started > self.steady_after_s:
-            child.backoff_s = self.first_backoff_s
+            child.backoff_s, child.deaths = self.first_backoff_s, 0
+        child.deaths += 1
         child.restart_at = now + child.backoff_s
         name, log = child.program.name, child.program.log
         self.report(f"{name} ended with code {code} (see {log}); starting it again in {child.backoff_s:.0f} s")
+        if child.deaths == SICK_AFTER:
+            self.report(f"{name} ended {SICK_AFTER} times in a row; the end of its log:\n{tail(log)}")
         child.backoff_s = min(child.backoff_s * 2, MAX_BACKOFF_S)
 
     def pids(self) -> dict[str, int]:

@@ -15,7 +15,14 @@ from types import FrameType
 from django.conf import settings
 
 from controlplane.serving import valkey
-from controlplane.serving.claims import DEFAULT_PORT, Refused, data_folder_lock, open_listener, refuse_full_disk
+from controlplane.serving.claims import (
+    DEFAULT_PORT,
+    Refused,
+    children_lock,
+    data_folder_lock,
+    open_listener,
+    refuse_full_disk,
+)
 from controlplane.serving.embedded import Installation
 from controlplane.serving.preparing import prepare
 from controlplane.serving.processes import Fleet
@@ -77,7 +84,6 @@ def _holds(condition: Callable[[], bool]) -> bool:
 def served(options: Options, report: Callable[[str], None]) -> Iterator[Serving]:
     """Everything runs inside the block and is gone after it, however it ends."""
     data = Path(settings.DATA_DIR)
-    fleet = Fleet(report)
     # The data folder may have been there before, open to others: what we and our children write in it is ours alone.
     os.umask(0o077)
     with _signals_interrupt(), data_folder_lock(data, options.command) as lock:
@@ -89,13 +95,14 @@ def served(options: Options, report: Callable[[str], None]) -> Iterator[Serving]
         installation = _installation(options, data, listener)
         adopt(installation)
         lock.describe(url=installation.control_url)
-        try:
-            _start(installation, fleet, listener, report)
-            yield Serving(installation, fleet, listener, report)
-        finally:
-            with uninterrupted(report):
-                fleet.stop()
-                listener.close()
+        with contextlib.closing(listener), children_lock(data, report) as held:
+            fleet = Fleet(report, pass_fds=(held,))
+            try:
+                _start(installation, fleet, listener, report)
+                yield Serving(installation, fleet, listener, report)
+            finally:
+                with uninterrupted(report):
+                    fleet.stop()
 
 
 def refuse_unsafe_bind(bind: str) -> None:

@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from controlplane.datafolder import DataFolderUnusable, data_folder
-from controlplane.serving.claims import Refused, data_folder_lock, open_listener, refuse_full_disk
+from controlplane.serving.claims import Refused, children_lock, data_folder_lock, open_listener, refuse_full_disk
 from controlplane.serving.embedded import Installation
 
 
@@ -29,6 +30,19 @@ def test_a_lock_file_that_makes_no_sense_still_gives_a_clear_message(tmp_path: P
         (tmp_path / "serving.lock").write_text("}{")
         with pytest.raises(Refused, match="already serves"), data_folder_lock(tmp_path, "up"):
             pass
+
+
+def test_what_a_killed_one_left_is_waited_for(tmp_path: Path) -> None:
+    said: list[str] = []
+    with children_lock(tmp_path, said.append) as handle:
+        left = subprocess.Popen(["sleep", "100"], pass_fds=[handle])
+    with pytest.raises(Refused, match="do not end"), children_lock(tmp_path, said.append, deadline_s=0):
+        pass
+    assert said == ["Waiting for the processes of an earlier start to end …"]
+    left.kill()
+    left.wait()
+    with children_lock(tmp_path, said.append):
+        assert len(said) == 1
 
 
 def test_the_default_port_gives_way_to_a_program_that_has_it() -> None:

@@ -39,6 +39,15 @@ def test_a_child_that_dies_is_reported_and_started_again(tmp_path: Path) -> None
     fleet.stop()
 
 
+def test_a_child_that_dies_again_and_again_shows_why(tmp_path: Path) -> None:
+    said: list[str] = []
+    fleet = Fleet(report=said.append, first_backoff_s=0)
+    fleet.start(python("one", "raise SystemExit('the database is of a newer version')", tmp_path))
+    until(lambda: fleet.tick() or any("3 times in a row" in text for text in said))
+    assert "the database is of a newer version" in said[-1]
+    fleet.stop()
+
+
 def test_a_child_that_ends_before_it_serves_shows_the_end_of_its_log(tmp_path: Path) -> None:
     fleet = Fleet(report=print)
     fleet.start(python("one", "raise SystemExit('no port for me')", tmp_path, ready=lambda: False))
