@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 
 from django.db import transaction
@@ -15,6 +16,8 @@ FOLD_ROWS = 1000
 """Fold when so many rows wait: below it the tail is cheap to read raw."""
 BATCH_ROWS = 1000
 """In one transaction: while it lasts, SQLite lets nobody else write."""
+PAUSE_S = 0.01
+"""Between two transactions: whoever waited for the one to end comes in before the next."""
 KEEP_ROWS = 2000
 """Newest raw rows kept although folded: the cursors of viewers that blink or reconnect."""
 
@@ -29,6 +32,7 @@ def fold_all(batches: int = 50) -> int:
     for run_id in list(due.values_list("pk", flat=True)):
         while done < batches and fold(run_id):
             done += 1
+            time.sleep(PAUSE_S)
     return done
 
 

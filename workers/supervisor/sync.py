@@ -92,23 +92,25 @@ class Syncer:
 
     def _send(self) -> None:
         while True:
-            lines = self._next_lines()
+            lines, after = self._next_lines()
             answer = deliver(self._control, self._attempt_id, lines)
-            self._take(answer)
+            self._take(answer, after if lines and answer.ack == lines[-1]["seq"] else None)
             if not lines or self.acked >= self._outbox.last_seq or self.acked < lines[-1]["seq"]:
                 return
 
-    def _next_lines(self) -> list[dict[str, Any]]:
+    def _next_lines(self) -> tuple[list[dict[str, Any]], int]:
+        """And the offset after them."""
         if self.acked >= self._outbox.last_seq:
-            return []
+            return [], self._offset
         while True:
             lines, after = self._outbox.read_after(self._offset, max_bytes=BATCH_BYTES)
             fresh = [line for line in lines if line["seq"] > self.acked]
             if fresh or after == self._offset:
-                return fresh
+                return fresh, after
             self._offset = after  # written to the file only after it was sent from memory
 
-    def _take(self, answer: SyncAnswer) -> None:
+    def _take(self, answer: SyncAnswer, after: int | None) -> None:
+        """`after`: the offset after the acked line, unless that has to be looked for."""
         self.watched = answer.watched
         if answer.ack != self.acked:
             start = self._offset
@@ -116,7 +118,7 @@ class Syncer:
                 log.warning("the control plane went back from line %d to %d", self.acked, answer.ack)
                 start = 0
             self.acked = max(answer.ack, self._outbox.first_seq - 1)
-            self._offset = self._outbox.offset_after(self.acked, start=start)
+            self._offset = self._outbox.offset_after(self.acked, start=start) if after is None else after
             self._write_ack(self.acked)
         self._on_answer(answer)
 
