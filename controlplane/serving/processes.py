@@ -125,7 +125,9 @@ class Fleet:
             child = self._children.pop(name)
             if child.restart_at is not None:
                 continue  # dead and buried already
-            child.process.terminate()
+            # Popen's terminate() would reap one that has just died, and nobody could name what it left.
+            if child.process.returncode is None:
+                os.kill(child.process.pid, signal.SIGTERM)
             end = time.monotonic() + child.program.grace_s
             while not has_ended(child.process) and time.monotonic() < end:
                 time.sleep(0.02)

@@ -72,6 +72,20 @@ def test_stopping_kills_a_child_that_ignores_sigterm_and_what_it_left(tmp_path: 
     until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 
+def test_stopping_kills_what_a_child_left_that_has_just_died(tmp_path: Path) -> None:
+    code = "import subprocess, time; print(subprocess.Popen(['sleep', '1000']).pid, flush=True); time.sleep(1000)"
+    log = tmp_path / "one.log"
+    fleet = Fleet(report=print)
+    fleet.start(python("one", code, tmp_path, ready=lambda: log.read_text().endswith("\n")))
+    fleet.wait_ready(["one"])
+    left = int(log.read_text())
+    child = psutil.Process(fleet.pids()["one"])
+    child.kill()
+    until(lambda: child.status() == psutil.STATUS_ZOMBIE)
+    fleet.stop()
+    until(lambda: not psutil.pid_exists(left))
+
+
 def test_children_end_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path\n"
