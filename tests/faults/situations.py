@@ -6,12 +6,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import httpx
+import pytest
 
 from controlplane.serving.processes import Program
 from tests.faults.harness import LIMIT_S, ARun, Product
@@ -41,6 +44,29 @@ def changed(product: Product, *names: str, **environment: str) -> Iterator[None]
         yield
     finally:
         _again(product, names, {})
+
+
+@contextlib.contextmanager
+def booted_anew(product: Product, runs: Sequence[ARun], folder: Path) -> Iterator[None]:
+    """Everything of the host is gone, and it comes back with another boot id, as its kernel shows it."""
+    (folder / "boot_id").write_text("00000000-0000-4000-8000-000000000000\n")
+    shown = f'mount --bind {folder / "boot_id"} /proc/sys/kernel/random/boot_id && exec "$@"'
+    inside = ["unshare", "--mount", "sh", "-c", shown, "sh"]
+    tried = subprocess.run([*inside, "true"], capture_output=True)
+    if tried.returncode:
+        pytest.skip(f"another boot id cannot be shown here: {tried.stderr.decode().strip()}")
+    product.kill("host")
+    for each in [proc.identity(pid) for run in runs for pid in run.living()]:
+        if each is not None:
+            proc.send(each, signal.SIGKILL)
+    wait(lambda: not any(run.living() for run in runs), "processes are left")
+    host = _program(product, "host")
+    try:
+        product.fleet.stop(["host"])
+        product.fleet.start(replace(host, argv=[*inside, *host.argv], env=product.stack.environment))
+        yield
+    finally:
+        _again(product, ("host",), {})
 
 
 def _again(product: Product, names: tuple[str, ...], environment: dict[str, str]) -> None:

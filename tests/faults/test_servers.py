@@ -11,6 +11,7 @@ import pytest
 from tests.faults import invariants
 from tests.faults.harness import Product, on_gpus, with_server
 from tests.faults.situations import changed
+from tests.workers.servers import free_port
 from workers.supervisor import proc
 
 pytestmark = pytest.mark.processes
@@ -64,7 +65,7 @@ def test_a_server_that_hangs_ends_a_trainer_that_waits_for_it(product: Product) 
     """One answers /health and serves nothing; one answers nothing any more."""
     hangs, stands = (
         product.launch(with_server(port=port), trainer=f"forever,ignore_term,generate:{port}", vllm=vllm)
-        for port, vllm in ((21900, "health_but_hangs"), (21901, ""))
+        for port, vllm in ((free_port(), "health_but_hangs"), (free_port(), ""))
     )
     stands.until_step(2)
     proc.send(stands.processes()["vllm"].identity, signal.SIGSTOP)
