@@ -180,9 +180,9 @@ def _baselines(folder: AttemptFolder, placement: Placement) -> dict[int, int]:
 
 
 def _started_nothing(folder: AttemptFolder) -> bool:
-    """A supervisor was here, and opened the log of no child: it does so before it starts one."""
+    """A supervisor was here, and before its first child it would have written pids.json and opened that one's log."""
     logs = {path.name for path in (folder / FileName.LOGS).glob("*.log")}
-    return folder.was_started() and logs == {folder.log("supervisor").name}
+    return folder.was_started() and not (folder / FileName.PIDS).exists() and logs == {folder.log("supervisor").name}
 
 
 def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> None:
