@@ -58,6 +58,7 @@ class Product:
         }
         self.stack = Stack.start(data, settings | environment)
         self.shell = Shell(self.stack)
+        self.web = self.stack.client("operator")
         self.runs: list[str] = []
         try:
             self._prepare()
@@ -70,12 +71,12 @@ class Product:
         model.mkdir()
         (model / "config.json").write_text('{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}')
         self.page: dict[str, Any] = self.shell(PREPARE, model=str(model))
-        self.web = self.stack.client("operator")
         until(lambda: bool(self.shell(HOST)), "the host is not ready")
         # Named, so that a second host that appears later changes nothing.
         self.page["host"] = self.shell(HOST)
 
     def close(self) -> None:
+        self.web.close()
         self.shell.close()
         self.stack.stop()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -33,8 +34,7 @@ def from_dict(cls: type[T], data: Any, *, at: str = "") -> T:
     """
     if not isinstance(data, dict):
         raise ContractError(f"{at or cls.__name__}: expected an object, got {type(data).__name__}")
-    hints = typing.get_type_hints(cls)
-    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints, fields = _shape(cls)  # type: ignore[arg-type]  # mypy takes no class of a dataclass for hashable
     unknown = sorted(set(data) - set(fields))
     if unknown:
         raise ContractError(f"{at or cls.__name__}: unknown field {unknown[0]!r}")
@@ -46,6 +46,12 @@ def from_dict(cls: type[T], data: Any, *, at: str = "") -> T:
         elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
             raise ContractError(f"{where}: missing")
     return cls(**values)
+
+
+@functools.cache
+def _shape(cls: type) -> tuple[dict[str, Any], dict[str, dataclasses.Field[Any]]]:
+    """Types and fields: looking them up costs more than all the rest."""
+    return typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
 
 
 def _convert(hint: Any, value: Any, at: str) -> Any:

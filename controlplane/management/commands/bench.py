@@ -1,7 +1,9 @@
-"""`manage.py bench [NAME] [--json]`: the benchmarks in tests/benchmarks, with the machine's load beside each figure."""
+"""`manage.py bench [NAME] [--json] [options of the benchmark]`: the benchmarks in tests/benchmarks, with the machine's
+load beside each figure."""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import os
@@ -22,15 +24,18 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", nargs="?", help="one of: " + ", ".join(names()))
         parser.add_argument("--json", action="store_true", help="one JSON object for each benchmark")
-        parser.add_argument("arguments", nargs="*", help="further arguments of the benchmark")
+        parser.add_argument("arguments", nargs=argparse.REMAINDER, help="options of the benchmark; --help tells them")
 
     def handle(self, *args: Any, **options: Any) -> None:
         name = options["name"]
         if name is not None and name not in names():
             raise CommandError(f"There is no benchmark {name!r}. There are: {', '.join(names())}.")
         sys.path.insert(0, str(BASE_DIR))
+        # After the name everything is the benchmark's, but for this one.
+        arguments = [word for word in options["arguments"] if word not in ("--json", "--")]
+        as_json = options["json"] or "--json" in options["arguments"]
         for chosen in [name] if name else names():
-            self._run(chosen, options["arguments"], as_json=options["json"])
+            self._run(chosen, arguments, as_json=as_json)
 
     def _run(self, name: str, arguments: list[str], *, as_json: bool) -> None:
         before = os.getloadavg()[0]

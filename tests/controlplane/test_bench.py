@@ -1,0 +1,49 @@
+"""`manage.py bench`: what it prints, of a lifecycle benchmark so small that only its shape means anything."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from controlplane.management.commands import bench
+
+PROMISED = {
+    "launch_ms_p50",
+    "launch_ms_p99",
+    "stop_ms_p50",
+    "stop_ms_p99",
+    "rows_lost",
+    "web_cpu_percent",
+    "row_p99_ms",
+    "replay_lines_per_s",
+}
+
+
+def test_the_benchmarks_are_found_by_their_files() -> None:
+    assert {"lifecycle", "live", "overhead"} <= set(bench.names())
+    assert not [name for name in bench.names() if name.startswith("_")]
+
+
+def test_a_benchmark_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(CommandError, match="lifecycle"):
+        call_command("bench", "nothing")
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_a_small_lifecycle_loses_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "httpx")
+    said = StringIO()
+    small = ("--launches=1", "--runs=6", "--supervisors=1", "--seconds=2", "--queued=3", "--lines=2500")
+    call_command("bench", "lifecycle", "--json", *small, stdout=said)
+    figures = json.loads(said.getvalue())
+    assert set(figures) >= PROMISED
+    assert (figures["rows_lost"], figures["rows_twice"], figures["rows_never_sent"]) == (0, 0, 0)
+    assert figures["rows_stored"] == figures["rows_sent"] > 2500
+    assert (figures["replay_stored"], figures["replay_failures"], figures["sync_errors"]) == (2500, 0, {})
+    assert all(math.isfinite(figures[name]) and figures[name] >= 0 for name in PROMISED)
