@@ -22,7 +22,7 @@ from runs.tokens import attempt_token
 from workers.contract import Task, to_dict
 a = Attempt.objects.get(run_id=run, number=number)
 for _ in range(times):
-    messages.send("testhost", Task.LAUNCH_RUN, [to_dict(launching.attempt_spec(a)), attempt_token(a.pk)], 60)
+    messages.send("testhost", Task.LAUNCH_RUN, [to_dict(launching.attempt_spec(a)), attempt_token(a.pk)])
 """
 TICKS = """
 from datetime import timedelta

@@ -149,7 +149,6 @@ def test_several_are_stopped_at_once_from_the_list(product: Product) -> None:
     with product.stack.client("operator") as client:
         chosen = [run.run for run in (ended, *training, loading, queued)]
         assert client.post("/runs/stop", data={"mode": "now", "run": chosen}).status_code == 302
-        assert "Asked 4 runs to stop." in client.get("/runs/").text
     for run in (*training, loading):
         invariants.check(run, status="stopped", reason="stopped_by_user")
     invariants.check(queued, status="stopped", reason="cancelled")
