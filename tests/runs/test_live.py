@@ -95,5 +95,5 @@ def test_a_sync_takes_few_queries(
     from tests.runs.test_api import line, post
 
     attempt = an_attempt(RunStatus.RUNNING)
-    with django_assert_num_queries(9):
+    with django_assert_num_queries(8):
         post(attempt, "sync", {"lines": [line(1), line(2)]})
