@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.accounts.models import User
@@ -19,10 +20,20 @@ from runs.leasing import Short
 from runs.models import Attempt, Priority, ProfileTrial, Run, RunEvent, new_run_id
 from runs.queueing import Floor
 from runs.spec import freeze, spec_of
-from runs.states import FINAL, RunStatus
+from runs.states import FINAL, EndReason, RunStatus
 from runs.tokens import attempt_token
 from runs.transitions import move
-from workers.contract import AttemptSpec, EventKind, LoraSpec, ModelSpec, Placement, Task, from_dict, to_dict
+from workers.contract import (
+    AttemptSpec,
+    ContractError,
+    EventKind,
+    LoraSpec,
+    ModelSpec,
+    Placement,
+    Task,
+    from_dict,
+    to_dict,
+)
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +137,11 @@ def dispatch_ready() -> int:
     floor: Floor | None = None
     for attempt in queueing.waiting().select_related("run__owner"):
         floor = floor or Floor.read()
-        found = _start_somewhere(attempt, floor)
+        try:
+            found = _start_somewhere(attempt, floor)
+        except ContractError as error:
+            _give_up(attempt, error)
+            continue
         if isinstance(found, Short):
             _tell(attempt, found)
         else:
@@ -137,11 +152,15 @@ def dispatch_ready() -> int:
 def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
     """Send the launch message once more. Of two senders one wins; a broker that is down leaves it to the tick."""
     now = now or timezone.now()
+    try:
+        spec = attempt_spec(attempt)
+    except ContractError as error:
+        _give_up(attempt, error)
+        return False
     unclaimed = Attempt.objects.filter(pk=attempt.pk, status=RunStatus.STARTING, claimed_at=None)
     sent = attempt.launches_sent
     if not unclaimed.filter(launches_sent=sent).update(launches_sent=sent + 1, launch_sent_at=now):
         return False
-    spec = attempt_spec(attempt)
     arguments = [to_dict(spec), attempt_token(attempt.pk)]
     try:
         messages.send(spec.placement.host, Task.LAUNCH_RUN, arguments)
@@ -231,6 +250,17 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
         leasing.take(attempt, host, placement)
         transaction.on_commit(lambda: send_launch(attempt), robust=True)
     return True
+
+
+def _give_up(attempt: Attempt, error: ContractError) -> None:
+    """End an attempt that nothing was started of, and whose spec the contract doesn't read any more (after a
+    downgrade): it must not keep the others."""
+    log.error("%s can't be launched: %s", attempt.pk, error)
+    detail, unclaimed = f"The run's spec can't be read: {error}", Q(claimed_at=None)
+    with transaction.atomic():
+        reason, actor = EndReason.LAUNCH_FAILED, "dispatcher"
+        if move(attempt, RunStatus.FAILED, reason=reason, actor=actor, detail=detail, only_if=unclaimed):
+            leasing.settle(attempt, None, by=actor, proved=True)
 
 
 def _tell(attempt: Attempt, short: Short) -> None:

@@ -19,7 +19,7 @@ from runs.leasing import Hold, Need, Short
 from runs.models import Attempt, Run, Waits
 from runs.spec import spec_of
 from runs.states import RunStatus
-from workers.contract import Placement
+from workers.contract import ContractError, Placement
 
 ORDER = ("-priority", "turn", "pk")
 
@@ -127,7 +127,12 @@ class Floor:
     def walk(self, line: Iterable[Attempt]) -> Iterator[tuple[Attempt, tuple[Host, Placement] | Short]]:
         """As the dispatcher would, but nothing starts: who would, takes what it would."""
         for attempt in line:
-            need, asked = need_of(attempt.run), asked_host(attempt)
+            try:
+                need, asked = need_of(attempt.run), asked_host(attempt)
+            except ContractError as error:
+                # The dispatcher ends it.
+                yield attempt, Short(f"its spec can't be read: {error}")
+                continue
             over = self.over_limit(attempt.run)
             found = over or self.find(need, asked)
             if not isinstance(found, Short):

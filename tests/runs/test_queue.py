@@ -9,7 +9,7 @@ import pytest
 from controlplane.hardware.models import Host
 from runs import launching, queries, queueing, sentences, stopping
 from runs.models import Attempt, Lease, Priority, Run
-from runs.states import RunStatus
+from runs.states import EndReason, RunStatus
 from tests.runs.builders import ONE_GPU, a_host, a_run, a_user
 from tests.runs.conftest import Sent
 
@@ -213,3 +213,28 @@ def test_a_resumed_run_keeps_its_priority_and_queues_anew(sent: Sent) -> None:
     second = launching.resume(run, a_user())
     assert second.priority == Priority.HIGH
     assert second.turn > first.turn
+
+
+def unreadable(run: Run) -> Run:
+    """As after a downgrade."""
+    Run.objects.filter(pk=run.pk).update(spec={**run.spec, "hardware": {"rollout": "telepathy"}})
+    return run
+
+
+def test_a_run_whose_spec_is_not_read_any_more_ends_and_the_queue_goes_on(sent: Sent) -> None:
+    a_host()
+    sick = unreadable(a_run("sick")).attempts.get()
+    a_run("well")
+    assert dispatched()["well"] == "starts"
+    sick.refresh_from_db()
+    assert (sick.status, sick.reason) == (RunStatus.FAILED, EndReason.LAUNCH_FAILED)
+    assert sick.detail.startswith("The run's spec can't be read: ")
+
+
+def test_a_forecast_passes_over_a_run_whose_spec_is_not_read_any_more(sent: Sent) -> None:
+    unreadable(a_run("sick")), a_run("well")
+    sick, well = (found for _, found in queueing.Floor.read().walk(queueing.waiting()))
+    assert isinstance(sick, queueing.Short)
+    assert sick.text.startswith("its spec can't be read: ")
+    assert isinstance(well, queueing.Short)
+    assert well.text == "no host is known yet"

@@ -8,8 +8,8 @@ from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from controlplane.hardware.models import Host
-from runs import queries, reaping, reconcile
-from runs.models import Attempt, Lease, RunEvent
+from runs import launching, queries, reaping, reconcile
+from runs.models import Attempt, Lease, Run, RunEvent
 from runs.states import RunStatus
 from tests.runs.builders import FREE, a_host, a_run, ended, event, train
 from tests.runs.conftest import Sent
@@ -95,6 +95,21 @@ def test_a_launch_that_found_no_broker_is_sent_at_the_next_tick(starting: Attemp
     Attempt.objects.update(launches_sent=0, launch_sent_at=None)
     tick(1)
     assert len(sent.of(Task.LAUNCH_RUN)) == 2
+
+
+@database
+def test_a_launch_whose_spec_is_not_read_any_more_keeps_no_other(starting: Attempt, sent: Sent) -> None:
+    Run.objects.filter(pk=starting.run_id).update(spec={})
+    a_host("other")
+    a_run("well")
+    launching.dispatch_ready()
+    well = Attempt.objects.get(run__name="well")
+    Attempt.objects.update(launches_sent=1, launch_sent_at=NOW)
+    tick(31)
+    assert now_of(starting) == ("failed", "launch_failed")
+    assert starting.launches_sent == 1
+    assert list(starting.leases.values_list("state", flat=True)) == ["released"]
+    assert [spec["attempt_id"] for spec, _ in sent.of(Task.LAUNCH_RUN)][1:] == [well.pk]
 
 
 @database
