@@ -77,7 +77,8 @@ def test_a_full_disk_keeps_lines_in_memory_until_there_is_room(tmp_path: Path, m
 
     monkeypatch.setattr(os, "pwrite", half)
     outbox.append(EventKind.NOTE, {"text": "in memory"}, t=1.0)
-    assert outbox.disk_full
+    assert outbox.trouble is not None
+    assert outbox.trouble.errno == errno.ENOSPC
     assert [line["seq"] for line in outbox.read_after(0, max_bytes=1000)[0]] == [1, 2]
     assert (tmp_path / "o").read_bytes().count(b"\n") == 1
     assert (tmp_path / "o").read_bytes().endswith(b"\n")

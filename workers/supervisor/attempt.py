@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from workers.contract import AttemptSpec, ClaimAnswer, EventKind, Phase, StopMode, SyncAnswer, servers_of
 from workers.settings import HostSettings
-from workers.supervisor import claim
+from workers.supervisor import claim, ends
 from workers.supervisor.control import Control
 from workers.supervisor.ending import Draining, Ending, tell_exit
 from workers.supervisor.ends import End, Judge, Reason
@@ -89,8 +89,8 @@ class ClaimedAttempt:
         if self.step in STARTED and now >= self._next_scan:
             self._next_scan = now + shared.settings.tree_scan_s
             self._scan()
-        if self.report.outbox.disk_full:
-            self.finish(End(Reason.DISK_FULL, "The run's folder takes no more lines: no space is left."), now)
+        if trouble := self.report.outbox.trouble or shared.trainer.trouble:
+            self.finish(ends.of_disk(trouble), now)
         self._go(self._works[self.step].tick(now), now)
 
     def told_to_end(self, now: float) -> None:

@@ -43,6 +43,8 @@ class End:
     detail: str
 
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 SPEC_REFUSED_CODE = 3
 NO_STEPS_CODE = 4
 MODEL_UNAVAILABLE_CODE = 6
@@ -129,9 +131,15 @@ def of_download(exit_: Exit, *, log: Path) -> End:
 
 
 def of_error(error: BaseException) -> End:
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return End(Reason.DISK_FULL, f"Writing to the run's folder failed: {error}")
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:
+        return of_disk(error)
     return End(Reason.SUPERVISOR_ERROR, f"{type(error).__name__}: {error}"[:500])
+
+
+def of_disk(error: OSError) -> End:
+    """The run's folder takes no lines, or doesn't give the trainer's."""
+    reason = Reason.DISK_FULL if error.errno in _DISK_FULL else Reason.SUPERVISOR_ERROR
+    return End(reason, f"The run's folder on the host can't be used: {error.strerror}.")
 
 
 def kernel_kills() -> int:
@@ -187,6 +195,6 @@ def _shown(line: str) -> str:
 def _disk_is_full(path: Path) -> bool:
     try:
         space = os.statvfs(path.parent)
-    except FileNotFoundError:
+    except OSError:
         return False
     return space.f_bavail * space.f_frsize < 1 << 16

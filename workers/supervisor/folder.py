@@ -51,11 +51,12 @@ class AttemptFolder:
         """Whether the folder that is held is there. Its own file descriptor keeps its inode from being reused."""
         if self._fd is None or self.lost:
             return not self.lost
-        held = os.fstat(self._fd)
         try:
-            found = os.stat(self.path)
+            held, found = os.fstat(self._fd), os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             self.lost = True
+        except OSError:
+            pass  # a file system in trouble can't tell
         else:
             self.lost = (found.st_dev, found.st_ino) != (held.st_dev, held.st_ino)
         return not self.lost

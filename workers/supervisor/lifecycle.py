@@ -89,10 +89,13 @@ class Lifecycle:
             except Exception as error:
                 errors += 1
                 log.exception("an error of the supervisor's own")
-                if self.attempt is None or errors > ERRORS_ALLOWED:
+                try:
+                    if self.attempt is None or errors > ERRORS_ALLOWED:
+                        raise
+                    self.attempt.finish(ends.of_error(error), self._clock())
+                except Exception:
                     self._give_up()
                     raise
-                self.attempt.finish(ends.of_error(error), self._clock())
 
     def _wait(self) -> None:
         try:

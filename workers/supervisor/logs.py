@@ -91,8 +91,8 @@ class LogUploader:
             if stream.fd is None:
                 try:
                     stream.fd = os.open(self._folder.log(stream.name), os.O_RDONLY | os.O_CLOEXEC)
-                except FileNotFoundError:
-                    continue  # no process of that name was started, or not yet
+                except OSError:
+                    continue  # no process of that name was started, or not yet; or the disk is in trouble
 
     def _send_some(self, stream: _Stream) -> bool:
         """Send one request's worth; True if more is waiting."""
@@ -111,7 +111,12 @@ class LogUploader:
         return bool(self._next_bytes(stream))
 
     def _next_bytes(self, stream: _Stream) -> bytes:
-        return b"" if stream.fd is None else self._slice(stream, stream.fd, os.fstat(stream.fd).st_size)
+        try:
+            return b"" if stream.fd is None else self._slice(stream, stream.fd, os.fstat(stream.fd).st_size)
+        except OSError as error:
+            log.warning("the %s log is not sent any more: %s", stream.name, error)
+            stream.refused = True
+            return b""
 
     def _slice(self, stream: _Stream, fd: int, size: int) -> bytes:
         cap = self._settings.log_cap_bytes

@@ -1,29 +1,34 @@
 """outbox.jsonl: every line the control plane shall have, in order, numbered without a gap.
 
-The main thread appends; the sync thread reads batches after the last confirmed line. A full disk stops neither: what
-cannot be written stays in memory until it can, and is sent from there.
+The main thread appends; the sync thread reads batches after the last confirmed line. A disk that is full, read-only or
+sick stops neither: what cannot be written stays in memory until it can, and is sent from there.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from workers.contract import EventKind, OutboxLine, to_json
 
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+log = logging.getLogger(__name__)
+
 _CHUNK = 1 << 20
 
 
 class Outbox:
     def __init__(self, path: Path, *, first_seq: int) -> None:
-        self.disk_full = self._in_memory = False
+        self.trouble: OSError | None = None
+        """Why a line could not be written, the first time."""
+        self._in_memory = False
         self._fd = self._open(path)
         self._lock = threading.Lock()
         self._unwritten: deque[bytes] = deque()
@@ -32,7 +37,7 @@ class Outbox:
         self.last_seq = self._last_seq_on_disk()
 
     def append(self, kind: EventKind, data: dict[str, Any], *, t: float, step: int | None = None) -> int:
-        """The line's seq. Never raises for a full disk; `disk_full` tells."""
+        """The line's seq. Never raises for a disk's sake; `trouble` tells."""
         with self._lock:
             line = OutboxLine(self.last_seq + 1, t, kind, step, data)
             self.last_seq = line.seq
@@ -71,14 +76,16 @@ class Outbox:
     @property
     def removed(self) -> bool:
         """Somebody has removed the file; what is written is still read from here, and gone with this process."""
-        return not self._in_memory and os.fstat(self._fd).st_nlink == 0
+        try:
+            return not self._in_memory and os.fstat(self._fd).st_nlink == 0
+        except OSError:
+            return False  # a file system in trouble can't tell
 
     def flush_to_disk(self) -> None:
         try:
             os.fsync(self._fd)
         except OSError as error:
-            if error.errno not in _DISK_FULL:
-                raise
+            log.warning("the outbox was not flushed to the disk: %s", error)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -88,10 +95,9 @@ class Outbox:
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            if error.errno not in (*_DISK_FULL, errno.ENOENT, errno.ENOTDIR):
-                raise
             self._in_memory = True
-            self.disk_full = error.errno in _DISK_FULL
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                self.trouble = error
             return os.memfd_create(path.name)
 
     def _write_out(self) -> None:
@@ -100,14 +106,13 @@ class Outbox:
             while self._unwritten:
                 line = self._unwritten[0]
                 if os.pwrite(self._fd, line, self._end) < len(line):
-                    raise OSError(errno.ENOSPC, "a part of a line was written")
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 self._end += len(line)
                 self._unwritten.popleft()
         except OSError as error:
-            if error.errno not in _DISK_FULL:
-                raise
-            self.disk_full = True
-            os.ftruncate(self._fd, self._end)
+            self.trouble = self.trouble or error
+            with suppress(OSError):  # the next line that can be written goes over it
+                os.ftruncate(self._fd, self._end)
 
     def _cut_torn_line(self) -> int:
         """A supervisor killed while writing leaves half a line; it was never sent, so it is no line."""

@@ -19,6 +19,8 @@ class Tail:
         self._offset = offset
         self._partial = b""
         self._skipping = False
+        self.trouble: OSError | None = None
+        """Why the last reading failed, where the file is there."""
         self.bad_lines = 0
         """Lines that were too long or no JSON object (invalid UTF-8 included)."""
 
@@ -48,9 +50,9 @@ class Tail:
         try:
             # Of the file that is read: it may have been removed since.
             size = os.stat(self._path if self._fd is None else self._fd).st_size
-        except FileNotFoundError:
+        except OSError:
             return True
-        return self._offset >= size
+        return self._offset >= size or self.trouble is not None
 
     def close(self) -> None:
         if self._fd is not None:
@@ -58,12 +60,17 @@ class Tail:
             self._fd = None
 
     def _next_chunk(self) -> bytes:
-        if self._fd is None:
-            try:
+        """Nothing where there is no file, or one that a file system in trouble doesn't give."""
+        self.trouble = None
+        try:
+            if self._fd is None:
                 self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                return b""
-        data = os.pread(self._fd, _CHUNK, self._offset)
+            data = os.pread(self._fd, _CHUNK, self._offset)
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            self.trouble = error
+            return b""
         self._offset += len(data)
         return data
 

@@ -31,6 +31,10 @@ class TrainerWatch:
         self.heard_at = float("-inf")
         """When its last line was read; of the clock that never goes back."""
 
+    @property
+    def trouble(self) -> OSError | None:
+        return self._tail.trouble
+
     def read(self, now: float | None = None) -> None:
         for line in self._tail.read():
             self.heard_at = self.heard_at if now is None else now

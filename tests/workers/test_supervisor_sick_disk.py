@@ -1,0 +1,103 @@
+"""A disk that fails otherwise than by being full: read-only, stale, sick. The run ends, and leaves nothing."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.stack import ROOT
+from tests.workers.attempts import attempt
+from workers.contract import EventKind
+from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.outbox import Outbox
+from workers.supervisor.tail import Tail
+
+pytestmark = pytest.mark.processes
+
+
+def test_a_disk_that_fails_in_another_way_ends_the_run_too_and_every_line_comes(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="forever,renamed,ignore_term") as made:
+        made.launch()
+        made.wait_for_step(3)
+        # As with a file system that turns read-only, each write fails; the kernel calls this one EFBIG.
+        resource.prlimit(made.supervisor().pid, resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        ended = made.wait_for_end()
+        assert (ended["reason"], ended["detail"]) == (
+            "supervisor_error",
+            "The run's folder on the host can't be used: File too large.",
+        )
+        assert (ended["receipt"]["survivors"], ended["receipt"]["free"]) == ([], True)
+        made.wait_until_gone()
+    assert list(made.control.lines) == list(range(1, len(made.control.lines) + 1))
+
+
+GIVES_UP = """
+import subprocess, sys
+from pathlib import Path
+from workers.supervisor import lifecycle, proc
+from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.steps import Step
+
+class Sick:
+    step = Step.TRAINING
+
+    def fail(self, *ignored):
+        raise OSError("the disk is gone")
+
+    tick = finish = fail
+
+class Life(lifecycle.Lifecycle):
+    hurried = True
+
+    def __init__(self):
+        self.folder, self.attempt, self.refused, self._clock = AttemptFolder(Path()), Sick(), False, lambda: 0.0
+
+    def _wait(self):
+        pass
+
+    _told_to_end = False
+
+proc.become_subreaper()
+child = subprocess.Popen(["setsid", "sleep", "60"])
+try:
+    Life().run()
+except OSError:
+    sys.exit(0 if not proc.descendants([proc.os.getpid()], proc.table()) else 1)
+"""
+
+
+def test_a_supervisor_that_can_not_even_end_its_attempt_leaves_no_process() -> None:
+    done = subprocess.run([sys.executable, "-c", GIVES_UP], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_outbox_that_is_no_file_keeps_its_lines_in_memory(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path, first_seq=1)
+    outbox.append(EventKind.NOTE, {}, t=1.0)
+    outbox.flush_to_disk()
+    assert outbox.trouble is not None
+    assert [line["seq"] for line in outbox.read_after(0, max_bytes=1000)[0]] == [1]
+    outbox.close()
+
+
+def test_a_folder_that_can_not_be_looked_at_is_not_taken_for_lost(tmp_path: Path) -> None:
+    (tmp_path / "run" / "1").mkdir(parents=True)
+    folder = AttemptFolder(tmp_path / "run" / "1")
+    folder.hold()
+    (tmp_path / "run").rename(tmp_path / "elsewhere")
+    (tmp_path / "run").symlink_to("run")  # ELOOP
+    assert folder.look()
+    (tmp_path / "run").unlink()
+    assert not folder.look()
+
+
+def test_a_file_that_can_not_be_read_has_an_end_and_says_why(tmp_path: Path) -> None:
+    tail = Tail(tmp_path)
+    assert tail.read() == []
+    assert tail.at_end()
+    assert tail.trouble is not None
+    tail.close()
