@@ -11,6 +11,7 @@ import os
 import select
 import threading
 import time
+from collections import deque
 from typing import Any
 
 from django.db.backends.postgresql import base
@@ -27,9 +28,22 @@ class Shelf:
     """The connections of one process to one database that nobody uses now, and how many more may be made."""
 
     def __init__(self, most: int) -> None:
-        self.slots = threading.BoundedSemaphore(most)
+        self._slots = threading.BoundedSemaphore(most)
+        self.lost: deque[None] = deque()
+        """One for each slot that is still to be given back of a loan that nobody ended."""
         self._lock = threading.Lock()
         self._idle: list[tuple[float, Connection[Any]]] = []
+
+    def acquire(self, wait_s: float) -> bool:
+        """A slot. False: none was free for so long."""
+        self._find_lost()
+        if self._slots.acquire(timeout=wait_s):
+            return True
+        self._find_lost()
+        return self._slots.acquire(blocking=False)
+
+    def release(self) -> None:
+        self._slots.release()
 
     def take(self) -> Connection[Any] | None:
         """The one used last, if it lives."""
@@ -56,22 +70,33 @@ class Shelf:
         for _, connection in idle:
             connection.close()
 
+    def _find_lost(self) -> None:
+        while self.lost:
+            try:
+                self.lost.pop()
+            except IndexError:  # another thread was first
+                return
+            self._slots.release()
+
 
 class Loan:
     """One slot, given back once: when its connection is, or with a thread that ended without giving it back."""
 
     def __init__(self, shelf: Shelf, wait_s: float) -> None:
-        self._slots: threading.BoundedSemaphore | None = None
-        if not shelf.slots.acquire(timeout=wait_s):
+        self._shelf: Shelf | None = None
+        if not shelf.acquire(wait_s):
             raise OperationalError("every connection that this process may have to its database is in use")
-        self._slots = shelf.slots
+        self._shelf = shelf
 
     def end(self) -> None:
-        slots, self._slots = self._slots, None
-        if slots is not None:
-            slots.release()
+        shelf, self._shelf = self._shelf, None
+        if shelf is not None:
+            shelf.release()
 
-    __del__ = end
+    def __del__(self) -> None:
+        # Anywhere, even in a thread that is just taking a slot and has its lock: nothing here may take one.
+        if self._shelf is not None:
+            self._shelf.lost.append(None)
 
 
 _shelves: dict[tuple[object, ...], Shelf] = {}
@@ -88,7 +113,12 @@ class DatabaseWrapper(base.DatabaseWrapper):
         shelf = self._shelf()
         loan = Loan(shelf, self.settings_dict["OPTIONS"]["wait_s"])
         self.isolation_level = IsolationLevel.READ_COMMITTED
-        connection = shelf.take() or super().get_new_connection(conn_params)
+        try:
+            connection = shelf.take() or super().get_new_connection(conn_params)
+        except BaseException:
+            # psycopg's error is part of a cycle that holds this frame, and so the loan, until it is collected.
+            loan.end()
+            raise
         self._loan = loan
         return connection
 

@@ -15,6 +15,7 @@ from django.db import OperationalError
 from django.db.utils import ConnectionHandler
 
 from controlplane.database import CONNECTIONS, URL, WAIT, databases
+from controlplane.postgres.base import Loan, Shelf
 from tests.postgres import Postgres
 
 pytestmark = pytest.mark.django_db
@@ -113,6 +114,29 @@ def test_after_a_restart_of_the_server_the_first_request_is_served(
         used(handler)
     postgres.start()
     assert used(handler)
+
+
+def test_a_server_that_refuses_costs_no_place(handler: ConnectionHandler, postgres: Postgres) -> None:
+    postgres.stop()
+    gc.disable()
+    try:
+        for _ in range(4):
+            with pytest.raises(OperationalError, match="server on socket"):
+                used(handler)
+    finally:
+        gc.enable()
+        postgres.start()
+    assert used(handler)
+
+
+def test_a_loan_that_is_forgotten_while_somebody_takes_a_place_waits_for_nobody() -> None:
+    shelf = Shelf(1)
+    loan = Loan(shelf, 0)
+    with shelf._slots._cond:  # type: ignore[attr-defined]  # as whoever takes a place holds it
+        del loan
+    Loan(shelf, 0).end()
+    assert shelf.acquire(0)
+    assert not shelf.acquire(0)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # other tests of the process may have left threads
