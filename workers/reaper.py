@@ -182,7 +182,9 @@ def _baselines(folder: AttemptFolder, placement: Placement) -> dict[int, int]:
 def _started_nothing(folder: AttemptFolder) -> bool:
     """A supervisor was here, and before its first child it would have written pids.json and opened that one's log."""
     logs = {path.name for path in (folder / FileName.LOGS).glob("*.log")}
-    return folder.was_started() and not (folder / FileName.PIDS).exists() and logs == {folder.log("supervisor").name}
+    return (
+        folder.was_started() and not os.path.lexists(folder / FileName.PIDS) and logs == {folder.log("supervisor").name}
+    )
 
 
 def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> None:
@@ -252,7 +254,7 @@ def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
         pass  # it knows nothing of this attempt: the report will be told the same
     try:
         return int((folder / FileName.ACK).read_text())
-    except (FileNotFoundError, ValueError):
+    except (OSError, ValueError):
         return outbox.first_seq - 1
 
 
@@ -286,12 +288,12 @@ def _ourselves(rows: list[Process]) -> set[int]:
 def _spec(folder: AttemptFolder) -> AttemptSpec | None:
     try:
         return folder.read_spec()
-    except (FileNotFoundError, ContractError, ValueError):
+    except (OSError, ContractError, ValueError):
         return None
 
 
 def _without_lines(folder: AttemptFolder, placement: Placement | None, receipt: Receipt) -> str:
-    there = folder.path.is_dir()
+    there = os.path.isdir(folder.path)  # in trouble it is no error here
     found = "The attempt's folder holds no line" if there else "The host has no folder of this attempt"
     if placement is None:
         return f"{found}, and which GPUs it had is not known here, so none is proved free."

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import resource
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.fakes.fake_control import TOKEN
 from tests.stack import ROOT
-from tests.workers.attempts import attempt
-from workers.contract import EventKind
+from tests.workers.attempts import RUN, attempt, wait_until
+from tests.workers.test_supervisor_disk import written_steps
+from workers import reaper
+from workers.contract import EventKind, to_dict
+from workers.supervisor import proc
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.outbox import Outbox
 from workers.supervisor.tail import Tail
@@ -101,3 +108,46 @@ def test_a_file_that_can_not_be_read_has_an_end_and_says_why(tmp_path: Path) -> 
     assert tail.at_end()
     assert tail.trouble is not None
     tail.close()
+
+
+# --- the reaper -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def read_only(folder: Path) -> Iterator[None]:
+    """As seen by whoever opens something from now on."""
+    done = subprocess.run(["mount", "--bind", str(folder), str(folder)], capture_output=True)
+    if done.returncode:
+        pytest.skip(f"nothing can be mounted here: {done.stderr.decode().strip()}")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(folder)], check=True)
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_reaper_in_a_folder_that_is_read_only_ends_and_proves_and_hands_over(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="forever,renamed,ignore_term") as made:
+        made.control.refuse["sync"] = 503
+        made.launch()
+        wait_until(lambda: len(made.outbox()) > 8, made.why)
+        proc.send(made.supervisor(), signal.SIGKILL)
+        wait_until(lambda: not made.lock_is_held(), made.why)
+        del made.control.refuse["sync"]
+        with read_only(made.settings.runs_dir):
+            assert reaper.reap(RUN, 1, TOKEN, made.settings, to_dict(made.spec.placement)) is True
+            assert made.processes() == []
+        report = made.control.reaped[0]
+        assert (report["receipt"]["processes_ended"] >= 1, report["receipt"]["free"]) == (True, True)
+        assert made.control.train_steps() == written_steps(made)
+        assert len(made.outbox()) < len(made.control.lines)
+
+
+def test_a_supervisor_that_lives_is_seen_in_a_folder_that_is_read_only(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="forever") as made:
+        made.launch()
+        made.wait_for_step(1)
+        with read_only(made.settings.runs_dir):
+            assert made.lock_is_held()
+            assert reaper.reap(RUN, 1, TOKEN, made.settings) is False
+            assert made.wait_for_end()["reason"] == "trainer_exited"  # it opens its file anew for each line

@@ -105,10 +105,10 @@ class AttemptFolder:
             log.debug("%s could not be written", name, exc_info=True)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """A small file's object; None if it is absent or no object (cut by a full disk)."""
+        """A small file's object; None if it can't be read or is no object (cut by a full disk)."""
         try:
             value = json.loads((self.path / name).read_text())
-        except (FileNotFoundError, ValueError):
+        except (OSError, ValueError):
             return None
         return value if isinstance(value, dict) else None
 
@@ -148,7 +148,7 @@ class Lock:
         self._socket: socket.socket | None = None
 
     def acquire(self) -> bool:
-        """Where there is no folder the name alone is taken: no file is made."""
+        """Where there is no folder, or none that can be used, the name alone is taken: no file is made."""
         taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
             taken.bind(self._name)
@@ -205,23 +205,35 @@ def _is_bound(name: bytes) -> bool:
 
 
 def _flocked(path: Path) -> int | None:
-    """The locked file; None where there is no folder for it. BlockingIOError: another process has it."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except FileNotFoundError:
+    """The locked file; None where there is none to be had. BlockingIOError: another process has it."""
+    fd = _open_lock(path, os.O_CREAT)
+    if fd is None:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except OSError as error:
         os.close(fd)
+        if error.errno == errno.EBADF:  # NFS locks only what is open for writing
+            return None
         raise
     return fd
 
 
+def _open_lock(path: Path, create: int = 0) -> int | None:
+    """Where nothing can be written a file can still be locked; where nothing can be read the name has to do."""
+    for flags in (os.O_RDWR | create, os.O_RDONLY):
+        try:
+            return os.open(path, flags | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            log.warning("%s: %s", path, error)
+    return None
+
+
 def _is_flocked(path: Path) -> bool:
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
+    fd = _open_lock(path)
+    if fd is None:
         return False
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

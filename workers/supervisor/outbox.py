@@ -91,14 +91,18 @@ class Outbox:
         os.close(self._fd)
 
     def _open(self, path: Path) -> int:
-        """In memory where there is no file to be had: an attempt that can't even begin shall be able to say so."""
-        try:
-            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            self._in_memory = True
-            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
-                self.trouble = error
-            return os.memfd_create(path.name)
+        """What can only be read is read, and added to in memory. All is in memory where there is no file to be had: an
+        attempt that can't even begin shall be able to say so."""
+        for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):
+            try:
+                return os.open(path, flags | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                    self.trouble = self.trouble or error
+                if error.errno not in (errno.EROFS, errno.EACCES):
+                    break
+        self._in_memory = True
+        return os.memfd_create(path.name)
 
     def _write_out(self) -> None:
         """Write what is waiting. A line that doesn't fit whole is taken back, so the file never holds a torn one."""
@@ -126,7 +130,8 @@ class Outbox:
                 break
             end = start
         if end < size:
-            os.ftruncate(self._fd, end)
+            with suppress(OSError):  # it can't be written to: nothing beyond the end is read either
+                os.ftruncate(self._fd, end)
         return end
 
     def _last_seq_on_disk(self) -> int:
