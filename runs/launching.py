@@ -65,10 +65,12 @@ def submit(
     kind: str = "train",
     trial: ProfileTrial | None = None,
     priority: int = Priority.NORMAL,
+    dispatch: bool = True,
 ) -> Run:
     """Freeze the spec and queue the run's first attempt; it is dispatched on commit if its resources are free.
 
-    QueueFull: its owner may have no more runs in the queue.
+    `dispatch=False`: the caller, who submits several, goes through the queue once. QueueFull: its owner may have no
+    more runs in the queue.
     """
     run_id = new_run_id()
     spec = freeze(
@@ -99,6 +101,8 @@ def submit(
             trial=trial,
         )
         _queue(run, number=1, user=user, kind="submitted", host=host, priority=priority)
+        if dispatch:
+            transaction.on_commit(dispatch_ready, robust=True)
     return run
 
 
@@ -125,6 +129,7 @@ def resume(run: Run, user: User) -> Attempt:
                 resume_from=f"{run.pk}/{checkpoint.attempt.number}/{checkpoint.data['path']}" if checkpoint else "",
                 resume_step=int(checkpoint.data["step"]) if checkpoint else 0,
             )
+            transaction.on_commit(dispatch_ready, robust=True)
     except IntegrityError:
         raise NotResumable(f"{run.name} has just been resumed by somebody else.") from None
     return attempt
@@ -207,7 +212,6 @@ def _queue(
     RunEvent.objects.create(
         run=run, attempt=attempt, at=timezone.now(), kind=kind, actor=user.get_username(), data=data
     )
-    transaction.on_commit(dispatch_ready, robust=True)
     return attempt
 
 

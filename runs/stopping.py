@@ -23,8 +23,11 @@ from workers.contract import StopMode, Task
 log = logging.getLogger(__name__)
 
 
-def request_stop(attempt: Attempt, mode: StopMode, user: User) -> bool:
-    """Ask for a stop. `save` may be escalated to `now`, never back; False: there was nothing to change."""
+def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool = True) -> bool:
+    """Ask for a stop. `save` may be escalated to `now`, never back; False: there was nothing to change.
+
+    `dispatch=False`: the caller goes through the queue afterwards.
+    """
     now = timezone.now()
     weaker = Q(stop_mode="") | Q(stop_mode=StopMode.SAVE) if mode == StopMode.NOW else Q(stop_mode="")
     with transaction.atomic():
@@ -46,10 +49,10 @@ def request_stop(attempt: Attempt, mode: StopMode, user: User) -> bool:
             attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=user.get_username(), only_if=waiting
         )
         transaction.on_commit(lambda: live.changed(attempt.run_id))
-        if cancelled:
+        if cancelled and dispatch:
             # What was kept for it is somebody else's now.
             transaction.on_commit(launching.dispatch_ready, robust=True)
-        else:
+        if not cancelled:
             transaction.on_commit(lambda: _push(attempt, mode), robust=True)
     attempt.refresh_from_db()
     return True
@@ -76,15 +79,18 @@ class Stopped:
 
 
 def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> Stopped:
-    """Ask for a stop of several, each by itself: one that has ended meanwhile keeps none of the others."""
+    """Ask for a stop of several, each by itself: one that has ended meanwhile keeps none of the others. What they leave
+    is handed out after the last one, so that none of them starts just before its turn to be stopped."""
     found: Counter[str] = Counter()
     for attempt in attempts:
-        changed = request_stop(attempt, mode, user)
+        changed = request_stop(attempt, mode, user, dispatch=False)
         attempt.refresh_from_db()
         if changed:
             found["cancelled" if attempt.reason == EndReason.CANCELLED else "asked"] += 1
         else:
             found["ended" if attempt.status in FINAL else "before"] += 1
+    if found["cancelled"]:
+        transaction.on_commit(launching.dispatch_ready, robust=True)
     return Stopped(mode, found["asked"], found["cancelled"], found["before"], found["ended"])
 
 

