@@ -15,13 +15,24 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from workers.contract import AttemptSpec, ContractError, FileName, Placement, Receipt, from_dict, to_dict, to_json
+from workers.contract import (
+    AttemptSpec,
+    ContractError,
+    EventKind,
+    FileName,
+    Placement,
+    Receipt,
+    from_dict,
+    to_dict,
+    to_json,
+)
 from workers.settings import HostSettings
 from workers.supervisor import gpus, proc, trainerlines
-from workers.supervisor.control import Control, Refused
+from workers.supervisor.control import Control, ControlError, Refused
 from workers.supervisor.folder import AttemptFolder, Lock
 from workers.supervisor.gpus import GpuReading
 from workers.supervisor.logs import LogUploader
@@ -36,6 +47,10 @@ log = logging.getLogger(__name__)
 
 LINES_WITH_THE_REPORT = 1000
 """What is left of the outbox travels in the report itself; more goes ahead in sync requests."""
+
+LOST = "A line was lost on the host's disk."
+LOST_LINES = 1000
+"""More in one gap are no lines that a disk lost."""
 
 FILES_DEADLINE_S = 60.0
 _REMOVED = " (deleted)"
@@ -122,19 +137,28 @@ def _clean_up(
     else:
         receipt = _first_receipt(folder, receipt)
         folder.write_if_possible(FileName.REAPED, to_json(receipt))
-        report.send(receipt=receipt, lines=_lines_left(folder, spec, report), detail=_sentence(receipt))
+        lines, trouble = _lines_left(folder, spec, report)
+        report.send(receipt=receipt, lines=lines, detail=f"{_sentence(receipt)} {trouble}".strip())
     _hand_over_files(folder, settings, report)
 
 
-def _lines_left(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> list[dict[str, Any]]:
-    outbox = Outbox(folder / FileName.OUTBOX, first_seq=spec.first_seq)
+def _lines_left(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tuple[list[dict[str, Any]], str]:
+    """And what kept lines back: no fault in them may keep the receipt, and with it the GPUs, from the control plane."""
+    trouble = ""
     try:
-        acked = _acked(folder, outbox, report)
-        if not folder.has_ended_line():
-            _recover_metrics(folder, outbox, acked)
-        return _hand_over(outbox, report, acked)
-    finally:
-        outbox.close()
+        with closing(Outbox(folder / FileName.OUTBOX, first_seq=spec.first_seq)) as outbox:
+            acked = _acked(folder, outbox, report)
+            try:
+                if not folder.has_ended_line():
+                    _recover_metrics(folder, outbox, acked)
+            except OSError as error:
+                trouble = f"What the trainer wrote last could not be read: {error}."
+            return _hand_over(outbox, report, acked), trouble
+    except ControlError:
+        raise  # nor could it be told now: the next reap tries again
+    except Exception as error:
+        log.exception("the lines of %s can't be handed over", folder.path)
+        return [], f"The lines it left could not be handed over: {type(error).__name__}: {error}."[:500]
 
 
 def _first_receipt(folder: AttemptFolder, receipt: Receipt) -> Receipt:
@@ -217,7 +241,7 @@ def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[dict[str, An
     waiting: list[dict[str, Any]] = []
     while True:
         lines, after = outbox.read_after(offset, max_bytes=1 << 20)
-        fresh = [line for line in lines if line["seq"] > acked]
+        fresh = _without_gaps([line for line in lines if line["seq"] > acked], acked)
         waiting += fresh
         if after == offset:
             return waiting
@@ -226,6 +250,17 @@ def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[dict[str, An
         if len(waiting) > LINES_WITH_THE_REPORT:
             deliver(report.control, report.attempt_id, waiting)
             waiting = []
+
+
+def _without_gaps(lines: list[dict[str, Any]], acked: int) -> list[dict[str, Any]]:
+    """A line that the disk lost is stood in for: the control plane takes none that comes after a gap."""
+    whole: list[dict[str, Any]] = []
+    for line in lines:
+        lost = range(acked + 1, min(line["seq"], acked + 1 + LOST_LINES))
+        note = {"t": line["t"], "kind": EventKind.NOTE, "step": None, "data": {"text": LOST, "level": "warning"}}
+        whole += [*({"seq": seq, **note} for seq in lost), line]
+        acked = line["seq"]
+    return whole
 
 
 def _hand_over_files(folder: AttemptFolder, settings: HostSettings, report: _Report) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from tests.fakes.fake_control import TOKEN
 from tests.stack import ROOT
-from tests.workers.attempts import RUN, attempt, wait_until
+from tests.workers.attempts import RUN, Attempt, attempt, wait_until
 from tests.workers.test_supervisor_disk import written_steps
 from workers import reaper
 from workers.contract import EventKind, to_dict
@@ -126,14 +127,21 @@ def read_only(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_reaper_in_a_folder_that_is_read_only_ends_and_proves_and_hands_over(tmp_path: Path) -> None:
-    with attempt(tmp_path, trainer="forever,renamed,ignore_term") as made:
+@contextmanager
+def left_behind(tmp_path: Path) -> Iterator[Attempt]:
+    """A dead supervisor's attempt, of which the control plane has no line."""
+    with attempt(tmp_path, trainer="forever,renamed") as made:
         made.control.refuse["sync"] = 503
         made.launch()
         wait_until(lambda: len(made.outbox()) > 8, made.why)
         proc.send(made.supervisor(), signal.SIGKILL)
         wait_until(lambda: not made.lock_is_held(), made.why)
         del made.control.refuse["sync"]
+        yield made
+
+
+def test_a_reaper_in_a_folder_that_is_read_only_ends_and_proves_and_hands_over(tmp_path: Path) -> None:
+    with left_behind(tmp_path) as made:
         with read_only(made.settings.runs_dir):
             assert reaper.reap(RUN, 1, TOKEN, made.settings, to_dict(made.spec.placement)) is True
             assert made.processes() == []
@@ -151,3 +159,29 @@ def test_a_supervisor_that_lives_is_seen_in_a_folder_that_is_read_only(tmp_path:
             assert made.lock_is_held()
             assert reaper.reap(RUN, 1, TOKEN, made.settings) is False
             assert made.wait_for_end()["reason"] == "trainer_exited"  # it opens its file anew for each line
+
+
+def test_a_block_of_zeros_among_the_lines_costs_no_other_line(tmp_path: Path) -> None:
+    with left_behind(tmp_path) as made:
+        path = made.folder / "outbox.jsonl"
+        lines = path.read_bytes().splitlines()
+        path.write_bytes(b"".join((bytes(len(line)) if n == 3 else line) + b"\n" for n, line in enumerate(lines)))
+        reaper.reap(RUN, 1, TOKEN, made.settings)
+        assert made.control.reaped[0]["receipt"]["free"] is True
+        assert list(made.control.lines) == list(range(1, len(made.control.lines) + 1))
+        assert made.control.lines[4]["data"]["text"] == "A line was lost on the host's disk."
+        assert set(made.control.train_steps()) >= set(written_steps(made)[1:])
+
+
+def test_a_trainers_file_that_can_not_be_read_keeps_no_receipt_back(tmp_path: Path) -> None:
+    with left_behind(tmp_path) as made:
+        for pid in made.processes():
+            os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not made.processes(), made.why)
+        (made.folder / "metrics.jsonl").unlink()
+        (made.folder / "metrics.jsonl").mkdir()
+        reaper.reap(RUN, 1, TOKEN, made.settings)
+        report = made.control.reaped[0]
+        assert report["receipt"]["free"] is True
+        assert "What the trainer wrote last could not be read" in report["detail"]
+        assert list(made.control.lines.values()) == made.outbox()

@@ -7,7 +7,6 @@ sick stops neither: what cannot be written stays in memory until it can, and is 
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import threading
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.contract import EventKind, OutboxLine, to_json
+from workers.supervisor.tail import object_of
 
 log = logging.getLogger(__name__)
 
@@ -54,16 +54,15 @@ class Outbox:
         data = _whole_lines(os.pread(self._fd, min(max_bytes, max(0, end - offset)), offset))
         if not data and end > offset:  # one line longer than the batch
             data = _whole_lines(os.pread(self._fd, end - offset, offset))
-        lines = [json.loads(line) for line in data.splitlines()]
-        if offset + len(data) == end:
-            lines += [json.loads(line) for line in memory]
-        return lines, offset + len(data)
+        complete = data.split(b"\n") + (memory if offset + len(data) == end else [])
+        return [line for raw in complete if (line := line_of(raw)) is not None], offset + len(data)
 
     def offset_after(self, seq: int, *, start: int = 0) -> int:
         """Where the line after `seq` begins, looked for from `start` (the beginning of a line) on."""
         offset = start
         for line in self._lines(start):
-            if offset >= self._end or json.loads(line)["seq"] > seq:
+            found = line_of(line)
+            if offset >= self._end or (found is not None and found["seq"] > seq):
                 break
             offset += len(line)
         return offset
@@ -135,10 +134,8 @@ class Outbox:
         return end
 
     def _last_seq_on_disk(self) -> int:
-        last = b""
-        for line in self._lines(0):
-            last = line
-        return int(json.loads(last)["seq"]) if last else self.first_seq - 1
+        lines = (line_of(line) for line in self._lines(0))
+        return max((int(line["seq"]) for line in lines if line is not None), default=self.first_seq - 1)
 
     def _lines(self, start: int) -> Iterator[bytes]:
         """Read by the descriptor: the file that has this path may be another one, or none, by now."""
@@ -147,6 +144,13 @@ class Outbox:
             position += len(data)
             *lines, rest = (rest + data).split(b"\n")
             yield from (line + b"\n" for line in lines)
+
+
+def line_of(raw: bytes) -> dict[str, Any] | None:
+    """The outbox line that these bytes are. A host that lost its power may leave a block of zeros among them."""
+    line = object_of(raw)
+    shape: dict[str, type | tuple[type, ...]] = {"seq": int, "t": (int, float), "kind": str, "data": dict}
+    return line if line is not None and all(isinstance(line.get(name), kind) for name, kind in shape.items()) else None
 
 
 def _whole_lines(data: bytes) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.contract import EventKind, FileName
+from workers.supervisor.outbox import line_of
 from workers.supervisor.tail import LINE_LIMIT, object_of
 
 VALUES_LIMIT = 2_000
@@ -64,7 +64,7 @@ def resume_position(outbox: Path, metrics: Path) -> int:
     Each line that is understood made one line of the outbox, in order, so they are counted: a time is no mark, since a
     clock can be set.
     """
-    told = sum(_is_translated(line) for line in _objects(outbox))
+    told = sum(_is_translated(line) for line in _lines(outbox))
     offset = 0
     with open(metrics, "rb") as file:
         for raw in file:
@@ -76,13 +76,13 @@ def resume_position(outbox: Path, metrics: Path) -> int:
     return offset
 
 
-def _objects(path: Path) -> Iterator[dict[str, Any]]:
-    """Of its complete lines."""
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Its complete lines."""
     try:
         with open(path, "rb") as file:
             for raw in file:
-                if raw.endswith(b"\n"):
-                    yield json.loads(raw)
+                if raw.endswith(b"\n") and (line := line_of(raw)) is not None:
+                    yield line
     except FileNotFoundError:
         return
 
