@@ -232,7 +232,7 @@ def stop_several(request: HttpRequest) -> HttpResponseBase:
     mode = request.POST.get("mode")
     if mode not in set(StopMode):
         return HttpResponse("Say mode=save or mode=now.", status=400, content_type="text/plain")
-    chosen = queries.runs_for(request).filter(pk__in=request.POST.getlist("run"))
+    chosen = queries.runs_for(request).filter(pk__in=queries.readable(request.POST.getlist("run")))
     done = stopping.request_stops([run.latest() for run in chosen], StopMode(mode), person(request))
     if done.asked or done.cancelled:
         messages.success(request, str(done))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from django.contrib.auth.middleware import LoginRequiredMiddleware
-from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import resolve_url
 
 from controlplane.accounts.errors import bad_request, error_json, wants_json
@@ -36,15 +36,23 @@ class ContentSecurityPolicy:
 
 
 class NoNul:
-    """No text that is stored has a NUL in it, and PostgreSQL refuses even to look for one."""
+    """No text that is stored has a NUL in it, and PostgreSQL refuses even to look for one.
+
+    Looked at are the path, the query and plain forms: uploads are their views', and the API of hosts has its own way.
+    """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        if "\0" in request.path or any("\0" in value for values in request.GET.lists() for value in values[1]):
+        plain = request.content_type == "application/x-www-form-urlencoded"
+        if "\0" in request.path or _has_nul(request.GET) or (plain and _has_nul(request.POST)):
             return bad_request(request)
         return self.get_response(request)
+
+
+def _has_nul(sent: QueryDict) -> bool:
+    return any("\0" in value for _, values in sent.lists() for value in values)
 
 
 class SignInRequired(LoginRequiredMiddleware):

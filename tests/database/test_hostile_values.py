@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
+from django.test.client import MULTIPART_CONTENT
 
 from controlplane.accounts.models import Role, User
 from controlplane.datasets import flow
@@ -21,6 +23,7 @@ from tests.runs.builders import a_host, an_attempt, event, train
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 BEYOND = 2**40
+FORM = "application/x-www-form-urlencoded"
 ODD = '"a\\u0000b \\ud800 c"'
 """NUL and half a character, as JSON writes them."""
 
@@ -111,6 +114,25 @@ def test_a_metric_of_any_size_comes_back_as_it_was(value: float) -> None:
 def test_a_page_asked_for_what_cannot_be(client: Client, path: str) -> None:
     client.force_login(User.objects.create_user("olga", role=Role.OPERATOR))
     assert client.get(path).status_code < 500
+
+
+@pytest.mark.parametrize("kind", [FORM, MULTIPART_CONTENT])
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/runs/stop", {"mode": "now", "run": "a\0b"}),
+        ("/hardware/queue/{run}/move", {"put": "before", "other": "a\0b"}),
+        ("/hardware/queue/{run}/priority", {"priority": "1\0"}),
+        ("/runs/new/check", {"name": "a\0b", "host": "\0", "model": "\0", "profile": "\0", "key": "\0"}),
+        ("/rewards/new/", {"name": "a\0b"}),
+    ],
+)
+def test_a_form_that_holds_what_cannot_be(client: Client, path: str, fields: dict[str, str], kind: str) -> None:
+    client.force_login(User.objects.create_user("ana", role=Role.OPERATOR))
+    path = path.format(run=an_attempt("queued").run_id)
+    answer = client.post(path, urlencode(fields) if kind == FORM else fields, content_type=kind)
+    assert answer.status_code < 500
+    assert answer.status_code != 404
 
 
 def test_a_name_with_a_nul_signs_nobody_in(client: Client) -> None:
