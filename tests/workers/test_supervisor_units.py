@@ -1,4 +1,4 @@
-"""The supervisor's parts on their own: outbox, tail, logs, samples, sync, verification, reasons, settings."""
+"""The supervisor's parts on their own: outbox, tail, logs, samples, verification, reasons, settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from runs.states import EndReason
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.attempts import QUICK
-from workers.contract import EventKind, SyncAnswer
+from workers.contract import EventKind
 from workers.settings import HostSettings, SettingsError
 from workers.supervisor import commands, ends, trainerlines
 from workers.supervisor.control import Control
@@ -23,7 +23,6 @@ from workers.supervisor.logs import LogUploader
 from workers.supervisor.outbox import Outbox
 from workers.supervisor.process import TRAINER, Exit
 from workers.supervisor.samples import SampleUploader
-from workers.supervisor.sync import Syncer
 from workers.supervisor.tail import LINE_LIMIT, Tail
 from workers.supervisor.verify import GpuProof
 
@@ -148,76 +147,6 @@ def test_values_that_are_no_finite_numbers_are_left_out(tmp_path: Path) -> None:
 def test_a_line_of_another_shape_breaks_nothing(tmp_path: Path, line: dict[str, Any]) -> None:
     new = trainerlines.translate(line, folder=tmp_path, now=9.0)
     assert new is None or new.t == 9.0
-
-
-# --- sync, with a clock of its own ----------------------------------------------------------------------------
-
-
-class Answers:
-    """A control plane of one method, which stores what it is sent and says `watched` as told."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[int]] = []
-        self.watched = False
-        self.ack = 0
-
-    def sync(self, attempt_id: str, lines: list[dict[str, Any]]) -> SyncAnswer:
-        self.batches.append([line["seq"] for line in lines])
-        self.ack = max([self.ack, *self.batches[-1]])
-        return SyncAnswer(self.ack, None, self.watched)
-
-
-def a_syncer(tmp_path: Path, answers: Any) -> tuple[Syncer, Outbox]:
-    outbox = Outbox(tmp_path / "o", first_seq=1)
-    settings = replace(SETTINGS, heartbeat_s=2.0, batch_s=1.0, batch_watched_s=0.1)
-    made = Syncer("a", outbox, answers, settings, acked=0, on_answer=lambda a: None, write_ack=lambda seq: None)
-    return made, outbox
-
-
-def test_an_unwatched_run_gathers_lines_for_a_second_and_a_watched_one_does_not(tmp_path: Path) -> None:
-    answers = Answers()
-    syncer, outbox = a_syncer(tmp_path, answers)
-    syncer.tick(100.0)
-    outbox.append(EventKind.TRAIN, {}, t=1.0)
-    assert syncer.tick(100.4) == pytest.approx(0.6)
-    answers.watched = True
-    syncer.tick(101.0)
-    outbox.append(EventKind.TRAIN, {}, t=1.0)
-    assert syncer.tick(101.05) == pytest.approx(0.05)
-    syncer.tick(101.1)
-    assert answers.batches == [[], [1], [2]]
-
-
-def test_a_heartbeat_fills_the_silence(tmp_path: Path) -> None:
-    answers = Answers()
-    syncer, _ = a_syncer(tmp_path, answers)
-    assert syncer.tick(100.0) == pytest.approx(2.0)
-    syncer.tick(101.0)
-    syncer.tick(102.0)
-    assert answers.batches == [[], []]
-
-
-def test_an_event_does_not_wait_for_the_batch(tmp_path: Path) -> None:
-    answers = Answers()
-    syncer, outbox = a_syncer(tmp_path, answers)
-    syncer.tick(100.0)
-    outbox.append(EventKind.PHASE, {}, t=1.0)
-    syncer.changed(urgent=True)
-    syncer.tick(100.1)
-    assert answers.batches == [[], [1]]
-
-
-def test_a_control_plane_that_lost_its_last_lines_gets_them_again(tmp_path: Path) -> None:
-    answers = Answers()
-    syncer, outbox = a_syncer(tmp_path, answers)
-    for _ in range(5):
-        outbox.append(EventKind.TRAIN, {}, t=1.0)
-    syncer.tick(100.0)
-    answers.ack = 2
-    syncer.tick(110.0)
-    syncer.tick(120.0)
-    assert answers.batches == [[1, 2, 3, 4, 5], [], [3, 4, 5]]
-    assert syncer.drained()
 
 
 # --- logs and samples -----------------------------------------------------------------------------------------

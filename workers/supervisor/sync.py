@@ -76,7 +76,8 @@ class Syncer:
         if self.failing:
             log.info("the control plane answers again")
         self._backoff.succeeded()
-        self.failing, self._refused_since = False, None
+        self.failing = self.given_up = False
+        self._refused_since = None
         self._not_before = float("-inf")
         return max(0.0, self._due(now) - now)
 
