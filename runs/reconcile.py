@@ -29,11 +29,12 @@ LOST_FOR = timedelta(days=7)
 
 def tick(now: datetime, *, started_at: datetime | None = None) -> None:
     """One round. `started_at` is when this control plane began to listen (tests say another)."""
+    since = started_at or queries.STARTED_AT
     steps: tuple[Callable[[], object], ...] = (
         lambda: resend_launches(now),
-        lambda: end_rebooted(now),
-        release_rebooted,
-        lambda: reap_silent(now, started_at or queries.STARTED_AT),
+        lambda: end_rebooted(now, since),
+        lambda: release_rebooted(now),
+        lambda: reap_silent(now, since),
         lambda: reap_lost(now),
         launching.dispatch_ready,
         folding.fold_all,
@@ -68,10 +69,13 @@ def resend_launches(now: datetime) -> None:
             launching.send_launch(attempt, now)
 
 
-def end_rebooted(now: datetime) -> None:
-    """A host that is back with another boot id: nothing of its attempts can be alive, their memory is free."""
+def end_rebooted(now: datetime, started_at: datetime) -> None:
+    """A host that is back with another boot id: nothing of its attempts can be alive, their memory is free. Only after
+    silence: a machine that was cloned, with the host's name and token, announces another one while they train."""
+    if not _listened(now, started_at):
+        return
     heard_since = Q(host__announced_at__gt=F("last_seen_at")) | Q(last_seen_at__gt=now + AHEAD)
-    for attempt in _on_host().filter(heard_since):
+    for attempt in _on_host().filter(heard_since).filter(_silent(now)):
         if not has_rebooted(attempt):
             continue
         detail = "The host has booted anew."
@@ -80,21 +84,20 @@ def end_rebooted(now: datetime) -> None:
             _send_reap(attempt, now)
 
 
-def release_rebooted() -> None:
-    """What is in quarantine on a host that has booted anew since: nothing is left in its memory."""
-    quarantined = Lease.objects.filter(state=Lease.QUARANTINED)
-    for lease in quarantined.select_related("attempt__host"):
-        if has_rebooted(lease.attempt):
+def release_rebooted(now: datetime) -> None:
+    """What is in quarantine on a host that has booted anew since: nothing is left in its memory. Unless somebody was
+    heard who lives in the earlier boot: then it is another machine that announces itself by the host's name."""
+    for lease in Lease.objects.filter(state=Lease.QUARANTINED).select_related("attempt__host"):
+        earlier = Attempt.objects.filter(host_id=lease.host_id, boot_id=lease.attempt.boot_id)
+        if has_rebooted(lease.attempt) and not earlier.exclude(_silent(now)).exists():
             leasing.release(lease, by=ACTOR)
 
 
 def reap_silent(now: datetime, started_at: datetime) -> None:
     """Silence since the control plane listens: ask the host to look. Only what the reaper finds ends an attempt."""
-    quiet = timedelta(seconds=settings.SILENT_AFTER_S)
-    if now - quiet < started_at <= now:
+    if not _listened(now, started_at):
         return
-    silent = _older("last_seen_at", quiet, now)
-    for attempt in _on_host().filter(silent, last_seen_at__isnull=False).filter(_asked_long_ago(now)):
+    for attempt in _on_host().filter(_silent(now), last_seen_at__isnull=False).filter(_asked_long_ago(now)):
         if not _stale(attempt, now):
             _send_reap(attempt, now)
 
@@ -104,8 +107,7 @@ def reap_lost(now: datetime) -> None:
     for, until a report has come. Their last lines, and the proof that their resources are free, are still there."""
     told = RunEvent.objects.filter(attempt=OuterRef("pk"), kind="reaped", at__gte=OuterRef("ended_at"))
     lost = _with_host().filter(reason=EndReason.HOST_LOST, claimed_at__isnull=False, ended_at__gte=now - LOST_FOR)
-    quiet = _older("last_seen_at", timedelta(seconds=settings.SILENT_AFTER_S), now)
-    for attempt in lost.filter(quiet).filter(_asked_long_ago(now)).exclude(Exists(told)):
+    for attempt in lost.filter(_silent(now)).filter(_asked_long_ago(now)).exclude(Exists(told)):
         if not _stale(attempt, now):
             _send_reap(attempt, now)
 
@@ -154,6 +156,15 @@ def _on_host() -> QuerySet[Attempt]:
 def _stale(attempt: Attempt, now: datetime) -> bool:
     announced = attempt.host.announced_at if attempt.host else None
     return announced is None or abs(now - announced) > timedelta(seconds=settings.HOST_STALE_AFTER_S)
+
+
+def _listened(now: datetime, started_at: datetime) -> bool:
+    """For long enough that silence since is the host's, not ours."""
+    return not now - timedelta(seconds=settings.SILENT_AFTER_S) < started_at <= now
+
+
+def _silent(now: datetime) -> Q:
+    return _older("last_seen_at", timedelta(seconds=settings.SILENT_AFTER_S), now)
 
 
 def _asked_long_ago(now: datetime) -> Q:

@@ -301,10 +301,30 @@ def test_a_reaper_that_finds_nothing_ends_only_the_last_launch(starting: Attempt
 def test_another_boot_id_means_host_lost_and_its_memory_is_free(running: Attempt, sent: Sent) -> None:
     host = Host.objects.get()
     Host.objects.update(inventory={**host.inventory, "boot_id": "boot-2"})
-    tick(5)
+    tick(31)
     assert now_of(running) == ("failed", "host_lost")
     assert lease_states() == ["released"]
     assert len(sent.of(Task.REAP_RUN)) == 1
+
+
+@database
+def test_a_cloned_machine_that_announces_another_boot_ends_no_run_that_is_heard(running: Attempt) -> None:
+    host = Host.objects.get()
+    Host.objects.update(inventory={**host.inventory, "boot_id": "boot-2"})
+    tick(2)  # between two heartbeats
+    tick(600, started_at=at(590))  # after a pause of the control plane's own
+    assert now_of(running) == ("running", "")
+    assert lease_states() == ["held"]
+
+
+@database
+def test_a_cloned_machine_frees_nothing_of_a_host_whose_runs_are_heard(running: Attempt) -> None:
+    reconcile.give_up(running, "anna")
+    host = Host.objects.get()
+    Host.objects.update(inventory={**host.inventory, "boot_id": "boot-2"})
+    Attempt.objects.update(last_seen_at=at(30))
+    tick(31)
+    assert lease_states() == ["quarantined"]
 
 
 @database
@@ -355,7 +375,7 @@ def test_what_a_given_up_host_held_is_free_once_it_has_booted_anew(running: Atte
     reconcile.give_up(running, "anna")
     host = Host.objects.get()
     Host.objects.update(inventory={**host.inventory, "boot_id": boot})
-    tick(5)
+    tick(31)
     assert lease_states() == [state]
 
 
