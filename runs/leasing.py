@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 
-from django.conf import settings
 from django.db.models import Q
 from django.utils import timezone
 
@@ -89,7 +88,7 @@ def host_problem(host: Host, now: datetime) -> str:
     """Why launches can't go to a host, or nothing."""
     if host.draining:
         return f"{host.name} is draining"
-    if host.announced_at is None or now - host.announced_at > timedelta(seconds=settings.HOST_STALE_AFTER_S):
+    if not host.is_fresh(now):
         return f"{host.name} has not announced itself lately, so launches can't arrive there"
     return ""
 

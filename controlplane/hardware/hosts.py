@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
-from django.conf import settings
 from django.utils import timezone
 
 from controlplane.hardware import history, inventory
@@ -192,11 +191,7 @@ def resource_words(resources: Iterable[str]) -> str:
 
 
 def is_fresh(host: Host) -> bool:
-    """Heard of lately: a launch can arrive there."""
-    if host.announced_at is None:
-        return False
-    # A stamp of the future is that of a clock that was set back since.
-    return abs(timezone.now() - host.announced_at) <= timedelta(seconds=settings.HOST_STALE_AFTER_S)
+    return host.is_fresh(timezone.now())
 
 
 def _view(row: Host, held: dict[str, Holder]) -> HostView:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
+
 from django.conf import settings
 from django.db import models
 
@@ -41,6 +43,13 @@ class Host(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def is_fresh(self, now: datetime) -> bool:
+        """Heard of lately: a launch can arrive there."""
+        if self.announced_at is None:
+            return False
+        # A stamp of the future is that of a clock that was set back since.
+        return abs(now - self.announced_at) <= timedelta(seconds=settings.HOST_STALE_AFTER_S)
 
 
 class ModelInspection(models.Model):

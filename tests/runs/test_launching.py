@@ -19,6 +19,7 @@ from workers.contract import ContractError, Task
 
 Commits = DjangoCaptureOnCommitCallbacks
 database = pytest.mark.django_db
+AWAY = "box has not announced itself lately, so launches can't arrive there"
 
 
 def held() -> list[str]:
@@ -87,7 +88,9 @@ def test_a_gpu_in_use_by_something_else_is_taken_last(sent: Sent, commits: Commi
     ("columns", "hardware", "text"),
     [
         ({"draining": True}, None, "box is draining"),
-        ({"announced_at": None}, None, "box has not announced itself lately, so launches can't arrive there"),
+        ({"announced_at": None}, None, AWAY),
+        # By a clock that was set back since.
+        ({"announced_at": timezone.now() + timedelta(hours=1)}, None, AWAY),
         ({"cpu_slots": 0}, None, "box has no CPU slots, this run needs 1"),
         ({"gpus": 1}, SERVER, "box has 1 GPU, this run needs 2"),
     ],
