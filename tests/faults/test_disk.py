@@ -14,15 +14,6 @@ from tests.faults.harness import ARun, Product, on_gpus, with_server
 
 pytestmark = pytest.mark.processes
 
-SEQS = """
-from runs.models import MetricRow, RunEvent
-events = RunEvent.objects.filter(run=run).exclude(seq=None)
-rows = MetricRow.objects.filter(run=run)
-result = [sorted([*events.values_list("seq", flat=True), *rows.values_list("seq", flat=True)]),
-          list(rows.filter(kind="train").order_by("seq").values_list("step", flat=True)),
-          list(events.order_by("seq").values_list("kind", flat=True))]
-"""
-
 
 @pytest.fixture
 def small_disk(product: Product) -> Iterator[Path]:
@@ -50,10 +41,12 @@ def ends_with_a_full_disk(run: ARun) -> None:
     """The lines that found no place came from memory: the store has them all, in order, each once."""
     row = invariants.check(run, status="failed", reason="disk_full", complete=False)
     assert row["receipt"]["free"] is True
-    seqs, steps, kinds = run.product.stack.django(SEQS, run=run.run)
-    assert seqs == list(range(1, row["last_seq"] + 1))
-    assert steps == list(range(1, len(steps) + 1))
-    assert kinds[-1] == "ended"
+    stored = run.product.stack.django(invariants.STORED, run=run.run, number=run.number)
+    raw, events = [line[0] for line in stored["raw"]], [line[0] for line in stored["events"]]
+    folded = {seq for points in stored["chunks"].values() for seq, _ in points}
+    assert {*raw, *events, *folded} == set(range(1, row["last_seq"] + 1))
+    assert len({*raw, *events}) == len(raw) + len(events)
+    assert events[-1] == row["last_seq"], "the end"
     with run.product.stack.client("viewer") as client:
         for page in ("/runs/", f"/runs/{run.run}/", f"/runs/{run.run}/events/", "/hardware/"):
             assert client.get(page).status_code == 200

@@ -14,6 +14,7 @@ from tests.faults.harness import ARun, Product, on_gpus
 from tests.faults.situations import changed, wait
 from workers.contract import EventKind
 from workers.supervisor import proc
+from workers.supervisor.folder import AttemptFolder
 
 pytestmark = pytest.mark.processes
 
@@ -95,8 +96,7 @@ def test_a_hundred_thousand_lines_wait_for_a_web_that_is_away(product: Product) 
     run.until(lambda row: row["phase"] == "preparing" and (run.folder / "dataset.jsonl").exists())
     product.kill("web")
     run.open_gate("supervisor")
-    outbox = run.folder / "outbox.jsonl"
-    wait(lambda: outbox.read_bytes().count(b"\n") > MANY, run.why)
+    wait(AttemptFolder(run.folder).has_ended_line, run.why)
     assert not product.stack.installation.page_answers()
     row = invariants.check(run, status="succeeded", reason="completed")
     assert row["step"] == MANY
