@@ -118,9 +118,10 @@ class Syncer:
             if answer.ack < self.acked:
                 log.warning("the control plane went back from line %d to %d", self.acked, answer.ack)
                 start = 0
-            self.acked = max(answer.ack, self._outbox.first_seq - 1)
-            self._offset = self._outbox.offset_after(self.acked, start=start) if after is None else after
-            self._write_ack(self.acked)
+            acked = max(answer.ack, self._outbox.first_seq - 1)
+            self._offset = self._outbox.offset_after(acked, start=start) if after is None else after
+            self._write_ack(acked)
+            self.acked = acked  # last: the main thread may leave as soon as it sees that everything is confirmed
         self._on_answer(answer)
 
     def _wait_after(self, error: ControlError, now: float) -> float:
