@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from tests.stack import ROOT
 from tests.workers.attempts import wait_until
 from workers.supervisor import proc
 from workers.supervisor.killing import Kill
@@ -40,3 +43,77 @@ def row(pid: int) -> proc.Process:
     found = proc.read(pid)
     assert found is not None
     return found
+
+
+def test_a_process_that_may_not_be_signalled_keeps_nobody_else_alive() -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can become somebody else here")
+    with subprocess.Popen(["sleep", "60"]) as others:
+        done = subprocess.run([sys.executable, "-c", AS_ANOTHER_USER, str(others.pid)], cwd=ROOT, capture_output=True)
+        assert (done.returncode, others.poll()) == (0, None), done.stderr.decode()
+        others.kill()
+
+
+AS_ANOTHER_USER = """
+import os, subprocess, sys
+from workers.supervisor import proc
+from workers.supervisor.killing import Kill
+os.setuid(65534)
+mine = subprocess.Popen(["sleep", "60"])
+rows = [proc.read(int(sys.argv[1])), proc.read(mine.pid)]
+kill = Kill(lambda: [row for row in rows if mine.poll() is None or row.pid != mine.pid], now=0, grace_s=0, deadline_s=1)
+while mine.poll() is None:
+    assert not kill.tick(0.5)
+assert kill.tick(2) and kill.survivors == (rows[0].pid,), kill.survivors
+"""
+
+
+@pytest.mark.parametrize("files", ["enough", "none left"])
+def test_a_supervisor_that_can_not_even_end_its_attempt_leaves_no_process(tmp_path: Path, files: str) -> None:
+    (tmp_path / "logs").mkdir()
+    script = [sys.executable, "-c", GIVES_UP, str(tmp_path), files]
+    done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+GIVES_UP = """
+import os, resource, sys, threading
+from pathlib import Path
+from workers.supervisor import lifecycle, proc
+from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.process import Children
+from workers.supervisor.steps import Step
+
+class Sick:
+    step = Step.TRAINING
+    children = Children(AttemptFolder(Path(sys.argv[1])))
+
+    def fail(self, *ignored):
+        raise OSError("the disk is gone")
+
+    tick = finish = fail
+
+class Life(lifecycle.Lifecycle):
+    hurried, _told_to_end = True, False
+
+    def __init__(self):
+        self.folder, self.attempt, self.refused, self._clock = None, Sick(), False, lambda: 0.0
+
+    def _wait(self):
+        pass
+
+proc.become_subreaper()
+pid = Sick.children.start("trainer", ["sleep", "60"], os.environ)
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+if sys.argv[2] == "none left":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+try:
+    Life().run()
+except OSError as error:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert str(error) == "the disk is gone", error
+    threading.Timer(30, os._exit, [1]).start()
+    while pid in [row.pid for row in proc.descendants([os.getpid()], proc.table())]:
+        Sick.children.reap()
+    os._exit(0)
+"""

@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.fake_control import TOKEN
-from tests.stack import ROOT
 from tests.workers.attempts import RUN, Attempt, attempt, wait_until
 from tests.workers.test_supervisor_disk import written_steps
 from workers import reaper
@@ -41,46 +39,6 @@ def test_a_disk_that_fails_in_another_way_ends_the_run_too_and_every_line_comes(
         assert (ended["receipt"]["survivors"], ended["receipt"]["free"]) == ([], True)
         made.wait_until_gone()
     assert list(made.control.lines) == list(range(1, len(made.control.lines) + 1))
-
-
-GIVES_UP = """
-import subprocess, sys
-from pathlib import Path
-from workers.supervisor import lifecycle, proc
-from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.steps import Step
-
-class Sick:
-    step = Step.TRAINING
-
-    def fail(self, *ignored):
-        raise OSError("the disk is gone")
-
-    tick = finish = fail
-
-class Life(lifecycle.Lifecycle):
-    hurried = True
-
-    def __init__(self):
-        self.folder, self.attempt, self.refused, self._clock = AttemptFolder(Path()), Sick(), False, lambda: 0.0
-
-    def _wait(self):
-        pass
-
-    _told_to_end = False
-
-proc.become_subreaper()
-child = subprocess.Popen(["setsid", "sleep", "60"])
-try:
-    Life().run()
-except OSError:
-    sys.exit(0 if not proc.descendants([proc.os.getpid()], proc.table()) else 1)
-"""
-
-
-def test_a_supervisor_that_can_not_even_end_its_attempt_leaves_no_process() -> None:
-    done = subprocess.run([sys.executable, "-c", GIVES_UP], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
 
 
 def test_an_outbox_that_is_no_file_keeps_its_lines_in_memory(tmp_path: Path) -> None:

@@ -93,6 +93,10 @@ class ClaimedAttempt:
             self.finish(ends.of_disk(trouble), now)
         self._go(self._works[self.step].tick(now), now)
 
+    @property
+    def children(self) -> Children:
+        return self._shared.children
+
     def told_to_end(self, now: float) -> None:
         self._look_at_exits(now)
         self._finish_for_stop("The supervisor received SIGTERM on the host.", now)

@@ -16,6 +16,7 @@ from workers.supervisor.control import Control
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
 from workers.supervisor.loops import Job
+from workers.supervisor.proc import Process
 from workers.supervisor.process import Children
 from workers.supervisor.reporting import Inbox
 from workers.supervisor.steps import Step
@@ -105,10 +106,14 @@ class Lifecycle:
 
     def _give_up(self) -> None:
         """Nothing can be reported any more: leave no process, and let the reaper find the folder."""
-        children = Children(self.folder)
+        children = self.attempt.children if self.attempt else Children(self.folder)
         for _ in range(GIVE_UP_ROUNDS):
-            for process in children.descendants():
-                proc.send(process.identity, signal.SIGKILL)
+            try:
+                for process in children.descendants():
+                    _kill_if_possible(process)
+            except OSError:
+                log.exception("the descendants can't be listed")
+                children.kill_started()
             children.reap()
 
     def _claiming(self, now: float) -> None:
@@ -136,3 +141,10 @@ class Lifecycle:
         why = answer.why or f"the control plane has lines up to {answer.ack} already"
         log.warning("the claim was refused, so nothing is started: %s", why)
         self.refused = True
+
+
+def _kill_if_possible(process: Process) -> None:
+    try:
+        proc.send(process.identity, signal.SIGKILL)
+    except OSError:
+        log.exception("%d can't be ended", process.pid)

@@ -87,7 +87,8 @@ def descendants(roots: Iterable[int], rows: list[Process]) -> list[Process]:
 
 
 def send(target: Identity, number: signal.Signals) -> bool:
-    """Signal exactly this process; False if it is gone, also when its pid belongs to another one now."""
+    """Signal exactly this process; False if it is gone, also when its pid belongs to another one now, and if it is
+    another user's (sudo), whom we may not signal."""
     try:
         fd = os.pidfd_open(target.pid)
     except ProcessLookupError:
@@ -98,7 +99,7 @@ def send(target: Identity, number: signal.Signals) -> bool:
         if identity(target.pid) != target:
             return False
         signal.pidfd_send_signal(fd, number)
-    except ProcessLookupError:
+    except (ProcessLookupError, PermissionError):
         return False
     finally:
         os.close(fd)

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from workers.contract import FileName
@@ -90,6 +91,12 @@ class Children:
             if end is not None:
                 self.exits[end.role] = end
                 ends.append(end)
+
+    def kill_started(self) -> None:
+        """Without looking for anybody, so without a file: a pid of ours is nobody else's before we have reaped it."""
+        for pid in self._started:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     def record(self, processes: Sequence[Process]) -> None:
         """pids.json, for the reaper; written when the tree has changed."""
