@@ -54,11 +54,11 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @operator_required
 def _launch(request: HttpRequest) -> HttpResponseBase:
     form, user = _bound(request), person(request)
-    # Before preflight: after the first click of two the queue may be full.
+    findings = check(form, user)
+    # After preflight, which may have met a queue that the first click of two has filled just now.
     sent = _sent_before(form, user)
     if sent is not None:
         return _to_run(request, sent, fresh=False)
-    findings = check(form, user)
     if form.is_valid() and not preflight.blocks(findings):
         try:
             run, fresh = submit(form, user)

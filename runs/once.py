@@ -7,6 +7,8 @@ from typing import TypeVar
 
 from django.db import IntegrityError, models, transaction
 
+from runs.limits import QueueFull
+
 M = TypeVar("M", bound=models.Model)
 
 
@@ -20,8 +22,8 @@ def once(rows: models.QuerySet[M], key: str | None, make: Callable[[], M]) -> tu
             if key and (earlier := rows.filter(launch_key=key).first()):
                 return earlier, False
             return make(), True
-    except IntegrityError:
-        # The other click was first; any other cause is an error of ours.
+    except (IntegrityError, QueueFull):
+        # The other click was first, and may have taken the last place in the queue; any other cause goes on up.
         if key and (first := rows.filter(launch_key=key).first()):
             return first, False
         raise

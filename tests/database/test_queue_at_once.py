@@ -37,6 +37,18 @@ try:
 except QueueFull as full:
     result = None
 """
+LAST_PLACE = f"""{CLEAN}
+User.objects.filter(pk=a_user().pk).update(max_running=0, max_queued=1)
+Host.objects.update(announced_at=None)
+"""
+CLICK = """
+from runs.once import once
+def make():
+    run = a_run("clicked")
+    Run.objects.filter(pk=run.pk).update(launch_key=key)
+    return run
+result = once(Run.objects.all(), key, make)[0].pk
+"""
 LINE = f"""{CLEAN}
 User.objects.filter(pk=a_user().pk).update(max_running=0, max_queued=0)
 Host.objects.update(announced_at=None)
@@ -78,6 +90,12 @@ def test_launches_at_once_do_not_pass_the_limit_of_the_queue(racers: Racers) -> 
         made = racers.at_once(SUBMIT, [{"me": number} for number in range(4)])
         assert sum(pk is not None for pk in made) == 2
         assert racers.alone("result = Attempt.objects.filter(status='queued').count()") == 3
+
+
+def test_every_click_for_the_last_place_in_the_queue_is_shown_the_same_run(racers: Racers) -> None:
+    for number in range(ROUNDS):
+        racers.alone(LAST_PLACE)
+        assert len(set(racers.at_once(CLICK, key=f"page {number}"))) == 1
 
 
 def test_people_move_runs_at_once_and_the_queue_stays_one(racers: Racers) -> None:
