@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import OuterRef, Q, QuerySet, Subquery
 from django.http import HttpRequest
 
 from controlplane.hardware.models import Host
@@ -133,8 +133,8 @@ def _matching(runs: QuerySet[Run], query: str, status: str) -> QuerySet[Run]:
         return runs.filter(attempts__status__in=ACTIVE).distinct()
     if status in FINAL:
         # A run's status is its latest attempt's; an earlier one may have ended otherwise.
-        latest = Attempt.objects.filter(status=status).exclude(run__attempts__status__in=ACTIVE)
-        return runs.filter(pk__in=[a.run_id for a in latest.select_related("run") if a.run.latest().pk == a.pk])
+        attempts = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
+        return runs.alias(latest=Subquery(attempts.values("status")[:1])).filter(latest=status)
     if status in ACTIVE:
         return runs.filter(attempts__status=status)
     return runs

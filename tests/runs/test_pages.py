@@ -119,6 +119,14 @@ def test_the_list_takes_as_many_queries_for_many_runs_as_for_one(django_assert_m
         client.get("/runs/")
 
 
+def test_a_list_of_ended_runs_takes_no_query_for_each(django_assert_max_num_queries: Any) -> None:
+    client = viewer()
+    for i in range(12):
+        an_attempt(RunStatus.FAILED, run=a_run(f"run {i}"))
+    with django_assert_max_num_queries(11):
+        assert "run 11" in text(client, "/runs/", status="failed")
+
+
 def test_a_name_is_shown_as_text_wherever_it_appears() -> None:
     run = an_attempt(run=a_run("<script>alert(1)</script>")).run
     for path in ("/runs/", f"/runs/{run.pk}/", f"/runs/{run.pk}/spec/", f"/runs/{run.pk}/head/"):
