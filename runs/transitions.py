@@ -42,8 +42,9 @@ def move(
     at = at or timezone.now()
     columns = {**(facts or {}), "status": to.value, **_stamps(to, reason, detail, at)}
     with transaction.atomic():
-        # The row is locked first, so that the event names the status that was really left.
-        held = Attempt.objects.select_for_update().filter(pk=attempt.pk)
+        # The row is locked first, so that the event names the status that was really left. Without an order: the usual
+        # one joins the run, whose row a writer of its figures may have.
+        held = Attempt.objects.select_for_update().filter(pk=attempt.pk).order_by()
         old = held.values_list("status", flat=True).first()
         allowed = Attempt.objects.filter(pk=attempt.pk, status__in=sources(to))
         if not (allowed.filter(only_if) if only_if is not None else allowed).update(**columns):

@@ -4,7 +4,9 @@ import ast
 from itertools import product
 
 import pytest
+from django.db import connection
 from django.db.models import Q
+from django.test.utils import CaptureQueriesContext
 
 from runs.models import Attempt, RunEvent
 from runs.states import FINAL, EndReason, RunStatus, final_status, may_move
@@ -50,6 +52,13 @@ def test_a_stale_copy_of_the_row_loses_the_race() -> None:
     stale = Attempt.objects.get(pk=attempt.pk)
     assert move(attempt, RunStatus.FAILED, reason=EndReason.OOM, actor="first")
     assert not move(stale, RunStatus.STOPPED, reason=EndReason.STOPPED_BY_USER, actor="second")
+
+
+def test_a_move_locks_the_attempt_alone() -> None:
+    attempt = an_attempt(RunStatus.RUNNING)
+    with CaptureQueriesContext(connection) as queries:
+        move(attempt, RunStatus.STOPPING, reason="test", actor="test")
+    assert not [query["sql"] for query in queries if "JOIN" in query["sql"]]
 
 
 def test_a_narrower_guard_that_does_not_hold_moves_nothing() -> None:
