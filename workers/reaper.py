@@ -218,8 +218,7 @@ def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> None:
     power), as many of the trainer's lines may be among them: none is stored twice, so those are passed over.
     """
     metrics = folder / FileName.METRICS
-    known = max(0, acked - outbox.last_seq)
-    outbox.skip_to(acked)
+    known = outbox.skip_to(acked)
     if not metrics.exists():
         return
     tail = Tail(metrics, offset=trainerlines.resume_position(folder / FileName.OUTBOX, metrics))

@@ -119,7 +119,7 @@ class FakeControl:
     def _sync(self, data: dict[str, Any]) -> tuple[int, Any]:
         if self.refuse_lines_with and self.refuse_lines_with in json.dumps(data):
             return 400, {"error": {"what": "bad line", "where": "lines", "fix": ""}}
-        self._store(data["lines"])
+        self.store(data["lines"])
         return 200, {"ack": self._ack, "stop": self.stop_mode, "watched": self.watched}
 
     def _samples(self, data: dict[str, Any]) -> tuple[int, Any]:
@@ -138,7 +138,7 @@ class FakeControl:
     def _reaped(self, data: dict[str, Any]) -> tuple[int, Any]:
         if self.refuse_lines_with and self.refuse_lines_with in json.dumps(data):
             return 400, {"error": {"what": "bad line", "where": "lines", "fix": ""}}
-        self._store(data["lines"])
+        self.store(data["lines"])
         self.reaped.append(data)
         return 200, {"ok": True}
 
@@ -150,7 +150,7 @@ class FakeControl:
         self.announced.append(data)
         return 200, {"ok": True, "want_schema": len(self.announced) == 1, "watched": self.host_watched}
 
-    def _store(self, lines: list[dict[str, Any]]) -> None:
+    def store(self, lines: list[dict[str, Any]]) -> None:
         with self._lock:
             for line in lines:
                 if line["seq"] == self._ack + 1:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from tests.fakes.fake_control import TOKEN, FakeControl
-from workers.contract import EventKind
+from tests.workers.attempts import RUN, attempt
+from workers import reaper
+from workers.contract import EventKind, to_dict
 from workers.supervisor import trainerlines
-from workers.supervisor.control import Control
+from workers.supervisor.control import Control, ControlError
 from workers.supervisor.outbox import Outbox
 from workers.supervisor.sync import deliver
 
@@ -48,3 +50,25 @@ def test_what_a_dead_supervisor_had_read_of_its_trainer_is_counted_not_told_by_t
         ends.append(trainerlines.resume_position(tmp_path / "outbox.jsonl", metrics))
     lengths = [len(part) for part in raw]
     assert ends == [sum(lengths[:count]) for count in (1, 4, 5, 6, 7)]
+
+
+def test_lines_passed_over_for_a_report_that_got_lost_are_passed_over_again(tmp_path: Path) -> None:
+    """The control plane has two lines more than the disk; they may be the trainer's fourth and fifth."""
+    with attempt(tmp_path) as made:
+        made.folder.create()
+        made.folder.write_spec_once(json.dumps(to_dict(made.spec)))
+        outbox = Outbox(made.folder / "outbox.jsonl", first_seq=1)
+        for step in range(1, 4):
+            outbox.append(EventKind.TRAIN, {}, t=1.0, step=step)
+        outbox.close()
+        steps = [{"event": "log", "step": step, "values": {}} for step in range(1, 11)]
+        (made.folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in steps))
+        made.control.store([{"seq": s, "t": 1.0, "kind": "train", "step": s, "data": {}} for s in range(1, 6)])
+        made.control.refuse["reaped"] = 503
+        for _ in range(2):
+            with pytest.raises(ControlError):
+                reaper.reap(RUN, 1, TOKEN, made.settings)
+        del made.control.refuse["reaped"]
+        reaper.reap(RUN, 1, TOKEN, made.settings)
+        assert made.control.train_steps() == list(range(1, 11))
+        assert list(made.control.lines) == list(range(1, 11))

@@ -34,7 +34,9 @@ class Outbox:
         self._unwritten: deque[bytes] = deque()
         self.first_seq = first_seq
         self._end = self._cut_torn_line()
-        self.last_seq = self._last_seq_on_disk()
+        seqs = [int(line["seq"]) for raw in self._lines(0) if (line := line_of(raw)) is not None]
+        self.last_seq = max(seqs, default=first_seq - 1)
+        self._found = len(seqs)
 
     def append(self, kind: EventKind, data: dict[str, Any], *, t: float, step: int | None = None) -> int:
         """The line's seq. Never raises for a disk's sake; `trouble` tells."""
@@ -67,10 +69,12 @@ class Outbox:
             offset += len(line)
         return offset
 
-    def skip_to(self, seq: int) -> None:
-        """Lines up to `seq` exist elsewhere, and were lost here: the next one is numbered after them."""
+    def skip_to(self, seq: int) -> int:
+        """Lines up to `seq` exist elsewhere, and were lost here: the next one is numbered after them. How many were
+        lost, by the file as it was opened: whoever skipped them before has left a gap in it."""
         with self._lock:
             self.last_seq = max(self.last_seq, seq)
+            return self.last_seq + 1 - self.first_seq - self._found
 
     @property
     def removed(self) -> bool:
@@ -132,10 +136,6 @@ class Outbox:
             with suppress(OSError):  # it can't be written to: nothing beyond the end is read either
                 os.ftruncate(self._fd, end)
         return end
-
-    def _last_seq_on_disk(self) -> int:
-        lines = (line_of(line) for line in self._lines(0))
-        return max((int(line["seq"]) for line in lines if line is not None), default=self.first_seq - 1)
 
     def _lines(self, start: int) -> Iterator[bytes]:
         """Read by the descriptor: the file that has this path may be another one, or none, by now."""
