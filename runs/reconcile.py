@@ -154,8 +154,7 @@ def _on_host() -> QuerySet[Attempt]:
 
 
 def _stale(attempt: Attempt, now: datetime) -> bool:
-    announced = attempt.host.announced_at if attempt.host else None
-    return announced is None or abs(now - announced) > timedelta(seconds=settings.HOST_STALE_AFTER_S)
+    return attempt.host is None or not attempt.host.is_fresh(now)
 
 
 def _listened(now: datetime, started_at: datetime) -> bool:
