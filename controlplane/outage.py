@@ -7,6 +7,7 @@ the tick by its schedule.
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 import time
 
@@ -18,8 +19,17 @@ from controlplane.accounts.errors import error_json, error_page, wants_json
 RETRY_S = 5
 QUIET_S = 60.0
 """Failures closer to each other than this are one outage."""
-_BUG = "no such "
-"""SQLite reports a missing table or column like a database that is out of reach; waiting mends neither."""
+_WAITS = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+"""What waiting may mend. SQLite reports a missing table and a wrong statement by the same class."""
 _PASSING = frozenset({"25006", "25P03"})
 """A server that was made read-only (a failover), and a transaction that the server gave up while we stood still."""
 
@@ -29,7 +39,8 @@ WHAT = "The database can't be reached. Runs go on training and hand in what they
 def is_away(error: BaseException | None) -> bool:
     """Gone, going, refusing, full or locked: the same request may succeed later."""
     if isinstance(error, OperationalError | InterfaceError):
-        return not str(error).startswith(_BUG)
+        code = getattr(error.__cause__, "sqlite_errorcode", None)
+        return code is None or code & 0xFF in _WAITS
     return isinstance(error, InternalError) and getattr(error.__cause__, "sqlstate", None) in _PASSING
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django.db import InterfaceError, OperationalError, ProgrammingError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, ProgrammingError, connection
 from django.http import HttpResponse
 from django.test import Client
 from pytest_django.fixtures import Settings
@@ -112,7 +112,6 @@ def test_it_is_logged_again_after_a_while_without(monkeypatch: pytest.MonkeyPatc
         (OperationalError("server closed the connection unexpectedly"), True),
         (OperationalError("database is locked"), True),
         (InterfaceError("connection already closed"), True),
-        (OperationalError("no such table: runs_run"), False),
         (ProgrammingError('relation "runs_run" does not exist'), False),
         (ValueError("database is locked"), False),
         (None, False),
@@ -120,6 +119,20 @@ def test_it_is_logged_again_after_a_while_without(monkeypatch: pytest.MonkeyPatc
 )
 def test_what_waiting_mends_is_told_from_a_bug(error: Exception | None, away_: bool) -> None:
     assert outage.is_away(error) == away_
+
+
+@pytest.mark.parametrize("statement", ["SELECT 1 FROM nowhere", "SELECT nothing", "SELECT 1 FROM", "SELECT f(1)"])
+def test_a_statement_that_is_wrong_is_no_outage(statement: str) -> None:
+    with pytest.raises(DatabaseError) as raised, connection.cursor() as cursor:
+        cursor.execute(statement)
+    assert not outage.is_away(raised.value)
+
+
+@pytest.mark.usefixtures("away")
+def test_a_file_that_cannot_be_opened_is_one() -> None:
+    with pytest.raises(OperationalError) as raised:
+        connection.ensure_connection()
+    assert outage.is_away(raised.value)
 
 
 def test_a_bug_is_still_a_server_error_with_its_traceback(
