@@ -14,12 +14,12 @@ def main():
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
     from django.core.management import execute_from_command_line
 
-    from controlplane.database import DatabaseUnusable
     from controlplane.datafolder import DataFolderUnusable
+    from controlplane.environment import EnvironmentUnusable
 
     try:
         execute_from_command_line(sys.argv)
-    except (DataFolderUnusable, DatabaseUnusable) as error:
+    except (DataFolderUnusable, EnvironmentUnusable) as error:
         sys.exit(str(error))
     except Exception as error:
         from controlplane.outage import is_away

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from controlplane.environment import EnvironmentUnusable, whole
+
 URL = "CONTROLPLANE_DATABASE_URL"
 CONNECTIONS = "CONTROLPLANE_DATABASE_CONNECTIONS"
 WAIT = "CONTROLPLANE_DATABASE_WAIT_S"
@@ -38,8 +40,8 @@ OPTIONS: dict[str, Any] = {
 CHOICES = (*SSL, *OPTIONS)
 
 
-class DatabaseUnusable(Exception):
-    """CONTROLPLANE_DATABASE_URL or its neighbour can't be used. The text never holds the address: it has a password."""
+class DatabaseUnusable(EnvironmentUnusable):
+    """CONTROLPLANE_DATABASE_URL can't be used. The text never holds the address: it has a password."""
 
 
 def databases(data: Path) -> dict[str, dict[str, Any]]:
@@ -58,7 +60,7 @@ def _sqlite(data: Path) -> dict[str, Any]:
         "CONN_MAX_AGE": 60,
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
-            "timeout": _number(WAIT, LOCK_WAIT_S),
+            "timeout": whole(WAIT, LOCK_WAIT_S),
             "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA foreign_keys=ON;",
         },
     }
@@ -106,11 +108,4 @@ def _query(parts: SplitResult) -> dict[str, str]:
 
 def _lending() -> dict[str, int]:
     """Of controlplane.postgres: how many connections a process has at most, and how long one is waited for."""
-    return {"most": _number(CONNECTIONS, MOST_CONNECTIONS), "wait_s": _number(WAIT, CONNECTION_WAIT_S)}
-
-
-def _number(variable: str, default: int) -> int:
-    given = os.environ.get(variable, "")
-    if given and (not given.isdecimal() or int(given) < 1):
-        raise DatabaseUnusable(f"{variable} must be a whole number from 1 on.")
-    return int(given or default)
+    return {"most": whole(CONNECTIONS, MOST_CONNECTIONS), "wait_s": whole(WAIT, CONNECTION_WAIT_S)}

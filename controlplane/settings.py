@@ -9,6 +9,7 @@ from pathlib import Path
 
 from controlplane.database import databases
 from controlplane.datafolder import data_folder, secret_key
+from controlplane.environment import whole
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = data_folder(BASE_DIR)
@@ -166,8 +167,8 @@ REAP_EVERY_S = _seconds("REAP_EVERY_S", 30)
 """Between two questions to a host about one silent attempt."""
 LAUNCH_EXPIRES_S = _seconds("LAUNCH_EXPIRES_S", 30)
 """A launch that nobody has claimed for so long is sent again."""
-MAX_RUNNING = int(os.environ.get("CONTROLPLANE_MAX_RUNNING") or 0)
-MAX_QUEUED = int(os.environ.get("CONTROLPLANE_MAX_QUEUED") or 0)
+MAX_RUNNING = whole("CONTROLPLANE_MAX_RUNNING", 0, least=0)
+MAX_QUEUED = whole("CONTROLPLANE_MAX_QUEUED", 0, least=0)
 """Runs on hosts and runs in the queue, of each person for whom the Users page says nothing else; 0: no limit."""
 SOCKET_RECHECK_S = _seconds("SOCKET_RECHECK_S", 60)
 """How often an open websocket asks whether its person is still signed in."""

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from controlplane.database import CONNECTIONS, URL, DatabaseUnusable, databases
+from controlplane.environment import EnvironmentUnusable, whole
 from tests.stack import ROOT
 
 SECRET = "hunter-2-secret"
@@ -75,8 +76,23 @@ def test_the_most_connections_of_a_process_can_be_chosen(address: Any, monkeypat
     monkeypatch.setenv(CONNECTIONS, "3")
     assert address("postgresql://db/grpo")["OPTIONS"]["most"] == 3
     monkeypatch.setenv(CONNECTIONS, "0")
-    with pytest.raises(DatabaseUnusable, match=CONNECTIONS):
+    with pytest.raises(EnvironmentUnusable, match=CONNECTIONS):
         address("postgresql://db/grpo")
+
+
+@pytest.mark.parametrize(("given", "found"), [("", 5), ("0", 0), ("12", 12)])
+def test_a_number_may_be_chosen(given: str, found: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONTROLPLANE_MAX_RUNNING", given)
+    assert whole("CONTROLPLANE_MAX_RUNNING", 5, least=0) == found
+
+
+@pytest.mark.parametrize("variable", ["CONTROLPLANE_MAX_RUNNING", "CONTROLPLANE_MAX_QUEUED"])
+@pytest.mark.parametrize("given", ["-1", "abc"])
+def test_a_start_with_a_limit_that_is_no_number_is_one_clear_line(variable: str, given: str, tmp_path: Path) -> None:
+    chosen = {variable: given, "CONTROLPLANE_DATA": str(tmp_path), "CONTROLPLANE_BOOTSTRAP": "off"}
+    argv = [sys.executable, "manage.py", "check"]
+    done = subprocess.run(argv, cwd=ROOT, env={**os.environ, **chosen}, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, f"{variable} must be a whole number from 0 on.\n")
 
 
 def test_a_start_with_an_unusable_address_is_one_clear_line(tmp_path: Path) -> None:
