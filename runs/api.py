@@ -38,6 +38,8 @@ class ClaimBody(msgspec.Struct):
 
 class SyncBody(msgspec.Struct):
     lines: list[OutboxLine]
+    seen: bool = True
+    """A supervisor's sign of life; a reaper hands over its lines without one."""
 
 
 class SamplesBody(msgspec.Struct):
@@ -111,8 +113,8 @@ def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 @for_attempt("POST")
 def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    lines = decode(body_of(request, SYNC_LIMIT), SyncBody).lines
-    ack = ingest.accept(attempt, lines)
+    said = decode(body_of(request, SYNC_LIMIT), SyncBody)
+    ack = ingest.accept(attempt, said.lines, seen=said.seen)
     # An attempt that was given up (`host_lost`) while its supervisor lived on must not train on unseen.
     stop = StopMode.NOW if attempt.status in FINAL else attempt.stop_mode or None
     return JsonResponse(to_dict(SyncAnswer(ack=ack, stop=stop, watched=live.watched(attempt.run_id))))

@@ -69,8 +69,8 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) 
     _check(lines)
     now = timezone.now()
     if not lines:
-        # A heartbeat is one UPDATE.
-        Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=now)
+        if seen:  # a heartbeat is one UPDATE
+            Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=now)
         return attempt.last_seq
     with transaction.atomic():
         locked = Attempt.objects.select_for_update(of=("self", "run")).select_related("run").defer("run__spec")

@@ -68,7 +68,7 @@ def reap(
 ) -> bool:
     """True if the attempt's leftovers were looked after; False while its lock is held."""
     folder = AttemptFolder.of(settings.runs_dir, run_id, number)
-    control = Control(url=settings.control_url, token=token, timeout_s=settings.http_timeout_s)
+    control = Control(url=settings.control_url, token=token, timeout_s=settings.http_timeout_s, alive=False)
     lock = Lock(folder)
     try:
         report = _Report(f"{run_id}-{number}", control)

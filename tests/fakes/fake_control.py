@@ -35,6 +35,8 @@ class FakeControl:
         self.lines: dict[int, dict[str, Any]] = {}
         self.samples: list[dict[str, Any]] = []
         self.logs: dict[str, bytes] = {}
+        self.seen = True
+        """The last sync was the supervisor's own."""
         self.reaped: list[dict[str, Any]] = []
         self.not_launched: list[dict[str, Any]] = []
         self.announced: list[dict[str, Any]] = []
@@ -119,6 +121,7 @@ class FakeControl:
     def _sync(self, data: dict[str, Any]) -> tuple[int, Any]:
         if self.refuse_lines_with and self.refuse_lines_with in json.dumps(data):
             return 400, {"error": {"what": "bad line", "where": "lines", "fix": ""}}
+        self.seen = data["seen"]
         self.store(data["lines"])
         return 200, {"ack": self._ack, "stop": self.stop_mode, "watched": self.watched}
 

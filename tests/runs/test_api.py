@@ -312,3 +312,15 @@ def test_the_contracts_own_lines_are_what_the_api_reads(attempt: Attempt) -> Non
 
     answer = post(attempt, "sync", {"lines": [to_dict(train(1)), to_dict(ended(2))]})
     assert answer.json()["ack"] == 2
+
+
+@pytest.mark.parametrize(("body", "alive"), [({}, True), ({"seen": True}, True), ({"seen": False}, False)])
+def test_lines_that_a_reaper_hands_over_are_no_sign_of_life(
+    attempt: Attempt, body: dict[str, bool], alive: bool
+) -> None:
+    for lines in ([], [line(1)]):
+        Attempt.objects.update(last_seen_at=None)
+        assert post(attempt, "sync", {"lines": lines, **body}).status_code == 200
+        attempt.refresh_from_db()
+        assert (attempt.last_seen_at is not None) == alive
+    assert attempt.last_seq == 1

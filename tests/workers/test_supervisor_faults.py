@@ -101,7 +101,9 @@ def test_a_supervisor_that_is_killed_is_reaped_with_all_that_it_left(tmp_path: P
         wait_until(lambda: not made.lock_is_held(), made.why)
         written = 3
         assert made.launch() == Launch.LOST
+        assert made.control.seen
         assert reaper.reap(RUN, 1, TOKEN, made.settings) is True
+        assert not made.control.seen
         report = made.control.reaped[0]
         assert report["lock_held"] is False
         assert report["receipt"]["free"] is True

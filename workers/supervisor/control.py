@@ -39,11 +39,14 @@ class Refused(ControlError):
 
 
 class Control:
-    """One connection's worth of client: each thread makes its own."""
+    """One connection's worth of client: each thread makes its own. `alive`: a sync is the supervisor's sign of life."""
 
-    def __init__(self, *, url: str, token: str, timeout_s: float, url_file: Path | None = None) -> None:
+    def __init__(
+        self, *, url: str, token: str, timeout_s: float, url_file: Path | None = None, alive: bool = True
+    ) -> None:
         self._url = url.rstrip("/")
         self._url_file = url_file
+        self._alive = alive
         # No proxies from the environment: what is meant for the control plane goes there and nowhere else.
         self._http = httpx.Client(
             headers={"Authorization": f"Bearer {token}"},
@@ -75,7 +78,9 @@ class Control:
         return digest.hexdigest()
 
     def sync(self, attempt_id: str, lines: list[dict[str, Any]]) -> SyncAnswer:
-        return _parsed(SyncAnswer, self._post(f"/api/attempts/{attempt_id}/sync", {"lines": lines}))
+        return _parsed(
+            SyncAnswer, self._post(f"/api/attempts/{attempt_id}/sync", {"lines": lines, "seen": self._alive})
+        )
 
     def send_samples(self, attempt_id: str, *, first_line: int, lines: list[dict[str, Any]]) -> int:
         body = {"first_line": first_line, "lines": lines}
