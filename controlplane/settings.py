@@ -165,7 +165,7 @@ SILENT_AFTER_S = _seconds("SILENT_AFTER_S", 30)
 """A supervisor's heartbeat comes every 2 s."""
 REAP_EVERY_S = _seconds("REAP_EVERY_S", 30)
 """Between two questions to a host about one silent attempt."""
-LAUNCH_EXPIRES_S = _seconds("LAUNCH_EXPIRES_S", 30)
+LAUNCH_AGAIN_S = _seconds("LAUNCH_AGAIN_S", 30)
 """A launch that nobody has claimed for so long is sent again."""
 MAX_RUNNING = whole("CONTROLPLANE_MAX_RUNNING", 0, least=0)
 MAX_QUEUED = whole("CONTROLPLANE_MAX_QUEUED", 0, least=0)

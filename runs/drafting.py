@@ -48,7 +48,7 @@ def draft_of(form: LaunchForm, user: User | None = None) -> Draft:
         attn_implementation=form.row("attn_implementation") or None,
         eval_rows=form.held_out,
         made_for=prefill.made_for(form.row("profile")),
-        priority=form.turn,
+        priority=form.queue_priority,
         owner=limits.allowance(user) if user else None,
     )
 

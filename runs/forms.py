@@ -206,8 +206,7 @@ class LaunchForm(forms.Form):
         return int(self.row("eval_rows") or 0)
 
     @property
-    def turn(self) -> int:
-        """Its priority in the queue."""
+    def queue_priority(self) -> int:
         return int(self.row("priority") or Priority.NORMAL)
 
     def run_name(self) -> str:

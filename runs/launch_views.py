@@ -180,7 +180,7 @@ def submit(form: LaunchForm, user: User) -> tuple[Run, bool]:
             lora=form.lora(),
             attn_implementation=form.row("attn_implementation") or None,
             eval_rows=form.held_out,
-            priority=form.turn,
+            priority=form.queue_priority,
         )
         Run.objects.filter(pk=run.pk).update(launch_key=key)
         return run

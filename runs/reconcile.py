@@ -50,7 +50,7 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
 
 def resend_launches(now: datetime) -> None:
     """STARTING without a claim: send again when the last message has had its time, end after the third."""
-    patience = timedelta(seconds=settings.LAUNCH_EXPIRES_S)
+    patience = timedelta(seconds=settings.LAUNCH_AGAIN_S)
     due = _with_host().filter(status=RunStatus.STARTING, claimed_at=None)
     for attempt in due.filter(_older("launch_sent_at", patience, now)):
         unclaimed = Q(claimed_at=None, launches_sent=attempt.launches_sent)

@@ -62,7 +62,7 @@ def lease_states() -> list[str]:
 
 
 @database
-def test_a_launch_is_sent_again_only_once_its_message_has_expired(starting: Attempt, sent: Sent) -> None:
+def test_a_launch_is_sent_again_only_once_its_message_has_had_its_time(starting: Attempt, sent: Sent) -> None:
     tick(29)
     assert len(sent.of(Task.LAUNCH_RUN)) == 1
     tick(31)
@@ -72,7 +72,7 @@ def test_a_launch_is_sent_again_only_once_its_message_has_expired(starting: Atte
 
 
 @database
-def test_after_three_expired_launches_the_run_has_failed_and_its_slot_is_free(starting: Attempt, sent: Sent) -> None:
+def test_after_three_unclaimed_launches_the_run_has_failed_and_its_slot_is_free(starting: Attempt, sent: Sent) -> None:
     for seconds in (31, 62, 93):
         assert now_of(starting)[0] == RunStatus.STARTING
         tick(seconds)
@@ -113,7 +113,7 @@ def test_a_launch_whose_spec_is_not_read_any_more_keeps_no_other(starting: Attem
 
 
 @database
-def test_a_stopped_launch_is_cancelled_once_it_has_expired(starting: Attempt) -> None:
+def test_a_stopped_launch_is_cancelled_once_it_has_had_its_time(starting: Attempt) -> None:
     Attempt.objects.update(stop_mode="now")
     tick(29)
     assert now_of(starting)[0] == RunStatus.STARTING
