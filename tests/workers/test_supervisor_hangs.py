@@ -85,6 +85,7 @@ WORKING = {"vllm:num_requests_running": 4.0, "vllm:num_requests_waiting": 2.0}
 
 def pulse(*seen: tuple[float, dict[str, float]]) -> Pulse:
     found = Pulse()
+    found.note(-1, {**tokens(5), **dict.fromkeys(WORKING, 0.0)})
     for at, values in seen:
         found.note(at, values)
     return found
@@ -111,6 +112,16 @@ def test_a_server_is_silent_only_while_it_is_seen_to_have_requests_and_make_no_t
     seen: list[tuple[float, dict[str, float]]], silence: float
 ) -> None:
     assert pulse(*seen).silence(after=0.0) == silence
+
+
+def test_requests_that_were_there_before_us_are_not_taken_for_ours_until_something_stirs() -> None:
+    found = Pulse()
+    for at in (0, 1000):
+        found.note(at, tokens(5))
+    assert found.silence(after=0.0) == 0
+    found.note(1050, {**tokens(5), "vllm:num_requests_running": 5.0})
+    found.note(1100, {**tokens(5), "vllm:num_requests_running": 5.0})
+    assert found.silence(after=0.0) == 50
 
 
 def test_a_trainers_word_is_no_silence() -> None:

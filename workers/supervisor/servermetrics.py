@@ -24,22 +24,30 @@ _RATES = {
 
 
 class Pulse:
-    """Whether a server that has requests makes tokens. Written in the thread that asks, read by the main thread."""
+    """Whether a server that has requests makes tokens. Written in the thread that asks, read by the main thread.
+
+    Requests that were there from the first look on count only once something has stirred: a server that somebody else
+    runs may tell of requests that were all given up long ago, until its engine takes its next step.
+    """
 
     def __init__(self) -> None:
         self.running = self.waiting = 0
         self.still_since: float | None = None
         """Since when it has had requests and made no token, as far as it was seen; None while it has none."""
         self.seen_at = float("-inf")
+        self._stirred = False
         self._tokens: float | None = None
 
     def note(self, now: float, values: Mapping[str, float]) -> None:
+        before = self.running + self.waiting
         self.running, self.waiting = (int(values.get(name, 0)) for name in _COUNTS)
         tokens = sum(values.get(name, 0.0) for name in _RATES)
         moved = tokens != self._tokens or now - self.seen_at > PAUSE_S
+        if self._tokens is not None:
+            self._stirred = self._stirred or tokens != self._tokens or self.running + self.waiting > before
         if not self.running + self.waiting:
             self.still_since = None
-        elif self.still_since is None or moved:
+        elif self._stirred and (self.still_since is None or moved):
             self.still_since = now
         self._tokens, self.seen_at = tokens, now
 
