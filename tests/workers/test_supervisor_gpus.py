@@ -102,6 +102,16 @@ def test_a_gpu_that_is_not_there_is_told(tmp_path: Path) -> None:
         assert "GPU 1 is not there" in ended["detail"]
 
 
+def test_a_driver_that_never_answers_ends_the_attempt_before_anything_is_started(tmp_path: Path) -> None:
+    with gpu_attempt(tmp_path, {1: 500}, gpu_free_deadline_s=0.2) as (made, gpus):
+        gpus.hang()
+        made.launch()
+        ended = made.wait_for_end()
+        assert (ended["reason"], ended["receipt"]["free"]) == ("launch_failed", True)
+        assert "The GPUs' driver does not answer" in ended["detail"]
+        assert made.control.of_kind("process_started") == []
+
+
 def test_a_stop_does_not_wait_for_an_nvml_that_hangs(tmp_path: Path) -> None:
     with gpu_attempt(tmp_path, {1: 500}) as (made, gpus):
         gpus.hang()

@@ -77,6 +77,9 @@ class Preparation:
     def error(self) -> Exception | None:
         return next((job.error for job in (self._dataset, self._baselines) if job.done and job.error), None)
 
+    def has_read_gpus(self) -> bool:
+        return self._baselines.done
+
     def baselines(self) -> dict[int, int]:
         return self._baselines.value()
 

@@ -10,6 +10,9 @@ from workers.supervisor.control import Control
 from workers.supervisor.ends import End, Reason
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 
+DRIVER_PATIENCE = 4
+"""Times `gpu_free_deadline_s`, by which GPUs that are in use are told."""
+
 
 class Preparing(Work):
     """Dataset and baselines, fetched in threads."""
@@ -18,9 +21,11 @@ class Preparing(Work):
         self._shared = shared
         self._control = control
         self._preparation: claim.Preparation | None = None
+        self._deadline = float("inf")
 
     def begin(self, now: float) -> Outcome:
         shared = self._shared
+        self._deadline = now + DRIVER_PATIENCE * shared.settings.gpu_free_deadline_s
         problem = claim.spec_problem(shared.spec)
         if problem:
             return End(Reason.SPEC_REFUSED, problem)
@@ -34,7 +39,7 @@ class Preparing(Work):
     def tick(self, now: float) -> Outcome:
         shared, preparation = self._shared, self._preparation
         if preparation is None or not preparation.done():
-            return None
+            return self._too_late(now)
         error = preparation.error()
         if error is not None:
             return claim.end_for(error)
@@ -43,6 +48,13 @@ class Preparing(Work):
         if commands.needs_download(shared.spec):
             return Step.FETCHING
         return after_fetching(shared)
+
+    def _too_late(self, now: float) -> End | None:
+        """A call to a sick driver may never return; the dataset has a deadline of its own."""
+        if now < self._deadline or self._preparation is None or self._preparation.has_read_gpus():
+            return None
+        seconds = DRIVER_PATIENCE * self._shared.settings.gpu_free_deadline_s
+        return End(Reason.LAUNCH_FAILED, f"The GPUs' driver does not answer: nothing could be read for {seconds:g} s.")
 
 
 def after_fetching(shared: Shared) -> Step:
