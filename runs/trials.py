@@ -58,6 +58,9 @@ def start(wanted: Wanted, profiles: Iterable[HardwareProfile], user: User, page:
     """
     chosen = list(profiles)
     key = _key(wanted, chosen, user, page)
+    # Outside the transaction, which other writers wait for.
+    [view] = host_views([wanted.host])
+    found = [(row, refusal(row, wanted, view)) for row in chosen]
 
     def make() -> ProfileTrial:
         trial = ProfileTrial.objects.create(
@@ -68,7 +71,7 @@ def start(wanted: Wanted, profiles: Iterable[HardwareProfile], user: User, page:
             reward_config=wanted.reward_config,
             launch_key=key,
         )
-        _launch(trial, wanted, chosen, user)
+        _launch(trial, wanted, found, user)
         return trial
 
     return once(ProfileTrial.objects.all(), key, make)
@@ -119,9 +122,9 @@ def too_small(profile: Profile, view: HostView) -> str:
     return "" if not isinstance(placed, leasing.Short) else f"{placed.text[:1].upper()}{placed.text[1:]}."
 
 
-def _launch(trial: ProfileTrial, wanted: Wanted, profiles: Sequence[HardwareProfile], user: User) -> None:
-    [view] = host_views([wanted.host])
-    found = [(row, refusal(row, wanted, view)) for row in profiles]
+def _launch(
+    trial: ProfileTrial, wanted: Wanted, found: Sequence[tuple[HardwareProfile, Refusal | None]], user: User
+) -> None:
     # All or none: half of the candidates would answer another question.
     limits.claim_room(user.pk, adding=sum(refused is None for _, refused in found))
     for row, refused in found:

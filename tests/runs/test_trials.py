@@ -6,7 +6,9 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from controlplane.hardware.models import HardwareProfile, Host
@@ -124,6 +126,18 @@ def test_trials_are_leased_and_launched_like_any_run(sent: Sent, commits: Any):
     assert len(sent.messages) == 1
     assert sorted(Attempt.objects.values_list("status", flat=True)) == ["queued", "starting"]
     assert progress(trial).live
+
+
+@pytest.mark.django_db(transaction=True)
+def test_candidates_are_checked_before_any_other_writer_has_to_wait() -> None:
+    wanted = trials.Wanted(a_ready_host(), "/models/tiny", a_version(), a_config())
+    user, profiles = a_user(), [a_profile("a"), a_profile("b")]
+    with CaptureQueriesContext(connection) as queries:
+        trials.start(wanted, profiles, user, "page")
+    said = [query["sql"] for query in queries]
+    begin, commit = said.index("BEGIN"), said.index("COMMIT")
+    assert any("runs_lease" in sql for sql in said[:begin])
+    assert not any("runs_lease" in sql for sql in said[begin:commit])
 
 
 def test_the_queue_is_gone_through_once_for_all_candidates(commits: Any) -> None:
