@@ -134,7 +134,7 @@ def _matching(runs: QuerySet[Run], query: str, status: str) -> QuerySet[Run]:
     if status in FINAL:
         # A run's status is its latest attempt's; an earlier one may have ended otherwise.
         attempts = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
-        return runs.alias(latest=Subquery(attempts.values("status")[:1])).filter(latest=status)
+        return runs.alias(latest_status=Subquery(attempts.values("status")[:1])).filter(latest_status=status)
     if status in ACTIVE:
         return runs.filter(attempts__status=status)
     return runs
