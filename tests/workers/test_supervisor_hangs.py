@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.workers.attempts import Attempt, attempt, wait_until
-from tests.workers.servers import free_port, server_attempt
-from workers.contract import StopMode
+from tests.fakes.fake_control import FakeControl
+from tests.workers.attempts import Attempt, attempt, build_settings, build_spec, wait_until
+from tests.workers.servers import free_port, server_attempt, server_hardware
+from workers.contract import StopMode, servers_of
 from workers.supervisor import proc
 from workers.supervisor.servermetrics import Pulse
+from workers.supervisor.servers import Servers
 from workers.supervisor.vllm import PAUSE_S
 from workers.supervisor.watching import Pace
 
@@ -122,6 +124,18 @@ def test_requests_that_were_there_before_us_are_not_taken_for_ours_until_somethi
     found.note(1050, {**tokens(5), "vllm:num_requests_running": 5.0})
     found.note(1100, {**tokens(5), "vllm:num_requests_running": 5.0})
     assert found.silence(after=0.0) == 50
+
+
+def test_a_pause_of_our_own_is_no_silence_of_an_attached_server(tmp_path: Path) -> None:
+    spec = build_spec(FakeControl(), hardware=server_hardware(attached=(f"http://127.0.0.1:{free_port()}",)))
+    settings = build_settings(tmp_path, FakeControl())
+    servers = Servers(spec, settings, servers_of(spec), tree=set)
+    (probe,) = servers._probes
+    probe.ready = True
+    probe.tick(100.0)  # then the supervisor stands still for a while, and looks before it has asked again
+    assert (servers.lost(after_s=0.0) != "", servers.lost(after_s=60.0)) == (True, "")
+    probe.tick(161.0)
+    assert "does not answer any more" in servers.lost(after_s=60.0)
 
 
 def test_a_trainers_word_is_no_silence() -> None:

@@ -92,12 +92,12 @@ class Servers:
         for loop in self._loops:
             loop.wake()
 
-    def lost(self, now: float, *, after_s: float) -> str:
+    def lost(self, *, after_s: float) -> str:
         """An attached server that has not answered for so long: nobody sees its process end, and a trainer that waits
         for its answer may wait for ever."""
         for probe in self._probes:
-            since = probe.silent_since
-            if not probe.place.own and since is not None and now - since >= after_s:
+            silent = probe.silent_since is not None and probe.silence() >= after_s
+            if not probe.place.own and silent:
                 where = f"The attached vLLM server {probe.place.address} does not answer any more."
                 return f"{where} {probe.seen}"
         return ""

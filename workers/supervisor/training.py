@@ -27,9 +27,9 @@ class Pair:
         self._shared.trainer.read_to_the_end()
         return self._shared.judge.trainer(exit_, self._shared.trainer.progress)
 
-    def lost(self, now: float, *, after_s: float) -> End | None:
+    def lost(self, *, after_s: float) -> End | None:
         """Of attached servers nobody sees the process end."""
-        words = self._shared.servers.lost(now, after_s=after_s)
+        words = self._shared.servers.lost(after_s=after_s)
         return End(Reason.VLLM_EXITED, words) if words else None
 
     def waits_for_servers(self) -> bool:
@@ -63,7 +63,7 @@ class Training(Work):
     def tick(self, now: float) -> Outcome:
         shared = self._shared
         shared.trainer.look_at_the_pace(now)
-        lost = self._pair.lost(now, after_s=shared.settings.attached_silence_s)
+        lost = self._pair.lost(after_s=shared.settings.attached_silence_s)
         if lost is not None:
             return lost
         hung = shared.servers.hung(heard_at=shared.trainer.heard_at, after_s=shared.settings.server_silence_s)
@@ -89,7 +89,7 @@ class Settling(Work):
         return self._shared.server_end()
 
     def tick(self, now: float) -> Outcome:
-        lost = self._pair.lost(now, after_s=0.0)
+        lost = self._pair.lost(after_s=0.0)
         if lost is not None:
             return lost
         return self._pair.settled if now >= self._deadline else None

@@ -60,8 +60,9 @@ class HealthProbe:
         self.asked_at = now
         return self._watch_s
 
-    def silence(self, *, after: float) -> float:
-        """Seconds without an answer, `after` the trainer's last word; a pause of our own is none of the server's."""
+    def silence(self, *, after: float = float("-inf")) -> float:
+        """Seconds without an answer, `after` the trainer's last word, up to the last question: a pause of our own is
+        none of the server's."""
         since = self.silent_since
         return 0.0 if since is None else self.asked_at - max(since, after)
 
