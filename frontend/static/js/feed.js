@@ -5,7 +5,8 @@
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 15_000;
 const PULSE_MS = 5_000;
-/** A network that is gone closes no socket: so long without an answer to a ping, and it counts as lost. */
+/** A network that is gone closes no socket: so long without an answer to a ping, or to its first word, and it counts
+ * as lost. */
 const SILENT_MS = 12_000;
 /** Timers stand still while a machine sleeps; the socket is then open by name only. */
 const SLEPT_MS = 20_000;
@@ -36,7 +37,7 @@ export class Feed {
     this.failures = 0;
     this.ended = false;
     this.retry = 0;
-    this.pulseAt = this.heardAt = Date.now();
+    this.pulseAt = this.heardAt = this.askedAt = Date.now();
     this.pulse = setInterval(() => this.beat(), PULSE_MS);
     this.connect();
   }
@@ -44,6 +45,7 @@ export class Feed {
   connect() {
     clearTimeout(this.retry);
     this.onState("connecting");
+    this.askedAt = Date.now();
     const socket = new WebSocket(this.after === null ? this.url : `${this.url}?after=${this.after}`);
     this.socket = socket;
     socket.addEventListener("open", () => {
@@ -89,13 +91,19 @@ export class Feed {
 
   /** Connect now instead of at the end of a wait: the network or the page came back. */
   wake() {
-    if (!this.ended && this.socket === null) this.connect();
+    if (!this.ended && (this.socket === null || this.isStuck())) this.restart(this.after);
+  }
+
+  /** Nobody answered the first word, nor refused it. */
+  isStuck() {
+    return this.socket?.readyState === WebSocket.CONNECTING && Date.now() - this.askedAt > SILENT_MS;
   }
 
   beat() {
     const now = Date.now();
     const slept = now - this.pulseAt > SLEPT_MS;
     this.pulseAt = now;
+    if (this.isStuck()) this.wake();
     if (this.ended || this.socket?.readyState !== WebSocket.OPEN) return;
     if (slept || now - this.heardAt > SILENT_MS) {
       const stale = this.socket;
@@ -108,7 +116,7 @@ export class Feed {
     }
   }
 
-  /** Start over from another cursor, after the page has read the series anew. @param {number} after */
+  /** Start over from another cursor, after the page has read the series anew. @param {number | null} after */
   restart(after) {
     this.after = after;
     const old = this.socket;
