@@ -14,6 +14,8 @@ from controlplane.accounts.models import User
 from runs.models import Attempt, Run
 from runs.states import ON_HOST, RunStatus
 
+TO_MAKE_ROOM = "Wait until one starts, remove one from the queue, or ask an admin for a higher limit."
+
 
 class QueueFull(Exception):
     """The person may queue no more runs."""
@@ -41,6 +43,12 @@ class Allowance:
     def room(self) -> int | None:
         """How many more may be queued; None: any number."""
         return max(0, self.max_queued - self.queued) if self.max_queued else None
+
+    @property
+    def queue(self) -> str:
+        """What they have in the queue, and may."""
+        runs = "1 run" if self.queued == 1 else f"{self.queued} runs"
+        return f"{self.person} has {runs} in the queue and may have {self.max_queued}"
 
     @property
     def wait(self) -> str:
@@ -100,12 +108,8 @@ def claim_start(run: Run) -> None:
 
 
 def _full(found: Allowance, adding: int) -> str:
-    runs = "1 run" if found.queued == 1 else f"{found.queued} runs"
     more = f"; this would add {adding}" if adding > 1 else ""
-    return (
-        f"{found.person} has {runs} in the queue and may have {found.max_queued}{more}. "
-        "Wait until one starts, remove one from the queue, or ask an admin for a higher limit."
-    )
+    return f"{found.queue}{more}. {TO_MAKE_ROOM}"
 
 
 def _limit(own: int | None, everyones: int) -> int:

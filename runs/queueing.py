@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.utils import timezone
@@ -22,6 +23,7 @@ from runs.states import RunStatus
 from workers.contract import ContractError, Placement
 
 ORDER = ("-priority", "turn", "pk")
+"""Said once, as Django says it; `key` and `_before` read it."""
 
 
 def waiting() -> QuerySet[Attempt]:
@@ -46,11 +48,20 @@ def ordinal(place: int) -> str:
     return f"{place}{'th' if tens == 1 else {1: 'st', 2: 'nd', 3: 'rd'}.get(ones, 'th')}"
 
 
+def key(attempt: Attempt) -> tuple[Any, ...]:
+    """ORDER, to sort rows by. Any: each column has its own type."""
+    return tuple(-getattr(attempt, name[1:]) if name[0] == "-" else getattr(attempt, name) for name in ORDER)
+
+
 def _before(line: QuerySet[Attempt], attempt: Attempt) -> QuerySet[Attempt]:
     """ORDER as a condition."""
-    same = Q(priority=attempt.priority)
-    earlier = Q(turn__lt=attempt.turn) | Q(turn=attempt.turn, pk__lt=attempt.pk)
-    return line.filter(Q(priority__gt=attempt.priority) | (same & earlier))
+    before, same = Q(), Q()
+    for name in ORDER:
+        column, earlier = (name[1:], "gt") if name[0] == "-" else (name, "lt")
+        value = getattr(attempt, column)
+        before |= same & Q(**{f"{column}__{earlier}": value})
+        same &= Q(**{column: value})
+    return line.filter(before)
 
 
 def asked_host(attempt: Attempt) -> int | None:

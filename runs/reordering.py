@@ -67,12 +67,7 @@ def _locked() -> list[Attempt]:
     move runs at once must not wait for each other."""
     # Without the run's own row, which a writer of its figures may have.
     rows = queueing.waiting().select_related("run").select_for_update(of=("self",)).order_by("pk")
-    return sorted(rows, key=_key)
-
-
-def _key(attempt: Attempt) -> tuple[int, float, str]:
-    """queueing.ORDER"""
-    return -attempt.priority, attempt.turn, attempt.pk
+    return sorted(rows, key=queueing.key)
 
 
 def _find(line: Sequence[Attempt], run: Run) -> Attempt:

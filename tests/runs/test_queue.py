@@ -55,6 +55,7 @@ def test_the_order_is_priority_then_turn(sent: Sent) -> None:
     for place, attempt in enumerate(queueing.waiting(), start=1):
         assert queueing.place_of(attempt) == (place, 4)
         assert places[attempt.pk] == place
+    assert [attempt.run.name for attempt in sorted(Attempt.objects.all(), key=queueing.key)] == ["c", "d", "b", "a"]
 
 
 @pytest.mark.parametrize(
