@@ -183,7 +183,7 @@ def _tear_down(
         now=time.monotonic(),
         baselines=_baselines(folder, placement) if placement else {},
         peaks={},
-        ports=placement.ports if placement else (),
+        ports=placement.every_port if placement else (),
         read_gpus=read_gpus,
         is_orphan=lambda process: True,  # all of them: whoever started them is gone
     )

@@ -75,7 +75,9 @@ def test_lines_that_are_torn_invalid_or_huge_do_not_stop_the_tail(tmp_path: Path
         made.launch()
         assert made.wait_for_end()["reason"] == "completed"
         assert made.control.train_steps() == [1, 2, 3, 4]
-        assert "Not a finite number at step 2: kl." in [n["data"]["text"] for n in made.control.of_kind("note")]
+        notes = [note["data"]["text"] for note in made.control.of_kind("note")]
+        assert "Not a finite number at step 2: kl." in notes
+        assert [note for note in notes if "lines that the trainer wrote were no messages" in note] != []
 
 
 def test_the_figures_of_the_host_are_reported(tmp_path: Path) -> None:

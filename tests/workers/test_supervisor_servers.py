@@ -19,7 +19,7 @@ from tests.workers.attempts import FAKES, Attempt, attempt, wait_until
 from tests.workers.servers import free_port, server_attempt, server_hardware, vllm_command
 from tests.workers.test_supervisor_gpus import Gpus
 from workers import reaper
-from workers.contract import HardwareSpec, Placement, StopMode, WeightSync
+from workers.contract import HardwareSpec, Placement, StopMode, WeightSync, to_dict
 from workers.supervisor import proc
 
 pytestmark = pytest.mark.processes
@@ -94,9 +94,16 @@ def test_a_port_for_the_weights_in_use_starts_no_server(tmp_path: Path) -> None:
         with attempt(tmp_path, spec={"hardware": hardware, "placement": placement}) as made:
             made.launch()
             ended = made.wait_for_end()
-            assert (ended["reason"], ended["receipt"]["port_free"]) == ("port_in_use", True)
+            assert (ended["reason"], ended["receipt"]["port_free"]) == ("port_in_use", False)
             assert str(group_port) in ended["detail"]
     assert started(made) == {}
+
+
+def test_a_reaper_tries_the_port_for_the_weights_too(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, attempt(tmp_path) as made:
+        placement = Placement("testhost", cpu_slots=(0,), ports=(free_port(),), group_port=taken.getsockname()[1])
+        reaper.reap(made.spec.run.run_id, 1, TOKEN, made.settings, to_dict(placement))
+        assert made.control.reaped[0]["receipt"]["port_free"] is False
 
 
 def test_a_second_port_in_use_starts_no_server(tmp_path: Path) -> None:

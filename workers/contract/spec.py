@@ -88,6 +88,10 @@ class Placement:
     """NCCL group port for weight updates."""
 
     @property
+    def every_port(self) -> tuple[int, ...]:
+        return (*self.ports, *(() if self.group_port is None else (self.group_port,)))
+
+    @property
     def every_gpu(self) -> tuple[int, ...]:
         """Each leased GPU once, whoever of the attempt uses it."""
         return tuple(dict.fromkeys((*self.gpus, *self.server_gpus)))

@@ -37,7 +37,7 @@ class Ending(Work):
             now=now,
             baselines=shared.children.baselines,
             peaks=shared.figures.peaks,
-            ports=[place.port for place in shared.servers.own],
+            ports=shared.servers.ports,
             read_gpus=shared.read_gpus,
             is_orphan=shared.children.is_orphan,
         )
@@ -58,6 +58,9 @@ class Ending(Work):
         shared = self._shared
         shared.report.stop_sampling()
         shared.trainer.read_to_the_end()
+        if shared.trainer.bad_lines:
+            text = f"{shared.trainer.bad_lines} lines that the trainer wrote were no messages, and are left out."
+            shared.report.note(text, level="warning")
         for exit_ in shared.children.reap():
             tell_exit(shared, exit_)
         data = {

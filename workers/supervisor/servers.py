@@ -56,15 +56,18 @@ class Servers:
         return tuple(place for place in self.places if not place.own)
 
     @property
+    def ports(self) -> tuple[int, ...]:
+        """Leased: of the own servers, and of the trainer, to give them its weights."""
+        group = () if self._group_port is None or not self.places else (self._group_port,)
+        return (*(place.port for place in self.own), *group)
+
+    @property
     def addresses(self) -> list[str]:
         return [place.address for place in self.places]
 
     def port_in_use(self) -> int | None:
-        """A port that one of the servers, or the trainer for their weights, shall listen on and somebody else does."""
-        ports = [place.port for place in self.own]
-        if self.places and self._group_port is not None:
-            ports.append(self._group_port)
-        return next((port for port in ports if not listening.port_is_free(port)), None)
+        """A leased port that somebody else listens on."""
+        return next((port for port in self.ports if not listening.port_is_free(port)), None)
 
     def probe(self, now: float) -> None:
         """The processes are started: begin to ask."""

@@ -35,6 +35,10 @@ class TrainerWatch:
     def trouble(self) -> OSError | None:
         return self._tail.trouble
 
+    @property
+    def bad_lines(self) -> int:
+        return self._tail.bad_lines
+
     def read(self, now: float | None = None) -> None:
         for line in self._tail.read():
             self.heard_at = self.heard_at if now is None else now
