@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,19 @@ def test_a_line_with_a_time_or_a_step_that_nobody_takes_holds_back_none(
     lines += [{"seq": 2, "t": 2.0, "kind": "train", "step": 2, "data": {}}]
     assert deliver(client, "a", lines).ack == 2
     assert [line["kind"] for line in control.lines.values()] == ["note", "train"]
+    client.close()
+    control.close()
+
+
+def test_a_host_whose_clock_is_far_ahead_stands_in_for_a_line_with_a_time_that_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    control = FakeControl().start()
+    client = Control(url=control.url, token=TOKEN, timeout_s=5)
+    monkeypatch.setattr(time, "time", lambda: 5e9)
+    control.refuse_lines_with = "5000000000"
+    assert deliver(client, "a", [{"seq": 1, "t": 5e9, "kind": "train", "step": 1, "data": {}}]).ack == 1
+    assert 0 <= control.lines[1]["t"] < 4e9
     client.close()
     control.close()
 

@@ -121,6 +121,23 @@ def test_lines_that_are_no_objects_are_counted_and_passed_over(tmp_path: Path) -
     tail.close()
 
 
+@pytest.mark.parametrize("more", [0, 1, 1 << 19])
+def test_the_limit_of_a_line_is_the_same_however_it_falls_into_chunks(tmp_path: Path, more: int) -> None:
+    line = json.dumps({"event": "log", "x": ""})
+    line = line.replace('""', '"' + "x" * (LINE_LIMIT + more - len(line)) + '"')
+    path = tmp_path / "m"
+    path.write_text(line + '\n{"event": "log"}\n')
+    tail = Tail(path)
+    found = 0
+    while not tail.at_end():
+        found += len(tail.read())
+    assert (found, tail.bad_lines) == ((2, 0) if more == 0 else (1, 1))
+    (tmp_path / "o").write_text('{"seq": 1, "t": 1, "kind": "train", "step": 1, "data": {}}\n')
+    counted = trainerlines.resume_position(tmp_path / "o", path)
+    assert counted == (len(line) + 1 if more == 0 else path.stat().st_size)
+    tail.close()
+
+
 def test_a_line_without_an_end_takes_no_more_memory_than_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "m"
     path.write_bytes(b"x" * (LINE_LIMIT + (3 << 20)) + b'\n{"a": 1}\n')

@@ -21,6 +21,8 @@ from workers.supervisor.outbox import Outbox
 log = logging.getLogger(__name__)
 
 BATCH_BYTES = 1 << 20
+LATEST = 4e9 - 1
+"""The last second that the control plane takes for a time; a host's clock may be anywhere."""
 _UNKNOWN = frozenset({401, 403, 404, 409, 410})
 
 
@@ -156,7 +158,7 @@ def deliver(control: Control, attempt_id: str, lines: list[dict[str, Any]]) -> S
 
 def _stand_in(line: dict[str, Any], error: Refused) -> dict[str, Any]:
     text = f"The control plane refused line {line['seq']} ({line['kind']}): {str(error)[:200]}"
-    sure = {"t": max(0.0, time.time()), "step": None}  # either may be what was refused
+    sure = {"t": min(max(0.0, time.time()), LATEST), "step": None}  # either may be what was refused
     if line["kind"] == EventKind.ENDED:
         kept = {"reason": line["data"]["reason"], "detail": text, "exit_codes": {}, "receipt": line["data"]["receipt"]}
         return {**line, **sure, "data": kept}

@@ -39,6 +39,9 @@ class Tail:
             if self._skipping:
                 self._skipping = False
                 continue
+            if len(line) > LINE_LIMIT:
+                self.bad_lines += 1
+                continue
             value = self._decode(line)
             if value is not None:
                 found.append((line, value))

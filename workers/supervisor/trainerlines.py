@@ -71,7 +71,7 @@ def resume_position(outbox: Path, metrics: Path) -> int:
             if not told:
                 break
             offset += len(raw)
-            line = object_of(raw) if len(raw) <= LINE_LIMIT else None
+            line = object_of(raw) if len(raw.removesuffix(b"\n")) <= LINE_LIMIT else None
             told -= line is not None and str(line.get("event")) in _KINDS
     return offset
 
