@@ -86,3 +86,18 @@ def test_lines_passed_over_for_a_report_that_got_lost_are_passed_over_again(tmp_
         reaper.reap(RUN, 1, TOKEN, made.settings)
         assert made.control.train_steps() == list(range(1, 11))
         assert list(made.control.lines) == list(range(1, 11))
+
+
+@pytest.mark.parametrize(
+    ("path", "size"),
+    [("checkpoints/checkpoint-1", 100), ("checkpoints/../../other", 0), ("checkpoints/link", 0), ("\0", 0), ("", 0)],
+)
+def test_only_what_lies_among_the_checkpoints_is_measured(tmp_path: Path, path: str, size: int) -> None:
+    folder, other = tmp_path / "run", tmp_path / "other"
+    for each in (folder / "checkpoints" / "checkpoint-1", other):
+        each.mkdir(parents=True)
+        (each / "weights").write_bytes(b"x" * 100)
+    (folder / "checkpoints" / "link").symlink_to(other)
+    new = trainerlines.translate({"event": "save", "step": 1, "path": path}, folder=folder, now=1.0)
+    assert new is not None
+    assert new.data["bytes"] == size

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ from workers.supervisor.tail import LINE_LIMIT, object_of
 
 VALUES_LIMIT = 2_000
 """Metrics of one log call; more is a mistake of a reward function, and would fill the store with names."""
+
+CHECKPOINT_FILES = 5_000
+"""So many are counted."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +114,7 @@ def _log(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[str, Any]]
 
 def _save(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[str, Any]]:
     path = str(line.get("path", ""))
-    return EventKind.CHECKPOINT, {"step": _step(line) or 0, "path": path, "bytes": _folder_bytes(folder / path)}
+    return EventKind.CHECKPOINT, {"step": _step(line) or 0, "path": path, "bytes": _checkpoint_bytes(folder, path)}
 
 
 def _train_end(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[str, Any]]:
@@ -139,15 +143,17 @@ def _is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
-def _folder_bytes(path: Path) -> int:
-    """A checkpoint holds a few dozen files in one level or two."""
-    if FileName.CHECKPOINTS not in path.parts:
+def _checkpoint_bytes(folder: Path, path: str) -> int:
+    """A checkpoint holds a few dozen files in one level or two. A trainer may name anything: only what really lies
+    among its checkpoints is looked at, and not for long, since the main thread does it."""
+    place = Path(os.path.realpath(folder / path.replace("\0", "")))
+    if not place.is_relative_to(os.path.realpath(folder / FileName.CHECKPOINTS)):
         return 0
+    found = (os.path.join(root, name) for root, _, names in os.walk(place) for name in names)
     total = 0
-    for root, _, files in os.walk(path):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(root, name)).st_size
-            except FileNotFoundError:
-                continue  # a rotated checkpoint
+    for file in islice(found, CHECKPOINT_FILES):
+        try:
+            total += os.lstat(file).st_size
+        except FileNotFoundError:
+            continue  # a rotated checkpoint
     return total
