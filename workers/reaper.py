@@ -300,13 +300,21 @@ def _recorded(folder: AttemptFolder) -> set[Identity]:
 
 
 def _works_in(row: Process, path: str) -> bool:
-    """Processes with a terminal are people's: somebody may have a shell in this folder."""
+    """Processes with a terminal are people's: somebody may have a shell in this folder. So are other users' ones."""
     where = proc.working_directory(row.pid) if row.tty == 0 else None
     if where is None:
         return False
     if where.endswith(_REMOVED) and not os.path.exists(where):  # a folder may be called so, too
         where = where.removesuffix(_REMOVED)
-    return Path(where).is_relative_to(path)
+    return Path(where).is_relative_to(path) and proc.user(row.pid) in _ours(path)
+
+
+def _ours(path: str) -> set[int]:
+    """Users that the attempt's processes run as: its folder's owner, and whoever we are."""
+    try:
+        return {os.stat(path).st_uid, os.getuid()}
+    except OSError:
+        return {os.getuid()}
 
 
 def _ourselves(rows: list[Process]) -> set[int]:

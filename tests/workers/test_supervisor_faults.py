@@ -223,6 +223,19 @@ def test_who_has_a_shell_in_the_folder_is_never_signalled(tmp_path: Path) -> Non
         os.close(theirs)
 
 
+@pytest.mark.parametrize("user", [None, 65534])
+def test_another_user_who_works_in_the_folder_is_never_signalled(tmp_path: Path, user: int | None) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can start a process of somebody else's")
+    with attempt(tmp_path) as made:
+        made.folder.create()
+        with subprocess.Popen(["sleep", "60"], cwd=made.folder.path, user=user) as other:
+            wait_until(lambda: proc.user(other.pid) == (user or 0))
+            found = [row.pid for row in reaper.leftovers(made.folder)]
+            other.kill()
+        assert found == ([] if user else [other.pid])
+
+
 def test_a_kill_never_signals_who_has_a_pid_now_that_was_seen_before() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         row = proc.read(other.pid)

@@ -113,6 +113,15 @@ def working_directory(pid: int) -> str | None:
         return None  # gone, a zombie, or another user's
 
 
+def user(pid: int) -> int | None:
+    """Who it runs as; None if it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("Uid:")), None)
+
+
 def become_subreaper() -> None:
     """Orphans of our tree come to us instead of to pid 1, whatever session they made for themselves."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
