@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks
+from pytest_django.fixtures import SettingsWrapper
 
 from controlplane.hardware.models import Host
 from runs import launching, queries, reaping, reconcile
@@ -29,6 +30,12 @@ def tick(seconds: float, *, started_at: datetime = LONG_AGO, announced: bool = T
     if announced:
         Host.objects.update(announced_at=at(seconds))
     reconcile.tick(at(seconds), started_at=started_at)
+
+
+@pytest.fixture(autouse=True)
+def _asked_every_half_minute(settings: SettingsWrapper) -> None:
+    """The seconds of these tests are counted by it."""
+    settings.REAP_EVERY_S = 30
 
 
 @pytest.fixture
