@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import threading
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks
-from pytest_django.fixtures import SettingsWrapper
 
 from controlplane.hardware.models import Host
 from runs import launching, queries, reaping, reconcile
@@ -33,7 +33,7 @@ def tick(seconds: float, *, started_at: datetime = LONG_AGO, announced: bool = T
 
 
 @pytest.fixture(autouse=True)
-def _asked_every_half_minute(settings: SettingsWrapper) -> None:
+def _asked_every_half_minute(settings: Any) -> None:
     """The seconds of these tests are counted by it."""
     settings.REAP_EVERY_S = 30
 
