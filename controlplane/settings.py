@@ -164,8 +164,8 @@ HOST_STALE_AFTER_S = _seconds("HOST_STALE_AFTER_S", 30)
 SILENT_AFTER_S = _seconds("SILENT_AFTER_S", 30)
 """A supervisor's heartbeat comes every 2 s."""
 REAP_EVERY_S = _seconds("REAP_EVERY_S", 60)
-"""Between two questions to a host about one silent attempt: longer than a reap takes at most, or they would pile up there
-and keep launches waiting."""
+"""Between two questions to a host about one silent attempt: longer than a reap takes at most, or they would pile up
+there and keep launches waiting."""
 LAUNCH_AGAIN_S = _seconds("LAUNCH_AGAIN_S", 30)
 """A launch that nobody has claimed for so long is sent again."""
 MAX_RUNNING = whole("CONTROLPLANE_MAX_RUNNING", 0, least=0)
