@@ -10,7 +10,7 @@ from tests.database.racing import Racers
 
 pytestmark = pytest.mark.processes
 
-ROUNDS = 6
+ROUNDS = 3
 CLEAN = """
 from controlplane.accounts.models import User
 from runs import limits, queueing, reordering
