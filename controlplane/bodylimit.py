@@ -2,7 +2,7 @@
 
 Django's ASGI handler writes a whole body to disk before any of its own limits is looked at, for everybody. So the limit
 stands in front of it: small for all requests, large only for an upload by somebody who is signed in, and for what comes
-with an attempt's own token (an HMAC: the database is not asked).
+with an attempt's or a host's own token (an HMAC: the database is not asked).
 Async because it is ASGI; it has no other work.
 """
 
@@ -21,7 +21,8 @@ from django.conf import settings
 from django.db import Error
 
 from controlplane import outage
-from runs.tokens import attempt_token_fits
+from runs.tokens import attempt_token_fits, host_token_fits
+from workers.contract.tokenizers import TOKENIZER_LIMIT
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ SMALL = 8 * 2**20
 ENVELOPE = 2**20
 """What a form adds around its file."""
 _ATTEMPT = re.compile(r"/api/attempts/([^/]+)/")
+_TOKENIZER = re.compile(r"/api/hosts/([^/]+)/inspections/\d+/tokenizer")
 _UPLOAD = re.compile(r"/datasets/(\d+/)?upload/")
 
 
@@ -92,6 +94,8 @@ async def _limit(scope: Message) -> int:
     path = scope["path"]
     if (attempt := _ATTEMPT.match(path)) and attempt_token_fits(attempt[1], _bearer(scope)):
         return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+    if (host := _TOKENIZER.fullmatch(path)) and host_token_fits(host[1], _bearer(scope)):
+        return TOKENIZER_LIMIT
     if _UPLOAD.fullmatch(path) and await database_sync_to_async(_is_signed_in)(scope):
         return int(settings.DATASET_MAX_BYTES) + ENVELOPE
     return SMALL

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from datetime import UTC, datetime, timedelta
 
 from celery import Celery
 from celery.schedules import schedule
+from celery.signals import beat_embedded_init
 from django.conf import settings
 
+from controlplane.tied import end_with
 from workers.contract import broker_url
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 
+_WORKER = os.getpid()
+"""Of the worker's own process, where this is imported; the beat in it is a fork."""
 _STARTED, _STARTED_AT = time.monotonic(), datetime.now(UTC)
 
 
@@ -48,6 +53,18 @@ app.conf.update(
     beat_schedule={
         "tick": {"task": "runs.tick", "schedule": Every(settings.TICK_S), "options": {"expires": settings.TICK_S}},
         "datasets": {"task": "datasets.sweep", "schedule": Every(30.0), "options": {"expires": 30}},
+        "alerts": {
+            "task": "alerting.deliver",
+            "schedule": Every(settings.TICK_S),
+            "options": {"expires": settings.TICK_S},
+        },
     },
 )
-app.autodiscover_tasks(["runs", "controlplane.datasets"])
+app.autodiscover_tasks(["runs", "controlplane.datasets", "controlplane.alerting"])
+
+
+@beat_embedded_init.connect  # type: ignore[untyped-decorator]
+def _end_with_the_worker(**kwargs: object) -> None:
+    """A worker that ends tells its beat so once, by a SIGTERM, which one that has just been forked takes by the
+    worker's own handler and forgets: it would beat on for ever, without a worker."""
+    end_with(_WORKER, signal.SIGKILL)

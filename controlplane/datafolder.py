@@ -27,6 +27,11 @@ def data_folder(base: Path) -> Path:
 _ELSEWHERE = "Set CONTROLPLANE_DATA to a folder of yours."
 
 
+def incoming(folder: Path) -> Path:
+    """Where uploads lie until they are whole: on the datasets' disk, so that moving them copies nothing."""
+    return folder / "datasets" / "incoming"
+
+
 def secret_key(folder: Path) -> str:
     """The installation's secret key, made once, mode 0600. Two processes that start at once agree on one."""
     path = folder / "secret_key"

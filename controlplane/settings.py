@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 from controlplane.database import databases
-from controlplane.datafolder import data_folder, secret_key
-from controlplane.environment import whole
+from controlplane.datafolder import data_folder, incoming, secret_key
+from controlplane.environment import one_of, password_of, whole
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = data_folder(BASE_DIR)
@@ -35,6 +35,7 @@ INSTALLED_APPS = [
     "controlplane.datasets",
     "controlplane.rewards",
     "controlplane.hardware",
+    "controlplane.alerting",
     "runs",
 ]
 
@@ -111,10 +112,12 @@ STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
     "controlplane.plotlyfinder.PlotlyFinder",
+    "controlplane.acefinder.AceFinder",
 ]
 
 # Every start collects the static files into the data folder, so an edit or an upgrade of the checkout can't change a
 # file under a running web. Names stay plain, revalidated by ETag: our ES modules import each other by relative names.
+# Plotly, most of what a run page loads, and Ace have their version in their address: browsers keep them for good.
 STATIC_ROOT.mkdir(exist_ok=True)
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
@@ -132,10 +135,11 @@ LOGGING = {
     "disable_existing_loggers": False,
     # On the handler it sees what any logger of ours and Django's passes up; the others write by themselves.
     "filters": {
+        "refusals": {"()": "controlplane.accounts.logmask.NoTracebackOfRefusals"},
         "link_tokens": {"()": "controlplane.accounts.logmask.MaskLinkTokens"},
         "outage": {"()": "controlplane.outage.OncePerOutage"},
     },
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "filters": ["link_tokens", "outage"]}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "filters": ["refusals", "link_tokens", "outage"]}},
     "root": {"handlers": ["stderr"], "level": "INFO"},
     "loggers": {
         "django.server": {"handlers": ["stderr"], "propagate": False},
@@ -144,11 +148,25 @@ LOGGING = {
     },
 }
 
-DATASET_MAX_BYTES = int(os.environ.get("CONTROLPLANE_DATASET_MAX_MB", "1024")) * 2**20
+EMAIL_HOST = os.environ.get("CONTROLPLANE_SMTP_HOST", "")
+EMAIL_PORT = whole("CONTROLPLANE_SMTP_PORT", 587)
+EMAIL_HOST_USER = os.environ.get("CONTROLPLANE_SMTP_USER", "")
+EMAIL_HOST_PASSWORD = password_of("CONTROLPLANE_SMTP_PASSWORD_FILE")
+_SMTP_SECURITY = one_of("CONTROLPLANE_SMTP_SECURITY", ("starttls", "tls", "none"))
+EMAIL_USE_TLS, EMAIL_USE_SSL = _SMTP_SECURITY == "starttls", _SMTP_SECURITY == "tls"
+EMAIL_TIMEOUT = 10
+DEFAULT_FROM_EMAIL = os.environ.get("CONTROLPLANE_MAIL_FROM", "") or EMAIL_HOST_USER or "grpo@localhost"
+"""Alerts by mail. The password is in a file, so that no process list and no child's environment has it."""
+
+DATASET_MAX_BYTES = whole("CONTROLPLANE_DATASET_MAX_MB", 4096) * 2**20
+DATASET_HUB_SILENCE_S = whole("CONTROLPLANE_DATASET_HUB_SILENCE_S", 10)
+"""Of each try; then it is asked again, a few times."""
+DATASET_ROOTS = tuple(folder for folder in os.environ.get("CONTROLPLANE_DATASET_ROOTS", "").split(":") if folder)
+"""Folders of this machine that operators may import datasets from; none: no folder."""
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 2**20
 DATA_UPLOAD_MAX_NUMBER_FILES = 4
 FILE_UPLOAD_HANDLERS = ["controlplane.datasets.upload.LimitedUpload"]
-FILE_UPLOAD_TEMP_DIR = DATA_DIR / "datasets" / "incoming"
+FILE_UPLOAD_TEMP_DIR = incoming(DATA_DIR)
 FILE_UPLOAD_TEMP_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
 """Uploads lie on the data folder's disk from the first byte: /tmp may be memory, and may be another disk."""
 

@@ -6,7 +6,9 @@ urlpatterns = [
     path("datasets/", include("controlplane.datasets.urls")),
     path("rewards/", include("controlplane.rewards.urls")),
     path("hardware/", include("controlplane.hardware.urls")),
+    path("settings/alerts/", include("controlplane.alerting.urls")),
     path("api/", include("controlplane.hardware.api_urls")),
+    path("api/", include("controlplane.datasets.api_urls")),
 ]
 
 handler400 = "controlplane.accounts.errors.bad_request"

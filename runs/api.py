@@ -105,10 +105,12 @@ def claim(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 @for_attempt("GET")
 def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    path = attempt.run.dataset_version.rows_path
-    if not path.exists():
-        return error_json(404, "The dataset's file is gone.", where=str(attempt.run.dataset_version))
-    return file_answer(request, path.open("rb"), "application/x-ndjson")
+    version = attempt.run.dataset_version
+    try:
+        rows = version.rows_path.open("rb")
+    except FileNotFoundError:
+        return error_json(404, "The dataset's file is gone.", where=str(version))
+    return file_answer(request, rows, "application/vnd.apache.parquet")
 
 
 @for_attempt("POST")

@@ -8,11 +8,13 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from controlplane.accounts import vault
 from runs import ending, live
 from runs.models import Attempt, RunEvent
 from runs.reaping import MAX_LAUNCHES
+from runs.spec import spec_of
 from runs.states import ON_HOST, EndReason, RunStatus
-from workers.contract import SCHEMA, ClaimAnswer, Phase
+from workers.contract import SCHEMA, ClaimAnswer, ContractError, Phase
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,14 @@ class Claim:
 
 
 def claim(attempt: Attempt, said: Claim) -> ClaimAnswer:
-    """Go to the first supervisor of a STARTING attempt, and to the same one when it asks again."""
+    """Go to the first supervisor of a STARTING attempt, and to the same one when it asks again. With it go the secrets
+    that the spec names, as they are now."""
+    secrets: dict[str, str] = {}
     with transaction.atomic():
         held = Attempt.objects.select_for_update(of=("self",)).select_related("host", "run").get(pk=attempt.pk)
         why = _refusal(held, said)
+        if not why and held.status == RunStatus.STARTING:  # later it has them
+            secrets, why = _secrets(held)
         if not why and held.claimed_at is None:
             now = timezone.now()
             Attempt.objects.filter(pk=held.pk).update(
@@ -38,7 +44,7 @@ def claim(attempt: Attempt, said: Claim) -> ClaimAnswer:
                 phase=Phase.CLAIMED,
             )
             transaction.on_commit(lambda: live.changed(held.run_id))
-    return ClaimAnswer(go=not why, why=why, ack=held.last_seq, stop=held.stop_mode or None, secrets={})
+    return ClaimAnswer(go=not why, why=why, ack=held.last_seq, stop=held.stop_mode or None, secrets=secrets)
 
 
 def not_launched(attempt: Attempt, detail: str, *, final: bool) -> None:
@@ -76,3 +82,15 @@ def _refusal(attempt: Attempt, said: Claim) -> str:
         ending.end(attempt, EndReason.CANCELLED, actor="claim", proved_free=True)
         return "The run was stopped before it started."
     return ""
+
+
+def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
+    """What the attempt gets, or why it can't have what it needs; then it has ended."""
+    try:
+        return vault.for_run(spec_of(attempt.run)), ""
+    except vault.NotGiven as error:
+        why = str(error)
+    except ContractError as error:
+        why = f"The run's spec can't be read: {error}"
+    ending.end(attempt, EndReason.LAUNCH_FAILED, actor="claim", detail=why, proved_free=True)
+    return {}, why

@@ -17,7 +17,7 @@ from django.utils.crypto import constant_time_compare
 
 from controlplane.accounts.models import User
 from runs import frames
-from runs.pump import ListViewer, SignIn, Viewer, from_store, hub
+from runs.pump import ListViewer, Reader, SignIn, Viewer, from_store, hub
 
 NOT_SIGNED_IN = 4401
 NO_SUCH_RUN = 4404
@@ -111,8 +111,7 @@ class RunConsumer(SignedInConsumer):
             return
         here, end = found
         self.viewer = Viewer(run_id, here, self.send_text)
-        hub().join(self.viewer, end)
-        self.spawn(self._pump(self.viewer))
+        self.spawn(self._pump(self.viewer, hub().join(self.viewer, end)))
 
     async def end(self) -> None:
         if self.viewer is not None:
@@ -122,8 +121,8 @@ class RunConsumer(SignedInConsumer):
         if self.viewer is not None and message.get("type") == "logs":
             hub().watch_logs(self.viewer, message.get("watch") is True)
 
-    async def _pump(self, viewer: Viewer) -> None:
-        await viewer.run()
+    async def _pump(self, viewer: Viewer, reader: Reader) -> None:
+        await viewer.run(reader)
         await self.close(NO_SUCH_RUN)
 
 

@@ -8,18 +8,21 @@ from typing import Any
 
 from django.utils import timezone
 
+from controlplane.accounts import vault
 from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware import flow
 from controlplane.hardware.hosts import HostView, host_views
 from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards.models import RewardConfig
+from controlplane.hardware.sandboxes import sandbox_of
+from controlplane.rewards.models import RewardVersion
 from runs import leasing, limits, prefill, queueing, sentences
 from runs.forms import CHOICES, LaunchForm
 from runs.leasing import Hold, Short
 from runs.limits import Allowance
 from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts
 from runs.preflight.finding import Finding, stop
+from runs.spec import with_aggregation
 from workers.contract import ContractError, HardwareSpec, LoraSpec, Placement, RewardSpec, from_dict
 
 
@@ -41,7 +44,7 @@ def draft_of(form: LaunchForm, user: User | None = None) -> Draft:
         host_chosen=form.row("host") is not None,
         model=str(form.row("model") or ""),
         dataset_version=form.row("dataset_version"),
-        reward_config=form.row("reward_config"),
+        reward_version=form.row("reward_version"),
         profile=form.row("profile"),
         grpo=form.grpo(),
         lora=form.lora(),
@@ -59,7 +62,7 @@ def draft_of_rows(
     host_chosen: bool,
     model: str,
     dataset_version: DatasetVersion | None,
-    reward_config: RewardConfig | None,
+    reward_version: RewardVersion | None,
     profile: HardwareProfile | None,
     grpo: dict[str, Any],
     lora: LoraSpec | None,
@@ -70,17 +73,18 @@ def draft_of_rows(
     owner: Allowance | None = None,
 ) -> Draft:
     """The same of a launch that no form stands behind. `made_for`: what the profile would fill the form with."""
-    held = leasing.held()
+    held, rewards = leasing.held(), _rewards(reward_version)
     return Draft(
         model=model,
         inspection=_inspected(hosts, model),
         hosts=tuple(_host_facts(view, held[view.row.pk]) for view in hosts),
         host_chosen=host_chosen,
         data=_data_facts(dataset_version),
-        rewards=_rewards(reward_config),
+        rewards=rewards,
+        secrets={name: why for name in vault.names_in(rewards or ()) if (why := vault.problem(name))},
         hardware=hardware_of(profile),
         made_for=dict(made_for or {}),
-        grpo=grpo,
+        grpo=with_aggregation(reward_version, grpo) if reward_version else grpo,
         lora=lora,
         attn_implementation=attn_implementation,
         eval_rows=eval_rows,
@@ -136,7 +140,7 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     floor.hosts = [view.row for view in hosts]
     if draft.owner is not None and not draft.owner.may_start:
         return Forecast(False, f"Queue: {draft.owner.wait}")
-    found = floor.find(leasing.need_of(draft.hardware), None)
+    found = floor.find(leasing.need_of(draft.hardware, draft.rewards or ()), None)
     if not isinstance(found, Short):
         host, placement = found
         return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}", placement)
@@ -199,6 +203,7 @@ def _host_facts(view: HostView, held: Mapping[str, Hold]) -> HostFacts:
             if resource.startswith("port:")
         },
         listening=frozenset(view.listening),
+        sandbox=sandbox_of(view.row),
     )
 
 
@@ -213,14 +218,17 @@ def _data_facts(version: DatasetVersion | None) -> DataFacts | None:
     if version is None:
         return None
     mapping = version.mapping or {}
-    lengths = ((version.report or {}).get("mapped") or {}).get("lengths") or {}
-    longest = (lengths.get("prompt") or {}).get("longest")
+    mapped = (version.report or {}).get("mapped") or {}
+    lengths = (mapped.get("statistics") or {}).get("lengths") or {}
+    longest = (lengths.get("prompt_chars") or {}).get("longest")
+    columns = tuple(_column(c) for c in version.columns)
     return DataFacts(
         name=str(version),
         ready=version.status == DatasetVersion.READY,
         rows=version.rows,
-        columns=tuple(_column(c) for c in version.columns),
-        has_answer=bool(mapping.get("answer")),
+        validation_rows=version.validation_rows,
+        columns=columns,
+        has_answer="answer" in columns or bool(mapping.get("answer")),
         chat=bool(mapping.get("chat")),
         longest_prompt_chars=longest if isinstance(longest, int) else None,
     )
@@ -230,10 +238,10 @@ def _column(column: Any) -> str:
     return str(column.get("name")) if isinstance(column, dict) else str(column)
 
 
-def _rewards(config: RewardConfig | None) -> tuple[RewardSpec, ...] | None:
-    if config is None:
+def _rewards(version: RewardVersion | None) -> tuple[RewardSpec, ...] | None:
+    if version is None:
         return None
     try:
-        return tuple(from_dict(RewardSpec, part) for part in config.components)
+        return tuple(from_dict(RewardSpec, part) for part in version.components)
     except ContractError:
         return ()

@@ -81,7 +81,7 @@ def of_form(form: LaunchForm) -> DryRun:
         kind="train",
         model=form.row("model"),
         dataset_version=form.row("dataset_version"),
-        reward_config=form.row("reward_config"),
+        reward_version=form.row("reward_version"),
         profile=form.row("profile"),
         grpo=form.grpo(),
         lora=form.lora(),
@@ -217,7 +217,7 @@ In this folder
   run.sh          starts each process, waits for the servers, trains, ends what it started
   accelerate.yaml how many trainer processes; DeepSpeed and FSDP are set up from spec.json
   spec.json       everything that the run is
-  dataset.jsonl   the rows it trains on; spec.json has their checksum
+  dataset.parquet the rows it trains on and evaluates; spec.json has their checksum
   profile.yaml    the hardware profile with this run's LoRA and batch, to be imported under Hardware
 
 While it trains, metrics.jsonl and samples.jsonl grow here. `touch STOP` saves a checkpoint and ends it.

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
 
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import Count, F, Q, QuerySet
 
-from runs.models import Attempt, MetricChunk, MetricRow, Run
-from runs.series import Points, join
+from runs.models import Attempt, ChunkOutline, MetricChunk, MetricRow, Run
+from runs.series import Points, join, outline
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 CHUNK_POINTS = 1000
 FOLD_ROWS = 1000
@@ -79,25 +86,76 @@ def add(run_id: str, rows: Sequence[Row]) -> None:
             _fill(new, ordered.slice(start, start + CHUNK_POINTS))
             fresh.append(new)
     MetricChunk.objects.bulk_update(changed, ["first_seq", "last_seq", "points", "data"], batch_size=100)
-    MetricChunk.objects.bulk_create(fresh, batch_size=100)
+    _draw(changed + MetricChunk.objects.bulk_create(fresh, batch_size=100))
 
 
 def supersede(attempt: Attempt, step: int) -> None:
-    """`attempt` resumed from `step`: what earlier attempts wrote of later steps is counted and drawn no more."""
-    if attempt.first_seq is None:
+    """`attempt` resumed from `step`: what earlier attempts wrote of later steps is counted and drawn no more.
+
+    Within the transaction of the lines that tell of it, so only what is void is touched: of a long run that goes back a
+    little, a chunk or two of each metric. A step is never followed by an earlier one: what earlier resumes made void is
+    gone. So behind the first void point of a metric all are, up to where `attempt` begins.
+    """
+    before = attempt.first_seq
+    if before is None:
         return
-    earlier = Q(run_id=attempt.run_id, seq__lt=attempt.first_seq, step__gt=step)
+    earlier = Q(run_id=attempt.run_id, seq__lt=before, step__gt=step)
     MetricRow.objects.filter(earlier).update(superseded=True)
-    for chunk in MetricChunk.objects.filter(run_id=attempt.run_id, first_seq__lt=attempt.first_seq).iterator(100):
-        points = Points.unpack(chunk.data, chunk.points)
-        valid = (points.step <= step) | (points.seq >= attempt.first_seq)
-        if valid.all():
+    chunks = MetricChunk.objects.filter(run_id=attempt.run_id, first_seq__lt=before)
+    beyond = chunks.filter(last_seq__gt=_last_valid(chunks, step)).order_by("metric", "first_seq")
+    cut: list[MetricChunk] = []
+    void: list[int] = []
+    for _, of_metric in groupby(beyond.values_list("metric", "pk", "last_seq"), key=lambda each: each[0]):
+        since = False
+        for _, pk, last_seq in of_metric:
+            if since and last_seq < before:
+                void.append(pk)
+                continue
+            chunk = MetricChunk.objects.get(pk=pk)
+            points = Points.unpack(chunk.data, chunk.points)
+            if not (points.step >= 0).any():
+                break  # a metric that has no steps, like a GPU's memory
+            valid = (points.step <= step) | (points.seq >= before)
+            since = since or not valid.all()
+            if not valid.any():
+                void.append(pk)
+            elif not valid.all():
+                _fill(chunk, points.pick(valid))
+                cut.append(chunk)
+    for start in range(0, len(void), 500):
+        some = void[start : start + 500]
+        ChunkOutline.objects.filter(chunk__in=some).delete()
+        MetricChunk.objects.filter(pk__in=some).only("pk").delete()
+    MetricChunk.objects.bulk_update(cut, ["first_seq", "last_seq", "points", "data"], batch_size=100)
+    _draw(cut)
+
+
+def _last_valid(chunks: QuerySet[MetricChunk], step: int) -> int:
+    """A seq up to which nothing is of a later step, found by halves in the metric with the most chunks; 0: unknown."""
+    for metric, count in list(chunks.values_list("metric").annotate(count=Count("pk")).order_by("-count", "metric")):
+        ends = list(chunks.filter(metric=metric).order_by("last_seq").values_list("pk", flat=True))
+        last = _steps_of(ends[-1])[1]
+        if not (last >= 0).any():
             continue
-        if valid.any():
-            _fill(chunk, points.pick(valid))
-            chunk.save(update_fields=["first_seq", "last_seq", "points", "data"])
-        else:
-            chunk.delete()
+        # The chunk before the first that ends later: what lies between its end and that one is looked at.
+        index = bisect_left(ends, True, hi=count, key=lambda pk: bool((_steps_of(pk)[1] > step).any()))
+        return int(_steps_of(ends[index - 1])[0][-1]) if index else 0
+    return 0
+
+
+def _steps_of(pk: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """(seqs, steps) of a chunk's points."""
+    data, points = MetricChunk.objects.values_list("data", "points").get(pk=pk)
+    unpacked = Points.unpack(data, points)
+    return unpacked.seq, unpacked.step
+
+
+def _draw(chunks: Sequence[MetricChunk]) -> None:
+    """The outlines of chunks that are new or have changed."""
+    drawn = [ChunkOutline(chunk=c, data=outline(Points.unpack(c.data, c.points)).pack_rows()) for c in chunks]
+    ChunkOutline.objects.bulk_create(
+        drawn, batch_size=100, update_conflicts=True, unique_fields=["chunk"], update_fields=["data"]
+    )
 
 
 def _fill(chunk: MetricChunk, points: Points) -> None:

@@ -13,7 +13,8 @@ from django import forms
 
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards.models import RewardVersion
+from controlplane.rewards.queries import offered_versions
 from runs import advanced
 from runs.launchfields import (
     ATTENTIONS,
@@ -26,14 +27,20 @@ from runs.launchfields import (
 from runs.models import Priority
 from workers.contract import LoraSpec
 
-CHOICES = ("model", "dataset_version", "reward_config", "profile")
+CHOICES = ("model", "dataset_version", "reward_version", "profile")
 LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
 LORA_DEFAULT = "q_proj, k_proj, v_proj, o_proj"
 
 
 class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
     def label_from_instance(self, obj: DatasetVersion) -> str:
-        return f"{obj.dataset.name} v{obj.number} · {obj.rows:,} rows"
+        kept = f", {obj.validation_rows:,} for validation" if obj.validation_rows else ""
+        return f"{obj.dataset.name} v{obj.number} · {obj.rows:,} rows{kept}"
+
+
+class RewardChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
+    def label_from_instance(self, obj: RewardVersion) -> str:
+        return str(obj)
 
 
 def model_name(text: str) -> str:
@@ -75,10 +82,10 @@ class LaunchForm(forms.Form):
         min_value=0,
         max_value=10**9,
         initial=0,
-        help_text="Rows held out from training to evaluate on. 0: no evaluation.",
+        help_text="How many of the dataset's validation rows, which are never trained on. 0: no evaluation.",
     )
-    reward_config = forms.ModelChoiceField(
-        RewardConfig.objects.none(),
+    reward_version = RewardChoice(
+        RewardVersion.objects.none(),
         label="Reward config",
         error_messages={"required": "No reward config is chosen. Choose one, or make one under Rewards."},
         empty_label="choose rewards",
@@ -149,8 +156,10 @@ class LaunchForm(forms.Form):
 
     def _choose_from_rows(self) -> None:
         rows = {
-            "dataset_version": DatasetVersion.objects.filter(status=DatasetVersion.READY).select_related("dataset"),
-            "reward_config": RewardConfig.objects.all(),
+            "dataset_version": DatasetVersion.objects.filter(
+                status=DatasetVersion.READY, archived_at__isnull=True
+            ).select_related("dataset"),
+            "reward_version": offered_versions(self["reward_version"].value()),
             "profile": HardwareProfile.objects.all(),
             "host": Host.objects.all(),
         }

@@ -28,15 +28,12 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Frame:
-    base: Cursor
-    """Who has exactly this may take the frame."""
     upto: Cursor
+    """What a viewer has who had what the frame begins after, and took it."""
     texts: tuple[str, ...] = ()
     """Messages to send; none if nothing is new."""
     more: bool = False
     """There was more than fits into one frame."""
-    besides: str = ""
-    """What the frame says besides lines, alone: for a viewer that has the lines already."""
 
 
 @dataclass
@@ -48,19 +45,27 @@ class Shown:
     samples_ack: tuple[str, int] = ("", 0)
 
 
-def read(run_id: str, base: Cursor, shown: Shown, *, with_logs: bool = False) -> Frame | None:
-    """The frame after `base`; `shown` is brought up to date. None: the run is gone."""
+def read(
+    run_id: str, base: Cursor, shown: Shown, *, with_logs: bool = False, end: Cursor | None = None
+) -> Frame | None:
+    """The frame after `base`, with lines and events up to `end` if that is given; `shown` is brought up to date. None:
+    the run is gone."""
     run = queries.with_attempts(Run.objects.filter(pk=run_id)).first()
     if run is None:
         return None
     too_old = _too_old(run, base.seq)
     rows = [] if too_old else queries.rows_after(run_id, base.seq, ROWS + 1)
+    if end is not None:
+        rows = [row for row in rows if row[0] <= end.seq]
     more = len(rows) > ROWS
     rows = rows[:ROWS]
-    last = rows[-1][0] if more else max(run.last_seq, base.seq, *(row[0] for row in rows[-1:]))
-    fresh = Q(seq__gt=base.seq, seq__lte=last) | Q(seq=None, pk__gt=base.event)
+    stored = run.last_seq if end is None else end.seq
+    last = rows[-1][0] if more else max(stored, base.seq, *(row[0] for row in rows[-1:]))
+    own = Q(seq=None, pk__gt=base.event) & (Q() if end is None else Q(pk__lte=end.event))
+    fresh = Q(seq__gt=base.seq, seq__lte=last) | own
     events = list(RunEvent.objects.filter(fresh, run_id=run_id).select_related("attempt").order_by("pk"))
-    upto = Cursor(last, max([base.event, *(event.pk for event in events if event.seq is None)]))
+    newest = [event.pk for event in events if event.seq is None] if end is None else [end.event]
+    upto = Cursor(last, max([base.event, *newest]))
     extra = _changes(run, shown, with_logs)
     texts = []
     if rows or events or extra:
@@ -69,8 +74,7 @@ def read(run_id: str, base: Cursor, shown: Shown, *, with_logs: bool = False) ->
     if too_old or any(event.kind == EventKind.TRAINING and event.attempt.number > 1 for event in events):
         # The rows are folded away, or a resume made drawn points void: the page takes the series anew.
         texts.append(RELOAD)
-    besides = _text({"type": "frame", "last": last, "rows": [], "events": [], **extra}) if extra else ""
-    return Frame(base, upto, tuple(texts), more, besides)
+    return Frame(upto, tuple(texts), more)
 
 
 def start(run_id: str, after: int) -> tuple[Cursor, Cursor] | None:
@@ -103,18 +107,18 @@ def _too_old(run: Run, seq: int) -> bool:
 
 
 def _changes(run: Run, shown: Shown, with_logs: bool) -> dict[str, Any]:
+    """What the last frame did not say. `shown` is brought up to date when all of it is read: a reading that fails half
+    way says everything again."""
     extra: dict[str, Any] = {}
     summary = dict(queries.summary(run))
     if summary != shown.run:
-        shown.run = extra["run"] = summary
+        extra["run"] = summary
     attempt = run.latest()
     samples_ack = (attempt.pk, attempt.samples_ack)
-    if samples_ack != shown.samples_ack:
-        shown.samples_ack = samples_ack
-        if (step := queries.latest_sample_step(run)) is not None:
-            extra["samples"] = step
-    if with_logs:
-        sizes = queries.log_sizes(attempt)
-        if sizes != shown.logs:
-            shown.logs = extra["logs"] = sizes
+    if samples_ack != shown.samples_ack and (step := queries.latest_sample_step(run)) is not None:
+        extra["samples"] = step
+    sizes = queries.log_sizes(attempt) if with_logs else shown.logs
+    if sizes != shown.logs:
+        extra["logs"] = sizes
+    shown.run, shown.samples_ack, shown.logs = summary, samples_ack, sizes
     return extra

@@ -18,7 +18,7 @@ from django.db.models import F
 from django.db.models.functions import Greatest
 from django.utils import timezone
 
-from runs import ending, folding, live
+from runs import ending, folding, live, progress, trend
 from runs.models import Attempt, MetricRow, Run, RunEvent
 from runs.states import EndReason, RunStatus
 from runs.transitions import move
@@ -59,6 +59,7 @@ class _Batch:
     """The run has no later attempt: its headline figures are this attempt's."""
     facts: dict[str, Any] = field(default_factory=dict)
     run_facts: dict[str, Any] = field(default_factory=dict)
+    trend: tuple[list[float], int] | None = None
 
 
 def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) -> int:
@@ -149,6 +150,7 @@ def _store(batch: _Batch, void_after: int | None) -> None:
     rows, events, dropped = [], [], set()
     late: list[folding.Row] = []
     newest: dict[str, float] = {}
+    rewards: list[float] = []
     for line in batch.lines:
         if line.kind not in METRIC_KINDS:
             at = connection.ops.adapt_datetimefield_value(datetime.fromtimestamp(line.t, UTC))
@@ -163,6 +165,8 @@ def _store(batch: _Batch, void_after: int | None) -> None:
         if line.seq <= run.folded_seq and not void:
             late.append((line.seq, line.step, line.t, values))
         newest |= values
+        if trend.REWARD in values:
+            rewards.append(values[trend.REWARD])
         if line.kind == EventKind.TRAIN and line.step is not None:
             batch.run_facts["step"] = line.step
     _insert(MetricRow, ("run_id", "attempt_id", "seq", "t", "kind", "step", "values", "superseded"), rows)
@@ -171,6 +175,8 @@ def _store(batch: _Batch, void_after: int | None) -> None:
         folding.add(run.pk, late)
     if newest:
         batch.run_facts["last_metrics"] = {**run.last_metrics, **newest}
+    if rewards:
+        batch.trend = trend.grown(run.trend, run.trend_of, rewards)
     if dropped:
         _note(attempt, f"No finite number, so left out: {', '.join(sorted(dropped))}.")
 
@@ -180,6 +186,8 @@ def _save(batch: _Batch) -> None:
     if batch.lines:
         last = batch.lines[-1].seq
         batch.facts["last_seq"] = last
+        if batch.trend is not None:
+            batch.run_facts["trend"], batch.run_facts["trend_of"] = batch.trend
         headline = batch.run_facts if batch.current else {}
         Run.objects.filter(pk=run.pk).update(last_seq=Greatest(F("last_seq"), last), **headline)
     Attempt.objects.filter(pk=attempt.pk).update(**batch.facts)
@@ -241,6 +249,8 @@ def _training(batch: _Batch, line: OutboxLine) -> None:
     move(batch.attempt, RunStatus.RUNNING, reason="training", actor=ACTOR)
     if batch.attempt.number > 1:
         folding.supersede(batch.attempt, step)
+        batch.trend = trend.anew(batch.attempt.run)
+        progress.supersede(batch.attempt, step)
 
 
 def _ended(batch: _Batch, line: OutboxLine) -> None:

@@ -47,7 +47,11 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """The same page, filled from a run's frozen spec."""
     run = queries.run_for(request, run_id)
     schema = schema_of(run.host)
-    form = LaunchForm(initial=prefill.from_run(run, schema), schema=schema)
+    try:
+        form = LaunchForm(initial=prefill.from_run(run, schema), schema=schema)
+    except ContractError as error:
+        messages.error(request, f"{run.name} can't be cloned: another version froze its spec ({error}).")
+        return redirect("run", run.pk)
     return _page(request, form, clone_of=run, changed=prefill.changed_since(run))
 
 
@@ -173,7 +177,7 @@ def submit(form: LaunchForm, user: User) -> tuple[Run, bool]:
             name=form.run_name(),
             host=form.row("host"),
             dataset_version=form.row("dataset_version"),
-            reward_config=form.row("reward_config"),
+            reward_version=form.row("reward_version"),
             profile=form.row("profile"),
             model=form.row("model"),
             grpo=form.grpo(),

@@ -268,7 +268,7 @@ FORM_NAMES = frozenset(
         "host",
         "model",
         "dataset_version",
-        "reward_config",
+        "reward_version",
         "profile",
         "precision",
         "attn_implementation",

@@ -14,7 +14,7 @@ from django.utils import timezone
 from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards.models import RewardVersion
 from runs import leasing, limits, messages, queries, queueing
 from runs.leasing import Short
 from runs.models import Attempt, Priority, ProfileTrial, Run, RunEvent, new_run_id
@@ -55,7 +55,7 @@ def submit(
     name: str,
     host: Host | None,
     dataset_version: DatasetVersion,
-    reward_config: RewardConfig,
+    reward_version: RewardVersion,
     profile: HardwareProfile,
     model: ModelSpec | str,
     grpo: Mapping[str, Any],
@@ -79,7 +79,7 @@ def submit(
         kind=kind,
         model=model,
         dataset_version=dataset_version,
-        reward_config=reward_config,
+        reward_version=reward_version,
         profile=profile,
         grpo=grpo,
         lora=lora,
@@ -96,7 +96,7 @@ def submit(
             spec=to_dict(spec),
             host=host,
             dataset_version=dataset_version,
-            reward_config=reward_config,
+            reward_version=reward_version,
             profile=profile,
             trial=trial,
         )
@@ -129,6 +129,8 @@ def resume(run: Run, user: User) -> Attempt:
                 resume_from=f"{run.pk}/{checkpoint.attempt.number}/{checkpoint.data['path']}" if checkpoint else "",
                 resume_step=int(checkpoint.data["step"]) if checkpoint else 0,
             )
+            # What is under way stays in sight.
+            Run.objects.filter(pk=run.pk).exclude(archived_at=None).update(archived_at=None)
             transaction.on_commit(dispatch_ready, robust=True)
     except IntegrityError:
         raise NotResumable(f"{run.name} has just been resumed by somebody else.") from None

@@ -6,17 +6,19 @@ A partial unique constraint on (host, resource) does the locking: of two dispatc
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 
 from django.db.models import Q
 from django.utils import timezone
 
+from controlplane.hardware import sandboxes
 from controlplane.hardware.models import Host
 from runs.models import Attempt, Lease, Run, Waits
-from workers.contract import HardwareSpec, Placement, Receipt, WeightSync
+from workers.contract import HardwareSpec, Placement, Receipt, RewardSpec, WeightSync
+from workers.rewards import LIBRARY, Cost
 
 ACTIVE = Q(state__in=(Lease.HELD, Lease.QUARANTINED))
 BUSY_MIB = 1024
@@ -37,6 +39,8 @@ class Need:
     """Of the servers' ports, where the profile names it."""
     group_port: bool = False
     """One more port, for NCCL's group."""
+    sandbox: bool = False
+    """Its rewards run code."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,16 @@ class Short:
     """Whose that is; of several the one that says most."""
 
 
-def need_of(hardware: HardwareSpec) -> Need:
+def need_of(hardware: HardwareSpec, rewards: Iterable[RewardSpec] = ()) -> Need:
+    return replace(_need_of(hardware), sandbox=any(runs_code(reward) for reward in rewards))
+
+
+def runs_code(reward: RewardSpec) -> bool:
+    known = LIBRARY.get(reward.function)
+    return known is not None and known.cost == Cost.SANDBOX
+
+
+def _need_of(hardware: HardwareSpec) -> Need:
     server, gpus, server_gpus = hardware.vllm_server, hardware.trainer_gpus, hardware.server_gpus
     # Without a GPU to lease, a CPU slot is what keeps runs from crowding one host.
     slots = hardware.cpu_slots if gpus or server_gpus else max(1, hardware.cpu_slots)
@@ -122,6 +135,8 @@ def keepable(need: Need, host: Host, taken: Taken) -> list[str]:
 
 
 def _place(need: Need, host: Host, taken: Taken, *, leased: Taken) -> Placement | Short:
+    if need.sandbox and (problem := sandboxes.problem(host)):
+        return Short(problem)
     gpus = _gpus_of(host)
     if not (need.pinned or need.pinned_server) and len(gpus) < need.gpus + need.server_gpus:
         return Short(f"{host.name} has {_count(len(gpus), 'GPU')}, this run needs {need.gpus + need.server_gpus}")
@@ -137,6 +152,7 @@ def _place(need: Need, host: Host, taken: Taken, *, leased: Taken) -> Placement 
         cpu_slots=slots,
         ports=ports,
         group_port=group[0] if group else None,
+        unsandboxed=need.sandbox and sandboxes.sandbox_of(host).bare,
     )
 
 

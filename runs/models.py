@@ -35,7 +35,7 @@ class Run(models.Model):
     host = models.ForeignKey("hardware.Host", null=True, blank=True, on_delete=models.SET_NULL)
     """The host asked for at launch; None: any host that fits."""
     dataset_version = models.ForeignKey("datasets.DatasetVersion", on_delete=models.PROTECT, related_name="runs")
-    reward_config = models.ForeignKey("rewards.RewardConfig", null=True, on_delete=models.SET_NULL)
+    reward_version = models.ForeignKey("rewards.RewardVersion", models.SET_NULL, related_name="runs", null=True)
     profile = models.ForeignKey("hardware.HardwareProfile", null=True, on_delete=models.SET_NULL)
     last_seq = models.BigIntegerField(default=0)
     """Highest seq stored; written by ingest alone."""
@@ -49,9 +49,27 @@ class Run(models.Model):
     """Of kind `trial`: the question that it helps to answer."""
     folded_seq = models.BigIntegerField(default=0)
     """Metric rows up to this seq are in chunks; written by folding alone."""
+    tags = models.JSONField(default=list)
+    """Short words that people gave it, each once, in the order of the alphabet."""
+    notes = models.TextField(blank=True)
+    archived_at = models.DateTimeField(null=True)
+    """Put away: the list shows it only when asked."""
+    trend = models.JSONField(default=list)
+    """Its reward in at most 40 points, for the list's sparkline; written by ingest and folding alone."""
+    trend_of = models.IntegerField(default=0)
+    """How many rewards the trend stands for."""
+    preset = models.ForeignKey("HealthPreset", null=True, on_delete=models.SET_NULL)
+    """The bounds that its health goes by; None: those of the default preset."""
+    health = models.JSONField(default=dict)
+    """The last assessment, as runs.health.assess answers it; written by runs.health alone. {}: none yet."""
 
     class Meta:
         ordering = ("-created_at",)
+        indexes = [
+            models.Index(fields=["-created_at"], name="run_newest"),
+            # The list as it usually is, counted and put in order without a look at the wide rows.
+            models.Index(fields=["archived_at", "-created_at", "kind"], name="run_listed"),
+        ]
 
     def __str__(self) -> str:
         return self.name
@@ -68,7 +86,7 @@ class ProfileTrial(models.Model):
     host = models.ForeignKey("hardware.Host", null=True, on_delete=models.SET_NULL)
     model = models.CharField(max_length=500)
     dataset_version = models.ForeignKey("datasets.DatasetVersion", null=True, on_delete=models.SET_NULL)
-    reward_config = models.ForeignKey("rewards.RewardConfig", null=True, on_delete=models.SET_NULL)
+    reward_version = models.ForeignKey("rewards.RewardVersion", models.SET_NULL, related_name="+", null=True)
     refused = models.JSONField(default=list)
     """Candidates that were not launched: [{"profile": id, "name": str, "why": str, "fits": False or None}]."""
     launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
@@ -152,6 +170,7 @@ class Attempt(models.Model):
 
     class Meta:
         ordering = ("run", "number")
+        indexes = [models.Index(fields=["status"], name="attempt_status")]
         constraints = [
             models.UniqueConstraint(fields=["run", "number"], name="attempt_number"),
             models.UniqueConstraint(
@@ -163,6 +182,12 @@ class Attempt(models.Model):
 
     def __str__(self) -> str:
         return self.id
+
+    @property
+    def gpus(self) -> tuple[int, ...]:
+        """Those it was placed on: the trainer's, then vLLM's, each once."""
+        placed: dict[str, list[int]] = self.placement or {}
+        return tuple(dict.fromkeys(gpu for of in ("gpus", "server_gpus") for gpu in placed.get(of) or ()))
 
 
 class RunEvent(models.Model):
@@ -218,6 +243,80 @@ class MetricChunk(models.Model):
         constraints = [models.UniqueConstraint(fields=["run", "metric", "first_seq"], name="chunk_start")]
 
 
+class ChunkOutline(models.Model):
+    """The lowest and the highest points of each stretch of a chunk: what a chart of a long run is drawn from.
+
+    In a table of its own, because a database that keeps rows whole would read the chunk's data on the way to it.
+    """
+
+    chunk = models.OneToOneField(MetricChunk, on_delete=models.CASCADE, primary_key=True, related_name="outline")
+    data = models.BinaryField()
+    """Packed little-endian rows: seq int64, step int32 (-1: none), t float64, value float64."""
+
+
+class HealthPreset(models.Model):
+    """Bounds of the health rules under a name; a run goes by one of them."""
+
+    name = models.CharField(max_length=80, unique=True)
+    slug = models.CharField(max_length=40, unique=True, null=True)  # noqa: DJ001
+    """Of a shipped one; NULL: somebody's own."""
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    bounds = models.JSONField(default=dict)
+    """Rule -> its numbers and whether it is on, where they differ from the rule's own."""
+    source = models.TextField(blank=True)
+    """Where the numbers come from."""
+    is_default = models.BooleanField(default=False)
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("name",)
+        constraints = [
+            models.UniqueConstraint(fields=["is_default"], condition=Q(is_default=True), name="one_default_preset")
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class SavedView(models.Model):
+    """A filter and an order of the list of runs, under a name of its owner's."""
+
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views")
+    name = models.CharField(max_length=60)
+    query = models.TextField()
+    """The query string of the list, without its question mark."""
+
+    class Meta:
+        ordering = ("name",)
+        constraints = [models.UniqueConstraint(fields=["owner", "name"], name="view_name")]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class PromptProgress(models.Model):
+    """One prompt of the dataset over a run: its visits, and completions solved; kept when its groups are not."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="prompts")
+    row = models.IntegerField()
+    """Number of the dataset's row."""
+    visits = models.IntegerField(default=0)
+    completions = models.IntegerField(default=0)
+    solved = models.IntegerField(default=0)
+    first_step = models.IntegerField()
+    last_step = models.IntegerField()
+    first_solved_step = models.IntegerField(null=True)
+    first_mean = models.FloatField(null=True)
+    """Mean reward of the group at the first visit."""
+    last_mean = models.FloatField(null=True)
+    best = models.FloatField(null=True)
+    gone = models.JSONField(default=dict)
+    """What the visits whose groups are forgotten add up to, by the names of the columns above; {}: none is."""
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["run", "row"], name="prompt_of_run")]
+
+
 class SampleRow(models.Model):
     """One prompt group of one step: the prompt, its completions, their rewards and advantages."""
 
@@ -226,11 +325,42 @@ class SampleRow(models.Model):
     line = models.IntegerField()
     """Line number in the attempt's samples.jsonl, from 1."""
     step = models.IntegerField()
+    row = models.IntegerField(null=True)
+    """Number of the dataset's row; NULL where the line named none."""
+    mode = models.CharField(max_length=8, default="train")
+    """train | eval"""
+    reward_low = models.FloatField(null=True)
+    reward_high = models.FloatField(null=True)
+    """Lowest and highest total reward of the group."""
+    reward_mean = models.FloatField(null=True)
+    completions = models.IntegerField(default=0)
+    solved = models.IntegerField(default=0)
+    """Of the completions, by what runs.solving counts as solved."""
+    size = models.IntegerField(default=0)
+    """Bytes of `data` as JSON; 0: the texts are gone, the figures of each completion are kept."""
+    superseded = models.BooleanField(default=False)
+    """As a metric row's: a later attempt resumed from an earlier step."""
     data = models.JSONField()
 
     class Meta:
-        indexes = [models.Index(fields=["run", "-step"])]
+        indexes = [models.Index(fields=["run", "-step"]), models.Index(fields=["run", "row", "step"])]
         constraints = [models.UniqueConstraint(fields=["attempt", "line"], name="sample_line")]
+
+
+class SampleStore(models.Model):
+    """How much of a run's completions is stored, and the lock of who writes them: uploads, thinning and forgetting."""
+
+    run = models.OneToOneField(Run, primary_key=True, on_delete=models.CASCADE)
+    size = models.BigIntegerField(default=0)
+    """Bytes of the groups that have their texts."""
+    one_in = models.IntegerField(default=1)
+    """Of the steps before `whole_from`, the texts of one prompt in so many are kept."""
+    whole_from = models.IntegerField(default=0)
+    """Steps from it on have every text."""
+    completions = models.BigIntegerField(default=0)
+    """Of the groups that are stored, with their texts or without."""
+    groups_from = models.IntegerField(default=0)
+    """Groups of earlier steps are forgotten; their prompts stay counted."""
 
 
 class LogChunk(models.Model):

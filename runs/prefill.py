@@ -14,10 +14,10 @@ from runs.forms import LORA_DEFAULT, LaunchForm
 from runs.launchfields import PRECISION_FLAGS, TRAINING, TrainingField
 from runs.models import Run
 from runs.preflight.draft import TRL_DEFAULTS
-from runs.spec import spec_of
-from workers.contract import ContractError, HardwareSpec, RewardSpec, from_dict, to_dict
+from runs.spec import spec_of, with_aggregation
+from workers.contract import ContractError, HardwareSpec, from_dict, to_dict
 
-FROM_LINKS = ("model", "dataset_version", "reward_config", "profile", "host", "name")
+FROM_LINKS = ("model", "dataset_version", "reward_version", "profile", "host", "name")
 """What a link to the page may choose: `?dataset_version=3`."""
 
 
@@ -52,11 +52,12 @@ def fillable(form: LaunchForm) -> dict[str, Any]:
 
 def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
     spec = spec_of(run)
+    grpo = _without_the_configs(spec.grpo, run)
     values: dict[str, Any] = {
         "name": _next_name(spec.name),
         "model": spec.model.path,
         "dataset_version": run.dataset_version_id,
-        "reward_config": run.reward_config_id,
+        "reward_version": run.reward_version_id,
         "profile": run.profile_id,
         "host": run.host_id,
         "eval_rows": spec.data.eval_rows,
@@ -64,7 +65,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "precision": _precision(spec.grpo),
         # A field that the spec leaves to TRL is left to TRL again, not to this form's default.
         **{field.name: spec.grpo.get(field.name, _left_to_trl(field, schema)) for field in TRAINING},
-        **advanced.initial(schema, spec.grpo),
+        **advanced.initial(schema, grpo),
     }
     if spec.lora is not None:
         values |= {
@@ -80,11 +81,14 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
 def changed_since(run: Run) -> list[str]:
     """What of the catalogue is not any more as the run froze it; the clone takes today's."""
     changed = []
-    if run.reward_config is None:
+    if run.reward_version is None:
         changed.append("Its reward config was deleted: choose another.")
-    elif _components(run.reward_config.components) != run.spec.get("rewards"):
+    elif run.reward_version.config.archived_at:
+        changed.append(f"Its reward config {run.reward_version.config.name} was archived: choose another.")
+    elif (newest := run.reward_version.config.newest()) != run.reward_version:
         changed.append(
-            f"The rewards {run.reward_config.name} have changed since: the clone takes them as they are now."
+            f"There is a newer version of its rewards, {newest}: the clone takes v"
+            f"{run.reward_version.number}, as the run did."
         )
     if run.profile is None:
         changed.append("Its hardware profile was deleted: choose another.")
@@ -104,11 +108,10 @@ def as_sent(form: LaunchForm) -> dict[str, Any]:
     return sent
 
 
-def _components(parts: list[Any]) -> list[dict[str, Any]]:
-    try:
-        return [to_dict(from_dict(RewardSpec, part)) for part in parts]
-    except ContractError:
-        return []
+def _without_the_configs(grpo: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """What the reward config says of GRPO is left for the config that the clone takes."""
+    own = with_aggregation(run.reward_version, {}) if run.reward_version else {}
+    return {name: value for name, value in grpo.items() if own.get(name) != value}
 
 
 def _full(spec: Mapping[str, Any]) -> dict[str, Any]:

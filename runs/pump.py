@@ -1,7 +1,8 @@
 """From the store to the viewers of one web process: one subscription, one reader a watched run, bounded queues.
 
-Async like consumers.py, whose other half this is. A reader reads new rows once, encodes them once and offers the same
-text to every viewer; a viewer that can't take it is skipped and catches up from the store by its own cursor.
+Async like consumers.py, whose other half this is. A reader reads new rows once, encodes them once and keeps
+the last frames; each viewer takes them at its own pace, and one that falls behind catches up from the store by its own
+cursor, to where the reader is.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 from weakref import WeakKeyDictionary
@@ -30,8 +32,8 @@ LIST_S = 0.5
 FALLBACK_S = 2.0
 """Readers look without a hint this often: without Redis everything is only later."""
 RETRY_S = 1.0
-QUEUE = 8
-"""Frames waiting for one viewer; beyond that it catches up by its cursor."""
+KEPT = 8
+"""Frames of a run that are kept for its viewers; who is further behind catches up by its cursor."""
 
 T = TypeVar("T")
 
@@ -50,43 +52,30 @@ class Viewer:
         self.wants_logs = False
         self._cursor = cursor
         self._send = send
-        self._queue: asyncio.Queue[Frame] = asyncio.Queue(QUEUE)
-        self._behind = True
-        """A frame was missed: the store is asked, not the queue."""
 
-    def offer(self, frame: Frame) -> None:
-        try:
-            self._queue.put_nowait(frame)
-        except asyncio.QueueFull:
-            self._behind = True
-
-    async def run(self) -> None:
+    async def run(self, reader: Reader) -> None:
         """Deliver until cancelled, or until the run is gone."""
-        while True:
-            if self._behind:
-                if not await self._catch_up():
-                    return
-                continue
-            frame = await self._queue.get()
-            if frame.base == self._cursor:
+        while (number := await self._catch_up(reader)) is not None:
+            # In step: the reader's frames follow each other, and this one's cursor is where the next begins.
+            while (frame := await reader.frame(number)) is not None:
                 await self._deliver(frame)
-            elif frame.upto == self._cursor:
-                # It has the lines and is in step again. Asking the store here would put it ahead of the next frame.
-                if frame.besides:
-                    await self._send(frame.besides)
-            elif frame.upto.seq > self._cursor.seq or frame.upto.event > self._cursor.event:
-                self._behind = True
+                number += 1
 
-    async def _catch_up(self) -> bool:
-        while not self._queue.empty():
-            self._queue.get_nowait()
-        self._behind = False
-        frame = await from_store(lambda: frames.read(self.run_id, self._cursor, Shown(), with_logs=self.wants_logs))
-        if frame is None:
-            return False
-        self._behind = self._behind or frame.more
-        await self._deliver(frame)
-        return True
+    async def _catch_up(self, reader: Reader) -> int | None:
+        """From the store up to where the reader is, not further: so the reader's frames can be taken from there on.
+        The answer is the number of the next of them; None: the run is gone."""
+        while True:
+            end, number = reader.end, reader.count
+            frame = await reader.between(self._cursor, with_logs=self.wants_logs)
+            if frame is None:
+                return None
+            await self._deliver(frame)
+            if self._cursor == end:
+                return number
+            if not frame.more:
+                # The page knew more than the reader: wait until that has come as far.
+                reader.hint.set()
+                await reader.frame(number)
 
     async def _deliver(self, frame: Frame) -> None:
         for text in frame.texts:
@@ -94,38 +83,69 @@ class Viewer:
         self._cursor = frame.upto
 
 
-class _Reader:
-    """Reads one run for all its viewers."""
+class Reader:
+    """Reads one run for all its viewers. It keeps its last frames, numbered; who is further behind asks the store."""
 
-    def __init__(self, run_id: str, cursor: Cursor) -> None:
+    def __init__(self, run_id: str, end: Cursor) -> None:
         self.run_id = run_id
         self.viewers: set[Viewer] = set()
         self.hint = asyncio.Event()
-        self._cursor = cursor
+        self.end = end
+        """Where the last frame ends."""
+        self.count = 0
+        """Frames so far: the number of the next."""
+        self._frames: deque[Frame] = deque(maxlen=KEPT)
+        self._news = asyncio.Event()
         self._shown = Shown()
+        self._asked: dict[tuple[Cursor, Cursor, bool], asyncio.Task[Frame | None]] = {}
 
     def logs_wanted(self) -> None:
         """A viewer has just opened the logs: their sizes are said again."""
         self._shown.logs = None
         self.hint.set()
 
+    async def frame(self, number: int) -> Frame | None:
+        """Wait for the frame of this number; None: it is kept no more."""
+        while number >= self.count:
+            await self._news.wait()
+        place = number - self.count + len(self._frames)
+        return self._frames[place] if place >= 0 else None
+
+    async def between(self, base: Cursor, *, with_logs: bool) -> Frame | None:
+        """From the store: what is after `base`, up to the last frame's end. Those who ask the same at the same time (a
+        thousand pages, when a web process is back) are answered by one reading."""
+        asked = (base, self.end, with_logs)
+        task = self._asked.get(asked)
+        if task is None:
+            task = self._asked[asked] = asyncio.get_running_loop().create_task(self._read(*asked))
+            task.add_done_callback(lambda _: self._asked.pop(asked))
+        return await asyncio.shield(task)  # whoever leaves takes it from nobody
+
     async def tick(self) -> None:
-        """Wait for a hint, or not too long, and offer what is new."""
+        """Wait for a hint, or not too long, and tell what is new."""
         await _wait(self.hint, FALLBACK_S)
         self.hint.clear()
         began = time.monotonic()
         logs = any(viewer.wants_logs for viewer in self.viewers)
-        frame = await from_store(lambda: frames.read(self.run_id, self._cursor, self._shown, with_logs=logs))
+        frame = await from_store(lambda: frames.read(self.run_id, self.end, self._shown, with_logs=logs))
         if frame is None:
             return
-        self._cursor = frame.upto
-        if frame.texts:
-            for viewer in list(self.viewers):
-                viewer.offer(frame)
+        if frame.texts or frame.upto != self.end:
+            self._tell(frame)
         if frame.more:
             self.hint.set()
         every = FRAME_S * max(1.0, len(self.viewers) / VIEWERS_AT_FULL_RATE)
         await asyncio.sleep(max(0.0, every - (time.monotonic() - began)))
+
+    def _tell(self, frame: Frame) -> None:
+        self._frames.append(frame)
+        self.count += 1
+        self.end = frame.upto
+        self._news.set()  # wakes whoever waits now
+        self._news.clear()
+
+    async def _read(self, base: Cursor, end: Cursor, with_logs: bool) -> Frame | None:
+        return await from_store(lambda: frames.read(self.run_id, base, Shown(), with_logs=with_logs, end=end))
 
 
 class ListViewer:
@@ -166,22 +186,23 @@ class Hub:
     """All viewers of one web process."""
 
     def __init__(self) -> None:
-        self._readers: dict[str, _Reader] = {}
+        self._readers: dict[str, Reader] = {}
         self._lists: set[ListViewer] = set()
         self._sign_ins: set[SignIn] = set()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._figures: dict[str, tuple[object, ...]] = {}
         self._somebody_new = asyncio.Event()
 
-    def join(self, viewer: Viewer, end: Cursor) -> None:
+    def join(self, viewer: Viewer, end: Cursor) -> Reader:
         """`end` is what the store held when the viewer came: a new reader begins there."""
         reader = self._readers.get(viewer.run_id)
         if reader is None:
-            reader = self._readers[viewer.run_id] = _Reader(viewer.run_id, end)
+            reader = self._readers[viewer.run_id] = Reader(viewer.run_id, end)
             self._start(f"reader {viewer.run_id}", reader.tick)
             self._somebody_new.set()
         reader.viewers.add(viewer)
         self._serve()
+        return reader
 
     def leave(self, viewer: Viewer) -> None:
         reader = self._readers.get(viewer.run_id)

@@ -24,11 +24,11 @@ __all__ = [
     "last_checkpoint",
     "log",
     "log_blocks",
+    "log_size",
     "log_sizes",
     "rows_after",
     "run_for",
     "runs_for",
-    "samples",
     "series",
 ]
 
@@ -66,6 +66,16 @@ class Summary(TypedDict):
     ended_at: str | None
     receipt: dict[str, Any] | None
     exit_codes: dict[str, int]
+    health: HealthSummary
+    state: str
+    """Another one whenever the head of the run's page has to be read anew."""
+
+
+class HealthSummary(TypedDict):
+    verdict: str
+    """well, watch, bad, or unknown: nothing could be judged yet"""
+    count: int
+    """Of the findings, without mere notes."""
 
 
 class EventView(TypedDict):
@@ -114,11 +124,14 @@ def trial_for(request: HttpRequest, trial_id: int) -> ProfileTrial:
 
 def trials_for(request: HttpRequest) -> QuerySet[ProfileTrial]:
     """Newest first."""
-    return ProfileTrial.objects.select_related("owner", "host", "dataset_version__dataset", "reward_config")
+    trials = ProfileTrial.objects.select_related("owner", "host", "dataset_version__dataset", "reward_version__config")
+    return trials.defer("dataset_version__report")
 
 
 def with_attempts(runs: QuerySet[Run]) -> QuerySet[Run]:
-    attempts = Attempt.objects.select_related("host", "waits_on__owner").order_by("number")
+    # What a host says of itself is long, and no page of runs shows it.
+    unread = [f"host__{column}" for column in ("inventory", "trainer_schema", "history", "idle_mib")]
+    attempts = Attempt.objects.select_related("host", "waits_on__owner").defer(*unread).order_by("number")
     return runs.prefetch_related(Prefetch("attempts", attempts))
 
 
@@ -128,7 +141,7 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
     step_time = _number(run.last_metrics.get("step_time"))
     left = None if run.max_steps is None else max(0, run.max_steps - run.step)
     live, queued = attempt.status in ON_HOST, attempt.status == RunStatus.QUEUED
-    return {
+    told: Summary = {
         "id": run.pk,
         "name": run.name,
         "kind": run.kind,
@@ -155,7 +168,32 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
         "ended_at": _iso(attempt.ended_at),
         "receipt": attempt.receipt,
         "exit_codes": attempt.exit_codes,
+        "health": {
+            "verdict": run.health.get("verdict", "unknown"),
+            "count": sum(finding["level"] != "note" for finding in run.health.get("findings") or ()),
+        },
+        "state": "",
     }
+    told["state"] = _state(told)
+    return told
+
+
+def _state(told: Summary) -> str:
+    parts = [
+        told["status"],
+        told["attempt"],
+        told["phase"],
+        told["reason"],
+        told["stop_requested"],
+        told["waits_for"],
+        told["place"],
+        told["out_of_reach_since"] or "",
+        "receipt" if told["receipt"] else "",
+        told["max_steps"],
+        told["health"]["verdict"],
+        told["health"]["count"],
+    ]
+    return "|".join(map(str, parts))
 
 
 def _place(attempt: Attempt, places: Mapping[str, int] | None) -> str:
@@ -217,49 +255,53 @@ def last_checkpoint(run: Run) -> RunEvent | None:
     return saved.select_related("attempt__host").order_by("seq").last()
 
 
-def sample_steps(run: Run) -> list[int]:
-    """Steps that have completions stored, oldest first."""
-    steps = SampleRow.objects.filter(run=run).exclude(superseded(run)).order_by("step")
-    return list(steps.values_list("step", flat=True).distinct())
-
-
 def latest_sample_step(run: Run) -> int | None:
-    stored = SampleRow.objects.filter(run=run).exclude(superseded(run))
+    stored = SampleRow.objects.filter(run=run, superseded=False)
     step: int | None = stored.aggregate(step=Max("step"))["step"]
     return step
 
 
-def samples(run: Run, step: int | None = None) -> list[SampleRow]:
-    """The prompt groups of a step; of the newest step that has some without one."""
-    if step is None:
-        step = latest_sample_step(run)
-    if step is None:
-        return []
-    return list(SampleRow.objects.filter(run=run, step=step).exclude(superseded(run)).order_by("attempt", "line"))
-
-
 def log(attempt: Attempt, name: str, offset: int = 0, limit: int = 256 * 1024) -> LogPart:
     """Bytes of a log from `offset`; a negative offset counts from the end."""
-    chunks = LogChunk.objects.filter(attempt=attempt, name=name)
-    size = _log_size(chunks)
+    size = log_size(attempt, name)
     start = max(0, size + offset) if offset < 0 else min(offset, size)
-    first = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first() or 0
-    wanted = chunks.filter(offset__gte=first, offset__lt=start + limit).order_by("offset")
-    found = b"".join(bytes(chunk.data)[max(0, start - chunk.offset) :] for chunk in wanted.iterator())
-    return LogPart(data=found[:limit], offset=start, size=size)
+    return LogPart(data=_log_bytes(attempt, name, start, limit), offset=start, size=size)
 
 
 def log_blocks(attempt: Attempt, name: str, size: int, block: int = 1024 * 1024) -> Iterator[bytes]:
     """The first `size` bytes of a log; no cursor stays open between two blocks."""
     at = 0
-    while at < size and (data := log(attempt, name, at, min(block, size - at)).data):
+    while at < size and (data := _log_bytes(attempt, name, at, min(block, size - at))):
         yield data
         at += len(data)
 
 
+def _log_bytes(attempt: Attempt, name: str, start: int, limit: int) -> bytes:
+    chunks = LogChunk.objects.filter(attempt=attempt, name=name)
+    first = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first() or 0
+    wanted = chunks.filter(offset__gte=first, offset__lt=start + limit).order_by("offset")
+    found = b"".join(bytes(data)[max(0, start - at) :] for at, data in wanted.values_list("offset", "data"))
+    return found[:limit]
+
+
+def log_size(attempt: Attempt, name: str) -> int:
+    chunks = LogChunk.objects.filter(attempt=attempt, name=name).order_by("-offset")
+    last = chunks.values_list("offset", Length("data")).first()
+    return last[0] + last[1] if last else 0
+
+
 def log_sizes(attempt: Attempt) -> dict[str, int]:
-    names = LogChunk.objects.filter(attempt=attempt).order_by("name").values_list("name", flat=True).distinct()
-    return {name: _log_size(LogChunk.objects.filter(attempt=attempt, name=name)) for name in names}
+    """Bytes stored of each log that has any, by name. From end to end, a look at the index for each: a log may be of
+    many thousand chunks, and a page that watches it asks with every frame."""
+    sizes: dict[str, int] = {}
+    chunks = LogChunk.objects.filter(attempt=attempt)
+    ends = chunks.order_by("-name", "-offset").values_list("name", "offset", Length("data"))
+    last = ends.first()
+    while last is not None:
+        name, offset, length = last
+        sizes[name] = offset + length
+        last = ends.filter(name__lt=name).first()
+    return dict(reversed(sizes.items()))
 
 
 def figures(newest: int = 500) -> dict[str, tuple[object, ...]]:
@@ -272,11 +314,6 @@ def figures(newest: int = 500) -> dict[str, tuple[object, ...]]:
         pk: (seq, status, mode, _silent(status, seen, now))
         for pk, seq, status, mode, seen in runs.values_list("pk", "last_seq", *shown)[:newest]
     }
-
-
-def _log_size(chunks: QuerySet[LogChunk]) -> int:
-    last = chunks.order_by("-offset").values_list("offset", Length("data")).first()
-    return last[0] + last[1] if last else 0
 
 
 def _number(value: object) -> float | None:

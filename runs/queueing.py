@@ -70,7 +70,8 @@ def asked_host(attempt: Attempt) -> int | None:
 
 
 def need_of(run: Run) -> Need:
-    return leasing.need_of(spec_of(run).hardware)
+    spec = spec_of(run)
+    return leasing.need_of(spec.hardware, spec.rewards)
 
 
 class Floor:

@@ -11,7 +11,7 @@ from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from controlplane import outage
-from runs import ending, folding, launching, leasing, messages, queries
+from runs import ending, folding, forgetting, launching, leasing, messages, queries, thinning
 from runs.models import Attempt, Lease, RunEvent
 from runs.reaping import MAX_LAUNCHES, has_rebooted
 from runs.states import ON_HOST, EndReason, RunStatus
@@ -38,6 +38,9 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
         lambda: reap_lost(now),
         launching.dispatch_ready,
         folding.fold_all,
+        lambda: judge(now),
+        thinning.thin_all,
+        forgetting.forget_all,
     )
     for step in steps:
         try:
@@ -46,6 +49,12 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
             log.exception("a step of the tick failed")
             if outage.is_away(error):
                 return  # each further step would only wait for it as well
+
+
+def judge(now: datetime) -> None:
+    from runs.health import tick as health  # numpy comes with it, which the web does without
+
+    health.tick(now)
 
 
 def resend_launches(now: datetime) -> None:

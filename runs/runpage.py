@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from statistics import fmean
 from typing import Any
 
 from django.utils import timezone
 
 from controlplane.accounts.models import User
 from controlplane.hardware.hosts import resource_words
-from runs import queries
+from runs import notes, queries
+from runs.health.page import card
 from runs.listing import placement_text
+from runs.mean import mean
 from runs.models import Attempt, Lease, MetricRow, Run
 from runs.sentences import STOPS, is_saving, stopping, waiting
+from runs.spec import unreadable
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
 from workers.contract import LOG_NAMES, EventKind, Phase, StopMode
 
@@ -60,6 +62,19 @@ class Quarantine:
 
 
 @dataclass(frozen=True)
+class Makings:
+    """What the frozen spec names, read as far as it goes: one of another version is not understood as a whole."""
+
+    model: str
+    profile: str
+
+    @property
+    def model_name(self) -> str:
+        """A hub id as it is; of a folder on a host its name."""
+        return self.model.rstrip("/").rsplit("/", 1)[-1] if self.model.startswith("/") else self.model
+
+
+@dataclass(frozen=True)
 class Stop:
     mode: str
     act: str
@@ -73,25 +88,49 @@ def head(run: Run, user: User) -> dict[str, Any]:
     attempt = run.latest()
     summary = _calm(queries.summary(run))
     final = attempt.status in FINAL
+    problem = unreadable(run)
     return {
         "run": run,
         "attempt": attempt,
         "s": summary,
         "waits": waiting(attempt) if attempt.status == RunStatus.QUEUED else None,
-        "where": placement_text(attempt),
+        **about(run, user),
         "live": attempt.status in ACTIVE,
         "final": final,
         "ran": _ran(attempt),
+        "epoch": run.last_metrics.get("epoch"),
+        "unreadable": problem,
         "out_of_reach": _moment(summary["out_of_reach_since"]),
         "cause": cause(attempt) if attempt.status == RunStatus.FAILED else None,
         "receipt": attempt.receipt,
+        "health": card(run),
         "quarantined": _quarantined(attempt) if final else None,
         "stop_words": STOPS.get(attempt.stop_mode, ""),
         "stop_follows": stop_follows(attempt, away=summary["out_of_reach_since"] is not None),
         "stops": stops(run, attempt) if attempt.status in ACTIVE and user.may_operate else [],
-        "resume_step": _resume_step(run) if final and user.may_operate else None,
+        "resume_step": _resume_step(run) if final and user.may_operate and not problem else None,
+    }
+
+
+def about(run: Run, user: User) -> dict[str, Any]:
+    """What the run is made of, and what people say about it."""
+    return {
+        "run": run,
+        "made": Makings(_told(run.spec, "model", "path"), _told(run.spec, "hardware", "profile")),
+        "where": placement_text(latest := run.latest()),
+        "unsandboxed": bool((latest.placement or {}).get("unsandboxed")),
+        "noted": notes.last(run),
+        "edition": notes.edition(run.notes),
+        "longest": notes.LONGEST,
+        "draft": None,
         "may_operate": user.may_operate,
     }
+
+
+def _told(spec: Any, *path: str) -> str:
+    for name in path:
+        spec = spec.get(name) if isinstance(spec, dict) else None
+    return spec if isinstance(spec, str) and spec else "–"
 
 
 def _calm(summary: queries.Summary) -> queries.Summary:
@@ -104,7 +143,7 @@ def _calm(summary: queries.Summary) -> queries.Summary:
     times = [t for t in timed.values_list("values__step_time", flat=True)[:PACE_OVER] if isinstance(t, int | float)]
     if not times:
         return summary
-    pace = fmean(times)
+    pace = mean(times)
     left = None if summary["max_steps"] is None else max(0, summary["max_steps"] - summary["step"])
     return {**summary, "step_time": pace, "eta_s": None if left is None else pace * left}
 
@@ -139,7 +178,9 @@ def cause(attempt: Attempt) -> Cause:
 def last_lines(attempt: Attempt, name: str, count: int = LAST_LINES) -> list[LogLine]:
     text = queries.log(attempt, name, offset=-16 * 1024).data.decode("utf-8", "replace")
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
-    return [LogLine(line[:400], bool(TELLING.search(line))) for line in lines if line][-count:]
+    # A step's figures, as the trainer prints them, have names such as rewards/right/failed.
+    telling = [not line.startswith("{'") and bool(TELLING.search(line)) for line in lines]
+    return [LogLine(line[:400], tells) for line, tells in zip(lines, telling, strict=True) if line][-count:]
 
 
 def stops(run: Run, attempt: Attempt) -> list[Stop]:

@@ -49,6 +49,11 @@ class Waiting:
         return f"{self.before}{self.name} ({self.owner}){self.after}" if self.run_id else self.before
 
 
+def counted(number: int, word: str) -> str:
+    """`1 run`, `2 runs`."""
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def waiting(attempt: Attempt) -> Waiting | None:
     """None: nobody has looked at it yet. No query if `waits_on` came with its owner."""
     if not attempt.waits_for:
@@ -136,12 +141,23 @@ def _status(data: dict[str, Any]) -> str:
 
 
 def _phase(data: dict[str, Any]) -> str:
-    return _with_detail(PHASES.get(data.get("phase", ""), "Working."), data.get("detail"))
+    detail = str(data.get("detail") or "")
+    reason, _, more = detail.partition(" ")
+    if reason in frozenset(EndReason):  # why the run ends, by its name, before what is known of it
+        detail = f"{sentence(EndReason(reason))} {more}".strip()
+    return _with_detail(PHASES.get(data.get("phase", ""), "Working."), detail)
 
 
 def _exited(data: dict[str, Any]) -> str:
     how = f"by {data['signal']}" if data.get("signal") else f"with code {data.get('exit_code')}"
     return f"The {_role(data)} process ended {how} (pid {data.get('pid')})."
+
+
+def _reward_failed(data: dict[str, Any]) -> str:
+    row, count = data.get("row"), data.get("count")
+    on = "a batch" if row is None else f"row {row}"
+    often = "for the first time" if count == 1 else f"now {count} of {data.get('of')} completions"
+    return f"The reward {data.get('reward')} failed on {on} ({often}): {data.get('message')}"
 
 
 def _ended(data: dict[str, Any]) -> str:
@@ -151,6 +167,12 @@ def _ended(data: dict[str, Any]) -> str:
     if receipt.get("free"):
         return f"All processes gone in {_took(receipt.get('seconds_to_gone'))}; every resource proved free."
     return "The supervisor reported the end, but not everything was proved free."
+
+
+def _alert(data: dict[str, Any]) -> str:
+    if data.get("state") == "closed":
+        return f"Over: {data.get('title')}."
+    return f"{data.get('title')}: {data.get('sentence')}"
 
 
 def _with_detail(text: str, detail: object) -> str:
@@ -176,6 +198,8 @@ def _size(count: object) -> str:
 _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "submitted": lambda data: "Submitted.",
     "resumed": lambda data: f"Resumed as attempt {data.get('attempt')}, from step {data.get('step')}.",
+    "tagged": lambda data: f"Tags: {', '.join(map(str, data.get('tags') or ['none']))}.",
+    "noted": lambda data: "Took the notes away." if data.get("empty") else "Changed the notes.",
     "requested": lambda data: f"Asked to {STOPS.get(str(data.get('mode')), 'stop')}.",
     "queue_moved": _moved,
     "priority": _priority,
@@ -191,7 +215,9 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "process_started": lambda data: f"Started the {_role(data)} process (pid {data.get('pid')}).",
     "process_exited": _exited,
     "checkpoint": lambda data: f"Saved a checkpoint at step {data.get('step')}{_size(data.get('bytes'))}.",
+    "reward_failed": _reward_failed,
     "stop_seen": lambda data: f"The supervisor has taken on: {STOPS.get(str(data.get('mode')), 'stop')}.",
     "note": lambda data: str(data.get("text", "")),
+    "alert": _alert,
     "ended": _ended,
 }

@@ -1,10 +1,18 @@
-"""The numbers of a chart: points packed in chunks, the raw tail after them, thinned so that spikes stay."""
+"""The numbers of a chart: points packed in chunks, the raw tail after them, thinned so that spikes stay.
+
+A long history is read as the outlines of its chunks; the chunks themselves only where an outline is too coarse for
+what is asked. So no answer reads more than about a hundred chunks a metric, however long the run is.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
+
+import msgspec
+from django.db.models import Sum, TextField
+from django.db.models.functions import Cast
 
 from runs.models import MetricChunk, MetricRow, Run
 
@@ -13,6 +21,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 NO_STEP = -1
+_ROW = [("seq", "<i8"), ("step", "<i4"), ("t", "<f8"), ("value", "<f8")]
+ROW_BYTES = 28
+EXTREMES = 20
+"""Of a thinned series: so many of the highest and of the lowest points stay whatever lies beside them."""
+OUTLINED = 32
+"""Stretches of a chunk, each of which keeps its lowest and its highest point."""
+TOKENS = "num_tokens"
+"""The metric that tells how many tokens the run has seen."""
 
 
 class Series(TypedDict):
@@ -20,11 +36,37 @@ class Series(TypedDict):
     step: list[int | None]
     t: list[float]
     value: list[float]
+    tokens: NotRequired[list[float]]
+    """How many the run had seen by then; where the x axis is tokens."""
 
 
 class SeriesAnswer(TypedDict):
     last: int
     series: dict[str, Series]
+
+
+class Metric(TypedDict):
+    name: str
+    kind: str
+    """train | system | vllm"""
+    points: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """What stretch of the x axis is wanted; None: open to that side."""
+
+    x: str = ""
+    """step | tokens | time; not said: step"""
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def whole(self) -> bool:
+        return self.low is None and self.high is None
+
+
+WHOLE = Window()
 
 
 @dataclass(frozen=True)
@@ -62,6 +104,22 @@ class Points:
     def pack(self) -> bytes:
         return b"".join(column.tobytes() for column in (self.seq, self.step, self.t, self.value))
 
+    @classmethod
+    def unpack_rows(cls, parts: Sequence[bytes | memoryview[int]]) -> Points:
+        """Many `pack_rows` as one: rows can be put behind each other as bytes, columns can't."""
+        import numpy as np
+
+        rows = np.frombuffer(b"".join(parts), np.dtype(_ROW))
+        return cls(*(np.ascontiguousarray(rows[name]) for name, _ in _ROW))
+
+    def pack_rows(self) -> bytes:
+        import numpy as np
+
+        rows = np.empty(len(self), np.dtype(_ROW))
+        for name, _ in _ROW:
+            rows[name] = getattr(self, name)
+        return rows.tobytes()
+
     def pick(self, mask: NDArray[np.bool_] | NDArray[np.int64]) -> Points:
         return Points(self.seq[mask], self.step[mask], self.t[mask], self.value[mask])
 
@@ -70,68 +128,226 @@ class Points:
 
 
 def join(parts: Iterable[Points]) -> Points:
-    """All parts as one, ordered by seq (lines handed in late make chunks of their own)."""
+    """All parts as one, ordered by seq, each seq once (lines handed in late make chunks of their own)."""
     import numpy as np
 
     full = [part for part in parts if len(part)]
     if not full:
         return Points.of([])
-    if len(full) == 1:
-        return full[0]
-    joined = Points(
-        np.concatenate([p.seq for p in full]),
-        np.concatenate([p.step for p in full]),
-        np.concatenate([p.t for p in full]),
-        np.concatenate([p.value for p in full]),
-    )
+    joined = full[0]
+    if len(full) > 1:
+        joined = Points(
+            np.concatenate([p.seq for p in full]),
+            np.concatenate([p.step for p in full]),
+            np.concatenate([p.t for p in full]),
+            np.concatenate([p.value for p in full]),
+        )
     if bool((np.diff(joined.seq) > 0).all()):
         return joined
-    return joined.pick(np.argsort(joined.seq, kind="stable"))
+    return joined.pick(np.unique(joined.seq, return_index=True)[1])
 
 
 def thin(points: Points, count: int) -> Points:
-    """At most `count` points; the lowest and the highest of each stretch stay, so a one-step spike is seen."""
+    """At most `count` points, in the shape of all of them. The lowest and the highest of each stretch stay, and of
+    two spikes in one stretch both, while there are not too many: so a one-step spike is seen."""
     if len(points) <= count:
         return points
     import numpy as np
     from tsdownsample import MinMaxLTTBDownsampler
 
+    values = np.ascontiguousarray(points.value)
     sampler = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]  # it has no annotation for its constructor
-    chosen = sampler.downsample(np.ascontiguousarray(points.value), n_out=max(3, count))
-    return points.pick(chosen.astype(np.int64))
+    extremes = min(EXTREMES, count // 8)
+    chosen = sampler.downsample(values, n_out=max(3, count - 2 * extremes)).astype(np.int64)
+    if extremes:
+        order = np.argpartition(values, (extremes, len(values) - extremes - 1))
+        chosen = np.union1d(chosen, np.concatenate([order[:extremes], order[-extremes:]]))
+    return points.pick(chosen)
 
 
-def series(run: Run, metrics: Sequence[str], points: int = 1000) -> SeriesAnswer:
-    """Each metric's whole history in at most `points` points, and the seq from which the socket goes on."""
+def outline(points: Points) -> Points:
+    """The lowest and the highest point of each of OUTLINED stretches, and the two ends."""
+    if len(points) <= 2 * OUTLINED:
+        return points
+    import numpy as np
+
+    width = -(-len(points) // OUTLINED)
+    filled = np.pad(points.value, (0, width * OUTLINED - len(points)), mode="edge").reshape(OUTLINED, width)
+    starts = np.arange(OUTLINED) * width
+    extremes = [starts + filled.argmin(axis=1), starts + filled.argmax(axis=1), [0, len(points) - 1]]
+    return points.pick(np.unique(np.minimum(np.concatenate(extremes), len(points) - 1)))
+
+
+def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window = WHOLE) -> SeriesAnswer:
+    """Each metric's history, or the window's part of it, in at most `points` points, and the seq from which the
+    socket goes on."""
     # The order of the reads matters: a fold between them moves rows into chunks, never the other way.
     head = Run.objects.values("last_seq", "folded_seq").get(pk=run.pk)
     wanted = list(dict.fromkeys(metrics))
-    tail: dict[str, list[tuple[int, int | None, float, float]]] = {name: [] for name in wanted}
-    rows = MetricRow.objects.filter(run=run, seq__gt=head["folded_seq"], superseded=False).order_by("seq")
-    last = head["last_seq"]
-    for seq, step, t, values in rows.values_list("seq", "step", "t", "values"):
-        last = max(last, seq)
-        for name in wanted:
-            if name in values:
-                tail[name].append((seq, step, t, values[name]))
-    parts: dict[str, list[Points]] = {name: [] for name in wanted}
-    # Tuples, not model instances: making those takes several times as long as reading them.
-    chunks = MetricChunk.objects.filter(run=run, metric__in=wanted).order_by("metric", "first_seq")
-    for metric, count, data in chunks.values_list("metric", "points", "data"):
-        parts[metric].append(Points.unpack(data, count))
-    answer = {}
-    for name in wanted:
-        folded = join(parts[name])
-        until = int(folded.seq[-1]) if len(folded) else 0
-        fresh = Points.of([point for point in tail[name] if point[0] > until])
-        answer[name] = _plain(thin(join([folded, fresh]), points))
-    return {"last": last, "series": answer}
-
-
-def _plain(points: Points) -> Series:
+    read = list(dict.fromkeys([*wanted, TOKENS])) if window.x in ("step", "tokens") else wanted
+    last, tail = _tail(run, read, head["folded_seq"])
+    chunks = _chunks(run, read)
+    clock = _Clock(join([_outlines(chunks.get(TOKENS, ())), tail.get(TOKENS, Points.of([]))]))
+    asked = {name: _Asked(chunks[name], tail[name], window, clock, points) for name in wanted}
+    _read_details(run, asked)
     return {
+        "last": max(last, head["last_seq"]),
+        "series": {name: _plain(each.answer(), window, clock) for name, each in asked.items()},
+    }
+
+
+def known(run: Run) -> list[str]:
+    """The names of every metric that the run has told, no query."""
+    return sorted(run.last_metrics)
+
+
+def metrics(run: Run) -> list[Metric]:
+    """Every metric of the run with the number of its points."""
+    folded = Run.objects.values_list("folded_seq", flat=True).get(pk=run.pk)
+    _, tail = _tail(run, None, folded)
+    counted = MetricChunk.objects.filter(run=run).values_list("metric").annotate(Sum("points")).order_by("metric")
+    counts: dict[str, int] = dict(counted)
+    for name, points in tail.items():
+        counts[name] = counts.get(name, 0) + len(points)
+    return [{"name": name, "kind": kind_of(name), "points": counts[name]} for name in sorted(counts)]
+
+
+def kind_of(metric: str) -> str:
+    """Who told it, by its name."""
+    group = metric.partition("/")[0]
+    return {"gpu": "system", "host": "system", "vllm": "vllm"}.get(group, "train")
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    first: int
+    last: int
+    points: int
+    outline: bytes
+    """Points.pack_rows; empty: of before there were outlines."""
+
+
+def _tail(run: Run, names: Sequence[str] | None, folded: int) -> tuple[int, dict[str, Points]]:
+    """The last seq, and the rows that no fold has reached, as columns; of all metrics that are there for None."""
+    found: dict[str, list[tuple[int, int | None, float, float]]] = {name: [] for name in names or ()}
+    rows = MetricRow.objects.filter(run=run, seq__gt=folded, superseded=False).order_by("seq")
+    last = 0
+    # As text: the driver's own way of JSON takes several times as long, and a thousand rows may wait here.
+    for seq, step, t, text in rows.annotate(text=Cast("values", TextField())).values_list("seq", "step", "t", "text"):
+        last = seq
+        values: dict[str, float] = msgspec.json.decode(text)
+        if names is None:
+            for name, value in values.items():
+                found.setdefault(name, []).append((seq, step, t, value))
+            continue
+        for name in names:
+            if (value := values.get(name)) is not None:  # type: ignore[assignment]
+                found[name].append((seq, step, t, value))
+    return last, {name: Points.of(points) for name, points in found.items()}
+
+
+def _chunks(run: Run, names: Sequence[str]) -> dict[str, list[_Chunk]]:
+    """Of each metric its chunks in order, each with what is known of it without reading it."""
+    found: dict[str, list[_Chunk]] = {name: [] for name in names}
+    # Tuples, not model instances: making those takes several times as long as reading them.
+    stored = MetricChunk.objects.filter(run=run, metric__in=names).order_by("metric", "first_seq")
+    for name, first, last, points, data in stored.values_list(
+        "metric", "first_seq", "last_seq", "points", "outline__data"
+    ):
+        found[name].append(_Chunk(first, last, points, bytes(data or b"")))
+    return found
+
+
+def _outlines(chunks: Iterable[_Chunk]) -> Points:
+    return Points.unpack_rows([chunk.outline for chunk in chunks])
+
+
+def _read_details(run: Run, asked: Mapping[str, _Asked]) -> None:
+    """The chunks that an outline is too coarse for: one query for all metrics."""
+    needs = {name: each.needs for name, each in asked.items() if each.needs}
+    if not needs:
+        return
+    low, high = min(first for first, _ in needs.values()), max(last for _, last in needs.values())
+    stored = MetricChunk.objects.filter(run=run, metric__in=needs, last_seq__gte=low, first_seq__lte=high)
+    for name, points, data in stored.order_by("metric", "first_seq").values_list("metric", "points", "data"):
+        asked[name].details.append(Points.unpack(data, points))
+
+
+class _Asked:
+    """One metric of a question: its outline where that is fine enough, else the seqs of the chunks it needs."""
+
+    def __init__(self, chunks: list[_Chunk], tail: Points, window: Window, clock: _Clock, count: int) -> None:
+        self.details: list[Points] = []
+        self._tail, self._window, self._clock, self._count = tail, window, clock, count
+        self._outline = self._cut(join([_outlines(chunks), tail]))
+        self.needs = self._missing(chunks)
+        """(first, last) seq; None: the outline does."""
+
+    def answer(self) -> Points:
+        return thin(self._cut(join([*self.details, self._tail])) if self.needs else self._outline, self._count)
+
+    def _missing(self, chunks: list[_Chunk]) -> tuple[int, int] | None:
+        if not all(chunk.outline for chunk in chunks):
+            return chunks[0].first, chunks[-1].last
+        if not len(self._outline) or len(self._outline) >= 2 * self._count:
+            return None
+        low, high = int(self._outline.seq[0]), int(self._outline.seq[-1])
+        inside = [chunk for chunk in chunks if chunk.last >= low and chunk.first <= high]
+        whole = all(len(chunk.outline) == chunk.points * ROW_BYTES for chunk in inside)
+        return None if whole else (inside[0].first, inside[-1].last)
+
+    def _cut(self, points: Points) -> Points:
+        """What lies in the window, and the neighbour on each side: lines go on to the chart's edge."""
+        if self._window.whole or not len(points):
+            return points
+        import numpy as np
+
+        # A clock that was set back would put points out of order.
+        x = np.maximum.accumulate(self._clock.x(points, self._window.x))
+        low, high = self._window.low, self._window.high
+        start = 0 if low is None else int(np.searchsorted(x, low, "left"))
+        stop = len(x) if high is None else int(np.searchsorted(x, high, "right"))
+        return points.slice(max(0, start - 1), stop + 1)
+
+
+@dataclass(frozen=True)
+class _Clock:
+    """How far training had come at a seq: for points of the machine, which know neither steps nor tokens."""
+
+    known: Points
+
+    def x(self, points: Points, of: str) -> NDArray[np.float64]:
+        if of == "time":
+            return points.t
+        return self.tokens(points) if of == "tokens" else self.steps(points).astype("<f8")
+
+    def tokens(self, points: Points) -> NDArray[np.float64]:
+        import numpy as np
+
+        if not len(self.known):
+            return np.zeros(len(points))
+        return np.interp(points.seq, self.known.seq, self.known.value, left=0.0)
+
+    def steps(self, points: Points) -> NDArray[np.int32]:
+        import numpy as np
+
+        if not len(self.known) or not bool((points.step == NO_STEP).any()):
+            return points.step
+        filled = np.interp(points.seq, self.known.seq, self.known.step, left=0.0).astype("<i4")
+        return np.where(points.step == NO_STEP, filled, points.step)
+
+
+def _plain(points: Points, window: Window, clock: _Clock) -> Series:
+    steps = clock.steps(points) if window.x == "step" else points.step
+    answer: Series = {
         "seq": points.seq.tolist(),
-        "step": [None if step == NO_STEP else step for step in points.step.tolist()],
+        "step": [None if step == NO_STEP else step for step in steps.tolist()],
         "t": points.t.tolist(),
         "value": points.value.tolist(),
     }
+    if window.x == "tokens":
+        answer["tokens"] = clock.tokens(points).tolist()
+    return answer

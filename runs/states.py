@@ -47,6 +47,7 @@ class EndReason(StrEnum):
     VLLM_HUNG = "vllm_hung"
     PORT_IN_USE = "port_in_use"
     GPUS_BUSY = "gpus_busy"
+    REWARD_FAILED = "reward_failed"
     OOM = "oom"
     DISK_FULL = "disk_full"
     FOLDER_LOST = "folder_lost"
@@ -70,6 +71,7 @@ _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.VLLM_HUNG: (S.FAILED, "The vLLM server stopped serving what the run waited for."),
     R.PORT_IN_USE: (S.FAILED, "The vLLM server's port is held by another process."),
     R.GPUS_BUSY: (S.FAILED, "A leased GPU was in use by something else."),
+    R.REWARD_FAILED: (S.FAILED, "A reward failed on more rows than the run allows."),
     R.OOM: (S.FAILED, "Out of memory."),
     R.DISK_FULL: (S.FAILED, "The host's disk is full."),
     R.FOLDER_LOST: (S.FAILED, "The run's folder was removed on the host."),

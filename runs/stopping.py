@@ -15,7 +15,7 @@ from django.utils import timezone
 from controlplane.accounts.models import User
 from runs import launching, live, messages
 from runs.models import Attempt, RunEvent
-from runs.sentences import STOPS
+from runs.sentences import STOPS, counted
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
 from runs.transitions import move
 from workers.contract import StopMode, Task
@@ -70,10 +70,10 @@ class Stopped:
 
     def __str__(self) -> str:
         parts = [
-            (self.asked, f"Asked {_runs(self.asked)} to {STOPS[self.mode]}."),
-            (self.cancelled, f"Took {_runs(self.cancelled)} out of the queue."),
-            (self.before, f"{_runs(self.before)} had been asked already."),
-            (self.ended, f"{_runs(self.ended)} had ended already."),
+            (self.asked, f"Asked {counted(self.asked, 'run')} to {STOPS[self.mode]}."),
+            (self.cancelled, f"Took {counted(self.cancelled, 'run')} out of the queue."),
+            (self.before, f"{counted(self.before, 'run')} had been asked already."),
+            (self.ended, f"{counted(self.ended, 'run')} had ended already."),
         ]
         return " ".join(words for number, words in parts if number) or "No run was chosen."
 
@@ -92,10 +92,6 @@ def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> St
     if found["cancelled"]:
         transaction.on_commit(launching.dispatch_ready, robust=True)
     return Stopped(mode, found["asked"], found["cancelled"], found["before"], found["ended"])
-
-
-def _runs(count: int) -> str:
-    return "1 run" if count == 1 else f"{count} runs"
 
 
 def cancel(attempt: Attempt, user: User) -> bool:

@@ -10,6 +10,7 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
+from controlplane.alerting import delivery as alerts
 from runs import live
 from runs.models import Attempt, RunEvent
 from runs.states import FINAL, EndReason, RunStatus, final_status, sources
@@ -50,7 +51,11 @@ def move(
         if not (allowed.filter(only_if) if only_if is not None else allowed).update(**columns):
             return False
         data = {"from": old, "to": to.value, "reason": str(reason), "detail": detail}
-        RunEvent.objects.create(run_id=attempt.run_id, attempt=attempt, at=at, kind="status", actor=actor, data=data)
+        event = RunEvent.objects.create(
+            run_id=attempt.run_id, attempt=attempt, at=at, kind="status", actor=actor, data=data
+        )
+        if to in FINAL:
+            alerts.notify(event)
         transaction.on_commit(lambda: live.changed(attempt.run_id))
     for name, value in columns.items():
         setattr(attempt, name, value)

@@ -13,9 +13,11 @@ from controlplane.hardware.hosts import HostView
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.hardware.profile_words import STRATEGIES
 from controlplane.hardware.profiles import Profile, profile_of
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards.models import RewardVersion
+from controlplane.rewards.queries import offered_versions
 from runs.drafting import candidates, host_numbered
-from runs.forms import DatasetChoice, model_name
+from runs.forms import DatasetChoice, RewardChoice, model_name
+from runs.sentences import counted
 from runs.trials import Wanted, too_small
 from workers.contract import ContractError, Quantization, Rollout, ServerSpec, WeightSync
 
@@ -56,8 +58,8 @@ class TrialForm(forms.Form):
         help_text="Its prompts fill the batches: long ones take more memory.",
         error_messages={"required": "No dataset is chosen."},
     )
-    reward_config = forms.ModelChoiceField(
-        RewardConfig.objects.none(),
+    reward_version = RewardChoice(
+        RewardVersion.objects.none(),
         label="Reward config",
         empty_label="choose rewards",
         help_text="What completions are scored by.",
@@ -74,8 +76,10 @@ class TrialForm(forms.Form):
         self.initial.setdefault("key", secrets.token_urlsafe(16))
         rows = {
             "host": Host.objects.all(),
-            "dataset_version": DatasetVersion.objects.filter(status=DatasetVersion.READY).select_related("dataset"),
-            "reward_config": RewardConfig.objects.all(),
+            "dataset_version": DatasetVersion.objects.filter(
+                status=DatasetVersion.READY, archived_at__isnull=True
+            ).select_related("dataset"),
+            "reward_version": offered_versions(self["reward_version"].value()),
             "profiles": HardwareProfile.objects.all(),
         }
         for name, queryset in rows.items():
@@ -101,7 +105,7 @@ class TrialForm(forms.Form):
 
     def wanted(self) -> Wanted:
         values = self.cleaned_data
-        return Wanted(values["host"], values["model"], values["dataset_version"], values["reward_config"])
+        return Wanted(values["host"], values["model"], values["dataset_version"], values["reward_version"])
 
     def chosen_host(self) -> Host | None:
         """What the form holds now, whether it is valid or not."""
@@ -135,7 +139,7 @@ def _room(profile: Profile, view: HostView) -> str:
 def summary(profile: Profile) -> str:
     """One line: who trains, where completions come from, what is trained."""
     spec = profile.spec
-    trains = _count(spec.trainer_gpus, "trainer GPU") if spec.trainer_gpus else "on the CPU"
+    trains = counted(spec.trainer_gpus, "trainer GPU") if spec.trainer_gpus else "on the CPU"
     parts = [f"{trains}, {STRATEGIES[spec.strategy]}" if spec.strategy in STRATEGIES else trains]
     if spec.rollout == Rollout.COLOCATE:
         parts.append("vLLM in the trainer")
@@ -152,10 +156,6 @@ def summary(profile: Profile) -> str:
 def _served(server: ServerSpec) -> str:
     how = "LoRA by HTTP" if server.weight_sync == WeightSync.LORA else "weights by NCCL"
     if server.attached:
-        return f"{_count(server.servers, 'attached vLLM server')}, {how}"
-    where = "on the trainer's GPU" if server.shared else f"on {_count(server.own_gpus, 'GPU')}"
+        return f"{counted(server.servers, 'attached vLLM server')}, {how}"
+    where = "on the trainer's GPU" if server.shared else f"on {counted(server.own_gpus, 'GPU')}"
     return f"{'vLLM server' if server.count == 1 else f'{server.count} vLLM servers'} {where}, {how}"
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -199,7 +199,7 @@ def _use(trial: ProfileTrial, run: Run) -> str:
     chosen = {
         "model": trial.model,
         "dataset_version": run.dataset_version_id,
-        "reward_config": run.reward_config_id,
+        "reward_version": run.reward_version_id,
         "profile": run.profile_id,
         "host": run.host_id,
     }

@@ -11,14 +11,14 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from controlplane.accounts.roles import operator_required, person
 from controlplane.datasets.models import DatasetVersion
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards.queries import offered_versions
 from runs import queries, trials
 from runs.drafting import candidates, known_models
 from runs.limits import QueueFull
 from runs.trial_forms import TrialForm
 from runs.trial_results import progress
 
-FROM_LINKS = ("model", "dataset_version", "reward_config", "host")
+FROM_LINKS = ("model", "dataset_version", "reward_version", "host")
 STOP_POLLING = 286
 """htmx's status for "swap this, and ask no more"."""
 RECENT = 10
@@ -84,8 +84,8 @@ def _initial(request: HttpRequest) -> dict[str, Any]:
 def _only_ones() -> dict[str, int]:
     """Where there is one to choose, it is chosen."""
     rows = {
-        "dataset_version": DatasetVersion.objects.filter(status=DatasetVersion.READY),
-        "reward_config": RewardConfig.objects.all(),
+        "dataset_version": DatasetVersion.objects.filter(status=DatasetVersion.READY, archived_at=None),
+        "reward_version": offered_versions(),
     }
     found = {name: list(queryset.values_list("pk", flat=True)[:2]) for name, queryset in rows.items()}
     return {name: pks[0] for name, pks in found.items() if len(pks) == 1}

@@ -18,7 +18,7 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.hosts import HostView, host_views
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.hardware.profiles import Profile, profile_of
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards.models import RewardVersion
 from runs import drafting, launching, leasing, limits, preflight, queries, stopping
 from runs.models import ProfileTrial
 from runs.once import once
@@ -39,7 +39,7 @@ class Wanted:
     host: Host
     model: str
     dataset_version: DatasetVersion
-    reward_config: RewardConfig
+    reward_version: RewardVersion
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def start(wanted: Wanted, profiles: Iterable[HardwareProfile], user: User, page:
             host=wanted.host,
             model=wanted.model,
             dataset_version=wanted.dataset_version,
-            reward_config=wanted.reward_config,
+            reward_version=wanted.reward_version,
             launch_key=key,
         )
         _launch(trial, wanted, found, user)
@@ -99,7 +99,7 @@ def refusal(row: HardwareProfile, wanted: Wanted, view: HostView) -> Refusal | N
         host_chosen=True,
         model=wanted.model,
         dataset_version=wanted.dataset_version,
-        reward_config=wanted.reward_config,
+        reward_version=wanted.reward_version,
         profile=row,
         grpo=_grpo(profile),
         lora=profile.lora,
@@ -143,7 +143,7 @@ def _submit(trial: ProfileTrial, wanted: Wanted, row: HardwareProfile, user: Use
             name=f"{row.name[:100]} · trial",
             host=wanted.host,
             dataset_version=wanted.dataset_version,
-            reward_config=wanted.reward_config,
+            reward_version=wanted.reward_version,
             profile=row,
             model=wanted.model,
             grpo=_grpo(profile),
@@ -165,6 +165,6 @@ def _key(wanted: Wanted, profiles: Sequence[HardwareProfile], user: User, page: 
     """Who, which page, and what it held: Back and a change make a new trial, a second click doesn't."""
     if not page:
         return None
-    rows = (wanted.host.pk, wanted.dataset_version.pk, wanted.reward_config.pk)
+    rows = (wanted.host.pk, wanted.dataset_version.pk, wanted.reward_version.pk)
     held = (user.pk, page, wanted.model, rows, sorted(row.pk for row in profiles))
     return hashlib.sha256(repr(held).encode()).hexdigest()

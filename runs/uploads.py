@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 from django.db.models.functions import Length
 
-from runs import live
+from runs import live, progress
+from runs.groups import figures
 from runs.ingest import BadLine, is_step
-from runs.models import Attempt, LogChunk, SampleRow
+from runs.models import Attempt, LogChunk, SampleRow, SampleStore
+from runs.progress import Visit
+from runs.solving import Solving
+from runs.solving import of as solving_of
 
 LOG_CHUNK_BYTES = 64 * 1024
 """A log grows by many small sends: the last chunk is extended up to this size."""
@@ -22,22 +27,57 @@ def samples(attempt: Attempt, first_line: int, lines: Sequence[dict[str, Any]]) 
         if not isinstance(line, dict) or not is_step(line.get("step")):
             raise BadLine(index, "a prompt group is an object with a `step`, a whole number")
     with transaction.atomic():
-        held = Attempt.objects.select_for_update().get(pk=attempt.pk)
+        held = Attempt.objects.select_for_update(of=("self",)).select_related("run").get(pk=attempt.pk)
         known = held.samples_ack
         if first_line > known + 1:
             return known
         fresh = lines[known + 1 - first_line :]
         if not fresh:
             return known
-        rows = [
-            SampleRow(run_id=held.run_id, attempt=held, line=known + 1 + i, step=data["step"], data=data)
-            for i, data in enumerate(fresh)
-        ]
-        SampleRow.objects.bulk_create(rows, ignore_conflicts=True, batch_size=200)
+        _store(held, known + 1, fresh)
         ack = known + len(fresh)
         Attempt.objects.filter(pk=held.pk).update(samples_ack=ack)
         transaction.on_commit(lambda: live.announce(held.run_id, 0))
     return ack
+
+
+def _store(attempt: Attempt, first_line: int, groups: Sequence[dict[str, Any]]) -> None:
+    """Rows and counts in a handful of queries, however many groups there are."""
+    store = progress.locked_store(attempt.run_id)
+    void_from = progress.void_from(attempt)
+    solving = solving_of(attempt.run.spec)
+    rows = [_row(attempt, line, data, solving, void_from) for line, data in enumerate(groups, first_line)]
+    SampleRow.objects.bulk_create(rows, ignore_conflicts=True, batch_size=200)
+    more = {"size": sum(row.size for row in rows), "completions": sum(row.completions for row in rows)}
+    SampleStore.objects.filter(pk=store.pk).update(**{name: F(name) + by for name, by in more.items()})
+    progress.add(
+        attempt.run_id,
+        [
+            Visit(row.row, row.step, row.completions, row.solved, row.reward_mean, row.reward_high)
+            for row in rows
+            if row.row is not None and not row.superseded
+        ],
+    )
+
+
+def _row(attempt: Attempt, line: int, data: dict[str, Any], solving: Solving, void_from: int | None) -> SampleRow:
+    told = figures(data, solving)
+    return SampleRow(
+        run_id=attempt.run_id,
+        attempt=attempt,
+        line=line,
+        step=data["step"],
+        row=told.row,
+        mode=told.mode,
+        reward_low=told.low,
+        reward_mean=told.mean,
+        reward_high=told.high,
+        completions=told.count,
+        solved=told.solved,
+        size=told.size,
+        superseded=void_from is not None and data["step"] > void_from,
+        data=data,
+    )
 
 
 def log(attempt: Attempt, name: str, offset: int, data: bytes) -> int:

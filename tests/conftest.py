@@ -3,6 +3,7 @@ a browser."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -11,10 +12,80 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from django.db import connection
+from pytest_django.plugin import DjangoDbBlocker, blocking_manager_key
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from controlplane.serving import valkey as valkey_server
 from controlplane.serving.processes import Fleet
 from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
+
+SHIPPED: list[str] = []
+"""What migrations put into the test database, as Django writes it down."""
+KEPT = {"contenttypes.contenttype", "auth.permission"}
+"""What Django makes anew itself after a flush."""
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
+    with django_db_blocker.unblock():
+        rows = json.loads(connection.creation.serialize_db_to_string())
+        SHIPPED.append(json.dumps([row for row in rows if row["model"] not in KEPT]))
+
+
+SLOW = ("browser", "processes", "trainer")
+TOGETHER = ("real training", "pages")
+TRAINING = frozenset(
+    (
+        *("tests/browser/test_real_run.py", "tests/browser/test_rewards.py", "tests/browser/test_whole_way.py"),
+        *("tests/browser/test_datasets.py", "tests/serving/test_demo.py", "tests/workers/test_hub_on_the_stack.py"),
+        *("tests/workers/test_server_mode.py", "tests/architecture/test_imports.py"),
+    )
+)
+"""Beside tests/trainer: files whose tests have TRL train, or load it."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first: one that begins last would keep one worker of several waiting at the end."""
+    slow = {item.path for item in items if any(item.get_closest_marker(name) for name in SLOW)}
+    items.sort(key=lambda item: (_room(item.nodeid) not in TOGETHER, item.path not in slow))
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Compressed bytes hold the second in which they were made: two workers would not agree on the tests."""
+    return argname if isinstance(val, bytes) else None
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """A file to one worker at a time, and the heaviest files, which each take a processor, all to the same."""
+    return _Scheduling(config, log)
+
+
+class _Scheduling(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return _room(nodeid)
+
+
+def _room(nodeid: str) -> str:
+    """What one worker does in a row: a file, or all that trains real models, or the other tests with a browser."""
+    file = nodeid.partition("::")[0]
+    if file.startswith("tests/trainer/") or file in TRAINING:
+        return TOGETHER[0]
+    return TOGETHER[1] if file.startswith("tests/browser/") else file
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """A test with real transactions leaves an empty database; the next one finds what an installation ships with."""
+    yield
+    if nextitem is None:
+        return  # the database is gone
+    marker = item.get_closest_marker("django_db")
+    real = marker is not None and marker.kwargs.get("transaction")
+    if SHIPPED and (real or "transactional_db" in getattr(item, "fixturenames", ())):
+        with item.config.stash[blocking_manager_key].unblock():
+            connection.creation.deserialize_db_from_string(SHIPPED[0])
 
 
 @pytest.fixture(scope="session")
@@ -35,10 +106,10 @@ def valkey(short_folder: Path) -> Iterator[str]:
     fleet.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def make_stack() -> Iterator[Callable[..., Stack]]:
-    """Starts whole products: `make_stack(GRPO_SAVE_DEADLINE_S="2")`. Each is stopped at the end of the session,
-    or earlier by its `stop()`."""
+    """Starts whole products: `make_stack(GRPO_SAVE_DEADLINE_S="2")`. Each is stopped at the end of the module: one
+    that nobody needs any more has a share of the machine all the same."""
     stacks: list[Stack] = []
 
     def make(**environment: str) -> Stack:
@@ -51,13 +122,13 @@ def make_stack() -> Iterator[Callable[..., Stack]]:
         stack.stop()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stack(make_stack: Callable[..., Stack]) -> Stack:
     """Valkey, web, control worker with beat and host worker, all real; the trainer is the fake one."""
     return make_stack(GRPO_TRAINER_COMMAND=command_of(FAKE_TRAINER))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def trainer_stack(make_stack: Callable[..., Stack], trainer_python: Path) -> Stack:
     """The same with the real trainer."""
     return make_stack(GRPO_TRAINER_PYTHON=str(trainer_python))
@@ -83,9 +154,11 @@ def tiny_model(trainer_python: Path, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """The path of a Chromium, or a skip."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+    from tests.benchmarks import _chromium
+
+    found = _chromium.program(_chromium.SHELL, *_chromium.NAMES)
     if found is None:
-        pytest.skip("no Chromium on PATH: install the package `chromium`")
+        pytest.skip(f"no Chromium on PATH: install the package `{_chromium.SHELL}` or `chromium`")
     from playwright._impl._driver import compute_driver_executable
 
     node = subprocess.run([compute_driver_executable()[0], "--version"], capture_output=True, text=True)

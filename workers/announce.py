@@ -25,6 +25,9 @@ from workers.supervisor.loops import Loop
 log = logging.getLogger(__name__)
 
 DESCRIBE_TIMEOUT_S = 300
+SANDBOX_TIMEOUT_S = 120
+SANDBOX_EVERY_S = 600
+"""What a sandbox stands on, a package or a switch of the kernel, may change while a host runs."""
 VERSIONS = ("torch", "trl", "transformers", "peft", "accelerate", "vllm", "deepspeed", "bitsandbytes")
 _ASK_VERSIONS = """
 import importlib.metadata, json, sys
@@ -47,6 +50,9 @@ class TrainerProbe:
         self.state = "checking"
         self.versions: dict[str, str] = {}
         self.schema: dict[str, Any] | None = None
+        self.sandbox: dict[str, Any] | None = None
+        """{"backend": its name or None, "tried": {each: why it doesn't hold, or ""}}; None: not known yet."""
+        self._sandbox_due = float("-inf")
 
     def tick(self, now: float) -> float:
         """Environments are installed and upgraded while a host runs: look again, cheaply."""
@@ -55,6 +61,8 @@ class TrainerProbe:
             self.state, self.versions, self.schema = "missing", versions, None
         elif versions != self.versions or self.state != "ready":
             self._describe(versions)
+        if versions and now >= self._sandbox_due:
+            self._look_at_sandbox(now)
         return 60.0 if self.state == "ready" else 5.0
 
     def _ask_versions(self) -> dict[str, str]:
@@ -75,13 +83,25 @@ class TrainerProbe:
         self.schema = schema
         self.state = "missing" if schema is None else "ready"
 
-    def _ask(self, argv: list[str], *, timeout_s: float) -> dict[str, Any] | None:
-        """The last line of a program's output, as an object."""
+    def _look_at_sandbox(self, now: float) -> None:
+        """It attacks itself in earnest, which takes a second."""
+        argv = [self._settings.trainer_python, "-m", "workers.sandbox", "--json"]
+        found = self._ask(argv, timeout_s=SANDBOX_TIMEOUT_S, fails_with=1)
+        self.sandbox = found or {
+            "backend": None,
+            "tried": {"self-test": "it gave no answer; the worker's log has more"},
+        }
+        self._sandbox_due = now + (SANDBOX_EVERY_S if found else 60.0)
+
+    def _ask(self, argv: list[str], *, timeout_s: float, fails_with: int = 0) -> dict[str, Any] | None:
+        """The last line of a program's output, as an object; with another exit code than 0 and `fails_with` none."""
         environment = trainer_tool_environment(self._settings, os.environ)
         try:
             done = subprocess.run(
-                argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=True
+                argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
             )
+            if done.returncode not in (0, fails_with):
+                done.check_returncode()
             answer = json.loads(done.stdout.splitlines()[-1])
         except FileNotFoundError:
             return None  # not installed yet
@@ -143,7 +163,9 @@ class Announcer:
         return min(self._settings.announce_watched_s, self._settings.announce_s) if soon else self._settings.announce_s
 
     def inventory(self) -> dict[str, Any]:
-        return {**self._inventory.take(), "versions": self._probe.versions, "trainer": self._probe.state}
+        probe = self._probe
+        told = {} if probe.sandbox is None else {"sandbox": probe.sandbox}
+        return {**self._inventory.take(), "versions": probe.versions, "trainer": probe.state, **told}
 
 
 _loops: list[Loop] = []

@@ -11,7 +11,17 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from workers.contract import ZERO, AttemptSpec, ServerPlace, ServerSpec, WeightSync, servers_of
+from workers.contract import (
+    ZERO,
+    AttemptSpec,
+    ModelSpec,
+    RunSpec,
+    ServerPlace,
+    ServerSpec,
+    WeightSync,
+    models_of,
+    servers_of,
+)
 
 HOST = "127.0.0.1"
 """The routes that weight updates need are open to whoever can connect: servers listen on loopback only."""
@@ -68,6 +78,19 @@ def environment_problem(name: str, value: str) -> str:
 def is_local(model: str) -> bool:
     """A folder on the host, rather than a hub id such as org/name."""
     return model.startswith(("/", "./", "../", "~"))
+
+
+def hub_models(run: RunSpec) -> tuple[ModelSpec, ...]:
+    """Those of the run's models that are fetched from the hub before anything is started."""
+    return tuple(model for model in models_of(run) if not is_local(model.path))
+
+
+def fetch_arguments(run: RunSpec) -> list[str]:
+    """Of the download: the first model of the hub, and the others behind it."""
+    first, *others = hub_models(run)
+    revision = ["--revision", first.revision] if first.revision else []
+    also = [f"{model.path}@{model.revision}" if model.revision else model.path for model in others]
+    return [first.path, *revision, *(word for model in also for word in ("--also", model))]
 
 
 @dataclass(frozen=True)

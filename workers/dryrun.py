@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from workers.commands import (
     Programs,
     devices,
+    fetch_arguments,
     has_ranks,
-    is_local,
+    hub_models,
     own_servers,
     served_name,
     server_argv,
@@ -26,7 +27,7 @@ from workers.commands import (
 from workers.contract import AttemptSpec, ServerPlace, servers_of
 
 SCRIPT, ACCELERATE = "run.sh", "accelerate.yaml"
-"""Names of the two files; the folder holds spec.json and dataset.jsonl besides."""
+"""Names of the two files; the folder holds spec.json and dataset.parquet besides."""
 TRAINER_MODULE = ("-m", "workers.trainer")
 STOP_S = 30
 """How long a server may take to go by itself; vLLM needs some seconds to end its engine."""
@@ -76,8 +77,8 @@ def shell(process: Process) -> str:
 
 
 def from_hub(spec: AttemptSpec) -> bool:
-    """The model is a hub id, which is fetched first."""
-    return not is_local(spec.run.model.path)
+    """A model is a hub id, which is fetched first."""
+    return bool(hub_models(spec.run))
 
 
 def interpreter(programs: Programs) -> str:
@@ -109,7 +110,7 @@ def accelerate_yaml(spec: AttemptSpec) -> str:
 
 
 def script(spec: AttemptSpec, programs: Programs) -> str:
-    """bash, to be run in a folder with spec.json, dataset.jsonl and accelerate.yaml."""
+    """bash, to be run in a folder with spec.json, dataset.parquet and accelerate.yaml."""
     ready_s = spec.run.hardware.server.ready_timeout_s if spec.run.hardware.server else 0
     blocks = [_head(spec, programs), _FUNCTIONS if servers_of(spec) else _ENDING]
     if from_hub(spec):
@@ -236,9 +237,7 @@ unset HF_TOKEN
 
 
 def _fetch_arguments(spec: AttemptSpec) -> tuple[str, ...]:
-    model = spec.run.model
-    revision = ("--revision", model.revision) if model.revision else ()
-    return "-m", "workers.trainer.fetch", model.path, *revision, "--progress", "download.jsonl"
+    return "-m", "workers.trainer.fetch", *fetch_arguments(spec.run), "--progress", "download.jsonl"
 
 
 def _starting(spec: AttemptSpec, place: ServerPlace, programs: Programs) -> str:

@@ -113,6 +113,10 @@ class HubFiles:
     def json(self, name: str) -> dict[str, Any]:
         return json_object(self._get(self._address(name)), name)
 
+    def content(self, name: str, *, limit: int) -> bytes:
+        """A whole file. Raises InspectionError for one of more than `limit` bytes."""
+        return self._get(self._address(name), limit=limit)
+
     def weights(self) -> Weights:
         index = {} if self.exists(SINGLE) else self.json(INDEX)
         first = SINGLE if self.exists(SINGLE) else shards_of(index)[0]

@@ -47,6 +47,10 @@ class HostSettings:
     hf_token_file: Path | None = None
     """Holds this host's token for the model hub, mode 0600; read for each question to the hub and each download, and
     given to nothing else."""
+    dataset_cache_dir: Path | None = None
+    """Where datasets lie that runs have used, by their checksum; default: dataset-cache beside runs_dir."""
+    dataset_cache_mib: int = 20_480
+    """Of them, so much is kept: those used longest ago go first. 0: none."""
     cpu_slots: int = 0
     """Runs on the CPU at a time; 0: half the cores."""
     port_range: tuple[int, int] = (21000, 21999)
@@ -115,8 +119,9 @@ class HostSettings:
                 raise SettingsError(f"{variable(name)} is not set: a host cannot work without it")
         if not values["runs_dir"].is_absolute():
             raise SettingsError(f"{variable('runs_dir')} must be an absolute path")
-        if "hf_token_file" in values:  # the supervisor reads it, from a working directory of its own
-            values["hf_token_file"] = values["hf_token_file"].absolute()
+        for name in ("hf_token_file", "dataset_cache_dir"):  # for the supervisor, with a working directory of its own
+            if name in values:
+                values[name] = values[name].absolute()
         return cls(**values)
 
     def as_env(self) -> dict[str, str]:
@@ -131,6 +136,10 @@ class HostSettings:
     @property
     def slots(self) -> int:
         return self.cpu_slots or max(1, (os.cpu_count() or 1) // 2)
+
+    @property
+    def dataset_cache_folder(self) -> Path:
+        return self.dataset_cache_dir or self.runs_dir.parent / "dataset-cache"
 
     @property
     def control_url_file(self) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from workers import inspection, launcher, reaper
+from workers import inspection, launcher, reaper, tokenizerfiles
 from workers.celery import app
 from workers.contract import StopMode, Task
 from workers.hub import Hub
@@ -35,9 +35,16 @@ def reap_run(run_id: str, attempt_number: int, token: str, placement: dict[str, 
 @app.task(name=Task.INSPECT_MODEL)  # type: ignore[untyped-decorator]
 def inspect_model(inspection_id: int, model: str) -> None:
     settings = HostSettings.from_env()
-    answer = inspection.inspect(model, settings.model_roots, Hub.of(settings.hf_token_file))
+    hub = Hub.of(settings.hf_token_file)
+    answer = inspection.inspect(model, settings.model_roots, hub)
+    tokenizer = tokenizerfiles.TokenizerFiles({})
+    if answer["ok"] and not answer.get("unreachable"):
+        tokenizer = tokenizerfiles.collect(model, settings.model_roots, hub)
+        answer["tokenizer_files"] = tokenizer.told()
     control = Control(url=settings.control_url, token=settings.host_token(), timeout_s=settings.http_timeout_s)
     try:
-        control.answer_inspection(inspection_id, {**answer, "host": settings.name})
+        wanted = control.answer_inspection(inspection_id, {**answer, "host": settings.name})
+        if wanted and tokenizer.files:
+            control.send_tokenizer(settings.name, inspection_id, tokenizer.body(), tokenizer.size)
     finally:
         control.close()

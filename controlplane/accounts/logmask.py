@@ -1,4 +1,5 @@
-"""Keeps the tokens of one-time links out of the logs: whoever reads a log must not be able to sign in by it.
+"""What the logs leave out. The tokens of one-time links: whoever reads a log must not be able to sign in by it. And
+tracebacks of refusals, which are no crashes.
 
 Django writes a request's path for a refused form, for 4xx and for 5xx answers. Loaded with the settings, so no models.
 """
@@ -24,6 +25,15 @@ class MaskLinkTokens(logging.Filter):
             record.exc_text = _PLAIN.formatException(record.exc_info)
         if record.exc_text:
             record.exc_text = _masked(record.exc_text)
+        return True
+
+
+class NoTracebackOfRefusals(logging.Filter):
+    """Lets every record through; one of an answer below 500 is its line alone."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if getattr(record, "status_code", 500) < 500:
+            record.exc_info = record.exc_text = None
         return True
 
 

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 from django.conf import settings
 from django.contrib.auth.models import AbstractUser
+from django.core.validators import RegexValidator
 from django.db import models
+
+from controlplane import sealing
+
+HUB_TOKEN = "HF_TOKEN"  # noqa: S105  the name of it
 
 
 class Role(models.TextChoices):
@@ -48,3 +55,48 @@ class FailedSignIn(models.Model):
     name = models.CharField(max_length=150)
     address = models.CharField(max_length=64)
     at = models.DateTimeField(db_index=True)
+
+
+class Secret(models.Model):
+    """A key that runs need and people must not see. Nothing but `vault` opens one."""
+
+    class Kind(models.TextChoices):
+        ENDPOINT = "endpoint", "Endpoint of a judge"
+        HUB = "hub", "Token of the model hub"
+
+    name = models.CharField(
+        max_length=40,
+        unique=True,
+        validators=[RegexValidator(r"\A[A-Z0-9_]+\Z", "Capital letters, digits and _ only.")],
+    )
+    kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.ENDPOINT)
+    address = models.CharField(max_length=500, blank=True)
+    """What requests to an endpoint begin with; "" for a token."""
+    private_too = models.BooleanField(default=False)
+    """The endpoint may be inside our network."""
+    sealed = models.TextField()
+    """The key with its address: whoever writes another address into the row gets no key with it."""
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    """Who saved it last."""
+    created_at = models.DateTimeField(auto_now_add=True)
+    updated_at = models.DateTimeField()
+    """When the key was last entered."""
+    used_at = models.DateTimeField(null=True)
+    used_by = models.CharField(max_length=20, blank=True)
+    """Id of the run that it was last given to; "" when that was a try on the config's page."""
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+    def lock_in(self, key: str) -> None:
+        self.sealed = sealing.seal(json.dumps({"address": self.address, "key": key}))
+
+    def key(self) -> str:
+        """Raises sealing.CannotOpen, also where the address is another than the key was entered for."""
+        held = json.loads(sealing.unseal(self.sealed))
+        if held["address"] != self.address:
+            raise sealing.CannotOpen("It was entered for another address.")
+        return str(held["key"])

@@ -13,7 +13,7 @@ from django.shortcuts import redirect, render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST, require_safe
 
 from controlplane.accounts import onetime, throttle
 from controlplane.accounts.forms import PasswordForm, SignInForm
@@ -40,6 +40,12 @@ def health(request: HttpRequest) -> JsonResponse:
         log.exception("The database doesn't answer")
         return JsonResponse({"ok": False, "database": False}, status=503)
     return JsonResponse({"ok": True, "database": True})
+
+
+@require_safe
+def settings(request: HttpRequest) -> HttpResponse:
+    """Where what is set for the whole installation is found; an admin sees more of it."""
+    return render(request, "accounts/settings.html")
 
 
 @login_not_required

@@ -1,4 +1,4 @@
-"""Forms of the dataset pages."""
+"""Forms of the three ways in which a dataset comes here: an upload, the hub, a path of the server."""
 
 from __future__ import annotations
 
@@ -8,36 +8,66 @@ from typing import Any
 
 from django import forms
 
-from controlplane.datasets.flow import shown_name
-from controlplane.datasets.mapping import ColumnMapping
-from controlplane.datasets.models import Dataset, DatasetVersion
+from controlplane.datasets.errors import SourceRefused
+from controlplane.datasets.models import Dataset
+from controlplane.datasets.receiving import shown_name
+from controlplane.datasets.sources import HubSource, server_path
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+NAME_LENGTH = 80
 
 
-class UploadForm(forms.Form):
+def name_problem(name: str) -> str:
+    """Why a new dataset can't have this name; empty where it can."""
+    if _CONTROL.search(name):
+        return "A name has no control characters."
+    if Dataset.objects.filter(name=name).exists():
+        return f"There is already a dataset “{name}”. Choose another name, or open it and add a new version there."
+    return ""
+
+
+class _Source(forms.Form):
+    """What all three have: the name of a new dataset; a further version keeps the name that there is."""
+
     name = forms.CharField(
-        max_length=80, required=False, help_text="Left empty: the file's name. It stays the same over versions."
-    )
-    file = forms.FileField(
-        label="JSONL file",
-        allow_empty_file=True,  # refused below, in our own words
-        max_length=None,
-        help_text="One JSON object a line, UTF-8. Each line becomes one prompt.",
-        widget=forms.FileInput(attrs={"accept": ".jsonl,.ndjson,.json,application/jsonl,application/x-ndjson"}),
-        error_messages={"required": "Choose a file.", "missing": "Choose a file.", "invalid": "Choose a file."},
+        max_length=NAME_LENGTH,
+        required=False,
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
 
     def __init__(self, *args: Any, dataset: Dataset | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.fields["name"].help_text = self.named_after
         if dataset is not None:
             del self.fields["name"]
 
-    def clean_name(self) -> str:
-        name: str = self.cleaned_data["name"]
-        if _CONTROL.search(name):
-            raise forms.ValidationError("A name has no control characters.")
-        return name
+    named_after = "Left empty: the file's name. It stays the same over versions."
+
+    def proposed_name(self, fields: dict[str, Any]) -> str:
+        raise NotImplementedError
+
+    def clean(self) -> dict[str, Any]:
+        fields = super().clean() or {}
+        if "name" not in self.fields or "name" in self.errors:
+            return fields
+        if not fields["name"] and not self.errors:
+            fields["name"] = self.proposed_name(fields)[:NAME_LENGTH].strip() or "dataset"
+        if fields["name"] and (problem := name_problem(fields["name"])):
+            self.add_error("name", problem)
+        return fields
+
+
+class UploadForm(_Source):
+    file = forms.FileField(
+        label="File",
+        allow_empty_file=True,  # refused below, in our own words
+        max_length=None,
+        help_text="JSON Lines, a JSON list, CSV, TSV or Parquet; each may be compressed with gzip. "
+        "What it is is told from its content, not from its name.",
+        widget=forms.FileInput(),
+        error_messages={"required": "Choose a file.", "missing": "Choose a file.", "invalid": "Choose a file."},
+    )
+    field_order = ("file", "name")
 
     def clean_file(self) -> Any:
         file = self.cleaned_data["file"]
@@ -45,72 +75,71 @@ class UploadForm(forms.Form):
             raise forms.ValidationError("The file is empty.")
         return file
 
+    def proposed_name(self, fields: dict[str, Any]) -> str:
+        name = PurePath(shown_name(fields["file"].name))
+        return PurePath(name.stem).stem if name.suffix.lower() == ".gz" else name.stem
+
+
+class HubForm(_Source):
+    named_after = "Left empty: the dataset's id. It stays the same over versions."
+
+    id = forms.CharField(
+        label="Dataset id",
+        max_length=200,
+        help_text="As the hub writes it: owner/name, such as openai/gsm8k.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+    )
+    config = forms.CharField(
+        label="Configuration",
+        max_length=100,
+        required=False,
+        help_text="Also called subset, such as main. Left empty: the dataset's default one.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+    )
+    split = forms.CharField(
+        max_length=100,
+        initial="train",
+        help_text="Which of its parts; the part for validation is drawn from it here.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+    )
+    revision = forms.CharField(
+        max_length=200,
+        initial="main",
+        help_text="A branch, a tag or a commit. The commit that it stood for is kept with the version.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+    )
+    field_order = ("id", "config", "split", "revision", "name")
+
     def clean(self) -> dict[str, Any]:
-        fields = super().clean() or {}
-        if "name" in self.fields and "name" not in self.errors and not fields["name"] and fields.get("file"):
-            fields["name"] = PurePath(shown_name(fields["file"].name)).stem[:80] or "dataset"
-        if "name" in fields and Dataset.objects.filter(name=fields["name"]).exists():
-            message = f"There is already a dataset “{fields['name']}”. Open it to upload a new version of it."
-            self.add_error("name", message)
-        return fields
+        if not self.errors:
+            fields = {name: self.cleaned_data[name] for name in ("id", "config", "split", "revision")}
+            try:
+                self.source = HubSource(**fields)
+            except SourceRefused as error:
+                self.add_error("id", str(error))
+        return super().clean()
+
+    def proposed_name(self, fields: dict[str, Any]) -> str:
+        return " ".join(word for word in (fields["id"].rpartition("/")[2], fields["config"]) if word)
 
 
-def _columns(field: forms.Field, choices: list[tuple[str, str]]) -> forms.ChoiceField:
-    return forms.ChoiceField(label=field.label, required=field.required, help_text=field.help_text, choices=choices)
-
-
-class MappingForm(forms.Form):
-    prompt = forms.ChoiceField(label="Prompt column")
-    answer = forms.ChoiceField(
-        label="Answer column",
-        required=False,
-        help_text="What rewards compare with. None: no reward may need an answer.",
-    )
-    answer_after = forms.CharField(
-        label="Answer after",
-        max_length=40,
-        required=False,
-        help_text="Only what follows the last such marker is the answer; #### in GSM8K. Empty: the whole text.",
-    )
-    chat = forms.ChoiceField(
-        label="Prompt becomes",
-        choices=[("chat", "Chat messages"), ("plain", "Plain text")],
-        help_text="Messages go through the model's chat template; a base model without one takes plain text.",
-    )
-    system_prompt = forms.CharField(
-        label="System prompt",
-        max_length=8000,
-        required=False,
+class PathForm(_Source):
+    path = forms.CharField(
+        label="Path on the server",
+        max_length=4000,
         strip=False,
-        widget=forms.Textarea(attrs={"rows": 3}),
-        help_text="Goes before every prompt, for instance to ask for <think> and <answer> tags.",
+        help_text="A file, or a folder of files of one kind. It is copied: what happens to it later changes nothing.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
     )
+    field_order = ("path", "name")
 
-    def __init__(self, version: DatasetVersion, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        names = [(name, name) for name in version.report_columns]
-        self.fields["prompt"] = _columns(self.fields["prompt"], names)
-        self.fields["answer"] = _columns(self.fields["answer"], [("", "no answers"), *names])
+    def clean_path(self) -> str:
+        path: str = self.cleaned_data["path"]
+        try:
+            server_path(path)
+        except SourceRefused as error:
+            raise forms.ValidationError(str(error)) from error
+        return path
 
-    def clean(self) -> dict[str, Any]:
-        fields = super().clean() or {}
-        if fields.get("prompt") and fields.get("prompt") == fields.get("answer"):
-            self.add_error("answer", "Prompt and answer can't be the same column.")
-        if fields.get("answer_after") and not fields.get("answer"):
-            self.add_error("answer_after", "This needs an answer column.")
-        return fields
-
-    def mapping(self, *, leave_out: bool) -> ColumnMapping:
-        fields = self.cleaned_data
-        return ColumnMapping(
-            prompt=fields["prompt"],
-            answer=fields["answer"],
-            answer_after=fields["answer_after"],
-            system_prompt=fields["system_prompt"].replace("\r\n", "\n").strip(),
-            chat=fields["chat"] == "chat",
-            leave_out=leave_out,
-        )
-
-    @staticmethod
-    def initial_of(mapping: ColumnMapping) -> dict[str, Any]:
-        return mapping.as_dict() | {"chat": "chat" if mapping.chat else "plain"}
+    def proposed_name(self, fields: dict[str, Any]) -> str:
+        return PurePath(shown_name(fields["path"].rstrip("/"))).stem

@@ -6,6 +6,9 @@ from pathlib import Path
 
 from django.conf import settings
 from django.db import models
+from django.urls import reverse
+
+from controlplane.datasets.reading import files
 
 
 class Dataset(models.Model):
@@ -21,15 +24,20 @@ class Dataset(models.Model):
 
 
 class DatasetVersion(models.Model):
-    """One uploaded file, its column mapping, and the canonical rows made from both."""
+    """One import: a source file, its mapping, and the canonical rows made from both."""
 
-    CHECKING, NEEDS_MAPPING, READY, INVALID = "checking", "needs_mapping", "ready", "invalid"
+    FETCHING, CHECKING, NEEDS_MAPPING = "fetching", "checking", "needs_mapping"
+    READY, INVALID = "ready", "invalid"
+    STATUSES = (FETCHING, CHECKING, NEEDS_MAPPING, READY, INVALID)
+    AT_WORK = (FETCHING, CHECKING)
+    """A worker has something to do: it reads a source from elsewhere, or checks, imports or derives."""
+    MAY_PASS = ("disk", "server", "source")
+    """Kinds of a report's file_error that are not about the file."""
+    UPLOAD, HUB, PATH, DERIVED = "upload", "hub", "path", "derived"
 
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="versions")
     number = models.IntegerField()
-    status = models.CharField(
-        max_length=16, default=CHECKING, choices=[(s, s) for s in (CHECKING, NEEDS_MAPPING, READY, INVALID)]
-    )
+    status = models.CharField(max_length=16, default=CHECKING, choices=[(s, s) for s in STATUSES])
     file_name = models.CharField(max_length=255)
     """As the browser sent it: text to show, never a path."""
     bytes = models.BigIntegerField(default=0)
@@ -37,12 +45,35 @@ class DatasetVersion(models.Model):
     columns = models.JSONField(default=list)
     """Names: the file's own, and the canonical ones once the version is ready."""
     mapping = models.JSONField(default=dict)
-    """controlplane.datasets.mapping.ColumnMapping. Empty while the file itself is being checked."""
+    """reading.mapping.ColumnMapping. Empty while the file itself is being checked."""
     report = models.JSONField(default=dict)
-    """What validation.check found: {"errors": [{"line", "kind", "message", "excerpt"}], "error_count", "kinds",
-    "file_error", "preview": [row, ...], "guess": mapping, ...}, and under "mapped" the same of map_rows."""
+    """What the check found (reading.checking), and under "mapped" what the import did (reading.making). "file_error" in
+    either: {"kind", "message", "advice"}, also where the child itself failed (errors.ChildFailed)."""
     sha256 = models.CharField(max_length=64, blank=True)
+    """Of the canonical rows, once the version is ready: what a host knows them by."""
+    source_kind = models.CharField(
+        max_length=16, default=UPLOAD, choices=[(s, s) for s in (UPLOAD, HUB, PATH, DERIVED)]
+    )
+    source = models.JSONField(default=dict)
+    """hub: sources.HubSource with "commit", "files" and, if so, "renamed_to"; path: {"path"}; derived: {"filter"}."""
+    source_sha256 = models.CharField(max_length=64, blank=True, db_index=True)
+    """Of the file as it came."""
+    parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children")
+    """The version whose source or rows this one was made of."""
+    split = models.JSONField(default=dict)
+    """{"share", "seed"}: what part of the rows is kept out of training, and how it was drawn."""
+    validation_rows = models.IntegerField(default=0)
+    """Of `rows`, those that are kept out of training."""
+    tokenizer = models.CharField(max_length=64, blank=True)
+    """datasets.Tokenizer.sha256 that prompts were counted with."""
+    token_limit = models.IntegerField(null=True)
+    """Prompts with more tokens are told of."""
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    archived_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField(auto_now_add=True)
+    ready_at = models.DateTimeField(null=True)
     queued_at = models.DateTimeField(null=True)
     """When the check was asked for."""
     check_started_at = models.DateTimeField(null=True)
@@ -55,18 +86,26 @@ class DatasetVersion(models.Model):
     def __str__(self) -> str:
         return f"{self.dataset.name} v{self.number}"
 
+    def get_absolute_url(self) -> str:
+        return reverse("dataset_version", args=[self.dataset_id, self.number])
+
     @property
     def report_columns(self) -> list[str]:
         """The file's own columns, which the mapping chooses from."""
         return [column["name"] for column in self.report.get("columns", [])]
 
     @property
-    def usable_without_bad_lines(self) -> bool:
-        """Whether somebody may decide to go on without the lines that can't be read."""
+    def usable_without_bad_rows(self) -> bool:
+        """Whether somebody may decide to go on without the rows that can't be used."""
         report = self.report
-        return bool(
-            self.status == self.INVALID and self.rows and not report.get("gave_up") and not report.get("file_error")
-        )
+        read = report.get("rows") and not report.get("file_error") and not report.get("gave_up")
+        return bool(self.status == self.INVALID and read)
+
+    @property
+    def may_be_tried_again(self) -> bool:
+        """Whether it failed by what may pass: the hub, the server, its disk."""
+        why = self.report.get("file_error")
+        return self.status == self.INVALID and isinstance(why, dict) and why.get("kind") in self.MAY_PASS
 
     @property
     def folder(self) -> Path:
@@ -75,9 +114,31 @@ class DatasetVersion(models.Model):
     @property
     def source_path(self) -> Path:
         """The upload, untouched."""
-        return self.folder / "source.jsonl"
+        return self.folder / files.SOURCE
 
     @property
     def rows_path(self) -> Path:
-        """Canonical rows: {"row", "prompt", "answer", ...other columns} a line."""
-        return self.folder / "rows.jsonl"
+        """The canonical rows (reading.canonical.SCHEMA)."""
+        return self.folder / files.ROWS
+
+
+class Tokenizer(models.Model):
+    """A model's tokenizer and chat template, as a host brought them; the files lie in `folder`."""
+
+    sha256 = models.CharField(max_length=64, primary_key=True)
+    model = models.CharField(max_length=500, db_index=True)
+    """As the launch form names it: a hub id, or a folder on a host."""
+    has_chat_template = models.BooleanField(default=False)
+    bytes = models.BigIntegerField(default=0)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("model", "-created_at")
+
+    def __str__(self) -> str:
+        return self.model
+
+    @property
+    def folder(self) -> Path:
+        """tokenizer.json, tokenizer_config.json and chat_template.jinja, those that the model has."""
+        return Path(settings.DATA_DIR) / "tokenizers" / self.sha256

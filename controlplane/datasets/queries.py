@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models import Count, F, OuterRef, QuerySet, Subquery
 from django.http import Http404, HttpRequest
 
 from controlplane.datasets.models import Dataset, DatasetVersion
@@ -30,17 +30,20 @@ def version_for(request: HttpRequest, dataset_id: int, number: int | None = None
 
 
 def ready_versions(request: HttpRequest) -> QuerySet[DatasetVersion]:
-    """What a run can be trained on, or a reward tried on."""
+    """What a run can be trained on, or a reward tried on. Not what was put away, which runs keep all the same."""
     versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), status=DatasetVersion.READY)
-    return versions.select_related("dataset").order_by("dataset__name", "-number")
+    offered = versions.filter(archived_at=None)
+    return offered.select_related("dataset").defer("report").order_by("dataset__name", "-number")
 
 
 def listed(request: HttpRequest) -> list[DatasetVersion]:
-    """The newest version of each dataset, with `run_count` over all of its versions."""
-    newest = DatasetVersion.objects.filter(dataset=OuterRef("dataset")).order_by("-number").values("pk")[:1]
+    """The newest version of each dataset (one that was put away only where all were), with `run_count` over all."""
+    own = DatasetVersion.objects.filter(dataset=OuterRef("dataset"))
+    newest = own.order_by(F("archived_at").asc(nulls_first=True), "-number").values("pk")[:1]
     versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), pk=Subquery(newest))
     return list(
         versions.select_related("dataset", "dataset__owner")
+        .defer("report")
         .annotate(run_count=Count("dataset__versions__runs", distinct=True))
         .order_by("dataset__name")
     )

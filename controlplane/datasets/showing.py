@@ -1,105 +1,245 @@
-"""What the page of a version shows: the verdict first, then its evidence."""
+"""What the pages of a version show, put together: the verdict first, then its evidence."""
 
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import Any
 
-from django.utils import timezone
+from django.urls import reverse
 
-from controlplane.datasets.forms import MappingForm
-from controlplane.datasets.mapping import ColumnMapping, RowProblem, canonical
-from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets import plots, problem_pages, sizes
+from controlplane.datasets.lineage import lineage
+from controlplane.datasets.mapping_forms import MappingForm
+from controlplane.datasets.models import DatasetVersion, Tokenizer
+from controlplane.datasets.progress import progress
+from controlplane.datasets.reading import formats
+from controlplane.datasets.reading.filtering import Filter, FilterError
+from controlplane.datasets.reading.hints import hints as make_hints
+from controlplane.datasets.reading.mapping import COLUMN_FIELDS
+from controlplane.datasets.reading.transforms import TRANSFORMS
+from controlplane.datasets.sources import HubSource
+from controlplane.hardware.hosts import host_views
 
-LATE_AFTER = timedelta(seconds=10)
+CHECK, IMPORT = "check", "import"
+"""The two reports of a version: of its file, and of what the mapping made of it."""
+STAGES = {
+    "waiting": "Waiting for the background worker",
+    "starting": "Starting",
+    "fetching": "Fetching from the hub",
+    "copying": "Copying the files",
+    "joining": "Joining the parts",
+    "first pass": "First pass: every row is read",
+    "second pass": "Second pass: code, duplicates, tokens",
+    "importing": "Mapping the rows",
+    "writing": "Writing the rows",
+}
+RAW_COLUMNS = 24
+"""Of the file's own columns in the table of its first rows; what is beyond is counted."""
+CELL = 300
 
 
-def shown_version(version: DatasetVersion, form: MappingForm | None = None) -> dict[str, Any]:
-    """The template's context."""
+def version_context(version: DatasetVersion) -> dict[str, Any]:
+    """What every page of a version needs: its frame, its verdict and its tabs."""
     report = version.report
     mapped = report.get("mapped") or {}
-    needs_mapping = version.status == DatasetVersion.NEEDS_MAPPING
-    # The problems of the step that people look at: the file's own lines, or the rows the mapping doesn't fit.
-    source = mapped if mapped and version.status != DatasetVersion.INVALID else report
-    context = {
+    at_work = version.status in DatasetVersion.AT_WORK
+    return {
         "version": version,
         "dataset": version.dataset,
-        "versions": version.dataset.versions.all(),
-        "runs": version.runs.all()[:20],
-        "checking": version.status == DatasetVersion.CHECKING,
+        "at_work": at_work,
+        "report": report,
         "mapped": mapped,
-        "late": _late(version),
-        "problems": grouped(source),
-        "problem_count": source.get("error_count", 0),
-        "columns": _table(report.get("preview", [])),
-        "table": _cells(report.get("preview", [])),
-        "ready_rows": [_rendered(row) for row in mapped.get("preview", [])] if not needs_mapping else [],
-        "lengths": [_chart(name, found) for name, found in mapped.get("lengths", {}).items()],
+        "failed": _file_error(mapped) or _file_error(report),
+        "problem_count": problem_pages.count(report),
+        "mapped_count": problem_pages.count(mapped),
+        "error_count": problem_pages.errors(report),
+        "note_count": problem_pages.count(report) - problem_pages.errors(report),
+        "read_rows": read_rows(report),
+        "training_rows": version.rows - version.validation_rows,
+        "fits_not": bool(mapped) and version.status == DatasetVersion.NEEDS_MAPPING,
+        "may_leave_out": may_leave_out(version),
+        "source": source(version),
     }
-    if needs_mapping:
-        mapping = ColumnMapping.from_dict(version.mapping or report.get("guess", {}) or {"prompt": ""})
-        context["form"] = form or MappingForm(version, initial=MappingForm.initial_of(mapping))
-        context["example"] = example_of(version, mapping)
+
+
+def progress_context(version: DatasetVersion) -> dict[str, Any]:
+    found = progress(version)
+    stage = found.stage if found else ""
+    return {"progress": found, "stage": STAGES.get(stage, stage.replace("_", " ").capitalize())}
+
+
+def overview(version: DatasetVersion, form: MappingForm | None = None) -> dict[str, Any]:
+    """The version's own page, in whatever state it is."""
+    context = version_context(version)
+    report, mapped = context["report"], context["mapped"]
+    context |= {
+        "versions": version.dataset.versions.defer("report"),
+        "lineage": lineage(version),
+        **raw_rows(report.get("preview") or []),
+    }
+    if context["at_work"]:
+        return context | progress_context(version)
+    if version.status == DatasetVersion.READY:
+        return context | _ready(version, mapped)
+    context["groups"] = problem_pages.groups(report)
+    context["mapped_groups"] = problem_pages.groups(mapped)
+    if version.status == DatasetVersion.NEEDS_MAPPING:
+        context |= mapping_context(version, form)
     return context
 
 
-def example_of(version: DatasetVersion, mapping: ColumnMapping) -> dict[str, Any]:
-    """The first row that the mapping fits, or why it doesn't fit the first one."""
-    problem = ""
-    for row in version.report.get("preview", []):
+def mapping_context(version: DatasetVersion, form: MappingForm | None = None) -> dict[str, Any]:
+    report = version.report
+    return {
+        "form": form or MappingForm(version, initial=MappingForm.initial_of(version)),
+        "recognised": report.get("recognised") or {},
+        "repeated": (report.get("duplicates") or {}).get("exact", 0),
+        "models": known_models(),
+    }
+
+
+def known_models() -> list[str]:
+    """What hosts in reach say that they have."""
+    return sorted({model for view in host_views() if view.fresh for model in view.models})
+
+
+def may_leave_out(version: DatasetVersion) -> bool:
+    """Whether the mapping can be used for the rows that it fits, without the others."""
+    mapped = version.report.get("mapped") or {}
+    usable = bool(mapped.get("bad_rows") and not mapped.get("gave_up") and not _file_error(mapped))
+    return usable and version.status == DatasetVersion.NEEDS_MAPPING
+
+
+def read_rows(report: dict[str, Any]) -> int:
+    """Rows of the file, the bad ones included where each stands in a line of its own."""
+    rows = int(report.get("rows") or 0)
+    if (report.get("format") or {}).get("kind") != formats.JSONL:
+        return rows
+    return max(rows, int(report.get("lines") or 0) - int(report.get("blank") or 0))
+
+
+def source(version: DatasetVersion) -> dict[str, str]:
+    """Where the rows came from: {"kind", "words", "more"}."""
+    told = version.source or {}
+    if version.source_kind == DatasetVersion.HUB:
+        revision = str(told.get("commit") or told.get("revision") or "")
+        known = {name: told[name] for name in ("id", "config", "split", "revision") if told.get(name)}
         try:
-            return _rendered(canonical(row, mapping))
-        except RowProblem as found:
-            problem = problem or str(found)
-    return {"problem": problem or "There is no row to show."}
+            title = HubSource(**known).title
+        except (TypeError, ValueError):
+            title = str(told.get("id", ""))
+        return {"kind": "Hugging Face", "words": title, "more": revision[:12]}
+    if version.source_kind == DatasetVersion.PATH:
+        return {"kind": "a path on the server", "words": str(told.get("path", "")), "more": ""}
+    if version.source_kind == DatasetVersion.DERIVED:
+        return {"kind": "a filter", "words": filter_words(told.get("filter") or {}), "more": ""}
+    return {"kind": "an upload", "words": version.file_name, "more": ""}
 
 
-def grouped(report: dict[str, Any]) -> list[dict[str, Any]]:
-    """Problems by kind, the most frequent kind first."""
-    shown: dict[str, list[dict[str, Any]]] = {}
-    for problem in report.get("errors", []):
-        shown.setdefault(problem["kind"], []).append(problem)
-    return [
-        {"kind": kind, "count": count, "shown": shown.get(kind, [])} for kind, count in report.get("kinds", {}).items()
-    ]
+def filter_words(told: dict[str, Any]) -> str:
+    try:
+        return Filter.from_dict(told).sentence() or "all rows"
+    except FilterError:
+        return "a filter that this version of the product doesn't know"
 
 
-def _rendered(row: dict[str, Any]) -> dict[str, Any]:
-    prompt = row["prompt"]
-    messages = [{"role": "", "content": prompt}] if isinstance(prompt, str) else prompt
-    more = {k: v for k, v in row.items() if k not in ("row", "prompt", "answer")}
-    return {"messages": messages, "answer": row["answer"], "more": more}
+def raw_rows(preview: list[Any]) -> dict[str, Any]:
+    """The first rows of the file as they stand in it: names and cells, of a wide file the first columns."""
+    rows = [row for row in preview if isinstance(row, dict)]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    shown = names[:RAW_COLUMNS]
+    return {
+        "raw_columns": shown,
+        "raw_more": len(names) - len(shown),
+        "raw_cells": [[cell(row.get(name, "")) for name in shown] for row in rows],
+    }
 
 
-def _late(version: DatasetVersion) -> timedelta | None:
-    """How long the check has waited for a worker, once that is longer than it should be."""
-    if version.check_started_at or not version.queued_at:
-        return None
-    waited = timezone.now() - version.queued_at
-    return waited if waited > LATE_AFTER else None
-
-
-def _table(rows: list[dict[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row))[:12]
-
-
-def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
-    names = _table(rows)
-    return [[_cell(row.get(name, "")) for name in names] for row in rows]
-
-
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 300 else text[:300] + "…"
+    return text if len(text) <= CELL else text[:CELL] + "…"
 
 
-def _chart(name: str, found: dict[str, Any]) -> dict[str, Any]:
-    """Bars as attributes of SVG rectangles: 0 to 100 wide, 0 to 40 high."""
-    bins = found["bins"]
-    width, most = 100 / len(bins), max(bins) or 1
-    bars = [
-        {"x": round(i * width, 2), "width": round(width * 0.86, 2), "height": round(40 * n / most, 2), "count": n}
-        for i, n in enumerate(bins)
+def shown_row(version: DatasetVersion, row: dict[str, Any]) -> dict[str, Any]:
+    """A canonical row for templates: prompt turns, answer, tests, metadata as pairs, its own address."""
+    metadata = row.get("metadata") or {}
+    place = {"dataset_id": version.dataset_id, "number": version.number, "row": row.get("row_id", 0)}
+    return row | {
+        "address": reverse("dataset_row", kwargs=place),
+        "marks": [str(metadata[name]) for name in ("difficulty",) if metadata.get(name) not in (None, "")],
+        "tag_names": _tag_names(metadata.get("tags")),
+        "pairs": [(name, pretty(value)) for name, value in metadata.items()],
+    }
+
+
+def pretty(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+
+
+def mapping_facts(version: DatasetVersion) -> list[tuple[str, str, bool]]:
+    """(what, its words, whether they are names as they stand in the file)"""
+    mapping = version.mapping or {}
+    transform = TRANSFORMS.get(mapping.get("transform", "columns"))
+    facts = [("Transform", transform.title if transform else str(mapping.get("transform", "")), False)]
+    facts += [
+        (name.replace("_", " ").capitalize(), str(mapping[name]), True)
+        for name in (*COLUMN_FIELDS, "answer_after")
+        if mapping.get(name)
     ]
-    return {"name": name, "bars": [{**b, "y": round(40 - b["height"], 2)} for b in bars], **found}
+    becomes = "chat messages" if mapping.get("chat", True) else "plain text"
+    facts.append(("Prompt becomes", becomes, False))
+    if mapping.get("drop_duplicates"):
+        facts.append(("Duplicates", "dropped", False))
+    if mapping.get("leave_out"):
+        facts.append(("Bad rows", "dropped", False))
+    return facts
+
+
+def _ready(version: DatasetVersion, mapped: dict[str, Any]) -> dict[str, Any]:
+    statistics = mapped.get("statistics") or {}
+    rows = statistics.get("rows") or version.rows
+    hints = mapped.get("hints")
+    if hints is None and statistics:
+        hints = make_hints(statistics, token_limit=version.token_limit)
+    return {
+        "statistics": statistics,
+        "histograms": plots.histograms(statistics),
+        "difficulty": plots.names(statistics.get("difficulty"), rows),
+        "tags": plots.names(statistics.get("tags"), rows),
+        "counted": _counted(statistics, rows),
+        "hints": hints or [],
+        "sizes": [{"size": size, "here": size.holds(version.rows)} for size in sizes.GUIDE],
+        "size_words": sizes.place(version.rows),
+        "mapping_facts": mapping_facts(version),
+        "tokenizer": Tokenizer.objects.filter(pk=version.tokenizer).first() if version.tokenizer else None,
+        "first_rows": [shown_row(version, row) for row in (mapped.get("preview") or [])[:3]],
+    }
+
+
+def _counted(statistics: dict[str, Any], rows: int) -> list[plots.Share]:
+    """Parts of the whole that are no lengths and no names."""
+    told = (
+        ("with an answer", "with_answer"),
+        ("with tests", "with_tests"),
+        ("code", "code"),
+        ("repeated prompts", "repeated"),
+        ("with another answer", "ambiguous"),
+        ("very short prompts", "short_prompts"),
+        ("kept for validation", "validation"),
+    )
+    counts = [(words, statistics[name]) for words, name in told if isinstance(statistics.get(name), int)]
+    return [
+        plots.Share(words, count, count / max(1, rows), round(100 * count / max(1, rows), 2)) for words, count in counts
+    ]
+
+
+def _tag_names(tags: Any) -> list[str]:
+    return [str(tag) for tag in (tags if isinstance(tags, list) else [tags]) if tag not in (None, "")][:8]
+
+
+def _file_error(report: dict[str, Any]) -> dict[str, str] | None:
+    """Why nothing can be said of the rows; None where nothing stood in the way."""
+    found = report.get("file_error")
+    if isinstance(found, dict):
+        return found
+    return {"kind": "", "message": str(found), "advice": ""} if found else None

@@ -1,9 +1,9 @@
-"""Celery's side of the datasets: short calls into the flow."""
+"""Celery's side of the datasets: short calls into what settles versions."""
 
 from __future__ import annotations
 
 from controlplane.celery import app
-from controlplane.datasets import flow
+from controlplane.datasets import settling
 from controlplane.datasets.models import DatasetVersion
 
 
@@ -11,9 +11,9 @@ from controlplane.datasets.models import DatasetVersion
 def validate_version(version_id: int) -> None:
     version = DatasetVersion.objects.filter(pk=version_id).first()
     if version is not None:  # else deleted while the message waited
-        flow.validate(version)
+        settling.work(version)
 
 
 @app.task(name="datasets.sweep")  # type: ignore[untyped-decorator]
 def sweep() -> None:
-    flow.sweep()
+    settling.sweep()

@@ -1,8 +1,9 @@
-"""Takes an upload to disk piece by piece and stops at the size limit, not after it."""
+"""Takes an upload to disk piece by piece, hashing it on its way, and stops at the size limit, not after it."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 from typing import Any
 
 from django.conf import settings
@@ -13,29 +14,39 @@ from django.http import HttpRequest
 PROBLEM = "controlplane.upload_problem"
 
 
+class StoredUpload(TemporaryUploadedFile):
+    """An upload as it lies on disk."""
+
+    sha256 = ""
+    """Of all of it, once it is complete."""
+
+
 class LimitedUpload(FileUploadHandler):
     """Django's handler for files on disk, with a limit, and with a name for the file on disk that is ours alone."""
 
-    file: TemporaryUploadedFile
+    file: StoredUpload
 
     def new_file(self, *args: Any, **kwargs: Any) -> None:
         super().new_file(*args, **kwargs)
         # Django's would take the suffix from the browser's file name, whatever that holds.
-        self.file = TemporaryUploadedFile("upload", self.content_type or "", 0, self.charset, self.content_type_extra)
+        self.file = StoredUpload("upload", self.content_type or "", 0, self.charset, self.content_type_extra)
+        self._digest = hashlib.sha256()
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes | None:
         if start + len(raw_data) > settings.DATASET_MAX_BYTES:
             self._stop(f"The file is larger than {settings.DATASET_MAX_BYTES // 2**20:,} MiB, the most allowed here.")
         try:
             self.file.write(raw_data)
+            self._digest.update(raw_data)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 raise
             self._stop("The disk of the control plane is full; the file was not stored.")
         return None
 
-    def file_complete(self, file_size: int) -> TemporaryUploadedFile:
+    def file_complete(self, file_size: int) -> StoredUpload:
         self.file.seek(0)
+        self.file.sha256 = self._digest.hexdigest()
         self.file.size = file_size
         self.file.name = self.file_name
         return self.file

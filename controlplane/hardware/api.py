@@ -14,10 +14,11 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from controlplane.accounts.errors import error_json
+from controlplane.datasets import tokenizers
 from controlplane.hardware import announcing
 from controlplane.hardware.models import Host, ModelInspection
 from runs.tokens import host_token_fits
-from runs.wire import BadBody, decode
+from runs.wire import BadBody, bearer, decode
 
 MAX_BODY = 4 * 2**20
 HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -37,7 +38,7 @@ def _document(
             answer = error_json(405, "Only POST is allowed here.", where=request.path)
             answer["Allow"] = "POST"
             return answer
-        if not _bearer(request):
+        if not bearer(request):
             return error_json(401, "No token.", where="Authorization", fix="Send `Authorization: Bearer <host token>`.")
         if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BODY:
             return error_json(413, f"More than {MAX_BODY} bytes.", where="body", fix="Send less.")
@@ -50,13 +51,8 @@ def _document(
     return csrf_exempt(login_not_required(guarded))
 
 
-def _bearer(request: HttpRequest) -> str:
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
-
-
 def _is_host(request: HttpRequest, name: str) -> bool:
-    return host_token_fits(name, _bearer(request))
+    return host_token_fits(name, bearer(request))
 
 
 @_document
@@ -110,4 +106,5 @@ def inspection(request: HttpRequest, document: Document, inspection_id: int) -> 
             return error_json(400, "The answer is not an object.", where="answer", fix="Send one JSON object.")
         # The first answer stays: a message delivered twice changes nothing.
         ModelInspection.objects.filter(pk=asked.pk, answered_at=None).update(answer=answer, answered_at=timezone.now())
-    return JsonResponse({"ok": True})
+        asked.refresh_from_db(fields=["answer"])
+    return JsonResponse({"ok": True, "want_tokenizer": tokenizers.wanted(asked)})

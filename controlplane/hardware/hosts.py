@@ -12,6 +12,7 @@ from django.utils import timezone
 from controlplane.hardware import history, inventory
 from controlplane.hardware.links import Links, links_of
 from controlplane.hardware.models import Host
+from controlplane.hardware.sandboxes import HostSandbox, sandbox_of
 from runs.leasing import BUSY_MIB
 from runs.models import Attempt, Lease
 
@@ -124,6 +125,10 @@ class HostView:
     @property
     def name(self) -> str:
         return self.row.name
+
+    @property
+    def sandbox(self) -> HostSandbox:
+        return sandbox_of(self.row)
 
     @property
     def announced_at(self) -> datetime | None:

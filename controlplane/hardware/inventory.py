@@ -44,6 +44,14 @@ def text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def sandbox(value: Any) -> dict[str, Any] | None:
+    """{"backend": "bubblewrap", "tried": {"bubblewrap": "", "landlock": "why it doesn't hold"}}"""
+    if not isinstance(value, dict) or not isinstance(value.get("tried"), dict):
+        return None
+    tried = {key: part for key, part in value["tried"].items() if isinstance(part, str)}
+    return {"backend": text(value.get("backend")) or None, "tried": tried}
+
+
 def _plain(value: Any, depth: int = 0) -> Any:
     """JSON that every database stores: no NUL, no NaN, and not without end."""
     if isinstance(value, str):
@@ -154,5 +162,6 @@ SHAPES: dict[str, Shape] = {
     "port_range": _range,
     "listening": _ports,
     "programs": _programs,
+    "sandbox": sandbox,
 }
 """workers.announce.inventory()'s keys."""

@@ -35,6 +35,11 @@ class Host(models.Model):
     removed_at = models.DateTimeField(null=True)
     """Out of sight on an operator's word; its runs keep their host, and its next announcement brings it back."""
 
+    unsandboxed_allowed = models.BooleanField(default=False)
+    """An admin lets rewards run code here although no sandbox holds it."""
+    unsandboxed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    """Who."""
+
     objects = HostsInUse()
     every = models.Manager["Host"]()
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from controlplane.hardware.hosts import HostView
 from runs import queueing, sentences
 from runs.models import Attempt, Priority
-from runs.sentences import Waiting
+from runs.sentences import Waiting, counted
 
 PRIORITIES = [(priority.value, priority.label) for priority in reversed(Priority)]
 """The highest first."""
@@ -51,9 +51,9 @@ def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
     slots = [slot for host in hosts for slot in host.slots]
     taken = sum(1 for slot in slots if slot.holder)
     parts = [
-        Part(f"{held} of {_count(len(gpus), 'GPU')} held, {free} free")
+        Part(f"{held} of {counted(len(gpus), 'GPU')} held, {free} free")
         if gpus
-        else Part(f"No GPU: runs train on the CPU, {taken} of {_count(len(slots), 'slot')} held"),
+        else Part(f"No GPU: runs train on the CPU, {taken} of {counted(len(slots), 'slot')} held"),
         Part(f"{queued} queued", "muted"),
     ]
     away = sum(1 for host in hosts if not host.fresh)
@@ -63,7 +63,7 @@ def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
         (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with silent GPUs"),
         (away, "host", "out of reach"),
     ]
-    parts += [Part(f"{_count(number, word)} {state}", "warn") for number, word, state in troubles if number]
+    parts += [Part(f"{counted(number, word)} {state}", "warn") for number, word, state in troubles if number]
     if hosts and away == len(hosts):
         return Verdict("bad", (Part("No host is in reach: nothing can start.", "bad"), *parts[:-1]))
     return Verdict("warn" if any(number for number, _, _ in troubles) else "good", tuple(parts))
@@ -77,7 +77,3 @@ def queue() -> list[Line]:
         Line(row, place, sentences.waiting(row) or Waiting("its turn"), runs[place - 1], runs[place + 1])
         for place, row in enumerate(rows, start=1)
     ]
-
-
-def _count(number: int, word: str) -> str:
-    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -9,14 +9,14 @@ from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from controlplane import yaml_upload
 from controlplane.accounts.roles import operator_required, person
-from controlplane.datasets import upload
 from controlplane.hardware import profile_yaml
 from controlplane.hardware.forms import ProfileForm, save
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profiles import profile_of
 from controlplane.hardware.queries import profile_for
-from controlplane.hardware.safe_yaml import MOST_BYTES, YamlRefused
+from controlplane.safe_yaml import MOST_BYTES, YamlRefused
 from workers.contract import ContractError
 
 
@@ -71,7 +71,7 @@ def profile_import(request: HttpRequest) -> HttpResponseBase:
     if request.method != "POST":
         return _asking(request)
     try:
-        imported = profile_yaml.read(_document(request))
+        imported = profile_yaml.read(yaml_upload.document(request, MOST_BYTES))
     except YamlRefused as error:
         return _asking(request, str(error))
     form = imported.form()
@@ -83,19 +83,6 @@ def _asking(request: HttpRequest, problem: str = "") -> HttpResponse:
     text = request.POST.get("text", "")
     context = {"problem": problem, "text": text if len(text) <= MOST_BYTES else "", "most_kb": MOST_BYTES // 1024}
     return render(request, "hardware/profile_import.html", context, status=422 if problem else 200)
-
-
-def _document(request: HttpRequest) -> bytes:
-    if problem := upload.problem(request):
-        raise YamlRefused(problem)
-    file = request.FILES.get("file")
-    if file is not None:
-        # One byte more than is taken tells that there was more.
-        return bytes(file.read(MOST_BYTES + 1))
-    text = request.POST.get("text", "")
-    if not text.strip():
-        raise YamlRefused("Choose a file, or paste a document.")
-    return text.encode(errors="surrogatepass")
 
 
 def _edit(request: HttpRequest, row: HardwareProfile | None) -> HttpResponse:

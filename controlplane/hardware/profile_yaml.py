@@ -7,10 +7,11 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from controlplane.hardware import safe_yaml
+from controlplane import safe_yaml
 from controlplane.hardware.forms import ProfileForm, sent, values_of
 from controlplane.hardware.profile_fields import ATTACHED
 from controlplane.hardware.profiles import BATCH_FIELDS, Profile
+from controlplane.safe_yaml import short
 from workers.contract import ContractError, HardwareSpec, LoraSpec, Rollout, ServerSpec, from_dict
 
 TOP = ("name", "description", "hardware", "lora", "batch")
@@ -44,11 +45,11 @@ class Imported:
 
     def mapping(self, value: Any, path: str) -> dict[str, Any]:
         if value is not None and not isinstance(value, dict):
-            self.wrong.append(("", f"{path}: expected fields, got {_short(value)}."))
+            self.wrong.append(("", f"{path}: expected fields, got {short(value)}."))
         return dict(value) if isinstance(value, dict) else {}
 
     def unknown(self, path: str, known: tuple[str, ...]) -> None:
-        self.wrong.append(("", f"{_short(path)}: there is no such field. There are {', '.join(known)}."))
+        self.wrong.append(("", f"{short(path)}: there is no such field. There are {', '.join(known)}."))
 
     def take(self, cls: type, found: dict[str, Any], path: str, prefix: str = "", **needed: Any) -> None:
         """The fields of one of the contract's dataclasses, each by itself, so that every wrong one is named."""
@@ -65,7 +66,7 @@ class Imported:
 
     def refuse(self, name: str, raw: Any, cause: str) -> None:
         self.wrong.append((name, cause[:300]))
-        self.values[name] = _short(raw)
+        self.values[name] = short(raw)
 
 
 def read(content: bytes) -> Imported:
@@ -81,7 +82,7 @@ def read(content: bytes) -> Imported:
         value = document.get(key) or ""
         found.values[key] = value
         if not isinstance(value, str):
-            found.refuse(key, value, f"{key}: expected text, got {_short(value)}; put it in quotes.")
+            found.refuse(key, value, f"{key}: expected text, got {short(value)}; put it in quotes.")
     hardware = found.mapping(document.get("hardware"), "hardware")
     server = found.mapping(hardware.pop("server", None), "hardware.server")
     found.take(HardwareSpec, hardware, "hardware", profile="", server=None)
@@ -102,7 +103,7 @@ def _environment(found: Imported) -> None:
     for name, value in environment.items():
         if not isinstance(value, str):
             found.wrong.append(
-                ("environment", f"hardware.environment.{_short(name)}: expected text; put {_short(value)} in quotes.")
+                ("environment", f"hardware.environment.{short(name)}: expected text; put {short(value)} in quotes.")
             )
 
 
@@ -111,15 +112,10 @@ def _batch(found: Imported, batch: dict[str, Any]) -> None:
         if key not in BATCH_FIELDS:
             found.unknown(f"batch.{key}", BATCH_FIELDS)
         elif value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            found.refuse(key, value, f"batch.{key}: expected a whole number, got {_short(value)}.")
+            found.refuse(key, value, f"batch.{key}: expected a whole number, got {short(value)}.")
         else:
             found.values[key] = value
 
 
 def _in_words(cause: str) -> str:
     return re.sub(r"expected (?:an )?(\w+), got", lambda m: f"expected {KINDS.get(m[1], m[1])}, got", cause)
-
-
-def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else str(value)
-    return text if len(text) <= 80 else text[:79] + "…"

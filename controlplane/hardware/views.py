@@ -8,7 +8,7 @@ from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from controlplane.accounts.roles import operator_required, person
+from controlplane.accounts.roles import admin_required, operator_required, person
 from controlplane.hardware import announcing, flow, overview
 from controlplane.hardware.hosts import host_views, is_fresh, resource_words
 from controlplane.hardware.queries import host_for, hosts_for, known_host_for, profiles_for
@@ -62,6 +62,24 @@ def drain(request: HttpRequest, host_id: int) -> HttpResponseBase:
     if not host.draining:
         launching.dispatch_ready()
     return redirect("hardware")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin_required
+def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
+    """Let rewards run code on a host although no sandbox holds it, or no more. The page before says what that means."""
+    host = host_for(request, host_id)
+    if request.method == "POST":
+        host.unsandboxed_allowed = request.POST.get("allowed") == "1"
+        host.unsandboxed_by = person(request)
+        host.save(update_fields=["unsandboxed_allowed", "unsandboxed_by"])
+        if host.unsandboxed_allowed:
+            launching.dispatch_ready()
+            messages.warning(request, f"Code that rewards run on {host.name} is held by nothing from now on.")
+        else:
+            messages.success(request, f"{host.name} runs no code without a sandbox. Runs that have begun go on.")
+        return redirect("hardware")
+    return render(request, "hardware/unsandboxed.html", {"host": host_views([host])[0]})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -11,25 +11,72 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from django import forms
+from django.db import transaction
 from django.http import QueryDict
 
-from controlplane.rewards.models import RewardConfig
+from controlplane.accounts.models import Secret
+from controlplane.rewards import saving
+from controlplane.rewards.balance import Balance, balance, expected, in_words
+from controlplane.rewards.models import AGGREGATIONS, FAILED_SHARE, RewardConfig, RewardVersion
+from controlplane.rewards.saving import Composition
+from controlplane.templatetags.figures import setting
 from workers.contract import ContractError, RewardSpec, from_dict, to_dict
 from workers.rewards import LIBRARY, Reward
+from workers.rewards.reward import LONGEST_TEXT_PARAM
 
 MOST_COMPONENTS = 24
+_MOST_ROWS = 4 * MOST_COMPONENTS
+"""Rows of a form that are read, so that somebody who has too many loses none of them while being told."""
 PARAM = "p_"
 _PREFIX = re.compile(r"[a-z0-9]{1,16}")
+AGGREGATION_WORDS = ("weighted sum, then normalised", "each normalised by itself, then the weighted sum")
+TEXT_AREAS: dict[str | None, dict[str, Any]] = {
+    "code": {"class": "code", "rows": 14, "data-code": "python"},
+    "json": {"class": "code", "rows": 8},
+    "pattern": {"class": "code", "rows": 2},
+    "text": {"rows": 6},
+}
+"""How a form shows text by the widget that a reward's schema names."""
+TAKEN = "There is already a reward config of this name."
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
+    """The config's own columns, and what a version is beside its components."""
+
+    aggregation = forms.ChoiceField(
+        label="Components are put together",
+        choices=zip(AGGREGATIONS, AGGREGATION_WORDS, strict=True),
+        initial=AGGREGATIONS[0],
+        required=False,
+        help_text="TRL's multi_objective_aggregation. Each by itself: scales don't matter, only weights do.",
+    )
+    failed_share = forms.FloatField(
+        label="Failed rows that end a run",
+        min_value=0.01,
+        max_value=1,
+        initial=FAILED_SHARE,
+        required=False,
+        widget=forms.NumberInput(attrs={"step": "any"}),
+        help_text="As a share of a component's rows over its last batches. 1: never.",
+    )
+    note = forms.CharField(
+        label="What changes",
+        max_length=200,
+        required=False,
+        help_text="Shown beside the version.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    based_on = forms.IntegerField(required=False, widget=forms.HiddenInput)
+
     class Meta:
         model = RewardConfig
         fields = ("name", "description")
+        error_messages = {"name": {"unique": TAKEN}}
         widgets = {"description": forms.TextInput()}
 
     def clean_name(self) -> str:
@@ -37,6 +84,41 @@ class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         if _CONTROL.search(name):
             raise forms.ValidationError("A name has no control characters.")
         return name
+
+    def clean_aggregation(self) -> str:
+        return str(self.cleaned_data["aggregation"] or AGGREGATIONS[0])
+
+    def clean_failed_share(self) -> float:
+        share = self.cleaned_data["failed_share"]
+        return FAILED_SHARE if share is None else float(share)
+
+
+class TextField(forms.CharField):
+    """Lines end as they do in code and in YAML, whatever the browser makes of them."""
+
+    def to_python(self, value: Any) -> str:
+        return str(super().to_python(value) or "").replace("\r\n", "\n").replace("\r", "\n")
+
+
+class EndpointField(forms.ChoiceField):
+    """The name of an endpoint on the secrets page; one that isn't there any more stays until another is chosen."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(choices=_endpoints, **kwargs)
+
+    def valid_value(self, value: Any) -> bool:
+        return len(str(value)) <= LONGEST_TEXT_PARAM
+
+    def prepare_value(self, value: Any) -> Any:
+        known = _endpoints()
+        if value and value not in [name for name, _ in known]:
+            self.choices = [*known, (value, f"{value} (not there)")]
+        return value
+
+
+def _endpoints() -> list[tuple[str, str]]:
+    names = Secret.objects.filter(kind=Secret.Kind.ENDPOINT).order_by("name").values_list("name", "address")
+    return [("", "choose an endpoint"), *((name, f"{name} · {urlsplit(address).netloc}") for name, address in names)]
 
 
 class ComponentForm(forms.Form):
@@ -55,7 +137,33 @@ class ComponentForm(forms.Form):
 
     @property
     def params(self) -> list[forms.BoundField]:
-        return [self[name] for name in self.fields if name.startswith(PARAM)]
+        """Those that a page may fold away."""
+        return [self[name] for name in self.fields if name.startswith(PARAM) and not self._is_code(name)]
+
+    @property
+    def code(self) -> list[forms.BoundField]:
+        return [self[name] for name in self.fields if self._is_code(name)]
+
+    @property
+    def needed(self) -> bool:
+        """Whether its defaults alone don't do: the person has to say something."""
+        return bool(self.reward.check(self.reward.defaults()))
+
+    @property
+    def wrong_inside(self) -> bool:
+        """Whether something in the fold is wrong."""
+        return any(field.errors for field in self.params)
+
+    @property
+    def changed(self) -> str:
+        """Of the parameters in the fold, those that are not the defaults, in words."""
+        spec, defaults = self.standing(), self.reward.defaults()
+        own = spec.params.items() if spec else ()
+        words = [f"{name.replace('_', ' ')} {setting(value)}" for name, value in own if value != defaults.get(name)]
+        return ", ".join(word if len(word) <= 40 else f"{word[:39]}…" for word in words if "\n" not in word)
+
+    def _is_code(self, name: str) -> bool:
+        return "data-code" in self.fields[name].widget.attrs
 
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
@@ -69,8 +177,26 @@ class ComponentForm(forms.Form):
             for problem in self.reward.check(_params(fields)):
                 name, _, words = problem.partition(": ")
                 field = PARAM + name if PARAM + name in self.fields else None
-                self.add_error(field, (words or problem).capitalize() + ".")
+                self.add_error(field, _sentence(words or problem))
         return fields
+
+    def standing(self) -> RewardSpec | None:
+        """What it is as it stands, sent or not; None while something in it is wrong."""
+        if not self.is_bound:
+            values = {name: self.initial.get(name) for name in self.fields}
+            return RewardSpec(str(values["name"]), self.reward.key, float(values["weight"] or 0), _params(values))
+        return self.spec() if self.is_valid() else None
+
+    def refuse(self, why: str) -> None:
+        """Say beside what an admin alone writes, or at the top, why it can't be saved like this."""
+        fields = [PARAM + entry["name"] for entry in self.reward.schema() if entry["widget"] == "code"]
+        self.add_error(fields[0] if fields else None, why)
+
+    @property
+    def span(self) -> str:
+        """Its scores with the parameters that it has, in words."""
+        spec = self.standing()
+        return in_words(*(expected(spec) if spec else self.reward.range))
 
     def spec(self) -> RewardSpec:
         fields = self.cleaned_data
@@ -92,6 +218,8 @@ class Editor:
         self._check_names()
         if not self.components:
             self.problem = "Add at least one component: a run needs something to learn from."
+        elif len(self.components) > MOST_COMPONENTS:
+            self.problem = f"At most {MOST_COMPONENTS} components, and these are {len(self.components)}. Remove some."
         elif all(valid) and not any(form.cleaned_data["weight"] for form in self.components):
             self.problem = "Every weight is 0, so nothing would be learned. Give one component a weight."
         return all(valid) and not self.problem and not any(form.errors for form in self.components)
@@ -102,28 +230,61 @@ class Editor:
             if names[form.cleaned_data.get("name")] > 1 and "name" not in form.errors:
                 form.add_error("name", "Another component has this name; their charts would become one.")
 
-    def save(self, owner: Any) -> RewardConfig:
-        config: RewardConfig = self.config.save(commit=False)
-        config.components = [to_dict(form.spec()) for form in self.components]
+    @property
+    def wrong(self) -> list[tuple[str, str, str]]:
+        """(id on the page, what it is, sentences) of each field with a mistake: the page is longer than a screen."""
+        found = [
+            (self.config[name].id_for_label, str(self.config[name].label), errors)
+            for name, errors in _wrong(self.config)
+        ]
+        for form in self.components:
+            row = str(form["name"].value() or form.reward.title)
+            for name, errors in _wrong(form):
+                what = str(form[name].label) if name in form.fields else ""
+                found.append((str(form.prefix), f"{row}, {what.lower()}" if what else row, errors))
+        return [(place, what, " ".join(map(str, errors))) for place, what, errors in found]
+
+    def rebase(self, number: int) -> None:
+        """It was read anew by the person, who is told: what is sent next is a change of this version."""
+        self.config.data = {**dict(self.config.data.items()), "based_on": str(number)}
+
+    def balance(self) -> Balance:
+        """Of the components that are right as they stand, whether the form was sent or not."""
+        specs = [form.standing() for form in self.components]
+        return balance(specs, str(self.config["aggregation"].value() or AGGREGATIONS[0]))
+
+    def composition(self) -> Composition:
+        """Of a valid editor."""
+        fields = self.config.cleaned_data
+        parts = [to_dict(form.spec()) for form in self.components]
+        return Composition(parts, fields["aggregation"], fields["failed_share"])
+
+    def save(self, by: Any) -> tuple[RewardVersion, bool]:
+        """The version that scores like this, and whether this made it: the name and the description are the config's.
+
+        IntegrityError: the name is taken.
+        """
+        config, note = self.config.save(commit=False), self.config.cleaned_data["note"]
         if config.pk is None:
-            config.owner = owner
-            config.save()
-        else:
-            config.save(update_fields=["name", "description", "components"])
-        return config
+            columns = {"owner": by, "description": config.description, "note": note}
+            return saving.make(config.name, self.composition(), **columns), True
+        with transaction.atomic():
+            config.save(update_fields=["name", "description"])
+            return saving.save(config, self.composition(), by=by, note=note)
 
 
-def editor_of(config: RewardConfig) -> Editor:
-    """The editor as a saved config fills it; components that the library no longer has are left out, and said."""
+def editor_of(version: RewardVersion) -> Editor:
+    """The editor as a version fills it; components that the library no longer has are left out, and said."""
     forms_, lost = [], []
-    for part in config.components:
+    for part in version.components:
         try:
             spec = from_dict(RewardSpec, part)
             forms_.append(filled(spec))
         except (ContractError, KeyError):
             lost.append(str(part.get("name") if isinstance(part, dict) else part))
     problem = f"No longer in the library, and gone when you save: {', '.join(lost)}." if lost else ""
-    return Editor(ConfigForm(instance=config), forms_, problem)
+    initial = {"aggregation": version.aggregation, "failed_share": version.failed_share, "based_on": version.number}
+    return Editor(ConfigForm(instance=version.config, initial=initial), forms_, problem)
 
 
 def editor_from(post: QueryDict, config: RewardConfig | None = None) -> Editor:
@@ -135,7 +296,7 @@ def components_from(post: QueryDict) -> list[ComponentForm]:
     prefixes = [p for p in dict.fromkeys(post.getlist("row")) if _PREFIX.fullmatch(p)]
     return [
         ComponentForm(LIBRARY[key], post, prefix=prefix)
-        for prefix in prefixes[:MOST_COMPONENTS]
+        for prefix in prefixes[:_MOST_ROWS]
         if (key := post.get(f"{prefix}-function", "")) in LIBRARY
     ]
 
@@ -143,13 +304,32 @@ def components_from(post: QueryDict) -> list[ComponentForm]:
 def filled(spec: RewardSpec) -> ComponentForm:
     reward = LIBRARY[spec.function]
     values = {PARAM + name: value for name, value in (reward.defaults() | spec.params).items()}
-    return ComponentForm(reward, prefix=_prefix(), initial={"name": spec.name, "weight": spec.weight} | values)
+    weight = int(spec.weight) if float(spec.weight).is_integer() else spec.weight  # as people write it
+    return ComponentForm(reward, prefix=_prefix(), initial={"name": spec.name, "weight": weight} | values)
 
 
-def fresh(key: str, taken: set[str]) -> ComponentForm:
-    """A new row for a function of the library, with a name that no other row has."""
+def fresh(key: str, taken: set[str], like: Mapping[str, Any] | None = None) -> ComponentForm:
+    """A new row for a function of the library, with a name that no other row has. `like`: values of the row that it
+    takes the place of, of which it keeps the name and the parameters that it has too."""
+    if like:
+        known = [PARAM + entry["name"] for entry in LIBRARY[key].schema()]
+        row = filled(RewardSpec(name=str(like.get("name", key)), function=key))
+        row.initial = {
+            **row.initial,
+            **{name: like.get(name, "") for name in known if name in like or row.initial[name] is True},
+        }
+        return row
     names = [key, *(f"{key}_{n}" for n in range(2, len(taken) + 3))]
     return filled(RewardSpec(name=next(name for name in names if name not in taken), function=key))
+
+
+def _wrong(form: forms.BaseForm) -> list[tuple[str, Any]]:
+    return list(form.errors.items())
+
+
+def _sentence(words: str) -> str:
+    """Only the first letter is ours: what is quoted stays as it was written."""
+    return words[:1].upper() + words[1:].removesuffix(".") + "."
 
 
 def _prefix() -> str:
@@ -160,9 +340,17 @@ def _params(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(PARAM): value for name, value in fields.items() if name.startswith(PARAM)}
 
 
+def _label(name: str) -> str:
+    """A parameter's name in words, with its unit."""
+    for ending, unit in (("_mb", "MiB"), ("_s", "s")):
+        if name.endswith(ending):
+            name = f"{name.removesuffix(ending)} ({unit})"
+    return name[:1].upper() + name[1:].replace("_", " ")
+
+
 def _field(entry: Mapping[str, Any]) -> forms.Field:
     """A form field for one entry of a reward's schema."""
-    label = entry["name"].replace("_", " ").capitalize()
+    label = _label(entry["name"])
     common = {"label": label, "help_text": entry["help"]}
     if entry["type"] == "bool":
         return forms.BooleanField(required=False, **common)
@@ -173,4 +361,9 @@ def _field(entry: Mapping[str, Any]) -> forms.Field:
     if entry["type"] == "float":
         widget = forms.NumberInput(attrs={"step": "any"})
         return forms.FloatField(min_value=entry["min"], max_value=entry["max"], widget=widget, **common)
-    return forms.CharField(required=False, strip=False, max_length=200, **common)
+    if entry["widget"] == "secret":
+        return EndpointField(required=False, **common)
+    text = TextField(required=False, strip=False, max_length=entry["longest"], **common)
+    if attrs := TEXT_AREAS.get(entry["widget"]):
+        text.widget = forms.Textarea(attrs={"spellcheck": "false", "maxlength": entry["longest"], **attrs})
+    return text

@@ -1,30 +1,52 @@
-"""The reward pages: the list, the editor of one config, and the playground beside it."""
+"""The list of reward configs, the editor of one, and the library that its components come from."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
+from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane.accounts.models import User
 from controlplane.accounts.roles import operator_required, person
-from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.queries import ready_versions
-from controlplane.rewards import playground
-from controlplane.rewards.forms import ConfigForm, Editor, components_from, editor_from, editor_of, fresh
+from controlplane.rewards import code_check, code_views
+from controlplane.rewards.forms import TAKEN, ConfigForm, Editor, editor_from, editor_of, fresh
+from controlplane.rewards.library import groups
 from controlplane.rewards.models import RewardConfig
-from controlplane.rewards.queries import config_for, configs_for, free_name
+from controlplane.rewards.queries import config_for, newest_versions
+from controlplane.rewards.try_views import sample_context
+from controlplane.rewards.version_views import version_page
 from workers.rewards import LIBRARY
+
+START = ("think_tags", "numeric_match")
+"""What a new config begins with."""
 
 
 @require_GET
 def reward_configs(request: HttpRequest) -> HttpResponse:
-    return render(request, "rewards/list.html", {"configs": configs_for(request)})
+    """?q: words in the name, the description or the owner's name; ?archived: those that were put away, too."""
+    every = newest_versions().select_related("config__owner").annotate(run_count=Count("config__versions__runs"))
+    wanted, archived = request.GET.get("q", "").strip()[:80], bool(request.GET.get("archived"))
+    versions = every if archived else every.filter(config__archived_at=None)
+    for word in wanted.split():
+        own = Q(config__name__icontains=word) | Q(config__description__icontains=word)
+        versions = versions.filter(own | Q(config__owner__username__icontains=word))
+    context = {
+        "versions": versions,
+        "any": RewardConfig.objects.exists(),
+        "away": 0 if archived else RewardConfig.objects.exclude(archived_at=None).count(),
+        "wanted": wanted,
+        "archived": archived,
+    }
+    return render(request, "rewards/list.html", context)
+
+
+@require_GET
+def library(request: HttpRequest) -> HttpResponse:
+    """Every reward that there is, with its examples."""
+    return render(request, "rewards/library.html", {"groups": groups(person(request)), "count": len(LIBRARY)})
 
 
 @operator_required
@@ -32,130 +54,121 @@ def reward_configs(request: HttpRequest) -> HttpResponse:
 def new(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         return _save(request, editor_from(request.POST), None)
-    start = [fresh(key, set()) for key in ("think_tags", "numeric_match") if key in LIBRARY]
-    return _editor(request, Editor(ConfigForm(), start), None)
+    start = [fresh(key, set()) for key in START if key in LIBRARY]
+    return editor_page(request, Editor(ConfigForm(), start), None)
 
 
 @require_http_methods(["GET", "POST"])
 def edit(request: HttpRequest, config_id: int) -> HttpResponse:
-    """The editor for those who may edit, the composition for everybody else."""
-    if not person(request).may_operate and request.method == "POST":
-        raise PermissionDenied("This takes the operator role. Ask an admin of this installation for it.")
+    """The editor for those who may edit, the composition for everybody else and of what was archived."""
+    if (
+        request.method == "POST"
+        and person(request).may_operate
+        and not RewardConfig.objects.filter(pk=config_id).exists()
+    ):
+        return _gone(request)
     config = config_for(request, config_id)
-    if not person(request).may_operate:
-        return render(request, "rewards/config.html", {"config": config, "library": LIBRARY})
     if request.method == "POST":
+        if not person(request).may_operate:
+            raise PermissionDenied("This takes the operator role. Ask an admin of this installation for it.")
         return _save(request, editor_from(request.POST, config), config)
-    return _editor(request, editor_of(config), config)
+    newest = config.newest()
+    if config.archived_at or not person(request).may_operate:
+        return version_page(request, newest)
+    return editor_page(request, editor_of(newest), config)
 
 
 def _save(request: HttpRequest, editor: Editor, config: RewardConfig | None) -> HttpResponse:
-    if editor.is_valid():
+    before = config.name if config else ""
+    if editor.is_valid() and _may_be_saved(request, editor, config):
         try:
             with transaction.atomic():
-                saved = editor.save(person(request))
+                saved, fresh_one = editor.save(person(request))
         except IntegrityError:  # somebody took the name between the check and the save
-            editor.config.add_error("name", "There is already a reward config of this name.")
+            editor.config.add_error("name", TAKEN)
         else:
-            messages.success(request, f"Saved {saved.name}. Runs that were launched keep what they were launched with.")
-            return redirect("reward_config", saved.pk)
-    return _editor(request, editor, config, status=400)
+            messages.success(request, _said(saved.number, saved.config.name, fresh_one, renamed=before))
+            return redirect("reward_config", saved.config_id)
+    if config:
+        config.name = before  # the form has written what was typed
+    return editor_page(request, editor, config, status=400)
 
 
-@operator_required
-@require_POST
-def duplicate(request: HttpRequest, config_id: int) -> HttpResponse:
-    copy = _copy(config_for(request, config_id), person(request))
-    return redirect("reward_config", copy.pk)
+def _gone(request: HttpRequest) -> HttpResponse:
+    """The config was deleted while somebody changed it: what they have made of it is theirs to keep."""
+    editor = editor_from(request.POST)
+    editor.is_valid()
+    editor.problem = (
+        f"This config was deleted since you opened it. Save again to make a new one. {editor.problem}".strip()
+    )
+    return editor_page(request, editor, None, status=400)
 
 
-def _copy(config: RewardConfig, owner: User) -> RewardConfig:
-    """Under the next free name, also when somebody takes that one between the look and the save."""
-    while True:
-        name = free_name(f"{config.name[:75]} copy")
-        try:
-            with transaction.atomic():
-                return RewardConfig.objects.create(
-                    name=name, description=config.description, components=config.components, owner=owner
-                )
-        except IntegrityError:
-            if not RewardConfig.objects.filter(name=name).exists():
-                raise  # something else than the name
+def _said(number: int, name: str, fresh_one: bool, *, renamed: str) -> str:
+    if fresh_one and number == 1:
+        return f"Saved {name}."
+    if fresh_one:
+        return f"Saved {name} as version {number}. Runs keep the version that they were launched with."
+    return f"Saved {name}. It scores as before, so it is still version {number}."
 
 
-@operator_required
-@require_POST
-def delete(request: HttpRequest, config_id: int) -> HttpResponse:
-    config = config_for(request, config_id)
-    RewardConfig.objects.filter(pk=config.pk).delete()
-    messages.success(request, f"Deleted {config.name}.")
-    return redirect("reward_configs")
+def _may_be_saved(request: HttpRequest, editor: Editor, config: RewardConfig | None) -> bool:
+    if config and config.archived_at:
+        editor.problem = "This config is archived. Unarchive it to change it."
+        return False
+    specs = [form.spec() for form in editor.components]
+    refused = code_check.problems(specs, person(request), lambda: code_views.samples_of(request))
+    for place, why in refused.items():
+        editor.components[place].refuse(why)
+    if config and not refused:
+        newest = config.newest()
+        based_on = editor.config.cleaned_data["based_on"]
+        if based_on is not None and based_on != newest.number:
+            by = newest.created_by.get_username() if newest.created_by else "Somebody"
+            editor.problem = (
+                f"{by} has saved version {newest.number} since you opened this, which was version {based_on}. "
+                f"Save again to make version {newest.number + 1} of what you see; version {newest.number} stays."
+            )
+            editor.rebase(newest.number)
+            return False
+    return not refused
 
 
 @operator_required
 @require_GET
 def component(request: HttpRequest) -> HttpResponse:
-    """A new row of the editor, for a function of the library."""
+    """A new row of the editor, for a function of the library; ?instead=PREFIX: in the place of that row."""
     key = request.GET.get("function", "")
-    if key not in LIBRARY:
-        return HttpResponse("There is no such reward.", status=404, content_type="text/plain")
+    reward = LIBRARY.get(key)
+    if reward is None or (reward.admin_only and not person(request).may_administer):
+        return HttpResponse("There is no such reward for you to add.", status=404, content_type="text/plain")
+    instead = request.GET.get("instead", "")
+    like = {name.removeprefix(f"{instead}-"): value for name, value in request.GET.items()} if instead else None
     taken = {str(value) for name, value in request.GET.items() if name.endswith("-name")}
-    place = len(request.GET.getlist("row"))
-    return render(request, "rewards/_component.html", {"component": fresh(key, taken), "place": place, "open": True})
-
-
-@operator_required
-@require_GET
-def sample(request: HttpRequest) -> HttpResponse:
-    """Another row to try the rewards on, with completions made from its answer."""
-    return render(request, "rewards/_sample.html", _sample(request, request.GET))
+    place = request.GET.get("place", "")
+    rows = int(place) if place.isdecimal() and len(place) < 4 else len(request.GET.getlist("row"))
+    row = fresh(key, taken, like)
+    return render(request, "rewards/_component.html", {"component": row, "place": rows, "open": not instead})
 
 
 @operator_required
 @require_POST
-def try_out(request: HttpRequest) -> HttpResponse:
-    forms = components_from(request.POST)
-    specs = [form.spec() for form in forms if form.is_valid()]
-    _, row, _ = _chosen(request, request.POST)
-    context = {
-        "trial": playground.try_on(specs, row, request.POST.getlist("completion")),
-        "problems": [(form["name"].value(), form.errors) for form in forms if not form.is_valid()],
-    }
-    return render(request, "rewards/_trial.html", context)
+def balance(request: HttpRequest) -> HttpResponse:
+    """How far each component of the form can move the total."""
+    return render(request, "rewards/_balance.html", {"balance": editor_from(request.POST).balance(), "fixable": True})
 
 
-def _editor(request: HttpRequest, editor: Editor, config: RewardConfig | None, status: int = 200) -> HttpResponse:
+def editor_page(
+    request: HttpRequest, editor: Editor, config: RewardConfig | None, *, status: int = 200, imported: bool = False
+) -> HttpResponse:
     context = {
         "editor": editor,
         "form": editor.config,
         "config": config,
-        "library": LIBRARY.values(),
-        "versions": ready_versions(request),
-        **_sample(request, request.GET if request.method == "GET" else request.POST),
+        "imported": imported,
+        "version": config.newest() if config else None,
+        "balance": editor.balance(),
+        "groups": groups(person(request)),
+        **sample_context(request, request.GET if request.method == "GET" else request.POST),
     }
     return render(request, "rewards/edit.html", context, status=status)
-
-
-def _sample(request: HttpRequest, fields: Any) -> dict[str, Any]:
-    version, row, number = _chosen(request, fields)
-    rows = playground.sample_rows(version)
-    return {
-        "version": version,
-        "row": row,
-        "number": number,
-        "next_number": (number + 1) % len(rows),
-        "row_count": len(rows),
-        "prompt": playground.shown_prompt(row),
-        "completions": playground.suggested(row),
-    }
-
-
-def _chosen(request: HttpRequest, fields: Any) -> tuple[DatasetVersion | None, dict[str, Any], int]:
-    """The version, row and row number that the form names; the first ones where it names none that exist."""
-    asked, at = fields.get("version", ""), fields.get("sample", "0")
-    versions = ready_versions(request)
-    found = versions.filter(pk=asked).first() if asked.isdecimal() and len(asked) < 19 else None
-    version = found or versions.first()
-    rows = playground.sample_rows(version)
-    number = int(at) % len(rows) if at.isdecimal() and len(at) < 9 else 0
-    return version, rows[number], number

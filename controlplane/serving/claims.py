@@ -113,7 +113,7 @@ def open_listener(bind: str, port: int | None) -> socket.socket:
     wanted = [port] if port is not None else range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TO_TRY)
     for candidate in wanted:
         try:
-            return _listen(bind, candidate)
+            return listen(bind, candidate)
         except OverflowError:
             raise Refused(f"There is no port {candidate}; choose one between 1024 and 65535.") from None
         except OSError as error:
@@ -126,12 +126,16 @@ def open_listener(bind: str, port: int | None) -> socket.socket:
     raise Refused(f"Ports {DEFAULT_PORT} to {DEFAULT_PORT + PORTS_TO_TRY - 1} are all in use; choose one with --port.")
 
 
-def _listen(bind: str, port: int) -> socket.socket:
+def listen(bind: str, port: int) -> socket.socket:
+    """A socket that the web is handed; port 0 is any that is free. Raises OSError or OverflowError."""
     family = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM)[0][0]
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         # A restart finds connections of its predecessor still winding down; that must not count as "in use".
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Its connections inherit this. Without it each answer waited 40 ms for the browser to confirm its first part:
+        # asyncio sets it only where it knows the protocol of a socket, which one that is handed over doesn't say.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind((bind, port))
         listener.listen(1024)
     except (OSError, OverflowError):

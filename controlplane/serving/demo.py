@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.accounts.models import User
-from controlplane.datasets import flow
-from controlplane.datasets.mapping import ColumnMapping
+from controlplane.datasets import importing, settling
 from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.reading.mapping import ColumnMapping
 from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards import saving
+from controlplane.rewards.models import RewardConfig, RewardVersion
 from controlplane.serving.processes import BASE_DIR, Program, bury, has_ended, spawn, tail
 from controlplane.serving.serving import Serving
 from runs import launching
@@ -26,6 +27,7 @@ MODEL = "demo-arithmetic"
 MODEL_DEADLINE_S = 3600.0
 PROGRESS_S = 15.0
 HOST_DEADLINE_S = 120.0
+DATASET_DEADLINE_S = 120.0
 
 
 class DemoFailed(Exception):
@@ -35,7 +37,8 @@ class DemoFailed(Exception):
 class Demo:
     """The demo's inputs in one installation; each step finds what an earlier demo left."""
 
-    def __init__(self, serving: Serving, user: User, report: Callable[[str], None]) -> None:
+    def __init__(self, serving: Serving, user: User, report: Callable[[str], None], *, quick: bool) -> None:
+        self.quick = quick
         self.serving = serving
         self.user = user
         self.report = report
@@ -60,7 +63,7 @@ class Demo:
             name=NAME,
             host=host,
             dataset_version=version,
-            reward_config=self._rewards(config["rewards"]),
+            reward_version=self._rewards(config["rewards"]),
             profile=self._profile(config["hardware"]),
             model=str(model),
             grpo=grpo,
@@ -73,24 +76,41 @@ class Demo:
         return config
 
     def _dataset(self, config: dict[str, Any]) -> DatasetVersion:
-        ready = DatasetVersion.objects.filter(dataset__name=config["name"], status=DatasetVersion.READY)
+        ready = DatasetVersion.objects.filter(
+            dataset__name=config["name"], status=DatasetVersion.READY, validation_rows__gte=config["eval_rows"]
+        )
         if found := ready.order_by("number").last():
             return found
         problems = self.installation.data / "demo-problems.jsonl"
         self._tiny("--problems", str(problems))
         with problems.open("rb") as file:
-            version = flow.create_version(self.user, config["name"], file, problems.name)
-        flow.validate(version)
-        version.refresh_from_db()
-        flow.apply_mapping(version, ColumnMapping(prompt=config["prompt_column"], answer=config["answer_column"]))
+            version = importing.create_from_upload(self.user, config["name"], file, problems.name)
+        mapping = ColumnMapping(prompt=config["prompt_column"], answer=config["answer_column"])
+        if self._settled(version).status == DatasetVersion.NEEDS_MAPPING and importing.ask_for_import(version, mapping):
+            self._settled(version)
         if version.status != DatasetVersion.READY:
-            raise DemoFailed(f"The demo's dataset is not usable: {version.report.get('errors')}")
+            report = version.report.get("mapped") or version.report
+            raise DemoFailed(f"The demo's dataset is not usable: {report.get('file_error') or report.get('problems')}")
         return version
 
-    def _rewards(self, components: list[dict[str, Any]]) -> RewardConfig:
+    def _settled(self, version: DatasetVersion) -> DatasetVersion:
+        """Worked off here, or by the worker where that was sooner."""
+        deadline = time.monotonic() + DATASET_DEADLINE_S
+        settling.work(version)
+        version.refresh_from_db()
+        while version.status in DatasetVersion.AT_WORK:
+            if time.monotonic() > deadline:
+                raise DemoFailed("The demo's dataset was not read in time; control.log in the data folder says why.")
+            time.sleep(0.2)
+            settling.work(version)
+            version.refresh_from_db()
+        return version
+
+    def _rewards(self, components: list[dict[str, Any]]) -> RewardVersion:
+        if config := RewardConfig.objects.filter(name=NAME).first():
+            return config.newest()
         about = "Is the answer right, and is it in the right form?"
-        defaults = {"components": components, "owner": self.user, "description": about}
-        return RewardConfig.objects.get_or_create(name=NAME, defaults=defaults)[0]
+        return saving.make(NAME, components, owner=self.user, description=about)
 
     def _profile(self, hardware: dict[str, Any]) -> HardwareProfile:
         defaults = {"spec": hardware, "owner": self.user, "description": "One CPU slot; enough for the tiny model."}
@@ -98,15 +118,15 @@ class Demo:
 
     def _model(self) -> Path:
         """Made under another name and renamed: a folder of the final name is always whole."""
-        model = self.installation.models_dir / MODEL
+        name = f"{MODEL}-quick" if self.quick else MODEL
+        model = self.installation.models_dir / name
         if model.exists():
             return model
-        self.report(
-            "Making a tiny language model and teaching it the form of an answer (half a minute on a quiet machine) …"
-        )
-        draft = self.installation.models_dir / f".{MODEL}.new"
+        takes = "a few seconds" if self.quick else "half a minute on a quiet machine"
+        self.report(f"Making a tiny language model and teaching it the form of an answer ({takes}) …")
+        draft = self.installation.models_dir / f".{name}.new"
         log = self.installation.data / "demo-model.log"
-        argv = [self.python, "-m", "workers.trainer.tiny", str(draft)]
+        argv = [self.python, "-m", "workers.trainer.tiny", str(draft), *(["--quick"] if self.quick else [])]
         program = Program(name="model", argv=argv, env=self.installation.environment(), log=log)
         process = spawn(program)
         try:

@@ -10,6 +10,7 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
+from controlplane.datafolder import incoming
 from controlplane.serving.processes import BASE_DIR, Program
 
 __all__ = ["BASE_DIR", "Installation"]
@@ -88,10 +89,12 @@ class Installation:
         argv += ["--timeout-graceful-shutdown", "3", "--no-server-header"]
         # A frame is encoded once for all viewers; deflating it anew for each of 200 would cost more than sending it.
         argv += ["--ws-per-message-deflate", "false"]
+        # A request's body lies there before any upload handler sees it: /tmp may be memory.
+        bodies = {"TMPDIR": str(incoming(self.data))}
         return Program(
             name="web",
             argv=argv,
-            env=self.environment(),
+            env=self.environment() | bodies,
             log=self.data / "web.log",
             ready=self.page_answers,
             pass_fds=(listener.fileno(),),
@@ -99,7 +102,8 @@ class Installation:
 
     def control_worker(self) -> Program:
         """The control plane's own Celery worker, with beat inside."""
-        argv = _celery("controlplane.celery", "control", f"control@{self.host_name}", concurrency=2)
+        # One more than datasets are worked on at once (controlplane.datasets.settling.SLOTS): the tick waits for none.
+        argv = _celery("controlplane.celery", "control", f"control@{self.host_name}", concurrency=3)
         argv += ["--beat", "--schedule", str(self.data / "beat"), "--pidfile", ""]
         return self._worker("control", argv)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Callable
+from pathlib import Path
 
 from django.db import DatabaseError
 
@@ -10,9 +12,11 @@ from controlplane.accounts.models import User
 from controlplane.serving.serving import Serving
 from runs.models import Attempt
 from runs.states import ACTIVE, ON_HOST
-from workers.contract import StopMode
+from workers.contract import FileName, StopMode
 
 STOP_DEADLINE_S = 60.0
+HAND_OVER_DEADLINE_S = 15.0
+"""An end is known before the last completions and log lines are here."""
 
 
 def training() -> int:
@@ -24,7 +28,8 @@ def training() -> int:
 
 
 def stop_all(serving: Serving, user: User, report: Callable[[str], None]) -> bool:
-    """Stop every run now, and wait for the proof. True when all have ended."""
+    """Stop every run now, wait for the proof, and for what the supervisors of this machine still have to hand over.
+    True when all have ended."""
     from runs.stopping import request_stop
 
     attempts = list(Attempt.objects.filter(status__in=ACTIVE))
@@ -34,9 +39,23 @@ def stop_all(serving: Serving, user: User, report: Callable[[str], None]) -> boo
     for attempt in attempts:
         request_stop(attempt, StopMode.NOW, user)
     if serving.watch_until(lambda: not Attempt.objects.filter(status__in=ACTIVE).exists(), STOP_DEADLINE_S):
+        folders = [serving.installation.runs_dir / attempt.run_id / str(attempt.number) for attempt in attempts]
+        serving.watch_until(lambda: not any(map(_supervised, folders)), HAND_OVER_DEADLINE_S)
         return True
     left = ", ".join(Attempt.objects.filter(status__in=ACTIVE).values_list("pk", flat=True))
     report(f"Still not ended after {STOP_DEADLINE_S:.0f} s: {left}. Their folders under runs/ say more.")
+    return False
+
+
+def _supervised(folder: Path) -> bool:
+    """A supervisor holds the lock of its attempt's folder until it leaves."""
+    try:
+        with open(folder / FileName.LOCK, "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
     return False
 
 

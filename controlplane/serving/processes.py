@@ -1,20 +1,20 @@
-"""Child processes: start them so that they can't outlive us, restart those that die, stop them in order."""
+"""Child processes: start them so that they can't outlive us, restart those that die, stop them all."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
+from controlplane.tied import end_with
+
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
-PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0
@@ -37,6 +37,8 @@ class Program:
     ready: Callable[[], bool] | None = None
     pass_fds: tuple[int, ...] = ()
     grace_s: float = 8.0
+    needed_to_the_end: bool = False
+    """By the others, to end well."""
 
 
 class NotReady(RuntimeError):
@@ -119,19 +121,32 @@ class Fleet:
         return {name: child.program for name, child in self._children.items()}
 
     def stop(self, names: Iterable[str] | None = None) -> None:
-        """Stop children, last started first: SIGTERM, then after its grace SIGKILL to its whole group."""
-        chosen = list(self._children) if names is None else list(names)
-        for name in reversed(chosen):
-            child = self._children.pop(name)
-            if child.restart_at is not None:
-                continue  # dead and buried already
-            # Popen's terminate() would reap one that has just died, and nobody could name what it left.
-            if child.process.returncode is None:
-                os.kill(child.process.pid, signal.SIGTERM)
-            end = time.monotonic() + child.program.grace_s
-            while not has_ended(child.process) and time.monotonic() < end:
-                time.sleep(0.02)
-            bury(child.process)
+        """Stop children, all of them at once, and then what the others need to end: SIGTERM, and after its grace
+        SIGKILL to the whole group of each."""
+        chosen = set(self._children if names is None else names)
+        needed = {name for name in chosen if self._children[name].program.needed_to_the_end}
+        for ending in (chosen - needed, needed):
+            for name in ending:
+                _ask_to_end(self._children[name])
+            asked = time.monotonic()
+            for name in ending:
+                child = self._children[name]
+                while not _is_over(child) and time.monotonic() - asked < child.program.grace_s:
+                    time.sleep(0.02)
+                if child.restart_at is None:
+                    bury(child.process)
+            for name in ending:
+                del self._children[name]
+
+
+def _ask_to_end(child: _Child) -> None:
+    # Popen's terminate() would reap one that has just died, and nobody could name what it left.
+    if child.restart_at is None and child.process.returncode is None:
+        os.kill(child.process.pid, signal.SIGTERM)
+
+
+def _is_over(child: _Child) -> bool:
+    return child.restart_at is not None or has_ended(child.process)
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
@@ -151,17 +166,10 @@ def bury(process: subprocess.Popen[bytes]) -> int:
 
 def spawn(program: Program) -> subprocess.Popen[bytes]:
     """Start it in a session of its own, in the project's folder, to end when we do."""
-    parent = os.getpid()
-
-    def die_with_parent() -> None:
-        _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:  # it died between fork and prctl
-            os.kill(os.getpid(), signal.SIGTERM)
-
     if program.log.exists() and program.log.stat().st_size > LOG_LIMIT:
         program.log.replace(program.log.with_suffix(".log.1"))
     with program.log.open("ab") as log:
-        # A session of its own: Ctrl-C in the terminal reaches `up` alone, which then stops the children in order.
+        # A session of its own: Ctrl-C in the terminal reaches `up` alone, which then stops the children.
         return subprocess.Popen(
             program.argv,
             cwd=BASE_DIR,
@@ -171,7 +179,7 @@ def spawn(program: Program) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             pass_fds=program.pass_fds,
             start_new_session=True,
-            preexec_fn=die_with_parent,
+            preexec_fn=partial(end_with, os.getpid(), signal.SIGTERM),
         )
 
 

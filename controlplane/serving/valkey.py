@@ -64,7 +64,8 @@ def program(data: Path) -> Program:
     store.mkdir(mode=0o700, exist_ok=True)
     argv = [str(find_server()), "--port", "0", "--unixsocket", str(path), "--unixsocketperm", "700"]
     argv += ["--dir", str(store), "--appendonly", "yes", "--save", "", "--daemonize", "no"]
-    return Program(name="valkey", argv=argv, env=None, log=data / "valkey.log", ready=lambda: answers(path))
+    log = data / "valkey.log"
+    return Program(name="valkey", argv=argv, env=None, log=log, ready=lambda: answers(path), needed_to_the_end=True)
 
 
 def answers(path: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime
+from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
 from django import template
@@ -30,17 +31,21 @@ def _number(value: Any) -> float | None:
 
 
 def significant(number: float, digits: int = 3) -> str:
-    """Three significant digits, never a bare float: 0.713, 41.2, 1,204, 2.1e-6."""
+    """Three significant digits, never a bare float: 0.713, 41.2, 1,204, 2.1e-6. Halves go up, as in scripts."""
     if number == 0:
         return "0"
+    if not math.isfinite(number):
+        return NOTHING
     size = abs(number)
-    if size >= 1e7 or size < 1e-4:
-        mantissa, _, exponent = f"{number:.{digits - 1}e}".partition("e")
-        text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
-    elif float(number).is_integer() or size >= 10 ** (digits - 1):
-        text = f"{number:,.0f}"
-    else:
-        text = f"{number:.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
+    exact = Decimal(number)
+    with localcontext(rounding=ROUND_HALF_UP):
+        if size >= 1e7 or size < 1e-4:
+            mantissa, _, exponent = f"{exact:.{digits - 1}e}".partition("e")
+            text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{int(exponent)}"
+        elif float(number).is_integer() or size >= 10 ** (digits - 1):
+            text = f"{exact:,.0f}"
+        else:
+            text = f"{exact:.{max(0, digits - 1 - math.floor(math.log10(size)))}f}"
     return text.replace("-", MINUS, 1) if number < 0 else text
 
 
@@ -69,11 +74,18 @@ def setting(value: Any) -> str:
 
 @register.filter
 def change(value: Any) -> str:
-    """A difference with its sign, for "against the last value"."""
+    """A difference with its sign, for "against the last value". A small one in plain decimals, which say at a glance
+    how small it is beside its value; of one that is smaller still no direction is told."""
     number = _number(value)
     if number is None:
         return ""
-    return ("+" if number > 0 else "") + significant(number, 2)
+    sign = "+" if number > 0 else MINUS if number < 0 else ""
+    size = abs(number)
+    if 0 < size < 1e-6:
+        return "±0"
+    if 0 < size < 1e-4:
+        return sign + f"{size:.{1 - math.floor(math.log10(size))}f}".rstrip("0")
+    return sign + significant(size, 2)
 
 
 @register.filter

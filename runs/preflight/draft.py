@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from controlplane.hardware.sandboxes import HostSandbox
 from runs.limits import Allowance
 from runs.preflight.batch import Batch
 from workers.contract import HardwareSpec, LoraSpec, RewardSpec, ServerSpec
@@ -51,6 +52,9 @@ class GpuFacts:
     """In use there by something that has no lease, where that is enough to be in a run's way."""
 
 
+_HELD = HostSandbox(known=True, backend="bubblewrap", lacks=(), allowed=False)
+
+
 @dataclass(frozen=True)
 class HostFacts:
     """A host as it last announced itself, and what leases leave of it."""
@@ -73,6 +77,8 @@ class HostFacts:
     ports_held: dict[int, str] = field(default_factory=dict)
     """Port -> name of the run whose lease holds it."""
     listening: frozenset[int] = frozenset()
+    sandbox: HostSandbox = _HELD
+    """How it holds code that rewards run."""
 
     @property
     def usable(self) -> bool:
@@ -84,6 +90,9 @@ class DataFacts:
     name: str
     ready: bool = True
     rows: int = 0
+    """In both parts."""
+    validation_rows: int = 0
+    """Of them, those that are never trained on."""
     columns: tuple[str, ...] = ()
     has_answer: bool = True
     chat: bool = False
@@ -100,6 +109,8 @@ class Draft:
     host_chosen: bool = False
     data: DataFacts | None = None
     rewards: tuple[RewardSpec, ...] | None = None
+    secrets: dict[str, str] = field(default_factory=dict)
+    """Of those that the rewards name: why one can't be had."""
     hardware: HardwareSpec | None = None
     made_for: dict[str, str] = field(default_factory=dict)
     """What the profile was made for: form field -> text, as choosing it fills the form."""
@@ -152,4 +163,4 @@ class Draft:
 
     @property
     def train_rows(self) -> int:
-        return max((self.data.rows if self.data else 0) - self.eval_rows, 0)
+        return max(self.data.rows - self.data.validation_rows, 0) if self.data else 0

@@ -1,4 +1,4 @@
-"""Held-out rows: enough left to train on, and an interval that comes round."""
+"""Validation rows: as many as are to be evaluated, and an interval that comes round."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from runs.preflight.finding import Finding, Fix, stop, warn
 
 
 def check(draft: Draft) -> Iterator[Finding]:
-    rows = draft.data.rows if draft.data and draft.data.ready else None
-    if rows is not None and draft.eval_rows and draft.eval_rows >= rows:
-        some = max(rows // 10, 1)
+    data = draft.data if draft.data and draft.data.ready else None
+    if data is not None and draft.eval_rows > data.validation_rows:
+        kept, rows = data.validation_rows, "row" if data.validation_rows == 1 else "rows"
         yield stop(
             "eval_rows",
-            f"{draft.eval_rows:,} rows for evaluation leave nothing of {rows:,} to train on.",
-            "Hold fewer rows out.",
-            *([Fix(f"Hold out {some}", {"eval_rows": str(some)})] if rows > 1 else []),
+            f"{draft.eval_rows:,} rows are to be evaluated, and {data.name} keeps "
+            f"{f'only {kept:,} {rows}' if kept else 'none'} out of training.",
+            "Evaluate fewer, or import the dataset with a larger validation share.",
+            *([Fix(f"Evaluate {kept:,}", {"eval_rows": str(kept)})] if kept else []),
             Fix("Don't evaluate", {"eval_rows": "0"}),
         )
     every, last = draft.value("eval_steps"), draft.value("max_steps")

@@ -13,20 +13,20 @@ from workers.rewards import LIBRARY
 
 def check(draft: Draft) -> Iterator[Finding]:
     if draft.rewards is None:
-        yield stop("reward_config", "No reward config is chosen.", "Choose one, or make one under Rewards.")
+        yield stop("reward_version", "No reward config is chosen.", "Choose one, or make one under Rewards.")
         return
     if not draft.rewards:
-        yield stop("reward_config", "The reward config has no components.", "Add a reward to it.")
+        yield stop("reward_version", "The reward config has no components.", "Add a reward to it.")
         return
     for name, count in Counter(r.name for r in draft.rewards).items():
         if count > 1:
             yield stop(
-                "reward_config",
+                "reward_version",
                 f"{count} rewards are called {name}; TRL would merge their metrics into one.",
                 "Give each its own name.",
             )
     if all(r.weight == 0 for r in draft.rewards):
-        yield stop("reward_config", "Every reward has weight 0, so every advantage is 0.", "Give one a weight.")
+        yield stop("reward_version", "Every reward has weight 0, so every advantage is 0.", "Give one a weight.")
     for reward in draft.rewards:
         yield from _component(reward, draft.data)
 
@@ -34,20 +34,20 @@ def check(draft: Draft) -> Iterator[Finding]:
 def _component(reward: RewardSpec, data: DataFacts | None) -> Iterator[Finding]:
     known = LIBRARY.get(reward.function)
     if known is None:
-        yield stop("reward_config", f"{reward.name}: there is no reward {reward.function}.", "Replace it.")
+        yield stop("reward_version", f"{reward.name}: there is no reward {reward.function}.", "Replace it.")
         return
     for problem in known.check(reward.params):
-        yield stop("reward_config", f"{reward.name}: {problem}.", "Correct the reward config.")
+        yield stop("reward_version", f"{reward.name}: {problem}.", "Correct the reward config.")
     if data is None or not data.ready:
         return
     for column in known.needs:
         present = data.has_answer if column == "answer" else column in data.columns
         if not present:
             yield stop(
-                "reward_config",
+                "reward_version",
                 f"{reward.name} reads the column {column}, and {data.name} has none.",
                 "Map that column in the dataset, or choose rewards that don't need it.",
             )
     if reward.weight < 0:
         cause = f"{reward.name} has a negative weight: the run learns to avoid it."
-        yield warn("reward_config", cause, "Turn the sign round if that isn't meant.")
+        yield warn("reward_version", cause, "Turn the sign round if that isn't meant.")

@@ -22,8 +22,6 @@ def check(draft: Draft) -> Iterator[Finding]:
     batch, rows = draft.batch, draft.train_rows
     if draft.data is None or not draft.data.ready or broken(batch):
         return
-    if draft.eval_rows and draft.eval_rows >= draft.data.rows:
-        return  # `evaluation` says so
     if rows < batch.prompts:
         yield _no_steps(batch, rows)
         return

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+sys.path[0] = str(ROOT)  # not this folder, whose datasets.py has the name of a library
 os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", OMP_NUM_THREADS="1")
 
 import torch  # noqa: E402
@@ -19,19 +19,19 @@ from datasets import load_dataset  # noqa: E402
 from transformers import TrainerCallback  # noqa: E402
 from trl import GRPOConfig, GRPOTrainer  # noqa: E402
 
-from workers.rewards.library import LIBRARY  # noqa: E402
+from workers.rewards import LIBRARY, score  # noqa: E402
 
 folder, settings = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
 torch.set_num_threads(1)
 
 
 def reward(spec):
-    def score(completions, answer, **_):
+    def scores(completions, answer, **_):
         rows = [{"answer": one} for one in answer]
-        return LIBRARY[spec["function"]].score_batch(completions, rows, spec["params"])
+        return score(LIBRARY[spec["function"]], completions, rows, spec["params"]).values
 
-    score.__name__ = spec["name"]
-    return score
+    scores.__name__ = spec["name"]
+    return scores
 
 
 class Lines(TrainerCallback):

@@ -26,7 +26,7 @@ SUBMIT = """
 from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards.models import RewardVersion
 from runs import launching
 from runs.models import Attempt
 from runs.tokens import attempt_token
@@ -34,7 +34,7 @@ runs = [
     launching.submit(
         user=User.objects.get(username="operator"), name=f"bench crowd {number}", host=Host.objects.get(name=host),
         dataset_version=DatasetVersion.objects.get(pk=page["dataset_version"]),
-        reward_config=RewardConfig.objects.get(pk=page["reward_config"]),
+        reward_version=RewardVersion.objects.get(pk=page["reward_version"]),
         profile=HardwareProfile.objects.get(pk=page["profile"]), model=page["model"], grpo={"max_steps": 1_000_000})
     for number in range(count)
 ]
@@ -69,10 +69,12 @@ COUNT = "from runs.models import Attempt\nresult = Attempt.objects.filter(run__i
 class Crowd:
     """`runs` of them, `supervisors` real; use as a context."""
 
-    def __init__(self, product: Product, *, runs: int, supervisors: int) -> None:
+    def __init__(self, product: Product, *, runs: int, supervisors: int, metrics: int = 20) -> None:
         self.product = product
         self.made = max(0, runs - supervisors)
         self.supervisors = supervisors
+        self.metrics = metrics
+        """Of a made run's step."""
         self.generator = Generator()
         self.real: list[str] = []
         self.runs: list[str] = []
@@ -93,10 +95,13 @@ class Crowd:
         if waiting:
             raise RuntimeError(f"{len(waiting)} of {self.made} runs were not dispatched")
         where = {"host": "127.0.0.1", "port": self.product.stack.installation.port, "name": HOST, "schema": SCHEMA}
+        where["metrics"] = self.metrics
         self.generator.ask("claim", attempts=attempts, **where)
         self.real = [self.product.launch(pause_s=1.0) for _ in range(self.supervisors)]
         every = [*self.runs, *self.real]
-        until(lambda: self.product.shell(COUNT, runs=every, status="running") == len(every), "not all runs train")
+        until(
+            lambda: self.product.stack.django(COUNT, runs=every, status="running") == len(every), "not all runs train"
+        )
         return time.monotonic() - begin
 
     def measure(self, seconds: float) -> dict[str, Any]:
@@ -139,8 +144,8 @@ class Crowd:
         """How long a look at the queue takes while `queued` more runs wait, and a whole tick."""
         announce(self.product, slots=max(1, self.made))
         attempts = submit(self.product, queued)
-        look_s, tick_s = self.product.shell(DISPATCH)
-        self.product.shell(CANCEL, attempts=[attempt["id"] for attempt in attempts])
+        look_s, tick_s = self.product.stack.django(DISPATCH)
+        self.product.stack.django(CANCEL, attempts=[attempt["id"] for attempt in attempts])
         return {"queued": queued, "dispatch_ms": round(look_s * 1000, 1), "tick_ms": round(tick_s * 1000, 1)}
 
     def finish(self) -> Kept:
@@ -152,7 +157,7 @@ class Crowd:
         for run in self.real:
             self.product.wait(run, "stopped")
             sent[run] = written(self.product.folder(run))
-        return kept(self.product.shell, sent)
+        return kept(self.product.stack.django, sent)
 
     def _processes(self, folders: list[Path]) -> Mapping[str, list[int]]:
         holders = [int(json.loads((folder / FileName.LOCK).read_text())["pid"]) for folder in folders]
@@ -185,7 +190,7 @@ class Generator:
 
 def announce(product: Product, *, slots: int) -> None:
     """The host that nobody is, with room for so many runs on its CPU."""
-    control = Control(url=product.stack.url, token=product.shell(TOKEN, host=HOST), timeout_s=20)
+    control = Control(url=product.stack.url, token=product.stack.django(TOKEN, host=HOST), timeout_s=20)
     try:
         control.announce(
             {"name": HOST, "inventory": {"boot_id": "bench", "cpu_slots": slots, "gpus": []}, "trainer_schema": None}
@@ -195,7 +200,7 @@ def announce(product: Product, *, slots: int) -> None:
 
 
 def submit(product: Product, count: int) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = product.shell(SUBMIT, host=HOST, page=product.page, count=count)
+    found: list[dict[str, Any]] = product.stack.django(SUBMIT, host=HOST, page=product.page, count=count)
     return found
 
 

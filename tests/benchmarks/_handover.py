@@ -11,11 +11,12 @@ from typing import Any
 
 from tests.benchmarks._cpu import CpuWatch
 from tests.benchmarks._crowd import HOST, announce, submit
-from tests.benchmarks._load import FREE, METRICS
+from tests.benchmarks._load import FREE
 from tests.benchmarks._product import HERE, Product, until
 from tests.benchmarks._store import Kept, kept
 from workers.contract import EventKind, FileName, OutboxLine, to_json
 
+METRICS = 20
 VARIETIES = 101
 FOLDED = "from runs.models import Run\nresult = list(Run.objects.values_list('last_seq', 'folded_seq').get(pk=run))"
 FOLD_ROWS = 1000
@@ -39,7 +40,7 @@ def handover(product: Product, lines: int) -> tuple[dict[str, Any], Kept]:
     cpu, found = watch.percent(), json.loads(done.stdout)
     begin = time.monotonic()
     until(lambda: _folded(product, attempt["run"]), "the rows were not folded", limit_s=1200, pause_s=0.5)
-    stored = kept(product.shell, {attempt["run"]: lines})
+    stored = kept(product.stack.django, {attempt["run"]: lines})
     figures = {
         "replay_lines_per_s": round(found["lines"] / found["seconds"]),
         "replay_lines": found["lines"],
@@ -76,5 +77,5 @@ def write(path: Path, lines: int) -> None:
 
 
 def _folded(product: Product, run: str) -> bool:
-    last, folded = product.shell(FOLDED, run=run)
+    last, folded = product.stack.django(FOLDED, run=run)
     return bool(last - folded < FOLD_ROWS)

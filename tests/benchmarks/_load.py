@@ -14,7 +14,6 @@ import sys
 import time
 from typing import Any
 
-METRICS = 20
 BATCH_S = 1.0
 HEARTBEAT_S = 2.0
 SAMPLE_STEPS = 2
@@ -142,7 +141,7 @@ class Attempt:
 
     def beat(self, t: float) -> None:
         self.step += 1
-        values = {f"metric_{number}": (self.step + number) / 7 for number in range(METRICS)}
+        values = {f"metric_{number}": (self.step + number) / 7 for number in range(self.plan["metrics"])}
         self.write("train", values, t=t, step=self.step)
         if self.step % SAMPLE_STEPS == 0:
             self.write("system", SYSTEM, t=t)

@@ -16,6 +16,7 @@ from tests.benchmarks._figures import percentile
 from workers.contract import FileName
 from workers.trainer.callbacks import Progress, Stop
 from workers.trainer.metrics import LineFile
+from workers.trainer.timing import StepTimes
 
 CALLS = 3_000
 WORK_S = 0.002
@@ -31,7 +32,7 @@ def work(seconds: float) -> None:
 folder = Path(sys.argv[1]).resolve()
 metrics = LineFile(folder / FileName.METRICS)
 stop = Stop(folder)
-progress = Progress(metrics, stop)
+progress = Progress(metrics, stop, StepTimes())
 state, control = TrainerState(max_steps=CALLS), TrainerControl()
 progress.on_train_begin(None, state, control)
 deadline = time.monotonic() + 60

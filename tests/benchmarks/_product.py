@@ -12,26 +12,19 @@ from typing import Any
 
 import httpx
 
-from tests.benchmarks._shell import Shell
 from tests.stack import Stack, command_of
 
 HERE = Path(__file__).parent
 PREPARE = """
-import hashlib
-from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards import saving
 from runs.forms import LaunchForm
 from runs.prefill import as_sent
-rows = b"".join(b'{"row": %d, "prompt": "1+1", "answer": "2"}\\n' % n for n in range(64))
-version = DatasetVersion.objects.create(
-    dataset=Dataset.objects.create(name="bench"), number=1, status=DatasetVersion.READY, rows=64,
-    sha256=hashlib.sha256(rows).hexdigest(), mapping={"prompt": "prompt", "answer": "answer", "chat": False})
-version.rows_path.parent.mkdir(parents=True, exist_ok=True)
-version.rows_path.write_bytes(rows)
-config = RewardConfig.objects.create(name="bench", components=[{"name": "format", "function": "think_tags"}])
+from tests.datasets import ready_version
+version = ready_version("bench", [{"prompt": "1+1", "answer": "2"}] * 64)
+rewards = saving.make("bench", [{"name": "format", "function": "think_tags"}])
 profile = HardwareProfile.objects.get(name="CPU")
-start = {"model": model, "dataset_version": version.pk, "reward_config": config.pk, "profile": profile.pk}
+start = {"model": model, "dataset_version": version.pk, "reward_version": rewards.pk, "profile": profile.pk}
 result = as_sent(LaunchForm(initial=start))
 """
 HOST = """
@@ -57,7 +50,6 @@ class Product:
             "GRPO_TRAINER_PYTHON": str(_interpreter(data / "python")),
         }
         self.stack = Stack.start(data, settings | environment)
-        self.shell = Shell(self.stack)
         self.web = self.stack.client("operator")
         self.runs: list[str] = []
         try:
@@ -70,18 +62,18 @@ class Product:
         model = self.stack.installation.models_dir / "bench"
         model.mkdir()
         (model / "config.json").write_text('{"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}')
-        self.page: dict[str, Any] = self.shell(PREPARE, model=str(model))
-        until(lambda: bool(self.shell(HOST)), "the host is not ready")
+        self.page: dict[str, Any] = self.stack.django(PREPARE, model=str(model))
+        until(lambda: bool(self.stack.django(HOST)), "the host is not ready")
         # Named, so that a second host that appears later changes nothing.
-        self.page["host"] = self.shell(HOST)
+        self.page["host"] = self.stack.django(HOST)
 
     def close(self) -> None:
         self.web.close()
-        self.shell.close()
         self.stack.stop()
 
-    def launch(self, *, pause_s: float, steps: int = 1_000_000) -> str:
-        page = {**self.page, "name": f"bench every {pause_s} s", "max_steps": steps, "key": f"bench-{len(self.runs)}"}
+    def launch(self, *, pause_s: float, steps: int = 1_000_000, wide: bool = False) -> str:
+        name = f"bench every {pause_s} s" + (", wide" if wide else "")
+        page = {**self.page, "name": name, "max_steps": steps, "key": f"bench-{len(self.runs)}"}
         answer = self.web.post("/runs/new/", data=page)
         if answer.status_code != httpx.codes.FOUND:
             raise RuntimeError(f"the launch was refused ({answer.status_code}):\n{answer.text[:4000]}")
@@ -101,7 +93,7 @@ class Product:
         until(lambda: self.status(run) == status, f"the run did not become {status}")
 
     def status(self, run: str) -> str:
-        found: dict[str, str] = self.shell(STATE, run=run)
+        found: dict[str, str] = self.stack.django(STATE, run=run)
         if found["status"] == "failed":
             raise RuntimeError(f"the run failed: {found['detail']}")
         return found["status"]

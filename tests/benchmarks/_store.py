@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-
-from tests.benchmarks._shell import Shell
+from typing import Any
 
 COUNT = """
 import numpy as np
@@ -48,7 +47,7 @@ class Kept:
         return self.sent - self.stored
 
 
-def kept(shell: Shell, sent: Mapping[str, int]) -> Kept:
-    """`sent`: of each run the last seq; its lines are numbered from 1 without a gap."""
-    stored, never_sent, twice = shell(COUNT, sent=dict(sent))
+def kept(django: Callable[..., Any], sent: Mapping[str, int]) -> Kept:
+    """`django`: a stack's. `sent`: of each run the last seq; its lines are numbered from 1 without a gap."""
+    stored, never_sent, twice = django(COUNT, sent=dict(sent))
     return Kept(sum(sent.values()), stored, never_sent, twice)

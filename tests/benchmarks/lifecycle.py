@@ -60,7 +60,7 @@ def _clicks(product: Product, count: int) -> tuple[dict[str, Any], Kept]:
         **milliseconds("stop", [each.stop_s for each in clicks], (0.5, 0.99)),
         **milliseconds("supervisor_gone", [each.supervisor_s for each in clicks], (0.5, 0.99)),
     }
-    return figures, kept(product.shell, sent)
+    return figures, kept(product.stack.django, sent)
 
 
 def _kept(parts: list[Kept]) -> dict[str, int]:

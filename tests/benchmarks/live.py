@@ -108,7 +108,7 @@ class Live:
         """Rows a second from the trainer's file into the store, while nobody watches."""
         run = self.product.launch(pause_s=0, steps=rows)
         self.product.wait(run, "succeeded")
-        return rows / float(self.product.shell(TOOK, run=run))
+        return rows / float(self.product.stack.django(TOOK, run=run))
 
     def rows_lost(self) -> int:
         """Metric lines that never reached the outbox, and outbox lines that are not in the store."""
@@ -118,7 +118,7 @@ class Live:
             outbox = (folder / "outbox.jsonl").read_bytes().splitlines()
             logged = (folder / "metrics.jsonl").read_bytes().count(b'"event": "log"')
             sent = sum(b'"kind":"train"' in line.replace(b" ", b"") for line in outbox)
-            lost += (logged - sent) + (len(outbox) - int(self.product.shell(STORED, run=run)))
+            lost += (logged - sent) + (len(outbox) - int(self.product.stack.django(STORED, run=run)))
         return lost
 
 

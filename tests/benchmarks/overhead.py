@@ -46,19 +46,14 @@ GRPO: dict[str, Any] = {
     "seed": 42,
 }
 PREPARE = """
-import hashlib
+import json
 from pathlib import Path
 from controlplane.accounts.models import User
-from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards.models import RewardConfig
-rows = Path(dataset).read_bytes()
-version = DatasetVersion.objects.create(
-    dataset=Dataset.objects.create(name="bench"), number=1, status=DatasetVersion.READY, rows=rows.count(b"\\n"),
-    sha256=hashlib.sha256(rows).hexdigest(), mapping={"prompt": "prompt", "answer": "answer", "chat": False})
-version.rows_path.parent.mkdir(parents=True, exist_ok=True)
-version.rows_path.write_bytes(rows)
-RewardConfig.objects.create(name="bench", components=rewards)
+from controlplane.rewards import saving
+from tests.datasets import ready_version
+ready_version("bench", [json.loads(line) for line in Path(dataset).read_bytes().splitlines()])
+saving.make("bench", rewards)
 spec = {"rollout": "transformers", "trainer_gpus": 0, "processes": 1, "cpu_slots": 1, "threads": 1}
 HardwareProfile.objects.create(name="bench", spec=spec, owner=User.objects.get(username="operator"))
 """
@@ -66,11 +61,11 @@ SUBMIT = """
 from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards.models import RewardVersion
 from runs import launching
 result = launching.submit(
     user=User.objects.get(username="operator"), name="bench", host=None, dataset_version=DatasetVersion.objects.get(),
-    reward_config=RewardConfig.objects.get(name="bench"), profile=HardwareProfile.objects.get(name="bench"),
+    reward_version=RewardVersion.objects.get(config__name="bench"), profile=HardwareProfile.objects.get(name="bench"),
     model=model, grpo=grpo).id
 """
 STATE = """

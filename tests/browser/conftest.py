@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
+from tests.benchmarks._chromium import FLAGS
 from tests.browser.tiny_folder import write_model
 from tests.conftest import FAKE_TRAINER
 from tests.stack import Stack, command_of
-
-FLAGS = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-gpu"]
 
 
 @dataclass
@@ -34,6 +34,10 @@ class Complaints:
             self.heard.append(f"{message.type}: {message.text}")
 
 
+def sign_in(stack: Stack, context: BrowserContext, role: str = "operator") -> None:
+    context.add_cookies([{"name": k, "value": v, "url": stack.url} for k, v in stack.cookies(role).items()])
+
+
 @pytest.fixture(scope="package")
 def browser(chromium: str) -> Iterator[Browser]:
     """Gone with the last browser test: while Playwright runs, no other test of the process may run an event loop."""
@@ -44,17 +48,23 @@ def browser(chromium: str) -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
-def site(make_stack: Callable[..., Stack], trainer_python: Path) -> Stack:
+@pytest.fixture(scope="package")
+def site(trainer_python: Path) -> Iterator[Stack]:
     """The trainer is the fake one, with a step every 50 ms; the form's fields are those of the real GRPOConfig."""
-    stack = make_stack(
-        GRPO_TRAINER_COMMAND=command_of(FAKE_TRAINER),
-        GRPO_TRAINER_PYTHON=str(trainer_python),
-        FAKE_TRAINER="forever,pause:0.05,samples:1",
-        CONTROLPLANE_SILENT_AFTER_S="10",
-    )
-    write_model(stack.installation.models_dir / "tiny")
-    return stack
+    environment = {
+        # Its own words go with the command: what else stands in a host's environment doesn't reach a trainer.
+        "GRPO_TRAINER_COMMAND": command_of(
+            FAKE_TRAINER, FAKE_TRAINER="forever,pause:0.05,samples:1", FAKE_TRAINER_LIFETIME="290"
+        ),
+        "GRPO_TRAINER_PYTHON": str(trainer_python),
+        "CONTROLPLANE_SILENT_AFTER_S": "10",
+    }
+    stack = Stack.start(Path(tempfile.mkdtemp(prefix="gt-")), environment)
+    try:
+        write_model(stack.installation.models_dir / "tiny")
+        yield stack
+    finally:
+        stack.stop()
 
 
 @pytest.fixture

@@ -7,31 +7,22 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.conftest import Complaints
-from tests.browser.test_whole_way import stop
+from tests.browser.conftest import Complaints, sign_in
+from tests.browser.driving import stop_training
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 ROWS = """
-from hashlib import sha256
-from controlplane.datasets.models import Dataset, DatasetVersion
+from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile
-from controlplane.rewards.models import RewardConfig
+from tests.datasets import ready_version
+from tests.runs.builders import rewards_named
 
-row = '{"row": 0, "prompt": "1+1?", "answer": "2"}'
-dataset, _ = Dataset.objects.get_or_create(name="for launches")
-mapping = {"prompt": "q", "answer": "a", "chat": False}
-version, _ = DatasetVersion.objects.get_or_create(
-    dataset=dataset,
-    number=1,
-    defaults={"status": "ready", "rows": 64, "mapping": mapping, "sha256": sha256(row.encode()).hexdigest()},
+version = DatasetVersion.objects.filter(dataset__name="for launches").first() or ready_version(
+    "for launches", [{"prompt": f"{number}+1?", "answer": str(number + 1)} for number in range(64)]
 )
-version.folder.mkdir(parents=True, exist_ok=True)
-version.rows_path.write_text(row)
-config, _ = RewardConfig.objects.get_or_create(
-    name="for launches", defaults={"components": [{"name": "variety", "function": "unique_chars"}]}
-)
+rewards = rewards_named("for launches", [{"name": "variety", "function": "unique_chars"}])
 spec = {"rollout": "transformers", "cpu_slots": 1}
 lora = {"r": 4, "alpha": 12, "dropout": 0.1, "target_modules": ["q_proj"]}
 made = {}
@@ -40,7 +31,7 @@ for name, columns in {
     "large": {"lora": None, "batch": {"num_generations": 16, "max_completion_length": 128}},
 }.items():
     made[name] = HardwareProfile.objects.get_or_create(name=name, defaults={"spec": spec, **columns})[0].pk
-result = {"dataset_version": version.pk, "reward_config": config.pk, "profiles": made}
+result = {"dataset_version": version.pk, "reward_version": rewards.pk, "profiles": made}
 """
 
 
@@ -48,9 +39,9 @@ result = {"dataset_version": version.pk, "reward_config": config.pk, "profiles":
 def rows(site: Stack, context: BrowserContext, page: Page) -> dict[str, Any]:
     """The page is open with everything chosen but the profile."""
     found: dict[str, Any] = site.django(ROWS)
-    context.add_cookies([{"name": name, "value": value, "url": site.url} for name, value in site.cookies().items()])
+    sign_in(site, context)
     model = site.installation.models_dir / "tiny"
-    chosen = f"dataset_version={found['dataset_version']}&reward_config={found['reward_config']}"
+    chosen = f"dataset_version={found['dataset_version']}&reward_version={found['reward_version']}"
     page.goto(f"{site.url}/runs/new/?{chosen}&model={model}")
     return found
 
@@ -93,5 +84,5 @@ def test_the_commands_follow_the_form_and_a_download_leaves_it_to_be_launched(
     page.get_by_label("Name of the run").press("Enter")
     expect(page.get_by_role("heading", name="by Enter")).to_be_visible()
     expect(page.locator("#run-status .chip.running")).to_be_visible()
-    stop(page)
+    stop_training(page)
     assert complaints.heard == []

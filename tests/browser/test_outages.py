@@ -10,7 +10,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.test_run_page import A_RUN, SIZE, until
+from tests.browser.conftest import sign_in
+from tests.browser.driving import until
+from tests.browser.test_run_page import A_RUN, SIZE
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -31,12 +33,16 @@ from runs.models import Attempt
 seen = timezone.now() - timedelta(seconds=ago)
 Attempt.objects.filter(run_id=run).update(last_seen_at=seen)
 """
+ASKED = """
+from runs.models import Attempt
+Attempt.objects.filter(run_id=run).update(stop_mode="save")
+"""
 STEPS = "document.querySelector('[data-chart=reward] [data-plot]').data.find(trace => trace.customdata).x"
 
 
 @pytest.fixture
 def run(site: Stack, context: BrowserContext) -> str:
-    context.add_cookies([{"name": k, "value": v, "url": site.url} for k, v in site.cookies("operator").items()])
+    sign_in(site, context, "operator")
     return str(site.django(A_RUN, name="through an outage"))
 
 
@@ -116,6 +122,18 @@ def test_a_run_out_of_reach_heals_on_the_page_and_in_the_list_by_itself(
     until(page, lambda: site.django(SEEN, run=run, ago=0) or banner.is_hidden())
     until(listed, lambda: site.django(SEEN, run=run, ago=0) or "out of reach" not in row.inner_text())
     listed.close()
+
+
+def test_a_head_that_was_read_in_a_moment_that_no_frame_told_of_is_read_again(
+    site: Stack, run: str, page: Page
+) -> None:
+    page.goto(f"{site.url}/runs/{run}/")
+    expect(page.locator("#run-status .chip.running")).to_be_visible()
+    stale = '<div id="run-notices" data-region data-state="another">A moment of its own.</div>'
+    page.route("**/head/", lambda route: route.fulfill(body=stale), times=1)
+    site.django(ASKED, run=run)
+    expect(page.get_by_text("A moment of its own.")).to_be_visible()
+    expect(page.get_by_text("A moment of its own.")).to_be_hidden()
 
 
 def test_several_are_chosen_by_keyboard_kept_while_the_list_moves_and_stopped(

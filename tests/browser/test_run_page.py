@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
 import pytest
 from playwright.sync_api import BrowserContext, Page, WebSocketRoute, expect
 
-from tests.browser.conftest import Complaints
+from tests.browser.conftest import Complaints, sign_in
+from tests.browser.driving import until
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 # Eight GPUs are more than the host has, so nothing is started: the test itself says what the supervisor would.
+MANY = """
+from tests.browser import completions_data as data
+from runs.ingest import accept
+from tests.runs import builders
+attempt = data.a_run("long-name-without-a-space-" * 7, 30)
+names = [part["name"] for part in attempt.run.spec["rewards"]]
+accept(attempt, [builders.train(i, reward=i / 10, **{f"rewards/{n}/mean": 0.5 for n in names}) for i in range(1, 6)])
+result = attempt.run_id
+"""
 A_RUN = """
 from runs.ingest import accept
 from tests.runs import builders
@@ -31,12 +38,11 @@ accept(attempt, [builders.train(i, reward=i / 100, loss=0.1) for i in range(firs
 """
 SIZE = "Math.max(0, ...(document.querySelector('[data-chart=reward] [data-plot]')?.data ?? []).map(t => t.x.length))"
 RANGE = "document.querySelector('[data-chart=reward] [data-plot]').layout.xaxis.range"
-WAIT_S = 60
 
 
 @pytest.fixture
 def signed_in(site: Stack, context: BrowserContext) -> None:
-    context.add_cookies([{"name": k, "value": v, "url": site.url} for k, v in site.cookies("admin").items()])
+    sign_in(site, context, "admin")
 
 
 @pytest.fixture
@@ -115,6 +121,20 @@ def test_keys_go_where_they_say(site: Stack, signed_in: None, page: Page) -> Non
     expect(page.get_by_text("No run matches")).to_be_visible()
 
 
+def test_a_letter_on_a_fresh_page_goes_nowhere(site: Stack, signed_in: None, page: Page) -> None:
+    page.add_init_script(
+        """addEventListener("DOMContentLoaded", () => {
+            // As typed within the page's first second, whenever this machine gets to it.
+            const typed = new KeyboardEvent("keydown", { key: "s", bubbles: true });
+            Object.defineProperty(typed, "timeStamp", { value: 300 });
+            window.free = document.body.dispatchEvent(typed);
+        })"""
+    )
+    page.goto(f"{site.url}/hardware/")
+    assert page.evaluate("window.free") is True
+    expect(page).to_have_url(f"{site.url}/hardware/")
+
+
 def test_the_list_follows_by_itself(site: Stack, run: str, page: Page) -> None:
     page.goto(f"{site.url}/runs/")
     page.mouse.move(0, 0)
@@ -141,8 +161,21 @@ def test_no_page_is_wider_than_the_window(
     assert complaints.heard == []
 
 
-def until(page: Page, seen: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not seen():
-        assert time.monotonic() < deadline, f"not within {WAIT_S} s"
-        page.wait_for_timeout(100)
+def test_long_names_make_no_page_wider_than_a_phone(
+    site: Stack, signed_in: None, page: Page, complaints: Complaints
+) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    run = site.django(MANY)
+    wide = []
+    for path in (f"/runs/{run}/", f"/runs/{run}/?tab=spec", f"/runs/compare/?runs={run}", "/runs/", "/settings/"):
+        page.goto(site.url + path)
+        page.wait_for_load_state("networkidle")
+        if page.evaluate("document.documentElement.scrollWidth") > 390:
+            wide.append(path)
+    assert wide == []
+    page.goto(f"{site.url}/runs/{run}/?tab=spec")
+    expect(page.locator(".spec-cards")).to_be_visible()
+    chosen = page.get_by_role("tab", name="Spec").bounding_box()
+    assert chosen
+    assert 0 <= chosen["x"] <= 390 - chosen["width"]
+    assert complaints.heard == []

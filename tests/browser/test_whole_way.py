@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Complaints
+from tests.browser.driving import stop_training
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(400)]
@@ -26,7 +27,7 @@ def test_sign_in_upload_reward_launch_watch_stop_receipt(
     make_reward_config(page)
     launch(page, str(site.installation.models_dir / "tiny"))
     watch(page)
-    stop(page)
+    stop_training(page)
     assert complaints.heard == []
 
 
@@ -43,13 +44,13 @@ def upload(page: Page, folder: Path) -> None:
     file = folder / "doubles.jsonl"
     file.write_text("\n".join(lines))
     page.get_by_role("link", name="Datasets").click()
-    page.get_by_role("link", name="Upload dataset").first.click()
-    page.get_by_label("JSONL file").set_input_files(file)
+    page.get_by_role("link", name="New dataset").first.click()
+    page.get_by_label("File", exact=True).set_input_files(file)
     page.get_by_role("button", name="Upload and check").click()
-    expect(page.get_by_text("64 rows read")).to_be_visible()
-    page.get_by_label("Prompt column").select_option("question")
+    expect(page.get_by_text("64 rows, no problem")).to_be_visible()
+    page.get_by_label("Prompt column", exact=True).select_option("question")
     page.get_by_label("Answer column").select_option("result")
-    page.get_by_role("button", name="Use these columns").click()
+    page.get_by_role("button", name="Import with this mapping").click()
     expect(page.get_by_text("64 rows, ready to train on")).to_be_visible()
 
 
@@ -66,7 +67,7 @@ def launch(page: Page, model: str) -> None:
     page.locator("[name=model]").fill(model)
     dataset = page.locator("[name=dataset_version] option", has_text="doubles").get_attribute("value")
     page.locator("[name=dataset_version]").select_option(dataset)
-    page.locator("[name=reward_config]").select_option(label="right and in form")
+    page.locator("[name=reward_version]").select_option(label="right and in form v1")
     page.locator("[name=profile]").select_option(label="CPU")
     page.locator("[name=max_steps]").fill("5000")
     page.locator("[name=name]").fill("the whole way")
@@ -81,7 +82,7 @@ def watch(page: Page) -> None:
     wait_for_points(page, points + 10)
     expect(page.locator("[data-tile=reward] [data-figure]")).not_to_have_text("–")
     page.get_by_role("tab", name="Logs").click()
-    expect(page.locator("[data-log-text]")).to_contain_text("fake trainer of")
+    expect(page.locator("[data-log-view]")).to_contain_text("fake trainer of")
     page.get_by_role("tab", name="Completions").click()
     expect(page.get_by_text("1+1").first).to_be_visible()
     page.get_by_role("tab", name="Charts").click()
@@ -94,13 +95,3 @@ def wait_for_points(page: Page, more_than: int) -> int:
         assert time.monotonic() < deadline, f"{points} points are drawn after {WAIT_S} s"
         page.wait_for_timeout(100)
     return points
-
-
-def stop(page: Page) -> None:
-    page.locator("#run-actions summary").click()
-    page.get_by_role("button", name="Stop now").first.click()
-    dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("Nothing is saved")
-    dialog.get_by_role("button", name="Stop now").click()
-    expect(page.locator("#run-status .chip.stopped")).to_be_visible()
-    expect(page.get_by_text("Everything is gone and free.")).to_be_visible()

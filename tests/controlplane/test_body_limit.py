@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 
 from controlplane import bodylimit
 from controlplane.bodylimit import BodyLimit
-from runs.tokens import attempt_token
+from runs.tokens import attempt_token, host_token
 from tests.controlplane.people import operator
 
 PIECE = 2**16
@@ -94,6 +94,14 @@ async def test_large_reports_are_for_the_attempt_itself():
     for path, token in (("a1/samples", ""), ("a1/samples", "madeup"), ("a1/samples", "\xe4"), ("a2/samples", mine)):
         assert await Server(f"/api/attempts/{path}", size, token=token).ask() == 413
     assert await Server("/api/hosts/announce", size, token=mine).ask() == 413
+
+
+async def test_a_tokenizer_comes_from_the_host_itself():
+    size, path = 2 * bodylimit.SMALL, "/api/hosts/box/inspections/7/tokenizer"
+    assert await Server(path, size, token=host_token("box")).ask() == 200
+    assert await Server(path, 9 * bodylimit.SMALL, token=host_token("box")).ask() == 413
+    for token in ("", "madeup", host_token("other")):
+        assert await Server(path, size, token=token).ask() == 413
 
 
 async def test_a_full_disk_is_said(caplog):

@@ -1,4 +1,4 @@
-"""Walks every route and every websocket: who may do what with it. A new route needs a line in RULES."""
+"""Walks every route and every websocket: who may do what with it. A new route needs a line in route_rules.py."""
 
 from __future__ import annotations
 
@@ -15,103 +15,18 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from controlplane.accounts.models import Role
+from controlplane.alerting.delivery import queue_test
 from controlplane.hardware.models import ModelInspection
+from runs import uploads
 from runs.api_urls import websocket_urlpatterns
-from runs.models import Lease, ProfileTrial
+from runs.models import HealthPreset, Lease, ProfileTrial, SampleRow
+from tests.controlplane.accounts.secret_rows import an_endpoint
+from tests.controlplane.alerting.builders import a_target
 from tests.controlplane.people import make_user, signed_in
+from tests.controlplane.route_rules import ACT, ADMIN, EDIT, HOST, OPEN, OPERATE, READ, RULES, SELF
 from tests.runs.builders import a_host, a_run, an_attempt
 
 pytestmark = pytest.mark.django_db
-
-OPEN = "nobody has to be signed in"
-READ = "everybody who is signed in reads; nobody writes"
-SELF = "everybody who is signed in reads and changes what is their own"
-EDIT = "everybody who is signed in reads; operators change"
-ACT = "operators change; there is nothing to read"
-OPERATE = "for operators only, reading included"
-ADMIN = "for admins only, reading included"
-HOST = "for hosts with their token; people's sessions count nothing"
-
-RULES = {
-    "health": OPEN,
-    "sign_in": OPEN,
-    "sign_in_once": OPEN,
-    "sign_out": SELF,
-    "password": SELF,
-    "set_password": SELF,
-    "users": ADMIN,
-    "user_role": ADMIN,
-    "user_active": ADMIN,
-    "user_link": ADMIN,
-    "user_limits": ADMIN,
-    "home": READ,
-    "runs": READ,
-    "run": READ,
-    "run_head": READ,
-    "run_series": READ,
-    "run_completions": READ,
-    "run_logs": READ,
-    "run_log": READ,
-    "run_events": READ,
-    "run_checkpoints": READ,
-    "run_spec": READ,
-    "run_stop": ACT,
-    "run_resume": ACT,
-    "stop_several": ACT,
-    "new_run": EDIT,
-    "check_run": OPERATE,
-    "launch_commands": OPERATE,
-    "dry_run": OPERATE,
-    "run_dry_run": READ,
-    "inspect_model": OPERATE,
-    "inspection": READ,
-    "clone": READ,
-    "datasets": READ,
-    "dataset": READ,
-    "dataset_version": READ,
-    "dataset_state": READ,
-    "dataset_upload": OPERATE,
-    "dataset_upload_version": OPERATE,
-    "dataset_example": OPERATE,
-    "dataset_mapping": ACT,
-    "dataset_leave_out": ACT,
-    "dataset_map_again": ACT,
-    "dataset_delete": ACT,
-    "dataset_version_delete": ACT,
-    "reward_configs": READ,
-    "reward_config": EDIT,
-    "reward_config_new": OPERATE,
-    "reward_config_duplicate": ACT,
-    "reward_config_delete": ACT,
-    "reward_component": OPERATE,
-    "reward_sample": OPERATE,
-    "reward_try": OPERATE,
-    "hardware": READ,
-    "profile": EDIT,
-    "profile_new": OPERATE,
-    "profile_import": OPERATE,
-    "profile_export": READ,
-    "profile_delete": ACT,
-    "release_lease": OPERATE,
-    "drain_host": ACT,
-    "trial_new": OPERATE,
-    "trial": READ,
-    "trial_stop": ACT,
-    "give_up_host": OPERATE,
-    "remove_host": OPERATE,
-    "queue_move": ACT,
-    "queue_priority": ACT,
-    "queue_remove": OPERATE,
-    "api_claim": HOST,
-    "api_dataset": HOST,
-    "api_sync": HOST,
-    "api_samples": HOST,
-    "api_logs": HOST,
-    "api_reaped": HOST,
-    "api_not_launched": HOST,
-    "api_host_announce": HOST,
-    "api_inspection": HOST,
-}
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 WRITING = ("POST", "PUT", "PATCH", "DELETE")
@@ -141,20 +56,31 @@ def address() -> Any:
     version = attempt.run.dataset_version  # no file behind it: no page may need one to be drawn
     host = a_host()
     lease = Lease.objects.create(attempt=attempt, host=host, resource="gpu:0", state=Lease.QUARANTINED)
+    target = a_target()
+    uploads.samples(attempt, 1, [{"step": 1, "row": 7, "completions": [{"text": "4", "reward": 1.0}]}])
+    sample = SampleRow.objects.get()
     values: dict[str, Any] = {
+        "secret_id": an_endpoint().pk,
+        "target_id": target.pk,
+        "delivery_id": queue_test(target).pk,
         "token": "nonsense",
         "user_id": make_user().pk,
         "run_id": attempt.run_id,
+        "preset_id": HealthPreset.objects.get(slug="mixed").pk,
         "attempt_id": attempt.pk,
         "dataset_id": version.dataset_id,
         "number": 1,
-        "config_id": attempt.run.reward_config_id,
+        "config_id": attempt.run.reward_version.config_id,
         "profile_id": attempt.run.profile_id,
         "host_id": host.pk,
+        "host": host.name,
         "lease_id": lease.pk,
         "trial_id": ProfileTrial.objects.create(owner=make_user(), host=host, model="/m").pk,
         "inspection_id": ModelInspection.objects.create(host=host, model="/m").pk,
         "name": "trainer",
+        "sample_id": sample.pk,
+        "row": sample.row,
+        "view_id": 1,
     }
 
     def of(name: str) -> str:

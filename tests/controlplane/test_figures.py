@@ -21,6 +21,11 @@ from controlplane.templatetags.frame import diverging, sparkline, stacked_bar
         (2.1e-6, "2.1e-6"),
         (-0.0312, "−0.0312"),
         (1e9, "1e9"),
+        (0.5625, "0.563"),
+        (-0.5625, "−0.563"),
+        (1204.5, "1,205"),
+        (-1204.5, "−1,205"),
+        (12_350_000, "1.24e7"),
         (float("nan"), "–"),
         (float("inf"), "–"),
         (None, "–"),
@@ -30,6 +35,25 @@ from controlplane.templatetags.frame import diverging, sparkline, stacked_bar
 )
 def test_a_number_has_three_significant_digits(value: object, text: str) -> None:
     assert figures.sig(value) == text
+
+
+CHANGES = [
+    (0.4812, "+0.48"),
+    (-0.0312, "−0.031"),
+    (1.13e-5, "+0.000011"),
+    (-1e-5, "−0.00001"),
+    (0.0001, "+0.00010"),
+    (4.2e-7, "±0"),
+    (-3e-12, "±0"),
+    (0, "0"),
+    (1234, "+1,234"),
+    (2.5e9, "+2.5e9"),
+]
+
+
+@pytest.mark.parametrize(("value", "text"), CHANGES)
+def test_a_change_is_written_as_people_read_it(value: float, text: str) -> None:
+    assert figures.change(value) == text
 
 
 @pytest.mark.parametrize(

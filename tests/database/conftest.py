@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.database.racing import Racers
 from tests.postgres import Postgres, missing, running
 from tests.runs.conftest import sent
 
@@ -17,3 +18,13 @@ def postgres() -> Iterator[Postgres]:
         pytest.skip(reason)
     with running() as server:
         yield server
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def racers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racers]:
+    """Processes that work on one database; each module has its own."""
+    name = request.module.__name__.rpartition(".")[2]
+    url = request.getfixturevalue("postgres").url(name) if request.param == "postgresql" else ""
+    racers = Racers(tmp_path_factory.mktemp(request.param), url)
+    yield racers
+    racers.close()

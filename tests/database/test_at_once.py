@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -52,14 +51,6 @@ line = [event(1, "training", max_steps=9, step=0)]
 claiming.claim(Attempt.objects.get(pk=pk), claiming.Claim(1, "racetrack", 7, "boot-1"))
 ingest.accept(Attempt.objects.get(pk=pk), line)
 """
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def racers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racers]:
-    url = request.getfixturevalue("postgres").url("races") if request.param == "postgresql" else ""
-    racers = Racers(tmp_path_factory.mktemp(request.param), url)
-    yield racers
-    racers.close()
 
 
 @pytest.mark.parametrize(

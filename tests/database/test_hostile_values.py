@@ -11,9 +11,9 @@ from django.test import Client
 from django.test.client import MULTIPART_CONTENT
 
 from controlplane.accounts.models import Role, User
-from controlplane.datasets import flow
-from controlplane.datasets.mapping import ColumnMapping
+from controlplane.datasets import importing, settling
 from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.reading.mapping import ColumnMapping
 from controlplane.hardware.models import Host, ModelInspection
 from runs import folding, frames, ingest
 from runs.frames import Cursor, Shown
@@ -144,10 +144,11 @@ def test_rows_of_a_dataset_with_odd_text(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(f'{{"prompt": {ODD}, "answer": "2"}}\n' * 3)
     with path.open("rb") as file:
-        version = flow.create_version(None, "odd", file, "rows.jsonl")
-    flow.validate(version)
+        version = importing.create_from_upload(None, "odd", file, "rows.jsonl")
+    settling.work(version)
     version.refresh_from_db()
     assert version.status != DatasetVersion.CHECKING
-    if version.status == DatasetVersion.NEEDS_MAPPING:
-        flow.apply_mapping(version, ColumnMapping(prompt="prompt", answer="answer"))
+    if importing.ask_for_import(version, ColumnMapping(prompt="prompt", answer="answer")):
+        settling.work(version)
+        version.refresh_from_db()
         assert version.status != DatasetVersion.CHECKING

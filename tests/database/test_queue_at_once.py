@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.database.racing import Racers
@@ -76,14 +74,6 @@ for pk in pks:
     reordering.put_first(Run.objects.get(pk=pk), a_user())
 result = [a.run_id for a in queueing.waiting()]
 """
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def racers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racers]:
-    url = request.getfixturevalue("postgres").url("queue") if request.param == "postgresql" else ""
-    racers = Racers(tmp_path_factory.mktemp(request.param), url)
-    yield racers
-    racers.close()
 
 
 def test_dispatchers_start_no_more_than_one_person_may_have(racers: Racers) -> None:

@@ -6,6 +6,8 @@
         hub.add("Org/Slow", files, bytes_per_s=50_000)
         hub.add("Org/Stalls", files, stall_after=1_000)
         hub.add("Org/Flaky", files, failures=1)        # that many answers are 500s before it works
+        hub.add("Org/Rows", files, kind="datasets")    # a dataset; Parquet lies with the weights
+        hub.add("Org/New", files, renamed_from="Org/Old")
 
 Any other name is missing. As with the real one, weights lie on another host (127.0.0.2 here), to which the token must
 not travel; `hub.requests` has every request as (method, path, Authorization).
@@ -24,7 +26,7 @@ from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 CHUNK = 16_384
-_API = re.compile(r"/api/models/(?P<id>.+?)(/(?P<what>revision|tree)/(?P<revision>[^/]+))?")
+_API = re.compile(r"/api/(?P<kind>models|datasets)/(?P<id>.+?)(/(?P<what>revision|tree)/(?P<revision>[^/]+))?")
 _RESOLVE = re.compile(r"/(?P<id>.+?)/resolve/(?P<revision>[^/]+)/(?P<name>.+)")
 _BLOB = re.compile(r"/blobs/(?P<id>.+)/(?P<oid>[0-9a-f]{64})")
 
@@ -41,6 +43,14 @@ class Repository:
     failures: int = 0
     sizes: dict[str, int] = field(default_factory=dict)
     """Sizes to claim instead of the true ones."""
+    kind: str = "models"
+    renamed_from: str = ""
+    """Asked for by this name, the hub sends on to the other."""
+
+    @property
+    def address(self) -> str:
+        """As it stands in the paths of its files."""
+        return self.name if self.kind == "models" else f"{self.kind}/{self.name}"
 
     @property
     def commit(self) -> str:
@@ -61,7 +71,7 @@ class Repository:
 
 
 def is_large(name: str) -> bool:
-    return name.endswith((".safetensors", ".bin", ".gguf"))
+    return name.endswith((".safetensors", ".bin", ".gguf", ".parquet"))
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -90,8 +100,17 @@ class FakeHub:
             thread.join()
 
     def add(self, name: str, files: dict[str, bytes], **behaviour: Any) -> Repository:
-        self.repositories[name] = Repository(name, files, **behaviour)
-        return self.repositories[name]
+        repository = Repository(name, files, **behaviour)
+        self.repositories[repository.address] = repository
+        return repository
+
+    def moved(self, address: str) -> Repository | None:
+        """The repository that had this address before."""
+        for repository in self.repositories.values():
+            old = repository.renamed_from
+            if old and address == repository.address.removesuffix(repository.name) + old:
+                return repository
+        return None
 
     @property
     def url(self) -> str:
@@ -147,8 +166,13 @@ class _Handler(BaseHTTPRequestHandler):
             if match is None:
                 continue
             found = match.groupdict()
-            repository = self.hub.repositories.get(unquote(found["id"]))
-            if repository is None:
+            address = unquote(found["id"])
+            if found.get("kind", "models") != "models":
+                address = f"{found['kind']}/{address}"
+            repository = self.hub.repositories.get(address)
+            if repository is None and (moved := self.hub.moved(address)) is not None:
+                self._send(307, {"Location": self.path.replace(moved.renamed_from, moved.name, 1)})
+            elif repository is None:
                 self._error(404, "RepoNotFound", "Repository not found")
             elif not repository.has_revision(unquote(found.get("revision") or "main")):
                 self._error(404, "RevisionNotFound", f"Invalid rev id: {found['revision']}")
@@ -188,7 +212,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _resolve(self, repository: Repository, found: dict[str, str], query: dict[str, list[str]]) -> None:
         given = self.headers.get("Authorization")
         if repository.token and given != f"Bearer {repository.token}":
-            words = f"Access to model {repository.name} is restricted."
+            words = f"Access to {repository.name} is restricted."
             return self._error(403 if given else 401, "GatedRepo", words)
         name = unquote(found["name"])
         if name not in repository.files:
@@ -198,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._file(repository, repository.files[name], {"ETag": f'"{blob["oid"]}"'})
         sha256 = blob["lfs"]["sha256"]
         headers = {
-            "Location": f"{self.hub.storage_url}/blobs/{repository.name}/{sha256}",
+            "Location": f"{self.hub.storage_url}/blobs/{repository.address}/{sha256}",
             "X-Repo-Commit": repository.commit,
             "X-Linked-Size": str(blob["size"]),
             "X-Linked-ETag": f'"{sha256}"',

@@ -3,10 +3,10 @@
 
 FAKE_TRAINER=name:value,name,...
   steps:N (default: grpo.max_steps of the spec, or 5) · pause:SECONDS between steps (default 0.02) · forever ·
-  crash:CODE after the steps · silent_exit (0 without train_end) · no_steps · refuse (exit 3) · sigkill (kills itself) ·
-  ignore_term · renamed (a grandchild in a session of its own, renamed, that ignores SIGTERM) ·
+  crash:CODE after the steps · silent_exit (0 without train_end) · no_steps · refuse (exit 3) · bad_reward (exit 7) ·
+  sigkill (kills itself) · ignore_term · renamed (a grandchild in a session of its own, renamed, that ignores SIGTERM) ·
   storm (a grandchild that forks again and again) · oom · torn · garbage · samples:N · noise:BYTES to the log ·
-  no_save (STOP is ignored) · fill (writes until the disk is full) ·
+  at_once:N (steps before the first pause) · no_save (STOP is ignored) · fill (writes until the disk is full) ·
   connect:PORT (a request a step to a server; exits 1 when it fails) · generate:PORT (a completion a step,
   awaited without a time-out) · gate (trains until FOLDER/gate.trainer exists, and ends well) ·
   gate_save (on STOP waits for FOLDER/gate.save before it saves) · gate_term (SIGTERM ends it when FOLDER/gate.term
@@ -69,7 +69,7 @@ def train() -> int:
     steps = int(OPTIONS.get("steps") or SPEC["run"]["grpo"].get("max_steps", 5))
     write(event="stage", stage="loading model")
     write(event="train_begin", step=0, max_steps=steps)
-    step = 0
+    step = all_at_once(int(OPTIONS.get("at_once", "0")))
     stopped = False
     while (step < steps or "forever" in OPTIONS or waits("gate", "trainer")) and not stopped:
         step += 1
@@ -79,6 +79,14 @@ def train() -> int:
     while stopped and waits("gate_save", "save"):
         time.sleep(0.02)
     return finish(step, stopped)
+
+
+def all_at_once(steps: int) -> int:
+    """The lines of so many steps, as fast as a disk takes them."""
+    lines = ({"t": time.time(), "event": "log", "step": n, "values": {"reward": n / 10}} for n in range(1, steps + 1))
+    with open(FOLDER / "metrics.jsonl", "a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    return steps
 
 
 def end_at_the_gate() -> None:
@@ -97,8 +105,9 @@ def one_step(step: int) -> None:
         with open(FOLDER / "metrics.jsonl", "ab") as file:
             file.write(b"\xff\xfe not json\n[1, 2]\n" + b'{"event": "log", "values": ' + b"[" * 5_000_000 + b"\n")
     for _ in range(int(OPTIONS.get("samples", "0"))):
-        group = {"step": step, "t": time.time(), "row": step, "prompt": "1+1", "answer": "2", "completions": []}
-        append("samples.jsonl", json.dumps(group) + "\n")
+        group = [{"text": "2", "tokens": 1, "reward": 1.0}, {"text": "3", "tokens": 1, "reward": 0.0}]
+        row = {"step": step, "t": time.time(), "row": step, "prompt": "1+1", "answer": "2", "completions": group}
+        append("samples.jsonl", json.dumps(row) + "\n")
     if "connect" in OPTIONS:
         socket.create_connection(("127.0.0.1", int(OPTIONS["connect"])), timeout=5).close()
     if "generate" in OPTIONS:
@@ -123,6 +132,12 @@ def finish(step: int, stopped: bool) -> int:
     if "oom" in OPTIONS:
         print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", file=sys.stderr)
         return 1
+    if "bad_reward" in OPTIONS:
+        told = {"reward": "judge", "row": 3, "kind": "http", "message": "It answered 503."}
+        write(event="reward_failed", step=step, **told, count=1, of=8)
+        write(event="train_end", step=step, stopped=False, failed=True)
+        print("The reward judge failed on 8 of 8 completions.", file=sys.stderr)
+        return 7
     if "crash" in OPTIONS:
         print("RuntimeError: the reward function returned nothing", file=sys.stderr)
         return int(OPTIONS["crash"] or 1)

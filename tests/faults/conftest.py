@@ -9,7 +9,7 @@ import pytest
 from tests.faults.harness import Product
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared() -> Iterator[Product]:
     with Product.running() as product:
         yield product

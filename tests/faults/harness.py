@@ -27,7 +27,6 @@ from workers.supervisor import proc
 
 FAKES = ROOT / "tests" / "fakes"
 LIMIT_S = 60.0
-DATASET = b'{"row": 0, "prompt": "1+1", "answer": "2"}\n'
 SCALED = {
     "CONTROLPLANE_TICK_S": "0.5",
     "CONTROLPLANE_HOST_STALE_AFTER_S": "3",
@@ -47,20 +46,15 @@ SCALED = {
     "GRPO_GPU_FREE_DEADLINE_S": "20",
     "GRPO_LOG_BATCH_S": "0.5",
     "GRPO_CPU_SLOTS": "8",
+    "GRPO_DATASET_CACHE_MIB": "0",  # each run goes the whole road
 }
 """Deadlines of a product whose faults a test wants to see through in seconds."""
 
 PREPARE = """
-import hashlib
-from controlplane.accounts.models import User
-from controlplane.datasets.models import Dataset, DatasetVersion
-from controlplane.rewards.models import RewardConfig
-version = DatasetVersion.objects.create(
-    dataset=Dataset.objects.create(name="sums"), number=1, status=DatasetVersion.READY, rows=1,
-    sha256=hashlib.sha256(rows.encode()).hexdigest(), mapping={"prompt": "prompt", "answer": "answer", "chat": False})
-version.rows_path.parent.mkdir(parents=True, exist_ok=True)
-version.rows_path.write_bytes(rows.encode())
-RewardConfig.objects.create(name="tags", components=[{"name": "format", "function": "think_tags"}])
+from controlplane.rewards import saving
+from tests.datasets import ready_version
+ready_version("sums")
+saving.make("tags", [{"name": "format", "function": "think_tags"}])
 """
 HOST_READY = """
 from controlplane.hardware.models import Host
@@ -72,13 +66,13 @@ import hashlib, json
 from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards.models import RewardVersion
 from runs import launching
 profile, _ = HardwareProfile.objects.get_or_create(
     name=hashlib.sha256(json.dumps(hardware).encode()).hexdigest(), defaults={"spec": hardware})
 run = launching.submit(
     user=User.objects.get(username=user), name=name, host=Host.objects.get(name="testhost"),
-    dataset_version=DatasetVersion.objects.get(), reward_config=RewardConfig.objects.get(), profile=profile,
+    dataset_version=DatasetVersion.objects.get(), reward_version=RewardVersion.objects.get(), profile=profile,
     model=model, grpo={"max_steps": steps})
 result = run.pk
 """
@@ -147,7 +141,7 @@ class Product:
         stack.fleet.first_backoff_s, stack.fleet.steady_after_s = 0.2, 0.0
         try:
             product = cls(stack, made, _a_model(stack.installation.models_dir / "tiny"))
-            stack.django(PREPARE, rows=DATASET.decode())
+            stack.django(PREPARE)
             product.until(lambda: stack.django(HOST_READY, gpus=gpus), "the host has not announced its GPUs")
             yield product
         finally:
@@ -322,8 +316,9 @@ class ARun:
         return [json.loads(line) for line in lines]
 
     def outbox_is_stored(self) -> bool:
-        lines = self.outbox()
-        return not lines or self.look()["last_seq"] >= lines[-1]["seq"]
+        path = self.folder / "outbox.jsonl"
+        lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+        return not lines or self.look()["last_seq"] >= json.loads(lines[-1])["seq"]
 
     def token(self) -> str:
         code = "from runs.tokens import attempt_token\nresult = attempt_token(attempt)"

@@ -162,15 +162,15 @@ def _sums(numbers: dict[str, dict[int, float]]) -> dict[str, tuple[int, str]]:
 
 def _no_secret(run: ARun) -> None:
     """Neither the run's token nor the host's is in a file of its folder, in a log of the installation, or on a page."""
-    data = run.product.stack.installation.data
+    data, secrets = run.product.stack.installation.data, _secrets(run)
     for path in [*run.folder.rglob("*"), *data.glob("*.log")]:
         if path.is_file():
             content = path.read_bytes()
-            assert not any(secret.encode() in content for secret in _secrets(run)), f"a token is in {path.name}"
+            assert not any(secret.encode() in content for secret in secrets), f"a token is in {path.name}"
     with run.product.stack.client("viewer") as client:
         page = client.get(f"/runs/{run.run}/")
     assert page.status_code == 200, f"the run's page answers {page.status_code}"
-    assert not any(secret in page.text for secret in _secrets(run))
+    assert not any(secret in page.text for secret in secrets)
 
 
 def no_secret_in_processes(runs: Iterable[ARun]) -> None:

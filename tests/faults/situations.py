@@ -70,8 +70,8 @@ def booted_anew(product: Product, runs: Sequence[ARun], folder: Path) -> Iterato
 
 
 def _again(product: Product, names: tuple[str, ...], environment: dict[str, str]) -> None:
+    product.fleet.stop(names)
     for name in names:
-        product.fleet.stop([name])
         product.fleet.start(replace(_program(product, name), env={**product.stack.environment, **environment}))
     product.fleet.wait_ready(names)
     product.healthy()

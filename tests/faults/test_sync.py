@@ -12,7 +12,7 @@ from tests.fakes.fault_proxy import FAILING, FAULTS, FaultProxy
 from tests.faults import invariants
 from tests.faults.harness import ARun, Product, on_gpus
 from tests.faults.situations import changed, wait
-from workers.contract import EventKind
+from workers.contract import EventKind, FileName
 from workers.supervisor import proc
 from workers.supervisor.folder import AttemptFolder
 
@@ -92,8 +92,8 @@ def test_the_end_is_told_through_every_fault(product: Product, proxy: FaultProxy
 
 
 def test_a_hundred_thousand_lines_wait_for_a_web_that_is_away(product: Product) -> None:
-    run = product.launch(on_gpus(), supervisor="gate", trainer=f"steps:{MANY},pause:0")
-    run.until(lambda row: row["phase"] == "preparing" and (run.folder / "dataset.jsonl").exists())
+    run = product.launch(on_gpus(), supervisor="gate", trainer=f"at_once:{MANY},steps:{MANY}")
+    run.until(lambda row: row["phase"] == "preparing" and (run.folder / FileName.DATASET).exists())
     product.kill("web")
     run.open_gate("supervisor")
     wait(AttemptFolder(run.folder).has_ended_line, run.why)

@@ -1,4 +1,4 @@
-"""The bare TRL script that the product's steps are measured against: FOLDER SPEC.json DATASET.jsonl --steps N.
+"""The bare TRL script that the product's steps are measured against: FOLDER SPEC.json DATASET.parquet --steps N.
 
 The arguments are those of the run that SPEC describes; beside them there is TRL's own trainer and nothing of ours but
 the reward library and a line for each log call, in FOLDER/bare.jsonl.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.contract import AttemptSpec, from_dict
-from workers.rewards.library import LIBRARY
+from workers.rewards import LIBRARY, score
 from workers.trainer import environment
 
 
@@ -28,6 +28,7 @@ def main() -> int:
     spec = from_dict(AttemptSpec, json.loads(options.spec.read_bytes()))
     environment.prepare(spec)
 
+    import pyarrow.parquet as pq
     import torch
     from datasets import Dataset
     from trl import GRPOTrainer
@@ -38,8 +39,15 @@ def main() -> int:
         torch.set_num_threads(spec.run.hardware.threads)
     arguments = config.build(spec, options.folder)
     arguments.max_steps, arguments.save_strategy = options.steps, "no"
-    rows = [json.loads(line) for line in options.dataset.read_bytes().splitlines()]
-    data = Dataset.from_list([{"prompt": row["prompt"], "answer": row["answer"]} for row in rows])
+    rows = pq.read_table(options.dataset)
+    chat = json.loads(rows.schema.metadata[b"grpo"])["chat"]
+    data = Dataset.from_list(
+        [
+            {"prompt": row["prompt"] if chat else row["prompt"][0]["content"], "answer": row["answer"]}
+            for row in rows.to_pylist()
+            if row["split"] == "train"
+        ]
+    )
     trainer = GRPOTrainer(
         model=spec.run.model.path,
         reward_funcs=[reward(one) for one in spec.run.rewards],
@@ -53,12 +61,12 @@ def main() -> int:
 
 
 def reward(spec: Any) -> Any:
-    def score(completions: list[Any], answer: list[Any], **_: Any) -> list[float | None]:
+    def scores(completions: list[Any], answer: list[Any], **_: Any) -> list[float | None]:
         texts = [one if isinstance(one, str) else one[0]["content"] for one in completions]
-        return list(LIBRARY[spec.function].score_batch(texts, [{"answer": one} for one in answer], spec.params))
+        return score(LIBRARY[spec.function], texts, [{"answer": one} for one in answer], spec.params).values
 
-    score.__name__ = spec.name
-    return score
+    scores.__name__ = spec.name
+    return scores
 
 
 def lines(path: Path) -> Any:

@@ -61,7 +61,7 @@ class Launch:
             "name": f"{self.setup.name} {self.number}",
             "model": str(site.models / self.setup.shape),
             "dataset_version": site.dataset,
-            "reward_config": site.rewards,
+            "reward_version": site.rewards,
             "profile": profile,
             "max_steps": 100_000,
             "save_steps": 100_000,

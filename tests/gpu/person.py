@@ -52,7 +52,7 @@ class Person:
         answer = self.http.post(page, data=filled, follow_redirects=True)
         if answer.status_code != 200:
             raise RuntimeError(f"the reward config was refused: {text_of(answer.text)[:1500]}")
-        return self.choice("reward_config", name)
+        return self.choice("reward_version", name)
 
     def make_profile(self, shipped: int, name: str, changes: dict[str, Any]) -> str:
         """A new profile with a shipped one's fields and some changes: its page, sent as a new one's form."""

@@ -149,14 +149,14 @@ class Sitting:
             return
         self.say(f"{unit.name}: begins")
         try:
-            profile = self._made_or_new(unit.setup)
-            found = ratio.measure(unit, self.site, profile, self.deadline - CLEAN_UP_S)
+            profiles = [self._made_or_new(setup) for setup in ratio.swapped(unit, self.site)]
+            found = ratio.measure(unit, self.site, profiles, self.deadline - CLEAN_UP_S)
         except (RuntimeError, KeyError, OSError, TimeoutError) as error:
             self._failed(unit.setup, f"ratio: {error}", [])
             return
         self.say(f"{unit.name}: {found['step_ratio']}")
-        command = {"ratio_command": self.command(unit.name)}
-        self.save({"name": unit.setup.name, "says": unit.setup.says, **self.machine, **found, **command})
+        where = {"ratio_command": self.command(unit.name), "ratio_machine": self.machine["machine"]}
+        self.save({"name": unit.setup.name, "says": unit.setup.says, **found, **where})
 
     def _made_or_new(self, setup: Setup) -> str:
         with contextlib.suppress(RuntimeError):

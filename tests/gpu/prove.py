@@ -119,12 +119,10 @@ def setups_of(units: Sequence[Setup | Ratio]) -> list[Setup]:
 
 
 class Saver:
-    """Into DIR's file after each launch; it starts with what is committed, so that sittings add up."""
+    """Into DIR's file after each launch: what this sitting has found, and only that; `--render` adds it up."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        if not path.exists():
-            results.write(path, results.read(results.COMMITTED))
 
     def __call__(self, entry: Entry) -> None:
         results.write(self._path, results.merged(results.read(self._path), [entry]))

@@ -12,7 +12,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ from controlplane.serving.embedded import BASE_DIR as ROOT
 from tests.gpu.figures import Row, settled_seconds, step_ratio, step_seconds, steps_of
 from tests.gpu.installation import Site, busy, tail
 from tests.gpu.launches import Launch, Stage
-from tests.gpu.setups import Ratio
+from tests.gpu.setups import Ratio, Setup
 from workers.commands import own_servers
 from workers.contract import AttemptSpec, FileName, Rollout, from_dict, to_json
 from workers.supervisor import commands
@@ -39,14 +39,16 @@ class RatioError(RuntimeError):
     """A side of the comparison failed; the message holds the end of its log."""
 
 
-def measure(unit: Ratio, site: Site, profile: str, deadline: float) -> dict[str, Any]:
-    """The `step_ratio` of a set-up, and how it came about. `deadline` by time.monotonic()."""
+def measure(unit: Ratio, site: Site, profiles: Sequence[str], deadline: float) -> dict[str, Any]:
+    """The `step_ratio` of a set-up, and how it came about. `profiles`: of `swapped`, one pair of runs after the other.
+    `deadline` by time.monotonic()."""
     product: list[list[Row]] = []
     bare: list[list[Row]] = []
     for _ in range(unit.pairs):
         if product and deadline - time.monotonic() < unit.limit_s:
             break
-        mine, theirs = _pair(unit, site, profile, len(product) + 1)
+        number = len(product)
+        mine, theirs = _pair(unit, site, profiles[number % len(profiles)], number + 1)
         product.append(mine)
         bare.append(theirs)
     medians = [
@@ -63,9 +65,20 @@ def measure(unit: Ratio, site: Site, profile: str, deadline: float) -> dict[str,
         "step_ratio_how": (
             f"medians over {sum(map(len, product))} and {sum(map(len, bare))} steps with completions of "
             f"{_changes(unit)['max_completion_length']} tokens, {len(product)} runs of each "
-            f"{'at the same time on other GPUs' if _side_by_side(unit, site) else 'in turns'}"
+            f"{'at the same time on other GPUs, swapped' if _side_by_side(unit, site) else 'in turns'}"
         ),
     }
+
+
+def swapped(unit: Ratio, site: Site) -> list[Setup]:
+    """The set-up on one of two GPUs and on the other, since no two cards are alike; as it is where it runs in turns."""
+    setup = unit.setup
+    if setup.gpus != 1 or not _side_by_side(unit, site):
+        return [setup]
+    return [
+        replace(setup, name=f"{setup.name} on GPU {gpu}", profile={**setup.profile, "trainer_gpu_ids": str(gpu)})
+        for gpu in sorted(site.baseline)[:2]
+    ]
 
 
 def _changes(unit: Ratio) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def _section(entry: Entry) -> list[str]:
         lines.append(f"- Median step {entry['step_median_s']:.2f} s, {entry.get('batch', '')}")
     lines += ["", f"{entry.get('date', '')}: `{entry.get('command', '')}`"]
     if entry.get("ratio_command"):
-        lines += ["", f"Ratio: `{entry['ratio_command']}`"]
+        lines += ["", f"Ratio: `{entry['ratio_command']}` on {entry.get('ratio_machine', 'the same machine')}"]
     lines.append("")
     return lines
 

@@ -44,9 +44,9 @@ class Ratio:
     """Steps through the product against steps of a bare TRL script, for a set-up's `step_ratio`."""
 
     setup: Setup
-    pairs: int = 3
-    steps: int = 30
-    limit_s: float = 180.0
+    pairs: int = 2
+    steps: int = 60
+    limit_s: float = 200.0
     """Longest that one of the runs may take."""
 
     @property
@@ -107,7 +107,7 @@ EIGHT_GB = Setup(
     2,
     "A LoRA of a 1.5B shape on two GPUs under a cap of 8 GiB each, context included: ZeRO-2 with the optimizer in the "
     "host's memory, completions by the trainer itself.",
-    profile={"memory_cap_gib": 8 - CONTEXT_GIB},
+    profile={"memory_cap_gib": 8 - CONTEXT_GIB, **_batch(4, 8, 8, 256)},
     steps=4,
 )
 EIGHT_GB_COLOCATE = Setup(

@@ -127,11 +127,15 @@ def test_the_page_has_a_row_and_a_section_for_each_set_up() -> None:
     assert "2 × H200; torch 2" in page
 
 
-def test_a_sitting_goes_on_from_what_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sitting_takes_nothing_back_that_another_has_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "COMMITTED", tmp_path / "committed.json")
-    results.write(tmp_path / "committed.json", [{"name": "a", "steps": 5}])
-    prove.Saver(tmp_path / "results.json")({"name": "b", "steps": 2})
-    assert [entry["name"] for entry in results.read(tmp_path / "results.json")] == ["a", "b"]
+    monkeypatch.setattr(results, "PAGE", tmp_path / "page.md")
+    results.write(tmp_path / "committed.json", [{"name": "a", "failed": "no time"}, {"name": "b", "steps": 2}])
+    for name in ("a", "b"):
+        prove.Saver(tmp_path / f"{name}.json")({"name": name, "steps": 5})
+    for name in ("a", "b"):
+        assert prove.main(["--render", str(tmp_path / f"{name}.json")]) == 0
+    assert results.read(tmp_path / "committed.json") == [{"name": "a", "steps": 5}, {"name": "b", "steps": 5}]
 
 
 def test_a_rehearsal_without_a_gpu_gets_onto_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,11 +192,11 @@ def person(db: None, settings: LazySettings) -> Iterator[Person]:
 
 @pytest.mark.parametrize("setup", SETUPS, ids=lambda setup: setup.name)
 def test_the_pages_take_each_set_up_and_four_gpus_have_room_for_it(setup: Setup, machine: Host, person: Person) -> None:
-    version, config = a_version(512), a_config()
+    version, rewards = a_version(512), a_config()
     _told(machine, setup.shape)
     shipped = HardwareProfile.objects.get(name=by_slug(setup.slug).name)
     profile = person.make_profile(shipped.pk, f"proof of {setup.name}", setup.profile)
-    choices = {"model": "/models/x", "dataset_version": version.pk, "reward_config": config.pk, "profile": profile}
+    choices = {"model": "/models/x", "dataset_version": version.pk, "reward_version": rewards.pk, "profile": profile}
     values = launch_values(HardwareProfile.objects.get(pk=profile))
     run, _, _ = person.launch({**values, **setup.launch, **choices, "max_steps": 100_000, "save_steps": 100_000})
 

@@ -10,13 +10,15 @@ from django.utils import timezone
 from controlplane.accounts.models import Role, User
 from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards import saving
+from controlplane.rewards.models import RewardConfig, RewardVersion
 from runs import launching
 from runs.models import Attempt, Run
 from runs.states import RunStatus
 from runs.transitions import move
 from workers.contract import OutboxLine
 
+FORMAT = [{"name": "format", "function": "think_tags"}]
 CPU = {"rollout": "transformers", "cpu_slots": 1}
 ONE_GPU = {"rollout": "colocate", "trainer_gpus": 1}
 SERVER = {"rollout": "server", "trainer_gpus": 1, "server": {"gpus": 1}}
@@ -46,20 +48,23 @@ def a_host(name: str = "box", *, gpus: int = 0, cpu_slots: int = 1, **columns: A
     return Host.objects.create(name=name, **{"inventory": inventory, "announced_at": timezone.now(), **columns})
 
 
+def rewards_named(name: str, components: list[dict[str, Any]] | None = None) -> RewardVersion:
+    """The newest version of the config of this name, made if there is none."""
+    config = RewardConfig.objects.filter(name=name).first()
+    return config.newest() if config else saving.make(name, FORMAT if components is None else components)
+
+
 def a_run(name: str = "first", *, host: Host | None = None, hardware: dict[str, Any] | None = None, **more: Any) -> Run:
     """Submitted; on commit (at once in a test with real transactions) it is dispatched if it fits."""
     dataset, _ = Dataset.objects.get_or_create(name="sums")
     version, _ = DatasetVersion.objects.get_or_create(
         dataset=dataset, number=1, defaults={"status": DatasetVersion.READY, "rows": 100, "sha256": "0" * 64}
     )
-    reward = {"name": "format", "function": "think_tags"}
-    config, _ = RewardConfig.objects.get_or_create(name="tags", defaults={"components": [reward]})
     profile_name = f"profile {crc32(str(hardware).encode())}"
     profile, _ = HardwareProfile.objects.get_or_create(name=profile_name, defaults={"spec": hardware or CPU})
-    arguments = {"user": a_user(), "model": "/models/tiny", "grpo": {"max_steps": 20}, **more}
-    return launching.submit(
-        name=name, host=host, dataset_version=version, reward_config=config, profile=profile, **arguments
-    )
+    defaults = {"user": a_user(), "model": "/models/tiny", "grpo": {"max_steps": 20}}
+    arguments = {**defaults, "reward_version": rewards_named("tags"), **more}
+    return launching.submit(name=name, host=host, dataset_version=version, profile=profile, **arguments)
 
 
 def an_attempt(status: str = RunStatus.RUNNING, *, number: int = 1, run: Run | None = None) -> Attempt:

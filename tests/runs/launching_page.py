@@ -6,7 +6,8 @@ from typing import Any
 
 from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards import saving
+from controlplane.rewards.models import RewardVersion
 from runs.forms import LaunchForm
 from runs.launchfields import TRAINING
 from runs.prefill import as_sent
@@ -38,12 +39,17 @@ def a_ready_host(name: str = "box", **more: Any) -> Host:
 
 def a_version(rows: int = 100, **columns: Any) -> DatasetVersion:
     dataset, _ = Dataset.objects.get_or_create(name="sums")
-    values = {"status": DatasetVersion.READY, "rows": rows, "mapping": {"prompt": "q", "answer": "a", "chat": True}}
+    values = {
+        "status": DatasetVersion.READY,
+        "rows": rows,
+        "validation_rows": rows // 5,
+        "mapping": {"prompt": "q", "answer": "a", "chat": True},
+    }
     return DatasetVersion.objects.create(dataset=dataset, number=dataset.versions.count() + 1, **{**values, **columns})
 
 
-def a_config(name: str = "tags", function: str = "think_tags") -> RewardConfig:
-    return RewardConfig.objects.create(name=name, components=[{"name": "format", "function": function}])
+def a_config(name: str = "tags", function: str = "think_tags") -> RewardVersion:
+    return saving.make(name, [{"name": "format", "function": function}])
 
 
 def cpu_profile() -> HardwareProfile:
@@ -54,11 +60,11 @@ def sent(**changes: Any) -> dict[str, Any]:
     """A valid page as a browser sends it, with changes; None leaves a field out. Makes what of the catalogue it
     doesn't find."""
     version = DatasetVersion.objects.first() or a_version()
-    config = RewardConfig.objects.first() or a_config()
+    rewards = RewardVersion.objects.first() or a_config()
     start = {
         "model": "/models/tiny",
         "dataset_version": version.pk,
-        "reward_config": config.pk,
+        "reward_version": rewards.pk,
         "profile": cpu_profile().pk,
     }
     values = as_sent(LaunchForm(initial=start, schema=SCHEMA)) | changes

@@ -241,8 +241,8 @@ async def test_a_change_of_status_is_said_without_a_new_row(cookie: str, attempt
     async with opened(page(attempt), cookie) as socket:
         await socket.seqs_until(0)
         await sync_to_async(stopping.request_stop)(attempt, StopMode.SAVE, await sync_to_async(a_user)())
-        got = await socket.until(lambda got: bool(got) and "run" in got[-1])
-    assert got[-1]["run"]["stop_requested"] == "save"
+        # The reader says the run once more with its first frame, which may be before or after the stop.
+        got = await socket.until(lambda got: bool(got) and got[-1].get("run", {}).get("stop_requested") == "save")
     assert "Asked to save and stop." in [said["text"] for frame in got for said in frame["events"]]
 
 
@@ -256,25 +256,6 @@ async def test_log_sizes_come_while_they_are_watched(cookie: str, attempt: Attem
         await socket.say('{"type": "logs", "watch": true}')
         got = await socket.until(lambda got: bool(got) and "logs" in got[-1])
         assert got[-1]["logs"] == {"trainer": 5}
-
-
-async def test_completions_said_in_a_frame_whose_rows_the_viewer_has_still_reach_it(attempt: Attempt) -> None:
-    from runs import uploads
-
-    await store(attempt, [train(1)])
-    sent: asyncio.Queue[str] = asyncio.Queue()
-    viewer = pump.Viewer(attempt.run_id, frames.Cursor(0, 0), sent.put)
-    running = asyncio.create_task(viewer.run())
-    async with asyncio.timeout(5):
-        assert '"samples"' not in await sent.get()
-        await sync_to_async(uploads.samples)(attempt, 1, [{"step": 1, "prompt": "?", "completions": []}])
-        late = await pump.from_store(lambda: frames.read(attempt.run_id, frames.Cursor(0, 0), frames.Shown()))
-        assert late is not None
-        viewer.offer(late)
-        said = await sent.get()
-    running.cancel()
-    assert '"samples":1' in said
-    assert '"rows":[]' in said
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"type":"logs"}', '"x"'])

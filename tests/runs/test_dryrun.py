@@ -15,6 +15,7 @@ from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.hardware.profile_yaml import read
 from runs.models import Run
 from tests.controlplane.people import operator, viewer
+from tests.datasets import parquet
 from tests.runs.builders import a_run
 from tests.runs.launching_page import a_ready_host, a_version, sent
 from workers.contract import AttemptSpec, from_dict
@@ -27,7 +28,7 @@ SERVERS = {
     "server": {"count": 2, "gpus": 1, "weight_sync": "lora"},
     "environment": {"NCCL_DEBUG": "WARN"},
 }
-ROWS = '{"row": 0, "prompt": "1+1?", "answer": "2"}\n'
+ROWS = parquet()
 PROGRAMS = {"trainer": ["/env/python", "-m", "workers.trainer"], "vllm": ["/env/python", "-m", "vllm"]}
 
 
@@ -40,7 +41,7 @@ def client(settings: Any, tmp_path: Path) -> Client:
     host.save()
     version = a_version(sha256="0" * 64)
     version.folder.mkdir(parents=True)
-    version.rows_path.write_text(ROWS)
+    version.rows_path.write_bytes(ROWS)
     return operator()
 
 
@@ -56,7 +57,7 @@ def shown(client: Client, page: dict[str, Any]) -> str:
 def unpacked(answer: Any) -> dict[str, str]:
     assert answer["Content-Disposition"].startswith("attachment")
     archive = zipfile.ZipFile(io.BytesIO(b"".join(answer.streaming_content)))
-    return {Path(name).name: archive.read(name).decode() for name in archive.namelist()}
+    return {Path(name).name: archive.read(name).decode(errors="replace") for name in archive.namelist()}
 
 
 def test_each_process_of_a_draft_has_its_command_where_it_would_start(client):
@@ -122,10 +123,10 @@ def test_a_profile_that_makes_no_sense_is_no_server_error(client, spec):
 
 def test_a_draft_is_downloaded_with_all_that_it_needs(client):
     files = unpacked(client.post("/runs/new/dry-run", servers()))
-    assert set(files) == {"run.sh", "accelerate.yaml", "spec.json", "dataset.jsonl", "profile.yaml", "README.txt"}
+    assert set(files) == {"run.sh", "accelerate.yaml", "spec.json", "dataset.parquet", "profile.yaml", "README.txt"}
     spec = from_dict(AttemptSpec, json.loads(files["spec.json"]))
     assert (spec.attempt_id, spec.placement.host) == ("draft-1", "box")
-    assert files["dataset.jsonl"] == ROWS
+    assert files["dataset.parquet"] == ROWS.decode(errors="replace")
     assert "two servers" in files["profile.yaml"]
     assert "--served-model-name draft-1" in files["run.sh"]
     assert "the ports 21000, 21001 on loopback" in files["README.txt"]

@@ -8,6 +8,7 @@ from django.test import Client
 
 from controlplane.accounts.models import Role
 from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.rewards import saving
 from runs.drafting import draft_of
 from runs.forms import LaunchForm
 from runs.models import Run
@@ -191,10 +192,10 @@ BAD = [
     ("dataset_version", "", "No dataset is chosen"),
     ("dataset_version", "99999999999999999999999", "not there any more"),
     ("dataset_version", "x'", "not there any more"),
-    ("reward_config", "-1", "not there any more"),
+    ("reward_version", "-1", "not there any more"),
     ("profile", "", "No hardware profile"),
     ("host", "999999999999999999999999999", "not there any more"),
-    ("eval_rows", "100", "leave nothing"),
+    ("eval_rows", "100", "out of training"),
     ("max_steps", "0", "greater than or equal to 1"),
     ("generation_kwargs", "{", "Enter a valid JSON"),
     ("generation_batch_size", "12", "not a whole number of groups"),
@@ -278,8 +279,8 @@ def test_the_button_says_that_the_run_would_wait(client):
 def test_a_dataset_without_answers_refuses_a_reward_that_reads_them(client):
     version = a_version(mapping={"prompt": "q", "answer": ""})
     config = a_config("numbers", "numeric_match")
-    answer = client.post("/runs/new/", sent(dataset_version=version.pk, reward_config=config.pk))
-    assert "reads the column answer" in refusals(answer)["reward_config"][0]
+    answer = client.post("/runs/new/", sent(dataset_version=version.pk, reward_version=config.pk))
+    assert "reads the column answer" in refusals(answer)["reward_version"][0]
 
 
 def test_too_few_prompts_for_one_generation_are_refused(client):
@@ -321,9 +322,8 @@ def test_a_clone_leaves_to_trl_what_the_run_left_to_it(client):
 
 def test_a_clone_says_what_has_changed_since(client):
     run = a_run()
-    run.reward_config.components = [{"name": "other", "function": "length"}]
-    run.reward_config.save()
-    assert "have changed since" in client.get(f"/runs/{run.pk}/clone/").content.decode()
+    saving.save(run.reward_version.config, [{"name": "other", "function": "length"}])
+    assert "There is a newer version of its rewards, tags v2" in client.get(f"/runs/{run.pk}/clone/").content.decode()
 
 
 def test_a_clone_of_no_run_is_not_found(client):
@@ -338,7 +338,7 @@ def test_json_that_no_database_stores_is_refused_beside_its_field(client: Client
 
 
 def test_the_length_of_the_longest_prompt_is_known_to_preflight(client: Client):
-    version = a_version(report={"mapped": {"lengths": {"prompt": {"longest": 1234}}}})
+    version = a_version(report={"mapped": {"statistics": {"lengths": {"prompt_chars": {"longest": 1234}}}}})
     form = LaunchForm(sent(dataset_version=version.pk), schema=SCHEMA)
     data = draft_of(form).data
     assert data is not None

@@ -8,12 +8,13 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
-from runs import claiming, ingest, launching, leasing, reaping, sentences
+from controlplane.rewards import saving
+from runs import claiming, ingest, labels, launching, leasing, reaping, sentences
 from runs.claiming import Claim, claim
 from runs.models import Attempt, Lease, Run
 from runs.spec import spec_of
 from runs.states import RunStatus
-from tests.runs.builders import FREE, ONE_GPU, SERVER, a_host, a_run, a_user, an_attempt, ended, event
+from tests.runs.builders import FORMAT, FREE, ONE_GPU, SERVER, a_host, a_run, a_user, an_attempt, ended, event
 from tests.runs.conftest import Sent
 from workers.contract import ContractError, Task
 
@@ -46,20 +47,16 @@ def test_a_submitted_run_leases_starts_and_is_sent_on_commit(sent: Sent, commits
 @database
 def test_the_spec_does_not_change_with_the_catalogue(sent: Sent) -> None:
     run = a_run()
-    assert run.reward_config is not None
-    run.reward_config.components = []
-    run.reward_config.save()
+    assert run.reward_version is not None
+    run.reward_version.config.delete()
     assert spec_of(Run.objects.get()).rewards[0].function == "think_tags"
 
 
 @database
 def test_two_rewards_of_one_name_make_no_spec(sent: Sent) -> None:
-    config = a_run().reward_config
-    assert config is not None
-    config.components = config.components * 2
-    config.save()
+    twice = saving.make("twice", FORMAT * 2)
     with pytest.raises(ContractError, match="same name"):
-        a_run("again")
+        a_run("again", reward_version=twice)
 
 
 @database
@@ -217,6 +214,15 @@ def test_a_resume_goes_on_from_the_last_checkpoint_on_its_host(sent: Sent, commi
     attempt = run.attempts.get(number=2)
     assert attempt.resume_from == f"{run.pk}/1/checkpoints/checkpoint-10"
     assert (attempt.status, attempt.host, attempt.first_seq, attempt.last_seq) == ("starting", run.host, 3, 2)
+
+
+@database
+def test_an_archived_run_that_is_resumed_is_in_sight_again(sent: Sent) -> None:
+    run = a_failed_run()
+    labels.archive([run.pk], a_user())
+    launching.resume(run, a_user())
+    run.refresh_from_db()
+    assert run.archived_at is None
 
 
 @database

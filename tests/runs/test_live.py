@@ -4,9 +4,11 @@ import time
 
 import pytest
 import redis
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from runs import ingest, live, messages
+from runs.health import tick as health
 from runs.states import RunStatus
 from tests.runs.builders import an_attempt, train
 from tests.stack import ROOT
@@ -85,7 +87,7 @@ def test_a_send_without_a_broker_says_so_at_once(url: str, settings: Settings, m
 
 def test_only_the_sockets_and_the_two_streams_are_async() -> None:
     found = {path.name for path in ROOT.glob("runs/*.py") if "async def" in path.read_text()}
-    assert found == {"consumers.py", "pump.py", "streams.py", "views.py"}
+    assert found == {"consumers.py", "log_views.py", "pump.py", "streams.py"}
 
 
 @pytest.mark.django_db
@@ -97,3 +99,20 @@ def test_a_sync_takes_few_queries(
     attempt = an_attempt(RunStatus.RUNNING)
     with django_assert_num_queries(8):
         post(attempt, "sync", {"lines": [line(1), line(2)]})
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_verdict_that_changed_is_said_to_everybody_and_one_that_stayed_is_not(
+    redis_url: str, hints: redis.client.PubSub
+) -> None:
+    attempt = an_attempt(RunStatus.RUNNING)
+    ingest.accept(attempt, [train(seq) for seq in range(1, 41)])
+    while hints.get_message(timeout=0.2):
+        pass
+    now = timezone.now()
+    assert [health.tick(now), health.tick(now + health.EVERY)] == [1, 1]
+    got, more = hints.get_message(timeout=5), hints.get_message(timeout=0.2)
+    hints.close()
+    assert got is not None
+    assert got["data"] == f"{attempt.run_id} 0".encode()
+    assert more is None

@@ -13,7 +13,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from controlplane.accounts.models import User
-from runs import queries
+from runs import queries, runpage
 from runs.ingest import accept
 from runs.models import Attempt, Lease, LogChunk, Run, RunEvent, SampleRow
 from runs.states import RunStatus
@@ -111,22 +111,6 @@ def test_an_earlier_attempts_status_is_not_the_runs() -> None:
     assert "twice" in text(viewer(), "/runs/", status="succeeded")
 
 
-def test_the_list_takes_as_many_queries_for_many_runs_as_for_one(django_assert_max_num_queries: Any) -> None:
-    client = viewer()
-    for i in range(12):
-        accept(an_attempt(run=a_run(f"run {i}")), [train(1, reward=0.5)])
-    with django_assert_max_num_queries(11):
-        client.get("/runs/")
-
-
-def test_a_list_of_ended_runs_takes_no_query_for_each(django_assert_max_num_queries: Any) -> None:
-    client = viewer()
-    for i in range(12):
-        an_attempt(RunStatus.FAILED, run=a_run(f"run {i}"))
-    with django_assert_max_num_queries(11):
-        assert "run 11" in text(client, "/runs/", status="failed")
-
-
 def test_a_name_is_shown_as_text_wherever_it_appears() -> None:
     run = an_attempt(run=a_run("<script>alert(1)</script>")).run
     for path in ("/runs/", f"/runs/{run.pk}/", f"/runs/{run.pk}/spec/", f"/runs/{run.pk}/head/"):
@@ -180,6 +164,13 @@ def test_a_log_is_plain_text_read_from_an_offset() -> None:
     assert answer["Content-Type"] == "text/plain; charset=utf-8"
     assert answer["X-Content-Type-Options"] == "nosniff"
     assert (answer["X-Offset"], answer["X-Size"]) == ("12", "16")
+
+
+def test_a_steps_figures_are_no_trouble_though_a_name_of_theirs_says_failed() -> None:
+    attempt = an_attempt()
+    data = b"{'loss': '0', 'rewards/right/failed': '0'}\n\nThe reward right failed on 4 of 4.\nall well\n"
+    LogChunk.objects.create(attempt=attempt, name="trainer", offset=0, data=data)
+    assert [line.telling for line in runpage.last_lines(attempt, "trainer")] == [False, True, False]
 
 
 def test_a_log_is_downloaded_whole_under_the_attempts_name() -> None:
@@ -373,6 +364,16 @@ def test_resume_goes_on_from_the_last_checkpoint() -> None:
     assert "Resume from step 1" in text(operator(), f"/runs/{attempt.run_id}/")
     operator().post(f"/runs/{attempt.run_id}/resume")
     assert Run.objects.get(pk=attempt.run_id).latest().resume_step == 1
+
+
+def test_a_checkpoint_that_the_trainer_has_removed_since_is_told_from_those_that_are_there() -> None:
+    attempt = an_attempt(run=a_run(grpo={"max_steps": 20, "save_total_limit": 2}))
+    saves = [event(n, "checkpoint", step=n, path=f"checkpoints/checkpoint-{n}") for n in (1, 2, 3)]
+    accept(attempt, saves)
+    page = text(viewer(), f"/runs/{attempt.run_id}/checkpoints/")
+    assert page.count("removed since") == 1
+    assert page.index("Copy the folder of step 2") < page.index("removed since")
+    assert "Copy the folder of step 1" not in page
 
 
 def test_a_run_that_still_goes_is_not_resumed() -> None:

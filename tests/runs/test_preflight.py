@@ -19,7 +19,7 @@ SWAP = replace(NCCL, server=ServerSpec(weight_sync=WeightSync.LORA))
 GPU = GpuFacts(0, 80_000, True)
 BOX = HostFacts("box", versions={"trl": "1.16.0"}, disk_free_mib=100_000)
 GPU_BOX = replace(BOX, gpus=(GPU, replace(GPU, index=1)), versions={"vllm": "0.31.0"})
-DATA = DataFacts("sums v1", rows=100, chat=True)
+DATA = DataFacts("sums v1", rows=120, validation_rows=20, chat=True)
 MODEL = {
     "ok": True,
     "parameters": 1_000_000,
@@ -83,14 +83,14 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (data(ready=False), Grade.STOP, "dataset_version", "isn't ready"),
     (data(rows=0), Grade.STOP, "dataset_version", "no rows"),
     # rewards
-    ({"rewards": None}, Grade.STOP, "reward_config", "No reward config"),
-    ({"rewards": ()}, Grade.STOP, "reward_config", "no components"),
-    ({"rewards": (REWARD, REWARD)}, Grade.STOP, "reward_config", "2 rewards are called right"),
-    ({"rewards": (replace(REWARD, weight=0.0),)}, Grade.STOP, "reward_config", "weight 0"),
-    ({"rewards": (replace(REWARD, weight=-1.0),)}, Grade.WARN, "reward_config", "negative weight"),
-    ({"rewards": (replace(REWARD, function="magic"),)}, Grade.STOP, "reward_config", "no reward magic"),
-    ({"rewards": (replace(REWARD, params={"x": 1}),)}, Grade.STOP, "reward_config", "no such parameter"),
-    (data(has_answer=False), Grade.STOP, "reward_config", "reads the column answer"),
+    ({"rewards": None}, Grade.STOP, "reward_version", "No reward config"),
+    ({"rewards": ()}, Grade.STOP, "reward_version", "no components"),
+    ({"rewards": (REWARD, REWARD)}, Grade.STOP, "reward_version", "2 rewards are called right"),
+    ({"rewards": (replace(REWARD, weight=0.0),)}, Grade.STOP, "reward_version", "weight 0"),
+    ({"rewards": (replace(REWARD, weight=-1.0),)}, Grade.WARN, "reward_version", "negative weight"),
+    ({"rewards": (replace(REWARD, function="magic"),)}, Grade.STOP, "reward_version", "no reward magic"),
+    ({"rewards": (replace(REWARD, params={"x": 1}),)}, Grade.STOP, "reward_version", "no such parameter"),
+    (data(has_answer=False), Grade.STOP, "reward_version", "reads the column answer"),
     # profile
     ({"hardware": None}, Grade.STOP, "profile", "No hardware profile"),
     ({"hardware": replace(CPU, cpu_slots=0)}, Grade.STOP, "profile", "at least one CPU slot"),
@@ -156,7 +156,8 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (grpo(max_steps=-1, num_train_epochs=2.0), Grade.NOTE, "num_train_epochs", "2 epochs are 200 steps"),
     ({}, Grade.NOTE, "num_generations", "1 prompt × 8 completions"),
     # evaluation
-    ({"eval_rows": 100}, Grade.STOP, "eval_rows", "leave nothing"),
+    ({"eval_rows": 21}, Grade.STOP, "eval_rows", "keeps only 20 rows out of training"),
+    ({"eval_rows": 1, "data": replace(DATA, validation_rows=0)}, Grade.STOP, "eval_rows", "keeps none out of training"),
     ({"eval_rows": 10, **grpo(eval_steps=50)}, Grade.WARN, "eval_steps", "before its first evaluation"),
     # lengths
     (grpo(max_completion_length=2048), Grade.STOP, "max_completion_length", "leave no room"),

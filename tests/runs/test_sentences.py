@@ -32,6 +32,39 @@ def test_a_download_says_how_far_it_has_come(figures: dict[str, float], says: st
     assert header_after(phase, OutboxLine(2, 2.0, "system", None, figures)) == says
 
 
+@pytest.mark.parametrize(
+    ("detail", "says"),
+    [
+        ("", "Stopping every process of the run."),
+        ("saving", "Stopping every process of the run. Saving"),
+        ("completed 12 steps.", "Stopping every process of the run. Trained to its last step. 12 steps."),
+        (
+            "reward_failed The reward own failed on 4 of 4.",
+            "Stopping every process of the run. A reward failed on more rows than the run allows. "
+            "The reward own failed on 4 of 4.",
+        ),
+    ],
+)
+def test_the_reason_of_an_end_is_told_in_words(detail: str, says: str) -> None:
+    assert sentences.of_event(RunEvent(kind="phase", data={"phase": "stopping", "detail": detail})) == says
+
+
 def test_a_second_server_is_named_as_such() -> None:
     started = RunEvent(kind="process_started", data={"role": "vllm-2", "pid": 7})
     assert sentences.of_event(started) == "Started the vLLM 2 process (pid 7)."
+
+
+@pytest.mark.parametrize(
+    ("row", "count", "says"),
+    [
+        (3, 1, "The reward judge failed on row 3 (for the first time): It answered 503."),
+        (3, 10, "The reward judge failed on row 3 (now 10 of 64 completions): It answered 503."),
+        (None, 1, "The reward judge failed on a batch (for the first time): It answered 503."),
+    ],
+)
+def test_a_reward_that_failed_is_told_with_its_row_and_how_often(row: int | None, count: int, says: str) -> None:
+    told = {"reward": "judge", "kind": "http", "message": "It answered 503.", "row": row, "count": count, "of": 64}
+    attempt = an_attempt(RunStatus.RUNNING)
+    ingest.accept(attempt, [OutboxLine(1, 1.0, "reward_failed", 4, told)])
+    stored = RunEvent.objects.get(kind="reward_failed")
+    assert (stored.step, sentences.of_event(stored)) == (4, says)

@@ -48,7 +48,7 @@ def asked(host: Host, *profiles: HardwareProfile, **changes: Any) -> dict[str, A
         "host": host.pk,
         "model": "/models/tiny",
         "dataset_version": a_version().pk,
-        "reward_config": a_config(f"c{a_version().pk}").pk,
+        "reward_version": a_config(f"c{a_version().pk}").pk,
         "profiles": [row.pk for row in profiles],
     } | changes
 
@@ -159,7 +159,7 @@ def test_the_queue_is_gone_through_once_for_all_candidates(commits: Any) -> None
         ({"model": " "}, "model"),
         ({"model": "-x"}, "model"),
         ({"dataset_version": "999"}, "dataset_version"),
-        ({"reward_config": ""}, "reward_config"),
+        ({"reward_version": ""}, "reward_version"),
         ({"profiles": []}, "profiles"),
         ({"profiles": ["999"]}, "profiles"),
         ({"profiles": ["x"]}, "profiles"),

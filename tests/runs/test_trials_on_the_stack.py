@@ -13,22 +13,16 @@ from tests.workers.attempts import wait_until
 pytestmark = [pytest.mark.processes, pytest.mark.trainer]
 
 CATALOGUE = """
-import hashlib, json
-from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards.models import RewardConfig
-data = b"".join(json.dumps({"row": i, "prompt": f"{i}+1", "answer": str(i + 1)}).encode() + b"\\n" for i in range(8))
-version = DatasetVersion(dataset=Dataset.objects.create(name="tried"), number=1, status=DatasetVersion.READY, rows=8,
-    mapping={"prompt": "prompt", "answer": "answer"}, sha256=hashlib.sha256(data).hexdigest())
-version.save()
-version.rows_path.parent.mkdir(parents=True, exist_ok=True)
-version.rows_path.write_bytes(data)
-config = RewardConfig.objects.create(name="tried", components=[{"name": "format", "function": "think_tags"}])
+from controlplane.rewards import saving
+from tests.datasets import ready_version
+version = ready_version("tried", [{"prompt": f"{i}+1", "answer": str(i + 1)} for i in range(8)])
+rewards = saving.make("tried", [{"name": "format", "function": "think_tags"}])
 batch = {"per_device_train_batch_size": 2, "num_generations": 2, "max_completion_length": 8}
 spec = {"rollout": "transformers", "cpu_slots": 1, "threads": 1}
 small = HardwareProfile.objects.create(name="tried small", spec=spec, batch=batch)
 large = HardwareProfile.objects.create(name="tried large", spec={"rollout": "colocate", "trainer_gpus": 4}, batch=batch)
-result = {"dataset_version": version.pk, "reward_config": config.pk, "profiles": [small.pk, large.pk],
+result = {"dataset_version": version.pk, "reward_version": rewards.pk, "profiles": [small.pk, large.pk],
     "host": Host.objects.get(name="testhost").pk, "key": "one page"}
 """
 READY = """

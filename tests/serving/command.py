@@ -61,6 +61,17 @@ def processes_of(data: Path) -> list[psutil.Process]:
     return [p for p in psutil.process_iter() if p.pid != os.getpid() and _belongs(p, str(data))]
 
 
+def none_left(data: Path) -> None:
+    """Raises:
+    AssertionError: Something of this data folder went on living; with what it is.
+    """
+    try:
+        until(lambda: processes_of(data) == [])
+    except AssertionError:
+        alive = [f"{p.pid} (child of {p.ppid()}, {p.status()}): {' '.join(p.cmdline())}" for p in processes_of(data)]
+        raise AssertionError("left behind:\n" + "\n".join(alive)) from None
+
+
 def _belongs(process: psutil.Process, data: str) -> bool:
     try:
         if process.status() == psutil.STATUS_ZOMBIE:

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from controlplane.datafolder import DataFolderUnusable, data_folder
-from controlplane.serving.claims import Refused, children_lock, data_folder_lock, open_listener, refuse_full_disk
+from controlplane.serving.claims import (
+    Refused,
+    children_lock,
+    data_folder_lock,
+    listen,
+    open_listener,
+    refuse_full_disk,
+)
 from controlplane.serving.embedded import Installation
 
 
@@ -59,6 +66,13 @@ def test_a_port_that_was_asked_for_and_is_busy_is_refused() -> None:
 def test_a_port_that_does_not_exist_is_refused(port: int) -> None:
     with pytest.raises(Refused):
         open_listener("127.0.0.1", port)
+
+
+def test_what_the_web_accepts_waits_for_no_confirmation_of_the_browser() -> None:
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_an_address_that_is_not_ours_is_refused() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.command import Start, processes_of, until
+from tests.serving.command import Start, none_left, processes_of, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(900)]
 
@@ -18,7 +18,7 @@ def trainer(trainer_python: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_once_trains_stores_every_row_frees_everything_and_says_so_in_one_object(data: Path, manage: Start) -> None:
-    demo = manage("demo", "--once", "--json", "--steps", "4", "--port", "0")
+    demo = manage("demo", "--once", "--json", "--quick", "--steps", "4", "--port", "0")
     code = demo.process.wait(800)
     outcome = json.loads(demo.text.splitlines()[-1])
     assert (code, outcome["status"], outcome["reason"], outcome["steps"]) == (0, "succeeded", "completed", 4)
@@ -26,11 +26,11 @@ def test_once_trains_stores_every_row_frees_everything_and_says_so_in_one_object
     assert outcome["reward_first10"] is not None
     assert outcome["receipt"]["free"] is True
     assert outcome["receipt"]["survivors"] == []
-    until(lambda: processes_of(data) == [])
+    none_left(data)
 
 
 def test_ctrl_c_stops_the_run_and_leaves_no_process_and_a_second_demo_is_told(data: Path, manage: Start) -> None:
-    demo = manage("demo", "--port", "0")
+    demo = manage("demo", "--quick", "--port", "0")
     demo.wait_for("Ctrl-C stops")
     second = manage("demo", "--port", "0")
     assert second.process.wait(90) == 1
@@ -39,4 +39,4 @@ def test_ctrl_c_stops_the_run_and_leaves_no_process_and_a_second_demo_is_told(da
     until(lambda: any("workers.trainer" in p.cmdline() for p in processes_of(data)))
     assert demo.interrupt() == 0
     assert "Stopping 1 run" in demo.text
-    until(lambda: processes_of(data) == [])
+    none_left(data)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving.command import Start, processes_of, until
+from tests.serving.command import Start, none_left, until
 from tests.stack import FAKE_TRAINER, Stack, command_of
 from tests.workers.test_host_on_the_stack import HOST, LOOK, SUBMIT, a_model
 
@@ -17,11 +17,9 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 
 SETTINGS = {
     "GRPO_HOST_NAME": "testhost",
-    "GRPO_TRAINER_COMMAND": command_of(FAKE_TRAINER),
+    "GRPO_TRAINER_COMMAND": command_of(FAKE_TRAINER, FAKE_TRAINER="forever,pause:0.1", FAKE_TRAINER_LIFETIME="390"),
     "GRPO_TRAINER_PYTHON": sys.executable,
     "GRPO_BACKOFF_MAX_S": "0.5",
-    "FAKE_TRAINER": "forever,pause:0.1",
-    "FAKE_TRAINER_LIFETIME": "390",
 }
 STOP = """
 from runs import stopping
@@ -55,7 +53,7 @@ def test_killed_outright_and_started_at_once_it_finds_its_runs(data: Path, manag
     assert steps_stored(shell, trains) == steps_written(data, trains)
     second.interrupt()
     shell.shell.stop()
-    until(lambda: processes_of(data) == [])
+    none_left(data)
 
 
 def steps_stored(shell: Stack, run: str) -> list[Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving.command import Start, processes_of, until
+from tests.serving.command import Start, none_left, processes_of, until
 from tests.stack import FAKE_TRAINER, Stack, command_of
 from tests.workers.test_host_on_the_stack import HOST, LOOK, SUBMIT, a_model
 
@@ -19,10 +19,9 @@ def test_ctrl_c_leaves_a_run_training_the_next_start_finds_it_and_stop_runs_ends
 ) -> None:
     settings = {
         "GRPO_HOST_NAME": "testhost",
-        "GRPO_TRAINER_COMMAND": command_of(FAKE_TRAINER),
+        "GRPO_TRAINER_COMMAND": command_of(FAKE_TRAINER, FAKE_TRAINER="forever,pause:0.2", FAKE_TRAINER_LIFETIME="390"),
         "GRPO_TRAINER_PYTHON": sys.executable,
-        "FAKE_TRAINER": "forever,pause:0.2",
-        "FAKE_TRAINER_LIFETIME": "390",
+        "GRPO_BACKOFF_MAX_S": "0.5",
     }
     first = manage("up", "--port", "0", **settings)
     first.wait_for("Ctrl-C stops")
@@ -45,4 +44,4 @@ def test_ctrl_c_leaves_a_run_training_the_next_start_finds_it_and_stop_runs_ends
     after = shell.django(LOOK, run=run)
     assert (after["status"], after["reason"]) == ("stopped", "stopped_by_user")
     shell.shell.stop()  # it works on this data folder too
-    until(lambda: processes_of(data) == [])
+    none_left(data)

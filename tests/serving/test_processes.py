@@ -72,6 +72,28 @@ def test_stopping_kills_a_child_that_ignores_sigterm_and_what_it_left(tmp_path: 
     until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 
+def test_all_are_stopped_at_once_and_then_what_they_need(tmp_path: Path) -> None:
+    """Each of two ends only when it sees the other one end; what they need writes down that both have."""
+    code = (
+        "import signal, sys, time; from pathlib import Path\n"
+        f"folder = Path({str(tmp_path)!r})\n"
+        "def end(*_):\n"
+        "    (folder / 'NAME.ending').touch()\n"
+        "    while not all((folder / f'{other}.ending').exists() for other in OTHERS): time.sleep(0.01)\n"
+        "    (folder / 'NAME.saw').write_text(' '.join(sorted(p.stem for p in folder.glob('*.saw')))); sys.exit()\n"
+        "signal.signal(signal.SIGTERM, end); print('ready', flush=True); time.sleep(1000)"
+    )
+    others = {"base": ["one", "two"], "one": ["two"], "two": ["one"]}
+    fleet = Fleet(report=print)
+    for name, seen in others.items():
+        log, told = tmp_path / f"{name}.log", code.replace("NAME", name).replace("OTHERS", str(seen))
+        ready = lambda log=log: "ready" in log.read_text()  # noqa: E731
+        fleet.start(python(name, told, tmp_path, ready=ready, grace_s=60, needed_to_the_end=name == "base"))
+    fleet.wait_ready(others)
+    fleet.stop()
+    assert (tmp_path / "base.saw").read_text() == "one two"
+
+
 def test_stopping_kills_what_a_child_left_that_has_just_died(tmp_path: Path) -> None:
     code = "import subprocess, time; print(subprocess.Popen(['sleep', '1000']).pid, flush=True); time.sleep(1000)"
     log = tmp_path / "one.log"

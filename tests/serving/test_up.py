@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.serving.command import Start, processes_of, until
+from tests.serving.command import Start, none_left, processes_of, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
@@ -27,7 +27,7 @@ def test_it_serves_lets_one_person_in_and_leaves_no_process(data: Path, manage: 
     assert (data / "host_token").stat().st_mode & 0o777 == 0o600
     assert up.interrupt() == 0
     assert "Stopped." in up.text
-    until(lambda: processes_of(data) == [])
+    none_left(data)
 
 
 def test_a_second_one_on_the_same_data_says_so_and_a_dead_web_comes_back(data: Path, manage: Start) -> None:
@@ -48,7 +48,7 @@ def test_a_second_one_on_the_same_data_says_so_and_a_dead_web_comes_back(data: P
     next(p for p in processes_of(data) if "valkey-server" in p.name()).kill()
     assert up.interrupt() == 0
     assert "Stopped." in up.text
-    until(lambda: processes_of(data) == [])
+    none_left(data)
 
 
 def test_killed_outright_it_takes_its_children_along(data: Path, manage: Start) -> None:
@@ -56,14 +56,14 @@ def test_killed_outright_it_takes_its_children_along(data: Path, manage: Start) 
     up.wait_for("Ctrl-C stops")
     up.process.kill()
     up.process.wait()
-    until(lambda: processes_of(data) == [])
+    none_left(data)
 
 
 def test_ctrl_c_while_it_starts_leaves_nothing(data: Path, manage: Start) -> None:
     up = manage("up", "--port", "0")
     until(lambda: any("celery" in " ".join(p.cmdline()) or "uvicorn" in p.cmdline() for p in processes_of(data)))
     up.interrupt()
-    until(lambda: processes_of(data) == [])
+    none_left(data)
 
 
 def test_a_busy_port_is_named(manage: Start) -> None:

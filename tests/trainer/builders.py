@@ -1,4 +1,4 @@
-"""Attempt folders that the trainer can be started on by hand; standard library and the contract only."""
+"""Attempt folders that the trainer can be started on by hand."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.datasets import parquet
 from workers.contract import (
     AttemptSpec,
     DataSpec,
@@ -57,21 +58,24 @@ def attempt_folder(
     dataset: list[dict[str, Any]] | None = None,
     rewards: tuple[RewardSpec, ...] = REWARDS,
     eval_rows: int = 0,
+    validation: int | None = None,
     hardware: dict[str, Any] | None = None,
     placement: dict[str, Any] | None = None,
     run: dict[str, Any] | None = None,
     **attempt: Any,
 ) -> Path:
-    """Write spec.json and dataset.jsonl into `folder`. `grpo` is laid over GRPO; `run` over the other run fields."""
+    """Write spec.json and the dataset into `folder`; its last `eval_rows` rows, or `validation`, are kept out of
+    training. `grpo` is laid over GRPO; `run` over the other run fields."""
     folder.mkdir(parents=True, exist_ok=True)
-    content = "".join(json.dumps(row) + "\n" for row in (rows() if dataset is None else dataset)).encode()
+    chosen = rows() if dataset is None else dataset
+    content = parquet(chosen, validation=eval_rows if validation is None else validation)
     (folder / FileName.DATASET).write_bytes(content)
     spec = RunSpec(
         run_id="r1",
         name="a test",
         kind="train",
         model=ModelSpec(str(model)),
-        data=DataSpec("problems", 1, hashlib.sha256(content).hexdigest(), content.count(b"\n"), eval_rows),
+        data=DataSpec("problems", 1, hashlib.sha256(content).hexdigest(), len(chosen), eval_rows),
         rewards=rewards,
         hardware=HardwareSpec(profile="cpu", **{"cpu_slots": 1, "threads": 1, **(hardware or {})}),
         grpo={**GRPO, **(grpo or {})},
@@ -96,5 +100,6 @@ def logs(folder: Path) -> dict[int, dict[str, float]]:
     found: dict[int, dict[str, float]] = {}
     for line in lines(folder / FileName.METRICS):
         if line["event"] == "log" and "loss" in line["values"]:
-            found[line["step"]] = {k: v for k, v in line["values"].items() if k != "step_time"}
+            values = line["values"].items()
+            found[line["step"]] = {k: v for k, v in values if k != "step_time" and not k.startswith("time/")}
     return found

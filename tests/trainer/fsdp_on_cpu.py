@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from accelerate import state
 from accelerate.utils import DistributedType
 
 from workers.contract import AttemptSpec, FileName, from_dict
-from workers.trainer import data, environment
+from workers.trainer import data, environment, rewards
 from workers.trainer.metrics import LineFile
 from workers.trainer.train import train
 
@@ -35,4 +36,5 @@ spec = from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_bytes()))
 environment.prepare(spec)
 state.AcceleratorState.__init__ = shard_here_too
 metrics = LineFile(folder / FileName.METRICS, writes=environment.rank() == 0)
-train(spec, data.read(folder, spec), folder, metrics)
+with closing(rewards.tools_for(spec)) as tools:
+    train(spec, data.read(folder, spec), folder, metrics, tools)

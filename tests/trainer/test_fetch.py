@@ -105,6 +105,25 @@ def test_a_public_model_arrives_without_its_pickles(hub, fetch, lines, tmp_path)
     }
 
 
+def test_several_models_come_one_after_the_other_and_are_counted_together(hub, fetch, lines, tmp_path) -> None:
+    hub.add("Org/Model", FILES)
+    hub.add("Org/Judge", {**FILES, "model.safetensors": b"small"})
+    status, said = fetch("Org/Model", "--also", "Org/Judge@main", "--also", "Org/Model")
+    assert (status, "Org/Model" in said) == (0, True)
+    assert (snapshot(tmp_path, "Org--Judge") / "model.safetensors").read_bytes() == b"small"
+    done = [line["done_bytes"] for line in lines()]
+    assert done == sorted(done)
+    sizes = [len(FILES[name]) for name in ("config.json", "tokenizer.json", "model.safetensors")]
+    assert done[-1] == lines()[-1]["total_bytes"] == 2 * sum(sizes) + sum(sizes[:2]) + len(b"small")
+    assert lines()[-1]["files_done"] == 9
+
+
+def test_one_of_several_models_that_is_not_there_is_named(hub, fetch) -> None:
+    hub.add("Org/Model", FILES)
+    status, said = fetch("Org/Model", "--also", "Org/Judge")
+    assert (status, "Org/Judge" in said) == (6, True)
+
+
 def test_a_model_that_is_there_needs_no_hub(hub, fetch, lines) -> None:
     hub.add("Org/Model", FILES)
     fetch("Org/Model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 
 from tests.trainer import builders
 from workers.contract import FileName, RewardSpec, from_dict
-from workers.rewards.library import LIBRARY
-from workers.rewards.reward import Params, Reward
+from workers.rewards import LIBRARY, Completion, Params, Reward, Tools
 from workers.trainer import choices, data, demo, environment, rewards, spec
+from workers.trainer.failures import Failures
 from workers.trainer.metrics import LineFile
-from workers.trainer.samples import Sample, SampleFile
+from workers.trainer.samples import Sample, SampleFile, end_of
+from workers.trainer.spec import SpecError
 
 
 def test_values_that_json_has_no_word_for_are_left_out_and_named(tmp_path: Path) -> None:
@@ -58,44 +60,130 @@ def from_dict_of(folder: Path) -> Any:
     return from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_text()))
 
 
-def test_a_row_that_a_reward_raises_on_scores_none_and_is_counted(
+def functions_of(specs: list[RewardSpec], rows: data.Rows, events: list[dict[str, Any]]) -> tuple[list[Any], Failures]:
+    """The run's reward functions, and the failures that they note; what is told goes to `events`."""
+    failures = Failures(share=0.5, event=lambda _, **told: events.append(told))
+    return rewards.functions(
+        specs, rows, Tools(open_sandbox=lambda _: pytest.fail("no reward needs one")), failures
+    ), failures
+
+
+def test_a_row_that_a_reward_raises_on_scores_none_is_counted_and_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fragile(completion: str, row: Any, params: Any) -> float:
         return 1 / len(completion)
 
-    monkeypatch.setitem(LIBRARY, "fragile", Reward("fragile", "", "", fragile, Params, (0.0, 1.0)))
-    [function] = rewards.functions([RewardSpec("mine", "fragile")], rows_of(tmp_path))
+    monkeypatch.setitem(LIBRARY, "fragile", Reward("fragile", "", "", Params, (0.0, 1.0), function=fragile))
+    events: list[dict[str, Any]] = []
+    [function], failures = functions_of([RewardSpec("mine", "fragile")], rows_of(tmp_path), events)
     told: dict[str, float] = {}
-    for _ in range(2):
-        assert function(completions=["ab", ""], row=[0, 1], log_metric=told.__setitem__) == [0.5, None]
+    for step in range(2):
+        assert function(completions=["ab", ""], row=[0, 5], log_metric=told.__setitem__) == [0.5, None]
+        failures.settle(step, lambda notes: notes)
     assert told == {"rewards/mine/failed": 0.5}
-    assert capsys.readouterr().err.count("ZeroDivisionError") == 1
+    assert capsys.readouterr().err.count("ZeroDivisionError: division by zero\n") == 2  # its words and its traceback
+    assert [(event["reward"], event["row"], event["count"], event["of"]) for event in events] == [("mine", 5, 1, 2)]
+    assert "ZeroDivisionError" in events[0]["message"]
 
 
-def test_a_reward_sees_the_whole_row_and_the_text_of_a_conversation(tmp_path: Path) -> None:
-    [function] = rewards.functions([builders.REWARDS[0]], rows_of(tmp_path))
+def test_a_reward_sees_the_whole_row_the_text_of_a_conversation_its_turns_and_its_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def whole(completion: Completion, row: Any, params: Any) -> float:
+        seen.append((completion.text, len(completion.turns), completion.tokens, row["answer"]))
+        return 1.0
+
+    monkeypatch.setitem(LIBRARY, "whole", Reward("whole", "", "", Params, (0.0, 1.0), whole=whole))
+    [first, second], _ = functions_of([builders.REWARDS[0], RewardSpec("w", "whole")], rows_of(tmp_path), [])
     answer = builders.rows()[5]["answer"]
-    said = [{"role": "assistant", "content": f"<answer>{answer}</answer>"}]
-    assert function(completions=[said], row=[5], log_metric=lambda *_: None) == [1.0]
-    assert function.__name__ == "accuracy"
+    said = [{"role": "assistant", "content": None, "tool_calls": [1]}, {"role": "tool", "content": "x"}]
+    batch = [[*said, {"role": "assistant", "content": f"<answer>{answer}</answer>"}], [{"role": "a", "content": "b"}]]
+    asked = {"completions": batch, "row": [5, 5], "completion_ids": [[1, 2, 3], [4]], "log_metric": lambda *_: None}
+    assert first(**asked) == [1.0, 0.0]
+    assert second(**asked) == [1.0, 1.0]
+    assert second(completions=["", "c"], row=[5, 5], completion_ids=[[], [4]], log_metric=lambda *_: None) == [1.0, 1.0]
+    assert second(completions=["d"], row=[5], log_metric=lambda *_: None) == [1.0]
+    assert (first.__name__, second.__name__) == ("accuracy", "w")
+    rest = [("", 0, 0, answer), ("c", 0, 1, answer), ("d", 0, None, answer)]
+    assert seen == [(f"<answer>{answer}</answer>", 3, 3, answer), ("b", 0, 1, answer), *rest]
 
 
-def test_the_held_out_rows_are_drawn_by_the_seed_and_not_trained_on() -> None:
-    first, second = data.split(list(range(50)), 10, seed=1), data.split(list(range(50)), 10, seed=2)
-    assert first == data.split(list(range(50)), 10, seed=1) != second
-    assert sorted(first[0] + first[1]) == list(range(50))
-    assert len(first[1]) == 10
+def test_validation_rows_are_not_trained_on_and_some_of_them_are_drawn_by_the_seed(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path, eval_rows=5, validation=10)
+    assert rows.train == list(range(30))
+    assert len(rows.evaluation) == 5
+    assert set(rows.evaluation) < set(range(30, 40))
+    assert rows.evaluation == sorted(rows.evaluation)
+    first, second = data.draw(list(range(50)), 10, seed=1), data.draw(list(range(50)), 10, seed=2)
+    assert first == data.draw(list(range(50)), 10, seed=1) != second
+    assert rows_of(tmp_path, validation=10).evaluation == []
+
+
+def test_a_row_has_what_the_dataset_tells_and_its_own_columns_win(tmp_path: Path) -> None:
+    told = {"row": 7, "prompt": "1+1", "answer": "2", "test_cases": ["assert f"], "level": 3, "tags": ["a"]}
+    assert rows_of(tmp_path, dataset=[told]).by_id[7] == told
+    chat = [{"role": "system", "content": "s"}, {"role": "user", "content": "1+1"}]
+    rows = rows_of(tmp_path, dataset=[{"prompt": chat, "answer": None}, {"row": 9, "prompt": chat}])
+    assert (rows.by_id[0]["prompt"], rows.by_id[0]["answer"], list(rows.by_id)) == (chat, None, [0, 9])
+    with pytest.raises(KeyError):
+        rows.by_id[5]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b'{"row": 1, "prompt": "a"}\n', builders.parquet()[:-9], b"PAR1" + bytes(40) + b"PAR1"]
+)
+def test_what_is_no_canonical_file_is_refused_in_one_sentence(content: bytes, tmp_path: Path) -> None:
+    folder = builders.attempt_folder(tmp_path / "a", model="org/name")
+    (folder / FileName.DATASET).write_bytes(content)
+    spec = from_dict_of(folder)
+    spec = replace(spec, run=replace(spec.run, data=replace(spec.run.data, sha256="")))
+    with pytest.raises(SpecError, match=r"^dataset\.parquet has no canonical rows: .+\.$"):
+        data.read(folder, spec)
 
 
 def test_a_sample_without_any_reward_has_none(tmp_path: Path) -> None:
     rows = rows_of(tmp_path)
     file = SampleFile(tmp_path / "s.jsonl", rows=rows, names=["a", "b"], weights=[1.0, 0.5], writes=True)
-    scored, unscored = Sample(3, "x", 2, True, [1.0, 0.5], 0.7), Sample(3, "\ud800", 9, False, [math.nan] * 2, 0.0)
+    scored, unscored = Sample(3, "x", 2, "eos", [1.0, 0.5], 0.7), Sample(3, "\ud800", 9, "length", [math.nan] * 2, 0.0)
     file.write([scored, unscored], group=2, step=4, mode="train")
     [line] = builders.lines(tmp_path / "s.jsonl")
     assert [one["reward"] for one in line["completions"]] == [1.25, None]
     assert line["completions"][1]["rewards"] == {"a": None, "b": None}
+    assert [(one["end"], one["ended"]) for one in line["completions"]] == [("eos", True), ("length", False)]
+
+
+CALL = [{"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {"x": 1}}}]}]
+RESULT = {"role": "tool", "name": "f", "content": "2"}
+
+
+@pytest.mark.parametrize(
+    ("completion", "tokens", "end"),
+    [
+        ("text", [5, 9], "eos"),
+        ("text", [5, 5, 5, 5], "length"),
+        ("text", [5, 5, 5, 9], "eos"),
+        ("text", [5, 5], "stop"),
+        ("", [], "stop"),
+        (CALL, [5, 9], "tools"),
+        ([*CALL, RESULT], [5, 5, 5, 5], "length"),
+        ([*CALL, RESULT, {"role": "assistant", "content": "2"}], [5, 9], "eos"),
+    ],
+)
+def test_a_completion_says_why_it_ended(completion: Any, tokens: list[int], end: str) -> None:
+    assert end_of(completion, tokens, ends={9}, longest=4) == end
+
+
+def test_a_completion_that_calls_tools_is_written_with_its_turns(tmp_path: Path) -> None:
+    file = SampleFile(tmp_path / "s.jsonl", rows=rows_of(tmp_path), names=["a"], weights=[1.0], writes=True)
+    odd = data.turns([*CALL, {**RESULT, "content": tmp_path}])
+    file.write([Sample(3, data.completion_text(CALL), 2, "tools", [1.0], 0.7, odd)], group=1, step=4, mode="train")
+    [line] = builders.lines(tmp_path / "s.jsonl")
+    assert line["completions"][0]["text"] == ""
+    assert line["completions"][0]["turns"] == [*CALL, {**RESULT, "content": str(tmp_path)}]
+    assert data.turns("text") is data.turns([{"role": "assistant", "content": "one text"}]) is None
 
 
 def test_a_hub_id_is_looked_up_only_when_no_earlier_run_has_left_it(

@@ -76,6 +76,15 @@ def test_the_weight_transfer_to_an_own_server_stays_on_loopback(tmp_path: Path, 
     assert environ["VLLM_HOST_IP"] == "127.0.0.1"
 
 
+def test_trainers_that_start_together_have_ports_of_their_own(tmp_path: Path, environ: dict[str, str]) -> None:
+    environment.prepare(attempt(tmp_path / "a", rollout=Rollout.COLOCATE))
+    first = environ.pop("MASTER_PORT")
+    environment.prepare(attempt(tmp_path / "b", rollout=Rollout.COLOCATE))
+    assert environ.pop("MASTER_PORT") not in (first, "29500")
+    environment.prepare(attempt(tmp_path / "c", rollout=Rollout.COLOCATE, processes=2))
+    assert "MASTER_PORT" not in environ, "torchrun chooses that of its ranks"
+
+
 def test_an_error_of_a_rank_reaches_the_launcher_in_its_own_words(tmp_path: Path, environ: dict[str, str]) -> None:
     attempt(tmp_path)
     (tmp_path / FileName.METRICS).mkdir()

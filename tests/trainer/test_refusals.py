@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.trainer import builders
 from tests.trainer.test_training import Train
-from workers.contract import FileName, RewardSpec, Rollout
+from workers.contract import REWARD_MODEL, FileName, RewardSpec, Rollout
 from workers.trainer import __main__ as trainer
 
 RIGHT = RewardSpec("right", "numeric_match")
@@ -32,15 +33,20 @@ def model(tmp_path: Path) -> Path:
         ({"rewards": (RIGHT, RIGHT)}, "Two rewards are named 'right'"),
         ({"rewards": (RewardSpec("x", "no_such"),)}, "'no_such', which the library doesn't have"),
         ({"rewards": (RewardSpec("x", "numeric_match", params={"tolerance": -1}),)}, "tolerance: must be at least"),
+        ({"rewards": (replace(RIGHT, weight=0.0),)}, "Every reward has weight 0"),
+        ({"run": {"failed_share": 1.5}}, "failed_share is a share, from 0 to 1, not 1.5"),
+        ({"rewards": (RewardSpec("x", REWARD_MODEL, params={}),)}, "model: choose a model"),
+        (
+            {"rewards": (RewardSpec("x", REWARD_MODEL, params={"model": "/nowhere/judge"}),)},
+            "/nowhere/judge doesn't exist",
+        ),
+        ({"rewards": (RewardSpec("x", "python", params={"source": "x = 1"}),)}, "it defines no function reward"),
         ({"hardware": {"rollout": Rollout.COLOCATE}}, "needs a GPU"),
         ({"hardware": {"rollout": Rollout.SERVER}}, "no server or no port"),
         ({"resume_from": "/nowhere/checkpoint-3"}, "no checkpoint to resume from in /nowhere/checkpoint-3"),
-        ({"eval_rows": 40}, "leave none of 40 to train"),
-        ({"dataset": [{"row": 1, "prompt": ""}]}, "Line 1 of dataset.jsonl is no canonical row"),
-        (
-            {"dataset": [{"row": 1, "prompt": "a"}, {"row": 2, "prompt": [{"role": "user", "content": "b"}]}]},
-            "all of one kind",
-        ),
+        ({"eval_rows": 8, "validation": 4}, "8 rows are to be evaluated, and the dataset has 4 validation rows"),
+        ({"eval_rows": 8, "validation": 0}, "the dataset has no validation rows"),
+        ({"validation": 40}, "no row to train on"),
     ],
 )
 def test_a_spec_that_cannot_be_trained_is_refused_with_a_sentence(

@@ -55,6 +55,7 @@ def test_a_folder_is_trained_and_leaves_metrics_samples_and_the_last_checkpoint(
     assert of_event(folder, "train_begin")[0] | {"t": 0} == {"t": 0, "event": "train_begin", "step": 0, "max_steps": 4}
     assert of_event(folder, "train_end")[0]["stopped"] is False
     samples_agree_with_metrics(folder, logged)
+    the_parts_of_each_step_make_up_its_time(folder)
 
 
 def samples_agree_with_metrics(folder: Path, logged: dict[int, dict[str, float]]) -> None:
@@ -67,6 +68,23 @@ def samples_agree_with_metrics(folder: Path, logged: dict[int, dict[str, float]]
     assert sum(not one["ended"] for one in first) / 8 == logged[1]["completions/clipped_ratio"]
     rows = {row["row"]: row for row in builders.rows()}
     assert all(group["prompt"] == rows[group["row"]]["prompt"] for group in groups)
+
+
+def the_parts_of_each_step_make_up_its_time(folder: Path) -> None:
+    steps = {line["step"]: line["values"] for line in of_event(folder, "log") if "loss" in line["values"]}
+    of = {step: {n: v for n, v in values.items() if n.startswith("time/")} for step, values in steps.items()}
+    generates = {"time/generation_s", "time/rewards_s", "time/logps_s", "time/update_s"}
+    assert {step: set(parts) for step, parts in of.items()} == {
+        1: generates,
+        2: {"time/update_s"},  # two iterations on each generation
+        3: generates,
+        4: {"time/update_s"},
+    }
+    for step, parts in of.items():
+        # The optimizer's own work comes on top of what TRL calls the step's time.
+        assert 0.5 * steps[step]["step_time"] < sum(parts.values()) < steps[step]["step_time"] + 1
+        assert min(parts.values()) > 0
+    assert not any("time/" in name for line in of_event(folder, "log") for name in line["values"] if "eval" in name)
 
 
 def test_a_run_resumed_between_two_generations_of_its_second_epoch_goes_on_bit_for_bit(
@@ -97,7 +115,8 @@ def test_the_stop_file_ends_the_training_with_a_checkpoint_of_that_step(
     assert process.wait(timeout=60) == 0
     step = last_step(folder)
     assert of_event(folder, "save")[-1]["step"] == step
-    assert of_event(folder, "train_end")[-1] | {"t": 0} == {"t": 0, "event": "train_end", "step": step, "stopped": True}
+    end = {"t": 0, "event": "train_end", "step": step, "stopped": True, "failed": False}
+    assert of_event(folder, "train_end")[-1] | {"t": 0} == end
     state = json.loads((folder / f"checkpoints/checkpoint-{step}/trainer_state.json").read_bytes())
     assert state["global_step"] == step
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tests.datasets import parquet
 from tests.fakes.fake_control import TOKEN, FakeControl
 from workers import launcher
 from workers.contract import (
@@ -30,7 +32,7 @@ from workers.supervisor import proc
 from workers.supervisor.folder import AttemptFolder, Lock
 
 FAKES = Path(__file__).resolve().parent.parent / "fakes"
-DATASET = b'{"row": 0, "prompt": "1+1", "answer": "2"}\n'
+DATASET = parquet()
 RUN = "rtestrun22"
 
 QUICK: dict[str, Any] = {
@@ -99,6 +101,10 @@ class Attempt:
     def lock_is_held(self) -> bool:
         return Lock(self.folder).is_held()
 
+    def kill_supervisor(self) -> None:
+        proc.send(self.supervisor(), signal.SIGKILL)
+        wait_until(lambda: not self.lock_is_held(), self.why)
+
     def wait_for_step(self, step: int) -> None:
         wait_until(lambda: step in self.control.train_steps(), self.why)
 
@@ -137,7 +143,7 @@ class Attempt:
         for pid in self.processes():
             found = proc.identity(pid)
             if found is not None:
-                proc.send(found, proc.signal.SIGKILL)
+                proc.send(found, signal.SIGKILL)
 
 
 @contextmanager
@@ -167,3 +173,11 @@ def wait_until(condition: Callable[[], object], why: Callable[[], str] = str, se
         if time.monotonic() > deadline:
             raise AssertionError(f"not true within {seconds:g} s\n{why()}")
         time.sleep(0.01)
+
+
+def of_process(pid: int, what: str) -> bytes:
+    """Its environ or cmdline, say."""
+    try:
+        return Path(f"/proc/{pid}/{what}").read_bytes()
+    except OSError:
+        return b""  # it has ended, or can't be looked into

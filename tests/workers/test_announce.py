@@ -42,12 +42,20 @@ def client(control: FakeControl) -> Iterator[Control]:
     made.close()
 
 
-def an_interpreter(folder: Path, *, versions: dict[str, str], schema: dict[str, Any] | None) -> str:
-    """A program that answers the two questions, and counts how often it was asked for the schema."""
+HOLDS = {"backend": "bubblewrap", "tried": {"bubblewrap": "", "landlock": "the kernel has none"}}
+TELLS_SANDBOX = f"print('a warning'); print({json.dumps(HOLDS)!r})"
+
+
+def an_interpreter(
+    folder: Path, *, versions: dict[str, str], schema: dict[str, Any] | None, sandbox: str = TELLS_SANDBOX
+) -> str:
+    """A program that answers the three questions, and counts how often it was asked for the schema. `sandbox`: what it
+    does when it is asked how it holds code."""
     program = folder / "python"
     program.write_text(
         f"#!{sys.executable}\nimport sys\n"
         f"if sys.argv[1] == '-c':\n    print({json.dumps(versions)!r})\n"
+        f"elif sys.argv[2] == 'workers.sandbox':\n    {sandbox}\n"
         f"else:\n    open({str(folder / 'asked')!r}, 'a').write('x')\n"
         f"    print('a warning of some library')\n    print({json.dumps(schema)!r})\n"
     )
@@ -139,3 +147,52 @@ def test_a_host_that_is_looked_at_announces_itself_more_often(
 def test_the_control_planes_address_is_left_for_supervisors(settings: HostSettings) -> None:
     announce.write_control_url(settings)
     assert settings.control_url_file.read_text().strip() == settings.control_url
+
+
+# --- how it holds code -------------------------------------------------------------------------------------------
+
+
+def sandbox_of(settings: HostSettings, folder: Path, does: str) -> Any:
+    probe = probe_of(settings, an_interpreter(folder, versions={"trl": "1"}, schema={"trl": "1"}, sandbox=does))
+    probe.tick(0.0)
+    return probe.sandbox
+
+
+def test_what_holds_code_is_announced_once_it_is_known(
+    settings: HostSettings, client: Control, control: FakeControl, tmp_path: Path
+) -> None:
+    probe = probe_of(settings, an_interpreter(tmp_path, versions={"trl": "1"}, schema={"trl": "1"}))
+    made = Announcer(settings, probe, Inventory(settings, read_gpus=list), client)
+    made.tick(0.0)
+    assert "sandbox" not in control.announced[-1]["inventory"]
+    probe.tick(0.0)
+    made.tick(1.0)
+    assert control.announced[-1]["inventory"]["sandbox"] == HOLDS
+
+
+def test_a_host_where_nothing_holds_says_why(settings: HostSettings, tmp_path: Path) -> None:
+    nothing = {"backend": None, "tried": {"bubblewrap": "not installed", "landlock": "the kernel has none"}}
+    assert sandbox_of(settings, tmp_path, f"print({json.dumps(nothing)!r}); sys.exit(1)") == nothing
+
+
+@pytest.mark.parametrize("does", ["sys.exit(3)", "print('no JSON')", "pass", "print([1])"])
+def test_a_self_test_without_an_answer_holds_nothing(settings: HostSettings, tmp_path: Path, does: str) -> None:
+    found = sandbox_of(settings, tmp_path, does)
+    assert found["backend"] is None
+    assert "no answer" in str(found["tried"])
+
+
+def test_it_is_asked_again_in_a_while(settings: HostSettings, tmp_path: Path) -> None:
+    counts = f"open({str(tmp_path / 'tested')!r}, 'a').write('x'); {TELLS_SANDBOX}"
+    probe = probe_of(settings, an_interpreter(tmp_path, versions={"trl": "1"}, schema={"trl": "1"}, sandbox=counts))
+    for now in (0.0, 60.0, 540.0, 600.0, 660.0):
+        probe.tick(now)
+    assert (tmp_path / "tested").read_text() == "xx"
+
+
+def test_the_real_self_test_answers_in_this_form(settings: HostSettings) -> None:
+    probe = probe_of(settings, sys.executable)
+    probe._look_at_sandbox(0.0)
+    assert probe.sandbox is not None
+    assert set(probe.sandbox) == {"backend", "tried"}
+    assert {"bubblewrap", "landlock"} == set(probe.sandbox["tried"])

@@ -11,30 +11,25 @@ import pytest
 
 from tests.stack import Stack
 from tests.workers.attempts import wait_until
+from workers.sandbox import selftest
 
 pytestmark = pytest.mark.processes
 
 SUBMIT = """
-import hashlib
+from tests.datasets import ready_version
 from tests.runs import builders
 from controlplane.hardware.models import Host
 from runs import launching
 
 import uuid
 word = uuid.uuid4().hex[:8]
-from controlplane.datasets.models import Dataset, DatasetVersion
-version = DatasetVersion(dataset=Dataset.objects.create(name=word), number=1, status=DatasetVersion.READY, rows=1)
-data = b'{"row": 0, "prompt": "1+1", "answer": "2"}\\n'
-version.sha256 = hashlib.sha256(data).hexdigest()
-version.save()
-version.rows_path.parent.mkdir(parents=True, exist_ok=True)
-version.rows_path.write_bytes(data)
-from controlplane.rewards.models import RewardConfig
+version = ready_version(word)
+from controlplane.rewards import saving
 from controlplane.hardware.models import HardwareProfile
-config = RewardConfig.objects.create(name=word, components=[{"name": "format", "function": "think_tags"}])
+rewards = saving.make(word, [{"name": "format", "function": "think_tags"}])
 profile = HardwareProfile.objects.create(name=word, spec=builders.CPU)
 run = launching.submit(user=builders.a_user(), name=word, host=Host.objects.get(name="testhost"),
-    dataset_version=version, reward_config=config, profile=profile, model=model, grpo={"max_steps": steps})
+    dataset_version=version, reward_version=rewards, profile=profile, model=model, grpo={"max_steps": steps})
 result = run.pk
 """
 LOOK = """
@@ -64,6 +59,11 @@ ANSWER = """
 from controlplane.hardware.models import ModelInspection
 result = ModelInspection.objects.get(pk=pk).answer
 """
+TOKENIZER = """
+from controlplane.datasets.models import Tokenizer
+known = Tokenizer.objects.filter(pk=sha256).first()
+result = known and {"model": known.model, "files": {path.name: path.read_text() for path in known.folder.iterdir()}}
+"""
 
 
 def until(stack: Stack, code: str, done: Any, **names: Any) -> Any:
@@ -86,6 +86,15 @@ def a_model(folder: Path) -> Path:
     return folder
 
 
+def test_the_host_tells_which_sandbox_holds_there(stack: Stack) -> None:
+    told = until(stack, HOST, lambda found: found and "sandbox" in found["inventory"])["inventory"]["sandbox"]
+    report = selftest.probe()
+    assert told == {"backend": report.backend, "tried": {str(name): why[:500] for name, why in report.tried.items()}}
+    with stack.client("viewer") as client:
+        page = client.get("/hardware/").text
+    assert (str(report.backend) if report.backend else "has no sandbox") in page
+
+
 def test_the_host_announces_itself_and_looks_at_models(stack: Stack) -> None:
     host = until(stack, HOST, lambda found: found)
     assert host["inventory"]["cpu_slots"] >= 1
@@ -94,6 +103,8 @@ def test_the_host_announces_itself_and_looks_at_models(stack: Stack) -> None:
     answer = until(stack, ANSWER, lambda found: found, pk=pk)
     assert answer["ok"] is True
     assert answer["parameters"] == 4
+    brought = until(stack, TOKENIZER, lambda found: found, sha256=answer["tokenizer_files"]["sha256"])
+    assert brought == {"model": str(model), "files": {"tokenizer.json": "{}"}}
 
 
 def test_a_run_goes_from_submit_to_succeeded_and_gives_its_slot_back(stack: Stack) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.datasets import parquet
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.fakes.fake_hub import FakeHub, files_of
 from tests.trainer import builders
@@ -21,7 +21,7 @@ from workers.contract import HardwareSpec, LoraSpec, ModelSpec, RewardSpec, Stop
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
 
-DATASET = "".join(json.dumps(row) + "\n" for row in builders.rows(8)).encode()
+DATASET = parquet(builders.rows(8))
 GRPO = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8, "max_steps": 2}
 WEIGHTS = os.urandom(3_000_000)
 FILES = {"config.json": b"{}", "tokenizer.json": b"{}", "model.safetensors": WEIGHTS}

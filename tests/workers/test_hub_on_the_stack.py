@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,27 +16,20 @@ from tests.workers.test_host_on_the_stack import ANSWER, ASK, HOST, LOOK, until
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 
-DATASET = "".join(json.dumps(row) + "\n" for row in builders.rows(16))
 GRPO = {"max_steps": 2, "per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 8}
 SUBMIT = """
-import hashlib
-from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
-from controlplane.rewards.models import RewardConfig
+from tests.runs.builders import rewards_named
 from runs import launching
+from tests.datasets import ready_version
 from tests.runs import builders
 
-dataset, _ = Dataset.objects.get_or_create(name="sums")
-version = DatasetVersion(dataset=dataset, number=dataset.versions.count() + 1, status=DatasetVersion.READY, rows=16)
-version.sha256 = hashlib.sha256(rows.encode()).hexdigest()
-version.save()
-version.rows_path.parent.mkdir(parents=True, exist_ok=True)
-version.rows_path.write_bytes(rows.encode())
+version = ready_version("sums", rows)
 components = [{"name": "variety", "function": "unique_chars_normalised"}]
-config, _ = RewardConfig.objects.get_or_create(name="variety", defaults={"components": components})
+rewards = rewards_named("variety", components)
 profile, _ = HardwareProfile.objects.get_or_create(name="a CPU slot", defaults={"spec": builders.CPU})
 result = launching.submit(user=builders.a_user(), name=model, host=Host.objects.get(name="testhost"),
-    dataset_version=version, reward_config=config, profile=profile, model=model, grpo=grpo).pk
+    dataset_version=version, reward_version=rewards, profile=profile, model=model, grpo=grpo).pk
 """
 DOWNLOAD = """
 from runs.models import MetricRow, RunEvent
@@ -75,7 +67,7 @@ def ask(stack: Stack, model: str) -> dict[str, Any]:
 
 
 def submit(stack: Stack, model: str) -> str:
-    run: str = stack.django(SUBMIT, model=model, rows=DATASET, grpo=GRPO)
+    run: str = stack.django(SUBMIT, model=model, rows=builders.rows(16), grpo=GRPO)
     return run
 
 

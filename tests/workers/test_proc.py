@@ -68,6 +68,46 @@ assert kill.tick(2) and kill.survivors == (rows[0].pid,), kill.survivors
 """
 
 
+def test_a_process_that_forks_and_ends_all_the_while_is_not_taken_for_gone() -> None:
+    script = [sys.executable, "-c", FLEES]
+    done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+FLEES = """
+import os, time
+from pathlib import Path
+from workers.supervisor import proc
+from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.killing import Kill
+from workers.supervisor.process import Children
+
+def flee():
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if os.fork() > 0:
+            os._exit(0)
+    os._exit(0)
+
+proc.become_subreaper()
+children = Children(AttemptFolder(Path("/nowhere")))
+if os.fork() == 0:
+    flee()
+began = time.monotonic()
+kill = Kill(children.descendants, now=began, grace_s=0, deadline_s=15, nobody_left=children.none_left)
+while not kill.tick(time.monotonic()):
+    children.reap()
+assert kill.gone_at is not None, "it outlived the kill"
+try:
+    os.waitpid(-1, 0)
+except ChildProcessError:
+    pass
+else:
+    raise AssertionError("somebody was left")
+assert kill.ended, "it was never found"
+"""
+
+
 @pytest.mark.parametrize("files", ["enough", "none left"])
 def test_a_supervisor_that_can_not_even_end_its_attempt_leaves_no_process(tmp_path: Path, files: str) -> None:
     (tmp_path / "logs").mkdir()

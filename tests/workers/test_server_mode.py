@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.datasets import parquet
 from tests.fakes.fake_control import FakeControl
 from tests.trainer import builders
 from tests.workers.attempts import FAKES, RUN, Attempt, build_settings, wait_until
@@ -35,7 +35,7 @@ from workers.supervisor.listening import port_is_free
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 
-DATASET = "".join(json.dumps(row) + "\n" for row in builders.rows(8)).encode()
+DATASET = parquet(builders.rows(8))
 HARDWARE = HardwareSpec(
     "server on the CPU",
     rollout=Rollout.SERVER,

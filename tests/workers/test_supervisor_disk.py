@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.disk import fill, mounted
 from tests.fakes.fake_control import TOKEN
 from tests.workers.attempts import FAKES, RUN, Attempt, attempt, wait_until
 from tests.workers.test_supervisor_gpus import Gpus
 from workers import reaper
 from workers.contract import HardwareSpec, Placement, to_dict
 from workers.launcher import Launch, launch_or_tell
-from workers.supervisor import proc
 
 pytestmark = pytest.mark.processes
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {mounted.stderr.decode().strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def fill(path: Path) -> None:
-    with pytest.raises(OSError, match="No space"):
-        path.write_bytes(b"x" * (4 << 20))
+    with mounted(tmp_path / "small", "1m") as folder:
+        yield folder
 
 
 def test_a_trainer_that_fills_the_disk_ends_with_that_reason(small_disk: Path) -> None:
@@ -69,13 +57,9 @@ def test_a_dataset_that_does_not_fit_starts_nothing(small_disk: Path) -> None:
 
 
 def written_steps(made: Attempt) -> list[int]:
-    lines = [json.loads(line) for line in (made.folder / "metrics.jsonl").read_bytes().splitlines()]
+    whole, _, _torn = (made.folder / "metrics.jsonl").read_bytes().rpartition(b"\n")
+    lines = [json.loads(line) for line in whole.splitlines()]
     return [line["step"] for line in lines if line["event"] == "log"]
-
-
-def kill_supervisor(made: Attempt) -> None:
-    proc.send(made.supervisor(), signal.SIGKILL)
-    wait_until(lambda: not made.lock_is_held(), made.why)
 
 
 def test_when_there_is_space_again_the_next_run_needs_no_repair(small_disk: Path) -> None:
@@ -119,7 +103,7 @@ def test_a_reaper_on_a_full_disk_hands_over_every_line_and_proves_what_is_free(s
         made.control.refuse["sync"] = 503
         made.launch()
         wait_until(lambda: len(made.outbox()) > 8, made.why)
-        kill_supervisor(made)
+        made.kill_supervisor()
         fill(small_disk / "others")
         del made.control.refuse["sync"]
         reaper.reap(RUN, 1, TOKEN, made.settings, to_dict(made.spec.placement))
@@ -139,7 +123,7 @@ def test_lines_that_were_sent_from_memory_are_not_stored_twice_by_a_reaper(small
         gpus.hang()  # the proof of its GPU keeps it from its end
         fill(small_disk / "others")
         wait_until(lambda: "verifying" in made.control.phases(), made.why)
-        kill_supervisor(made)
+        made.kill_supervisor()
         on_disk, stored = made.outbox()[-1]["seq"], max(made.control.lines)
         assert stored > on_disk
         (small_disk / "others").unlink()

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.workers.attempts import FAKES, Attempt, attempt, build_spec, wait_until
+from tests.fakes.fake_control import TOKEN, FakeControl
+from tests.workers.attempts import FAKES, Attempt, attempt, build_settings, build_spec, wait_until
 from tests.workers.servers import free_port, server_hardware, vllm_command
+from workers import commands as workers_commands
 from workers import reaper
-from workers.contract import Placement, StopMode
-from workers.supervisor import commands, proc
+from workers.contract import REWARD_MODEL, AttemptSpec, ModelSpec, Placement, RewardSpec, StopMode
+from workers.supervisor import commands
 
 pytestmark = pytest.mark.processes
 
@@ -125,13 +127,10 @@ def test_a_stop_in_mid_download_leaves_nothing(tmp_path: Path, mode: StopMode) -
 
 
 def test_what_a_dead_supervisor_leaves_of_a_download_is_reaped(tmp_path: Path) -> None:
-    from tests.fakes.fake_control import TOKEN
-
     with hub_attempt(tmp_path, "slow:50") as made:
         made.launch()
         wait_until(lambda: downloaded(made), made.why)
-        proc.send(made.supervisor(), signal.SIGKILL)
-        wait_until(lambda: not made.lock_is_held(), made.why)
+        made.kill_supervisor()
         reaper.reap(made.spec.run.run_id, 1, TOKEN, made.settings)
         assert made.control.reaped[0]["receipt"]["processes_ended"] == 1
 
@@ -168,14 +167,59 @@ def test_a_token_that_is_not_there_is_told_and_open_models_still_come(tmp_path: 
 
 
 def test_a_revision_is_asked_for_by_its_name(tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from tests.fakes.fake_control import FakeControl
-    from tests.workers.attempts import build_settings
-
     control = FakeControl()
     spec = build_spec(control)
     run = replace(spec.run, model=replace(spec.run.model, revision="v2"))
     settings = build_settings(tmp_path, control, trainer_python="/opt/python")
     argv = commands.download_argv(replace(spec, run=run), settings, tmp_path)
     assert argv[:6] == ["/opt/python", "-m", "workers.trainer.fetch", "some/model", "--revision", "v2"]
+
+
+def with_rewards(spec: AttemptSpec, model: str, *judges: tuple[str, str]) -> AttemptSpec:
+    """The spec with a policy and reward models, each a path and a revision."""
+    named = [{"model": path, "revision": revision} for path, revision in judges]
+    rewards = tuple(RewardSpec(f"judge {i}", REWARD_MODEL, params=params) for i, params in enumerate(named))
+    return replace(spec, run=replace(spec.run, model=ModelSpec(model), rewards=(*spec.run.rewards, *rewards)))
+
+
+@pytest.mark.parametrize(
+    ("model", "judges", "words"),
+    [
+        ("/models/policy", [], []),
+        ("/models/policy", [("/models/judge", "")], []),
+        ("/models/policy", [("org/judge", "")], ["org/judge"]),
+        ("/models/p", [("org/j", "v1"), ("org/k", "v2")], ["org/j", "--revision", "v1", "--also", "org/k@v2"]),
+        ("org/policy", [("org/judge", ""), ("org/judge", "")], ["org/policy", "--also", "org/judge"]),
+    ],
+)
+def test_every_model_of_the_hub_is_fetched_once(
+    tmp_path: Path, model: str, judges: list[tuple[str, str]], words: list[str]
+) -> None:
+    control = FakeControl()
+    spec = with_rewards(build_spec(control), model, *judges)
+    settings = build_settings(tmp_path, control, trainer_python="/opt/python")
+    assert commands.needs_download(spec) is bool(words)
+    if words:
+        argv = commands.download_argv(spec, settings, tmp_path)
+        assert argv[3:-2] == words
+        assert list(workers_commands.fetch_arguments(spec.run)) == words
+
+
+def test_a_reward_model_outside_the_hosts_folders_is_refused(tmp_path: Path) -> None:
+    with attempt(tmp_path) as made:
+        spec = with_rewards(made.spec, made.spec.run.model.path, ("/etc", ""))
+        made.spec = spec
+        made.launch()
+        assert made.wait_for_end()["reason"] == "spec_refused"
+        assert not (made.folder / "environment.json").exists()
+
+
+def test_a_reward_model_of_the_hub_is_fetched_beside_a_local_policy(tmp_path: Path) -> None:
+    command = (sys.executable, str(FAKES / "fake_fetch.py"))
+    with attempt(tmp_path, fetch_command=command) as made:
+        made.spec = with_rewards(made.spec, made.spec.run.model.path, ("org/judge", ""))
+        made.launch()
+        assert made.wait_for_end()["reason"] == "completed"
+        assert made.trainer_environment()["HF_HUB_OFFLINE"] == "1"
+    assert fetch_was_told(made)["argv"][0] == "org/judge"
+    assert roles(made) == ["download", "trainer"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.workers.attempts import attempt
+from workers.contract import FileName
 from workers.launcher import Launch
 
 pytestmark = pytest.mark.processes
@@ -35,6 +36,7 @@ def test_a_run_is_claimed_trained_reported_and_proved_gone(tmp_path: Path) -> No
         ("silent_exit", "trainer_exited", "never said that training had ended", 0),
         ("refuse", "spec_refused", "num_generations must be at least 2.", 3),
         ("no_steps", "no_steps", "12 prompts are fewer than one generation batch of 16.", 4),
+        ("bad_reward", "reward_failed", "The reward judge failed on 8 of 8 completions.", 7),
         ("oom", "oom", "CUDA out of memory", 1),
         ("sigkill", "trainer_exited", "was ended by SIGKILL", 137),
         ("steps:0", "no_steps", "step 0", 0),
@@ -66,7 +68,7 @@ def test_a_dataset_with_another_checksum_starts_nothing(tmp_path: Path) -> None:
         ended = made.wait_for_end()
         assert ended["reason"] == "launch_failed"
         assert "checksum" in ended["detail"]
-        assert not (made.folder / "dataset.jsonl").exists()
+        assert not (made.folder / FileName.DATASET).exists()
         assert not (made.folder / "environment.json").exists()
 
 
@@ -106,3 +108,16 @@ def test_no_secret_reaches_a_child_that_does_not_need_it(tmp_path: Path) -> None
     assert b"t0ken-that-must-not-leak" not in everything
     assert b"hf_secret" not in everything
     assert b"judge_secret" not in everything
+
+
+def test_a_rewards_failures_are_told_before_the_end_that_they_lead_to(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="steps:2,bad_reward") as made:
+        made.launch()
+        assert made.wait_for_end()["reason"] == "reward_failed"
+        [told] = made.control.of_kind("reward_failed")
+        assert (told["step"], told["data"]) == (
+            2,
+            {"reward": "judge", "row": 3, "kind": "http", "message": "It answered 503.", "count": 1, "of": 8},
+        )
+        notes = [note["data"]["text"] for note in made.control.of_kind("note")]
+        assert "The trainer stopped early and saved: a reward failed on too many rows." in notes

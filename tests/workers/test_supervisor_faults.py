@@ -97,8 +97,7 @@ def test_a_supervisor_that_is_killed_is_reaped_with_all_that_it_left(tmp_path: P
         made.launch()
         made.wait_for_step(3)
         wait_until(lambda: len(made.processes()) >= 3, made.why)
-        proc.send(made.supervisor(), signal.SIGKILL)
-        wait_until(lambda: not made.lock_is_held(), made.why)
+        made.kill_supervisor()
         written = 3
         assert made.launch() == Launch.LOST
         assert made.control.seen
@@ -130,8 +129,7 @@ def test_a_reap_that_comes_twice_tells_the_same(tmp_path: Path) -> None:
     with attempt(tmp_path, trainer="forever") as made:
         made.launch()
         made.wait_for_step(1)
-        proc.send(made.supervisor(), signal.SIGKILL)
-        wait_until(lambda: not made.lock_is_held(), made.why)
+        made.kill_supervisor()
         reaper.reap(RUN, 1, TOKEN, made.settings)
         reaper.reap(RUN, 1, TOKEN, made.settings)
         assert made.control.reaped[1]["receipt"] == made.control.reaped[0]["receipt"]
@@ -143,8 +141,7 @@ def test_a_line_that_the_control_plane_refuses_keeps_no_reaper_from_its_report(t
         made.control.refuse["sync"] = 503
         made.launch()
         wait_until(lambda: any(line["step"] == 4 for line in made.outbox()), made.why)
-        proc.send(made.supervisor(), signal.SIGKILL)
-        wait_until(lambda: not made.lock_is_held(), made.why)
+        made.kill_supervisor()
         made.control.refuse.clear()
         made.control.refuse_lines_with = '"loss": 0.5'
         assert reaper.reap(RUN, 1, TOKEN, made.settings) is True

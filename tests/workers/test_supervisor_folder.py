@@ -38,11 +38,6 @@ def saw(made: Attempt, phase: str) -> Callable[[], bool]:
     return lambda: phase in made.control.phases()
 
 
-def kill_supervisor(made: Attempt) -> None:
-    proc.send(made.supervisor(), signal.SIGKILL)
-    wait_until(lambda: not made.lock_is_held(), made.why)
-
-
 def everything_came_in_order(made: Attempt) -> bool:
     return list(made.control.lines) == list(range(1, len(made.control.lines) + 1))
 
@@ -172,7 +167,7 @@ def left_without_a_folder(tmp_path: Path, *, first: str) -> Iterator[tuple[Attem
             proc.send(supervisor, signal.SIGKILL)
             wait_until(lambda: not made.lock_is_held(), made.why)
         else:
-            kill_supervisor(made)
+            made.kill_supervisor()
             remove(made.folder.path)
         assert made.processes()
         yield made, to_dict(made.spec.placement)

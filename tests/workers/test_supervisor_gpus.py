@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ from tests.stack import ROOT
 from tests.workers.attempts import FAKES, RUN, Attempt, attempt, wait_until
 from workers import reaper
 from workers.contract import HardwareSpec, Placement, StopMode
-from workers.supervisor import proc
 from workers.supervisor.gpus import GpuReading
 
 pytestmark = pytest.mark.processes
@@ -128,8 +126,7 @@ def test_a_gpu_whose_baseline_was_lost_is_free_only_when_it_is_empty(tmp_path: P
     with gpu_attempt(tmp_path, {1: 0}, gpu_free_deadline_s=0.5) as (made, _):
         made.launch()
         made.wait_for_step(1)
-        proc.send(made.supervisor(), signal.SIGKILL)
-        wait_until(lambda: not made.lock_is_held(), made.why)
+        made.kill_supervisor()
         (made.folder / "pids.json").unlink()
         reading = GpuReading(1, "GPU-1", "a GPU", 80_000, used, None, None, None, "580")
         reaper.reap(RUN, 1, TOKEN, made.settings, read_gpus=lambda: [reading])
@@ -142,8 +139,7 @@ def test_a_supervisor_that_died_before_it_started_anything_has_no_gpu_to_prove(t
         gpus.hang()
         made.launch()
         wait_until(lambda: "preparing" in made.control.phases(), made.why)
-        proc.send(made.supervisor(), signal.SIGKILL)
-        wait_until(lambda: not made.lock_is_held(), made.why)
+        made.kill_supervisor()
         reading = GpuReading(1, "GPU-1", "a GPU", 80_000, 500, None, None, None, "580")
         reaper.reap(RUN, 1, TOKEN, made.settings, read_gpus=lambda: [reading])
         receipt = made.control.reaped[0]["receipt"]

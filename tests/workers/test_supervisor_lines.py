@@ -49,6 +49,7 @@ def test_a_host_whose_clock_is_far_ahead_stands_in_for_a_line_with_a_time_that_i
 
 def test_what_a_dead_supervisor_had_read_of_its_trainer_is_counted_not_told_by_times(tmp_path: Path) -> None:
     told = [{"event": "stage"}, {"event": "log", "step": 1, "t": None}, {"event": "log", "step": 2, "t": -7}]
+    told.append({"event": "reward_failed", "step": 2, "reward": "judge", "row": 1, "count": 1, "of": 8})
     last = [{"event": "save", "step": 2, "path": "checkpoints/2"}, {"event": "train_end", "step": 2}]
     raw = [json.dumps(line).encode() + b"\n" for line in (*told, *last)]
     raw[1:1] = [b"no json\n", b'{"event": "of another version"}\n']
@@ -63,7 +64,7 @@ def test_what_a_dead_supervisor_had_read_of_its_trainer_is_counted_not_told_by_t
         outbox.append(EventKind.SYSTEM, {}, t=6.0)
         ends.append(trainerlines.resume_position(tmp_path / "outbox.jsonl", metrics))
     lengths = [len(part) for part in raw]
-    assert ends == [sum(lengths[:count]) for count in (1, 4, 5, 6, 7)]
+    assert ends == [sum(lengths[:count]) for count in (1, 4, 5, 6, 7, 8)]
 
 
 def test_lines_passed_over_for_a_report_that_got_lost_are_passed_over_again(tmp_path: Path) -> None:
@@ -101,3 +102,26 @@ def test_only_what_lies_among_the_checkpoints_is_measured(tmp_path: Path, path: 
     new = trainerlines.translate({"event": "save", "step": 1, "path": path}, folder=folder, now=1.0)
     assert new is not None
     assert new.data["bytes"] == size
+
+
+@pytest.mark.parametrize("wrong", [{}, {"reward": ["a"], "row": True, "count": "1"}, {"message": "x" * 10_000}])
+def test_a_reward_failure_of_any_shape_becomes_a_line_of_bounded_size(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    new = trainerlines.translate({"event": "reward_failed", **wrong}, folder=tmp_path, now=1.0)
+    assert new is not None
+    assert set(new.data) == {"reward", "row", "kind", "message", "count", "of"}
+    assert (new.data["row"], new.data["count"]) == (None, None)
+    assert len(json.dumps(new.data)) < 2_000
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ({"stopped": True}, "stopped early, as asked"),
+        ({"failed": True, "stopped": False}, "a reward failed on too many rows"),
+        ({}, "reached its last step"),
+    ],
+)
+def test_the_trainers_last_word_says_how_it_ended(tmp_path: Path, line: dict[str, Any], says: str) -> None:
+    new = trainerlines.translate({"event": "train_end", **line}, folder=tmp_path, now=1.0)
+    assert new is not None
+    assert says in new.data["text"]

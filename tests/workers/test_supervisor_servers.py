@@ -122,8 +122,7 @@ def test_what_a_dead_supervisor_leaves_of_two_servers_is_reaped(tmp_path: Path) 
     with server_attempt(tmp_path, count=2, trainer="forever") as made:
         made.launch()
         made.wait_for_step(1)
-        proc.send(made.supervisor(), signal.SIGKILL)
-        wait_until(lambda: not made.lock_is_held(), made.why)
+        made.kill_supervisor()
         assert reaper.reap(made.spec.run.run_id, 1, TOKEN, made.settings)
         receipt = made.control.reaped[0]["receipt"]
         assert (receipt["survivors"], receipt["port_free"], receipt["free"]) == ([], True, True)

@@ -17,7 +17,6 @@ from tests.workers.attempts import RUN, Attempt, attempt, wait_until
 from tests.workers.test_supervisor_disk import written_steps
 from workers import reaper
 from workers.contract import EventKind, to_dict
-from workers.supervisor import proc
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.outbox import Outbox
 from workers.supervisor.tail import Tail
@@ -91,9 +90,8 @@ def left_behind(tmp_path: Path) -> Iterator[Attempt]:
     with attempt(tmp_path, trainer="forever,renamed") as made:
         made.control.refuse["sync"] = 503
         made.launch()
-        wait_until(lambda: len(made.outbox()) > 8, made.why)
-        proc.send(made.supervisor(), signal.SIGKILL)
-        wait_until(lambda: not made.lock_is_held(), made.why)
+        wait_until(lambda: [line["kind"] for line in made.outbox()].count("train") > 4, made.why)
+        made.kill_supervisor()
         del made.control.refuse["sync"]
         yield made
 

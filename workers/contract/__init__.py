@@ -44,6 +44,7 @@ from workers.contract.names import (
     broker_url,
 )
 from workers.contract.spec import (
+    REWARD_MODEL,
     AttemptSpec,
     DataSpec,
     LoraSpec,
@@ -53,6 +54,7 @@ from workers.contract.spec import (
     RunSpec,
     ServerPlace,
     is_address,
+    models_of,
     servers_of,
 )
 
@@ -60,6 +62,7 @@ __all__ = [
     "LOG_NAMES",
     "MAX_SERVERS",
     "METRIC_KINDS",
+    "REWARD_MODEL",
     "SAVING",
     "SCHEMA",
     "SERVER_ROLES",
@@ -95,6 +98,7 @@ __all__ = [
     "broker_url",
     "from_dict",
     "is_address",
+    "models_of",
     "servers_of",
     "to_dict",
     "to_json",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -61,4 +61,5 @@ class ClaimAnswer:
     ack: int
     """The last seq already stored for the run; first_seq - 1 for a fresh attempt."""
     stop: str | None
-    secrets: dict[str, str]
+    secrets: dict[str, str] = field(repr=False)
+    """Environment variables for the processes that need them; written down nowhere."""

@@ -14,7 +14,7 @@ class FileName:
     SPEC = "spec.json"  # launcher, once, mode 0600: an AttemptSpec
     LOCK = "supervisor.lock"  # flock; holds {"boot_id", "pid", "start_time"} as JSON
     DOWNLOAD = "download.jsonl"  # workers.trainer.fetch: progress of the model's download
-    DATASET = "dataset.jsonl"  # supervisor, fetched at the claim: canonical rows
+    DATASET = "dataset.parquet"  # supervisor, at the claim, from its cache or the control plane: canonical rows
     METRICS = "metrics.jsonl"  # trainer, rank 0: TrainerLine objects
     SAMPLES = "samples.jsonl"  # trainer, rank 0: one prompt group a line
     OUTBOX = "outbox.jsonl"  # supervisor: OutboxLine objects; the first line's seq is spec.first_seq
@@ -49,6 +49,8 @@ class EventKind(StrEnum):
     PROCESS_STARTED = "process_started"  # data: {"role": "download"|"vllm"|"vllm-2"|...|"trainer", "pid": int}
     PROCESS_EXITED = "process_exited"  # data: {"role", "pid", "exit_code": int|None, "signal": str|None}
     CHECKPOINT = "checkpoint"  # data: {"step", "path" (relative to the attempt folder), "bytes"}
+    REWARD_FAILED = "reward_failed"  # data: {"reward", "row": int|None, "kind", "message", "count", "of"}: rows that it
+    # has failed on and has scored so far; one at the 1st, 10th, 100th ... failure
     STOP_SEEN = "stop_seen"  # data: {"mode": StopMode}: the supervisor has taken the stop on
     NOTE = "note"  # data: {"text": str, "level": "info"|"warning"}
     ENDED = "ended"  # data: {"reason": EndReason value, "detail": str, "exit_codes": {role: int}, "receipt": Receipt}

@@ -15,6 +15,10 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 
 
+REWARD_MODEL = "reward_model"
+"""Key in workers.rewards.LIBRARY of the reward that is a model: its params are {"model", "revision"}."""
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     path: str
@@ -25,15 +29,17 @@ class ModelSpec:
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The canonical dataset file: JSONL, each line {"row": int, "prompt": str | list of messages,
-    "answer": str | null, ...other columns}. Written by the control plane's validation, fetched at the claim."""
+    """The canonical dataset file, Parquet: row_id, prompt (messages; one of the user where the schema's metadata says
+    {"grpo": {"chat": false}}, whose content is the prompt), answer, test_cases, metadata (a JSON object), split (train
+    or validation). Written when the version was imported, fetched at the claim."""
 
     name: str
     version: int
     sha256: str
     rows: int
+    """In both parts."""
     eval_rows: int = 0
-    """Rows held out for evaluation, drawn with the run's seed."""
+    """Of the validation rows, which are never trained on, so many are evaluated, drawn with the run's seed."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,8 @@ class RunSpec:
     output_dir, logging_steps=1, report_to=[] and what the hardware decides (use_cpu, vllm_*, deepspeed)."""
     lora: LoraSpec | None = None
     attn_implementation: str | None = None
+    failed_share: float = 0.5
+    """Of a reward's rows: when it fails on more, over its last batches, the run ends. 1 never ends it."""
     schema: int = SCHEMA
 
 
@@ -86,6 +94,8 @@ class Placement:
     """HTTP port on loopback of each vLLM server that the attempt starts."""
     group_port: int | None = None
     """NCCL group port for weight updates."""
+    unsandboxed: bool = False
+    """An admin lets rewards run code on this host although no sandbox holds there."""
 
     @property
     def every_port(self) -> tuple[int, ...]:
@@ -135,6 +145,13 @@ def is_address(text: str) -> bool:
         return bool(parts.hostname) and parts.port is not None
     except ValueError:
         return False
+
+
+def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:
+    """Every model that the trainer loads, each once: the policy's first, then reward models."""
+    named = [reward.params for reward in run.rewards if reward.function == REWARD_MODEL]
+    judging = [ModelSpec(str(params.get("model", "")), str(params.get("revision") or "") or None) for params in named]
+    return tuple(dict.fromkeys((run.model, *(model for model in judging if model.path))))
 
 
 def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:

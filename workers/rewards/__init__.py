@@ -1,10 +1,12 @@
-"""The reward library: pure functions from a completion to a number, each with its parameter schema.
+"""The reward library: functions from a completion to a number, each with its parameter schema.
 
-Standard library only. The control plane draws forms from the schemas and previews with the same functions that the
-trainer calls, so what a person tries is what a run does.
+Standard library only; what a reward needs beyond it is imported inside the function. The control plane draws forms
+from the schemas and previews with the same functions that the trainer calls, so what a person tries is what a run does.
 """
 
 from workers.rewards.library import LIBRARY
-from workers.rewards.reward import Params, Reward
+from workers.rewards.reward import Completion, Cost, Failure, Group, Params, Reward, Scores
+from workers.rewards.scoring import score
+from workers.rewards.tools import Tools
 
-__all__ = ["LIBRARY", "Params", "Reward"]
+__all__ = ["LIBRARY", "Completion", "Cost", "Failure", "Group", "Params", "Reward", "Scores", "Tools", "score"]

@@ -10,11 +10,13 @@ from decimal import Decimal
 from typing import Any
 
 from workers.rewards.extract import after_last, last_boxed, last_tag
-from workers.rewards.reward import Params, param
+from workers.rewards.reward import Example, Group, Params, Reward, param
 
 SOURCES = ("answer tag", "after marker", "boxed", "whole text")
 LONGEST_NUMBER = 100
 """Digits and signs of a token that is still read as a number."""
+LONGEST_END = 120
+"""Of a long text, where its last number is looked for first."""
 
 # No two pieces beside each other can match the same character, so a search takes linear time.
 _NUMBER = re.compile(
@@ -54,22 +56,39 @@ class NumericMatchParams(Params):
 
 
 def exact_match(completion: str, row: Mapping[str, Any], params: ExactMatchParams) -> float | None:
+    """0 or 1. 1: the answers are the same text up to white space, case and, if asked, punctuation at the ends. 0: they
+    aren't, or the completion has none where it is looked for. Rows without an answer don't count. For answers that
+    can be written in one way only."""
     gold = _gold(row)
     if gold is None:
         return None
     found = _found_text(completion, params)
     if found is None:
         return 0.0
-    return float(_plain(found, params) == _plain(after_last(gold, params.marker) or gold, params))
+    gold = after_last(gold, params.marker) or gold
+    count = len(gold.split())
+    if not params.ignore_punctuation and len(found.split(maxsplit=count)) > count:
+        return 0.0  # a page of thoughts isn't made plain to see that it is no word
+    return float(_plain(found, params) == _plain(gold, params))
 
 
 def numeric_match(completion: str, row: Mapping[str, Any], params: NumericMatchParams) -> float | None:
+    """0 or 1. 1: the numbers are equal within the tolerance, however they are written (1,234 and $1234.00, 3/4 and
+    0.75, 50% and 0.5). 0: another number, or none. Rows whose answer has no number don't count. For problems whose
+    answer is a number, GSM8K's "#### 18" among them."""
     text = _gold(row)
     gold = None if text is None else _number_of(after_last(text, params.marker) or text)
     if gold is None:
         return None
     found = _found_number(completion, params)
     return 0.0 if found is None else float(_equal(found, gold, params))
+
+
+def normalised(text: str, *, ignore_case: bool, ignore_punctuation: bool) -> str:
+    """An answer as it is compared. One of which nothing is left can't be compared with anything."""
+    text = " ".join(text.split())
+    text = text.casefold() if ignore_case else text
+    return text.strip(string.punctuation + " ") if ignore_punctuation else text
 
 
 def _found_text(completion: str, params: ExactMatchParams) -> str | None:
@@ -107,7 +126,9 @@ def _number_of(text: str) -> _Number | None:
     if fraction := _FRACTION.fullmatch(text):
         numerator, denominator = Decimal(fraction[1]), Decimal(fraction[2])
         return _Number(numerator / denominator, percent=False) if denominator else None
-    tokens = _NUMBER.findall(text)
+    # No number reaches over white space (but to its %), so the last one of a page's end is the last one of the page.
+    tokens = _NUMBER.findall(text[-LONGEST_END:].partition(" ")[2]) if len(text) > LONGEST_END else []
+    tokens = tokens or _NUMBER.findall(text)
     return _parsed(tokens[-1]) if tokens else None
 
 
@@ -132,6 +153,46 @@ def _gold(row: Mapping[str, Any]) -> str | None:
 
 
 def _plain(text: str, params: ExactMatchParams) -> str:
-    text = " ".join(text.split())
-    text = text.casefold() if params.ignore_case else text
-    return text.strip(string.punctuation + " ") if params.ignore_punctuation else text
+    return normalised(text, ignore_case=params.ignore_case, ignore_punctuation=params.ignore_punctuation)
+
+
+REWARDS = (
+    Reward(
+        key="exact_match",
+        title="Exact match",
+        help="1 when the completion's answer is the dataset's, up to white space.",
+        group=Group.CORRECTNESS,
+        function=exact_match,
+        params=ExactMatchParams,
+        range=(0.0, 1.0),
+        needs=("answer",),
+        low="Another text, or no answer where it is looked for.",
+        high="The dataset's answer, up to white space and case.",
+        use="For answers that can be written in one way only: a name, a label, a word.",
+        examples=(
+            Example(" Paris\n", 1.0, row={"answer": "paris"}, why="White space and case don't count."),
+            Example("It is Paris.", 0.0, row={"answer": "Paris"}, why="The whole text is compared by default."),
+            Example("It is <answer>New  York</answer>.", 1.0, row={"answer": "New York"},
+                    params={"source": "answer tag"}, why="What stands in the tag is the answer."),
+        ),
+    ),
+    Reward(
+        key="numeric_match",
+        title="Right number",
+        help="1 when the completion's number equals the dataset's: 1,234 and $1234.00 are one number, 3/4 is 0.75.",
+        group=Group.CORRECTNESS,
+        function=numeric_match,
+        params=NumericMatchParams,
+        range=(0.0, 1.0),
+        needs=("answer",),
+        low="Another number, or none.",
+        high="The dataset's number, within the tolerance.",
+        use="For problems whose answer is a number, GSM8K's “#### 18” among them.",
+        examples=(
+            Example("She makes 9 * 2 = $18.00 a day.", 1.0, row={"answer": "16 - 3 - 4 = 9 eggs.\n#### 18"},
+                    why="The last number is 18, and so is the one after ####."),
+            Example("<answer>3/4</answer>", 1.0, row={"answer": "0.75"}, why="A fraction is a number."),
+            Example("It is 17.", 0.0, row={"answer": "#### 18"}, why="17 isn't 18."),
+        ),
+    ),
+)  # fmt: skip

@@ -10,10 +10,20 @@ from typing import TypeVar
 
 from workers import inspection
 from workers.commands import environment_problem, is_local
-from workers.contract import SCHEMA, AttemptSpec, ClaimAnswer, ContractError, FileName, is_address, servers_of
+from workers.contract import (
+    SCHEMA,
+    AttemptSpec,
+    ClaimAnswer,
+    ContractError,
+    FileName,
+    is_address,
+    models_of,
+    servers_of,
+)
 from workers.settings import HostSettings
 from workers.supervisor import ends, proc
 from workers.supervisor.control import Control, Unreachable
+from workers.supervisor.datasetcache import DatasetCache
 from workers.supervisor.ends import End, Reason
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading, used_mib
@@ -114,8 +124,9 @@ def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
     """A model name is code: a local one must lie in the host's model folders or among its runs' checkpoints."""
     roots = (*settings.model_roots, settings.runs_dir)
     try:
-        if is_local(spec.run.model.path):
-            inspection.inside(Path(spec.run.model.path), roots)
+        for model in models_of(spec.run):
+            if is_local(model.path):
+                inspection.inside(Path(model.path), roots)
         if spec.resume_from:
             inspection.inside(Path(spec.resume_from), (settings.runs_dir,))
     except inspection.InspectionError as error:
@@ -123,16 +134,22 @@ def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
 
 
 def fetch_dataset(spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder) -> None:
-    """dataset.jsonl, whole and with the promised checksum, or nothing of that name."""
+    """The dataset's file, whole and with the promised checksum, or nothing of that name: from this host's cache, else
+    from the control plane."""
     part = folder / f"{FileName.DATASET}.part"
-    digest = _until(settings.dataset_deadline_s, settings, lambda: control.fetch_dataset(spec.attempt_id, part))
-    if digest != spec.run.data.sha256:
-        part.unlink()
-        data = spec.run.data
-        raise NotPrepared(
-            f"The dataset {data.name} version {data.version} arrived with checksum {digest[:12]}…, "
-            f"but the run was launched with {data.sha256[:12]}…: its file on the control plane has changed."
-        )
+    data = spec.run.data
+    cache = DatasetCache(settings.dataset_cache_folder, settings.dataset_cache_mib * 2**20)
+    part.unlink(missing_ok=True)
+    with cache.alone(data.sha256, settings.dataset_deadline_s):
+        if not cache.give(data.sha256, part):
+            digest = _until(settings.dataset_deadline_s, settings, lambda: control.fetch_dataset(spec.attempt_id, part))
+            if digest != data.sha256:
+                part.unlink()
+                raise NotPrepared(
+                    f"The dataset {data.name} version {data.version} arrived with checksum {digest[:12]}…, "
+                    f"but the run was launched with {data.sha256[:12]}…: its file on the control plane has changed."
+                )
+            cache.keep(data.sha256, part)
     part.replace(folder / FileName.DATASET)
 
 

@@ -114,15 +114,13 @@ def server_environment(
 
 
 def needs_download(spec: AttemptSpec) -> bool:
-    """The model is named by a hub id. One that lies in the cache is looked at, too: that is quick."""
-    return not commands.is_local(spec.run.model.path)
+    """A model is named by a hub id. One that lies in the cache is looked at, too: that is quick."""
+    return bool(commands.hub_models(spec.run))
 
 
 def download_argv(spec: AttemptSpec, settings: HostSettings, folder: Path) -> list[str]:
-    model = spec.run.model
     program = settings.fetch_command or (settings.trainer_python, "-m", "workers.trainer.fetch")
-    revision = ("--revision", model.revision) if model.revision else ()
-    return [*program, model.path, *revision, "--progress", str(folder / FileName.DOWNLOAD)]
+    return [*program, *commands.fetch_arguments(spec.run), "--progress", str(folder / FileName.DOWNLOAD)]
 
 
 def download_environment(

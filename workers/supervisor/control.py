@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -102,8 +103,21 @@ class Control:
     def announce(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._post("/api/hosts/announce", body, compress=False)
 
-    def answer_inspection(self, inspection_id: int, answer: dict[str, Any]) -> None:
-        self._post(f"/api/inspections/{inspection_id}", {"answer": answer}, compress=False)
+    def answer_inspection(self, inspection_id: int, answer: dict[str, Any]) -> bool:
+        """Whether the control plane wants the tokenizer that the answer names."""
+        said = self._post(f"/api/inspections/{inspection_id}", {"answer": answer}, compress=False)
+        return said.get("want_tokenizer") is True
+
+    def send_tokenizer(self, host: str, inspection_id: int, body: Iterable[bytes], size: int) -> None:
+        """`body` of `size` bytes, as workers.contract.tokenizers has it."""
+        headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
+        url = f"{self._url}/api/hosts/{host}/inspections/{inspection_id}/tokenizer"
+        try:
+            response = self._http.post(url, content=body, headers=headers)
+        except httpx.HTTPError as error:
+            raise self._unreachable(error) from error
+        if response.status_code != 200:
+            raise _error(response)
 
     def _post(self, path: str, body: dict[str, Any], *, compress: bool = True) -> dict[str, Any]:
         data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")

@@ -40,6 +40,7 @@ class Ending(Work):
             ports=shared.servers.ports,
             read_gpus=shared.read_gpus,
             is_orphan=shared.children.is_orphan,
+            nobody_left=shared.children.none_left,
         )
 
     def tick(self, now: float) -> Outcome:

@@ -29,6 +29,7 @@ class Reason(StrEnum):
     VLLM_HUNG = "vllm_hung"
     PORT_IN_USE = "port_in_use"
     GPUS_BUSY = "gpus_busy"
+    REWARD_FAILED = "reward_failed"
     OOM = "oom"
     DISK_FULL = "disk_full"
     FOLDER_LOST = "folder_lost"
@@ -48,6 +49,7 @@ _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 SPEC_REFUSED_CODE = 3
 NO_STEPS_CODE = 4
 MODEL_UNAVAILABLE_CODE = 6
+REWARD_FAILED_CODE = 7
 
 _SIGNS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
     (Reason.DISK_FULL, re.compile(r"No space left on device|Errno 28|Disk quota exceeded")),
@@ -99,6 +101,8 @@ def of_trainer(exit_: Exit, progress: Progress, *, log: Path, killed_by_kernel: 
         return End(Reason.SPEC_REFUSED, said)
     if exit_.code == NO_STEPS_CODE:
         return End(Reason.NO_STEPS, said)
+    if exit_.code == REWARD_FAILED_CODE:
+        return End(Reason.REWARD_FAILED, said)
     how = _how(exit_)
     if _disk_is_full(log):
         return End(Reason.DISK_FULL, f"The trainer {how} and the run's disk has no space left.")

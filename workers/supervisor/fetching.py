@@ -6,6 +6,7 @@ import logging
 import os
 from typing import Any
 
+from workers.commands import hub_models
 from workers.contract import EventKind, FileName, Phase
 from workers.supervisor import commands
 from workers.supervisor.ends import End, Reason
@@ -34,7 +35,8 @@ class Fetching(Work):
     def begin(self, now: float) -> Outcome:
         shared = self._shared
         self._heard_at = now
-        shared.report.phase(Phase.FETCHING_MODEL, f"fetching {shared.spec.run.model.path}")
+        names = ", ".join(model.path for model in hub_models(shared.spec.run))
+        shared.report.phase(Phase.FETCHING_MODEL, f"fetching {names}")
         argv = commands.download_argv(shared.spec, shared.settings, shared.folder.path)
         environment = commands.download_environment(shared.settings, os.environ, shared.secrets, self._host_token())
         return shared.start(DOWNLOAD, argv, environment)

@@ -1,4 +1,5 @@
-"""End a tree and see that it is gone: SIGKILL to all that is found, again until nothing is found twice.
+"""End a tree and see that it is gone: SIGKILL to all that is found, again until nothing is found twice and, where the
+kernel can say so, nobody is left.
 
 Used by the supervisor on its descendants and by the reaper on what a dead supervisor left.
 """
@@ -28,11 +29,13 @@ class Kill:
         grace_s: float,
         deadline_s: float,
         is_orphan: Callable[[Process], bool] = lambda process: False,
+        nobody_left: Callable[[], bool] = lambda: True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._find = find
         self._clock = clock
         self._is_orphan = is_orphan
+        self._nobody_left = nobody_left
         self._kill_at = now + grace_s
         self._deadline = now + deadline_s + grace_s
         self._termed: set[Identity] = set()
@@ -44,7 +47,7 @@ class Kill:
         self.orphans: set[Identity] = set()
 
     def tick(self, now: float) -> bool:
-        """True when the tree is gone, or when the deadline has passed and `survivors` is not empty."""
+        """True when the tree is gone, or when the deadline has passed: `gone_at` says which."""
         if self.gone_at is not None:
             return True
         for _ in range(ROUNDS_A_TICK):
@@ -55,7 +58,7 @@ class Kill:
             if now < self._kill_at and self._alive:
                 break
         if now >= self._deadline:
-            log.error("processes survived SIGKILL: %s", self.survivors)
+            log.error("processes survived SIGKILL: %s", self.survivors or "not seen by pid")
             return True
         return False
 
@@ -72,7 +75,8 @@ class Kill:
                 proc.send(process.identity, signal.SIGTERM)
             if now >= self._kill_at:
                 proc.send(process.identity, signal.SIGKILL)
-        return self._empty >= 2
+        # A look at /proc takes time, and a process that forks and ends all the while may be nowhere in it.
+        return self._empty >= 2 and self._nobody_left()
 
     def _note(self, process: Process) -> None:
         self.ended.add(process.identity)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
+_LISTINGS = 20
 
 
 class Identity(NamedTuple):
@@ -60,7 +61,16 @@ def read(pid: int) -> Process | None:
 
 
 def table() -> list[Process]:
-    rows = (read(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    """All that live. Listed again until a listing has nobody new: who forks and ends between a listing and the look at
+    its pids would be missed together with the child."""
+    rows: list[Process | None] = []
+    known: set[str] = set()
+    for _ in range(_LISTINGS):
+        fresh = [name for name in os.listdir("/proc") if name.isdigit() and name not in known]
+        if not fresh:
+            break
+        known.update(fresh)
+        rows += [read(int(name)) for name in fresh]
     return [row for row in rows if row is not None]
 
 

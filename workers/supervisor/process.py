@@ -77,6 +77,15 @@ class Children:
         """It left the process groups that we started: a killpg would have missed it."""
         return process.group not in self._groups
 
+    def none_left(self) -> bool:
+        """The kernel's word, and no look at a table that changes: whatever our tree leaves becomes our child, since we
+        are its subreaper, and there is none, living or dead."""
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return False
+
     def reap(self) -> list[Exit]:
         """Collect every dead child, the adopted orphans among them; returns the ends of those we started."""
         ends: list[Exit] = []

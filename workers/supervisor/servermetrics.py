@@ -21,6 +21,10 @@ _RATES = {
     "vllm:generation_tokens_total": "vllm/generated_tokens_per_s",
     "vllm:prompt_tokens_total": "vllm/prompt_tokens_per_s",
 }
+_HITS, _QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
+_PREFIX = "vllm/prefix_hit_percent"
+"""Of the prompt tokens looked up since the last sample: how many the server had computed before."""
+_MEANS = frozenset({*_SHARES.values(), _PREFIX})
 
 
 class Pulse:
@@ -74,13 +78,17 @@ class _Server:
         return found | self._rates(now, values)
 
     def _rates(self, now: float, values: dict[str, float]) -> dict[str, float]:
-        current = {key: values[key] for key in _RATES if key in values}
+        current = {key: values[key] for key in (*_RATES, _HITS, _QUERIES) if key in values}
         before, self._before = self._before, (now, current)
         if before is None or now <= before[0]:
             return {}
         seconds = now - before[0]
         # A counter that went back is that of a server that was started anew.
-        return {_RATES[key]: max(0.0, current[key] - before[1][key]) / seconds for key in current if key in before[1]}
+        grown = {key: max(0.0, current[key] - before[1][key]) for key in current if key in before[1]}
+        rates = {name: grown[key] / seconds for key, name in _RATES.items() if key in grown}
+        if asked := grown.get(_QUERIES):
+            rates[_PREFIX] = min(100.0, 100.0 * grown.get(_HITS, 0.0) / asked)
+        return rates
 
 
 class ServerMetrics:
@@ -110,7 +118,7 @@ class ServerMetrics:
 def combined(servers: Sequence[dict[str, float]]) -> dict[str, float]:
     """Figures that all of the servers gave, as those of one."""
     shared = [name for name in servers[0] if all(name in figures for figures in servers)] if servers else []
-    how = {name: fmean if name in _SHARES.values() else sum for name in shared}
+    how = {name: fmean if name in _MEANS else sum for name in shared}
     return {name: float(how[name]([figures[name] for figures in servers])) for name in shared}
 
 

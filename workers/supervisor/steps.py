@@ -8,7 +8,7 @@ Any step before ENDING may go there. A step says where to go next and never goes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from workers.contract import AttemptSpec, EventKind
@@ -63,7 +63,7 @@ class Shared:
     folder: AttemptFolder
     spec: AttemptSpec
     settings: HostSettings
-    secrets: Mapping[str, str]
+    secrets: Mapping[str, str] = field(repr=False)
     children: Children
     report: Reporting
     trainer: TrainerWatch

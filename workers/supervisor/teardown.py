@@ -33,6 +33,7 @@ class Teardown:
         ports: Sequence[int],
         read_gpus: Callable[[], list[GpuReading]],
         is_orphan: Callable[[Process], bool] = lambda process: False,
+        nobody_left: Callable[[], bool] = lambda: True,
     ) -> None:
         self._settings = settings
         self._started_at = now
@@ -49,6 +50,7 @@ class Teardown:
             grace_s=settings.term_grace_s,
             deadline_s=settings.kill_deadline_s,
             is_orphan=is_orphan,
+            nobody_left=nobody_left,
         )
 
     @property
@@ -98,5 +100,5 @@ class Teardown:
             survivors=self._kill.survivors,
             gpus=proof.receipts(),
             port_free=all(listening.port_is_free(port) for port in self._ports) if self._ports else None,
-            free=not self._kill.survivors and proof.free(),
+            free=gone_at is not None and proof.free(),
         )

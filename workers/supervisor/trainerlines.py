@@ -92,7 +92,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _is_translated(line: dict[str, Any]) -> bool:
-    kinds = (EventKind.STAGE, EventKind.TRAINING, EventKind.TRAIN, EventKind.CHECKPOINT)
+    kinds = (EventKind.STAGE, EventKind.TRAINING, EventKind.TRAIN, EventKind.CHECKPOINT, EventKind.REWARD_FAILED)
     return line["kind"] in kinds or (line["kind"] == EventKind.NOTE and line["data"].get("text") in _ENDS.values())
 
 
@@ -117,11 +117,21 @@ def _save(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[str, Any]
     return EventKind.CHECKPOINT, {"step": _step(line) or 0, "path": path, "bytes": _checkpoint_bytes(folder, path)}
 
 
+def _reward_failed(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[str, Any]]:
+    words = {name: str(line.get(name, ""))[:500] for name in ("reward", "kind", "message")}
+    return EventKind.REWARD_FAILED, {**words, **{name: _whole(line.get(name)) for name in ("row", "count", "of")}}
+
+
 def _train_end(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[str, Any]]:
-    return EventKind.NOTE, {"text": _ENDS[bool(line.get("stopped"))], "level": "info"}
+    how = next((word for word in ("failed", "stopped") if line.get(word)), "")
+    return EventKind.NOTE, {"text": _ENDS[how], "level": "info"}
 
 
-_ENDS = {True: "The trainer stopped early, as asked.", False: "The trainer reached its last step."}
+_ENDS = {
+    "failed": "The trainer stopped early and saved: a reward failed on too many rows.",
+    "stopped": "The trainer stopped early, as asked.",
+    "": "The trainer reached its last step.",
+}
 
 
 _KINDS: dict[str, Callable[[dict[str, Any], Path], tuple[EventKind, dict[str, Any]]]] = {
@@ -129,13 +139,17 @@ _KINDS: dict[str, Callable[[dict[str, Any], Path], tuple[EventKind, dict[str, An
     "train_begin": _train_begin,
     "log": _log,
     "save": _save,
+    "reward_failed": _reward_failed,
     "train_end": _train_end,
 }
 
 
 def _step(line: dict[str, Any]) -> int | None:
-    step = line.get("step")
-    return step if isinstance(step, int) and not isinstance(step, bool) else None
+    return _whole(line.get("step"))
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _is_finite(value: Any) -> bool:

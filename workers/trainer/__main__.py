@@ -1,8 +1,8 @@
-"""python -m workers.trainer FOLDER: train the attempt that FOLDER/spec.json describes, on FOLDER/dataset.jsonl.
+"""python -m workers.trainer FOLDER: train the attempt that FOLDER/spec.json describes, on FOLDER/dataset.parquet.
 
 Writes metrics.jsonl, samples.jsonl and checkpoints/ there, and ends with a checkpoint when FOLDER/STOP appears.
 Exit codes: 0 trained (or stopped as asked), 3 the spec can't be trained, 4 there is no step to take, 5 the vLLM
-server has failed; the last line on stderr is then a sentence for people.
+server has failed, 7 a reward has failed on too many rows; the last line on stderr is then a sentence for people.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from __future__ import annotations
 import argparse
 import io
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from workers import commands
 from workers.contract import FileName
-from workers.trainer import data, environment, ranks, spec
+from workers.trainer import data, environment, ranks, rewards, spec
 from workers.trainer.metrics import LineFile
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.trainer", description=__doc__)
-    parser.add_argument("folder", type=Path, help="an attempt's folder with spec.json and dataset.jsonl")
+    parser.add_argument("folder", type=Path, help="an attempt's folder with spec.json and dataset.parquet")
     folder = parser.parse_args(argv).folder.resolve()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # a log is followed while it is written
@@ -48,9 +49,10 @@ def _run(folder: Path) -> int:
 
     metrics = LineFile(folder / FileName.METRICS, writes=environment.rank() == 0)
     metrics.event("stage", stage="importing libraries")
-    from workers.trainer.train import train  # torch, transformers and TRL: ten seconds
+    with closing(rewards.tools_for(attempt)) as tools:
+        from workers.trainer.train import train  # torch, transformers and TRL: ten seconds
 
-    train(attempt, rows, folder, metrics)
+        train(attempt, rows, folder, metrics, tools)
     return 0
 
 

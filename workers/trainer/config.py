@@ -67,7 +67,7 @@ def check(run: RunSpec) -> None:
     if problem := choices.problem(run.grpo):
         raise SpecError(f"The GRPO settings can't be used: {problem}")
     if run.grpo.get("eval_strategy", "no") != "no" and not run.data.eval_rows:
-        raise SpecError("An evaluation is asked for, but no rows of the dataset are held out for it.")
+        raise SpecError("An evaluation is asked for, but no validation rows of the dataset are chosen for it.")
 
 
 def check_steps(config: GRPOConfig, prompts: int) -> None:

@@ -1,25 +1,69 @@
-"""The canonical dataset file: rows in memory, the held-out split, and what TRL gets to see of them."""
+"""The canonical dataset file: rows in memory as they lie in it, and what TRL gets to see of them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import random
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workers.contract import AttemptSpec, FileName
 from workers.trainer.spec import SpecError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 Row = dict[str, Any]
+
+FORMAT = 1
+"""Of the file; said in its schema's metadata under KEY."""
+KEY = b"grpo"
+COLUMNS = ("row_id", "prompt", "answer", "test_cases", "metadata", "split")
+
+
+class Table(Mapping[int, Row]):
+    """Rows by their id. A row is made of its columns each time it is asked for: a million rows are some arrays."""
+
+    def __init__(self, table: pa.Table, *, chat: bool) -> None:
+        self.arrow = table
+        self.chat = chat
+        self._ids = table.column("row_id").to_numpy()
+
+    def __getitem__(self, row_id: int) -> Row:
+        """{"row", "prompt": messages or a text, "answer", "test_cases", ...what else the dataset tells of it}"""
+        row = self.arrow.slice(self.place(row_id), 1).to_pylist()[0]
+        return {
+            **json.loads(row["metadata"]),
+            "row": row_id,
+            "prompt": row["prompt"] if self.chat else row["prompt"][0]["content"],
+            "answer": row["answer"],
+            "test_cases": row["test_cases"],
+        }
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._ids.tolist())
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def place(self, row_id: int) -> int:
+        """Where in the table it is; ids ascend. Raises KeyError."""
+        place = bisect_left(self._ids, row_id)
+        if place == len(self._ids) or self._ids[place] != row_id:
+            raise KeyError(row_id)
+        return place
 
 
 @dataclass(frozen=True)
 class Rows:
     """A run's rows. `by_id` is what rewards look up: whatever columns a row has, however unlike its neighbours'."""
 
-    by_id: dict[int, Row]
+    by_id: Table
     train: list[int]
     evaluation: list[int]
 
@@ -27,36 +71,44 @@ class Rows:
 def read(folder: Path, spec: AttemptSpec) -> Rows:
     path = folder / FileName.DATASET
     try:
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise SpecError(f"The dataset can't be read: {error.strerror or error} ({path}).") from error
-    expected = spec.run.data.sha256
-    if expected and hashlib.sha256(content).hexdigest() != expected:
+    if spec.run.data.sha256 and digest != spec.run.data.sha256:
         raise SpecError(f"{FileName.DATASET} is not the file that the run was launched with: its checksum differs.")
-    by_id = dict(_parsed(number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip())
-    if len({isinstance(row["prompt"], str) for row in by_id.values()}) > 1:
-        raise SpecError("Some prompts of the dataset are texts and some are messages; TRL wants all of one kind.")
-    train, evaluation = split(list(by_id), spec.run.data.eval_rows, int(spec.run.grpo.get("seed", 42)))
-    if spec.run.data.eval_rows and not train:
-        raise SpecError(f"{spec.run.data.eval_rows} rows held out for evaluation leave none of {len(by_id)} to train.")
-    return Rows(by_id=by_id, train=train, evaluation=evaluation)
+    table = _table(path)
+    parts = table.arrow.column("split").to_pylist()
+    train = [row for row, part in zip(table, parts, strict=True) if part == "train"]
+    validation = [row for row, part in zip(table, parts, strict=True) if part == "validation"]
+    wanted = spec.run.data.eval_rows
+    if wanted > len(validation):
+        there = f"{len(validation)} validation rows" if validation else "no validation rows"
+        raise SpecError(f"{wanted} rows are to be evaluated, and the dataset has {there}.")
+    if not train:
+        raise SpecError("The dataset has no row to train on.")
+    return Rows(by_id=table, train=train, evaluation=draw(validation, wanted, int(spec.run.grpo.get("seed", 42))))
 
 
-def split(ids: list[int], eval_rows: int, seed: int) -> tuple[list[int], list[int]]:
-    """(to train on, held out): drawn with the run's seed, each in the file's order."""
-    held_out = set(random.Random(seed).sample(ids, min(eval_rows, len(ids))))  # noqa: S311  a draw, not a secret
-    return [i for i in ids if i not in held_out], [i for i in ids if i in held_out]
+def draw(ids: list[int], count: int, seed: int) -> list[int]:
+    """`count` of them, drawn with the run's seed, in the file's order."""
+    return sorted(random.Random(seed).sample(ids, count))  # noqa: S311  a draw, not a secret
 
 
 def to_dataset(rows: Rows, ids: list[int]) -> Any:
     """A datasets.Dataset of prompt and row id only.
 
-    The other columns stay out: Arrow refuses a column whose rows differ in type, and TRL gives some names
-    (image, environment) a meaning of its own. Rewards get whole rows by their id.
+    The other columns stay out: their types differ from dataset to dataset, and TRL gives some names (image,
+    environment) a meaning of its own. Rewards get whole rows by their id.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
     from datasets import Dataset  # here, because `read` runs before anything slow is imported
 
-    return Dataset.from_dict({"prompt": [rows.by_id[i]["prompt"] for i in ids], "row": ids})
+    prompt = rows.by_id.arrow.column("prompt").take(pa.array([rows.by_id.place(row) for row in ids], pa.int64()))
+    if not rows.by_id.chat:
+        prompt = pc.struct_field(pc.list_element(prompt, 0), "content")
+    return Dataset(pa.table({"prompt": prompt, "row": pa.array(ids, pa.int64())}))
 
 
 def prompt_text(prompt: Any) -> str:
@@ -73,16 +125,36 @@ def completion_text(completion: Any) -> str:
     return completion if isinstance(completion, str) else _content(completion[-1])
 
 
+def turns(messages: Any) -> list[Any] | None:
+    """Messages that are more than one text: a chat, or tools that were called. Whatever is in them can be written."""
+    if isinstance(messages, str) or (len(messages) == 1 and not messages[0].get("tool_calls")):
+        return None
+    plain: list[Any] = json.loads(json.dumps(messages, default=str))
+    return plain
+
+
 def _content(message: dict[str, Any]) -> str:
     content = message.get("content")
+    if content is None:  # it only calls tools
+        return ""
     return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
-def _parsed(number: int, line: bytes) -> tuple[int, Row]:
+def _table(path: Path) -> Table:
+    """Raises SpecError for a file that is not canonical."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     try:
-        row = json.loads(line)
-        if not isinstance(row["row"], int) or not isinstance(row["prompt"], str | list) or not row["prompt"]:
-            raise TypeError("row must be a number, and prompt a text or a list of messages")
-    except (ValueError, KeyError, TypeError) as error:
-        raise SpecError(f"Line {number} of {FileName.DATASET} is no canonical row: {error}.") from error
-    return row["row"], row
+        table = pq.read_table(path, columns=list(COLUMNS))
+        said = json.loads((table.schema.metadata or {})[KEY])
+        if said["format"] != FORMAT:
+            raise ValueError(f"it has version {said['format']} of the format, this trainer reads {FORMAT}")
+        made = Table(table.replace_schema_metadata(None), chat=bool(said["chat"]))
+        ids = list(made)
+        if any(row >= after for row, after in pairwise(ids)):
+            raise ValueError("its row ids don't ascend")
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        said_of_it = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise SpecError(f"{FileName.DATASET} has no canonical rows: {said_of_it}.") from error
+    return made

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 from pathlib import Path
 
-from workers.contract import AttemptSpec, Rollout, servers_of
+from workers import commands
+from workers.contract import AttemptSpec, Rollout, models_of, servers_of
 from workers.trainer.spec import is_local
 
 
@@ -15,7 +17,7 @@ def prepare(spec: AttemptSpec) -> None:
     os.environ["DO_NOT_TRACK"] = "1"
     # The trainer forks data workers after tokenizing; the tokenizer's own threads would be lost there, with a warning.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if not needs_hub(spec.run.model.path):
+    if not any(needs_hub(model.path) for model in models_of(spec.run)):
         # One look-up of a hub that can't be reached costs tens of seconds of retries.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     wait_without_spinning()
@@ -24,10 +26,20 @@ def prepare(spec: AttemptSpec) -> None:
     if spec.run.hardware.rollout is Rollout.SERVER and any(place.own for place in servers_of(spec)):
         # vLLM's side of the weight transfer listens where this says; else on whatever interface leads outside.
         os.environ.setdefault("VLLM_HOST_IP", "127.0.0.1")
+    if spec.run.hardware.rollout is Rollout.COLOCATE and not commands.has_ranks(spec):
+        os.environ.setdefault("MASTER_PORT", str(_free_port()))
     for name, value in spec.run.hardware.environment.items():  # by a supervisor or a script they are there already
         os.environ.setdefault(name, value)
     if spec.run.hardware.threads:
         os.environ["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)
+
+
+def _free_port() -> int:
+    """For the group of one that vLLM makes inside a trainer. TRL would take 29500 wherever that is free, so that two
+    trainers that start together on one host get the same."""
+    with socket.socket() as found:
+        found.bind(("", 0))
+        return int(found.getsockname()[1])
 
 
 def wait_without_spinning() -> None:

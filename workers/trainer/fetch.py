@@ -1,4 +1,4 @@
-"""python -m workers.trainer.fetch MODEL --progress FILE: a model of the Hugging Face hub, into this host's cache.
+"""python -m workers.trainer.fetch MODEL --progress FILE: models of the Hugging Face hub, into this host's cache.
 
 Exit codes: 0 all that a run loads is in the cache (then nothing was asked of the network, if it was there before),
 6 it can't be had, and the last line on stderr is a sentence for people. FILE gets a line of JSON at most once a second:
@@ -38,6 +38,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workers.trainer.fetch", description=__doc__)
     parser.add_argument("model", help="a hub id such as Qwen/Qwen3-0.6B")
     parser.add_argument("--revision", help="a branch, a tag or a commit; default: main")
+    parser.add_argument("--also", action="append", default=[], metavar="MODEL[@REVISION]", help="another one after it")
     parser.add_argument("--progress", type=Path, required=True, metavar="FILE")
     parser.add_argument("--stall-s", type=float, default=120.0, help="give up when nothing came for so long")
     options = parser.parse_args(argv)
@@ -45,6 +46,10 @@ def main(argv: list[str] | None = None) -> int:
     progress = Progress(options.progress)
     try:
         fetch(options.model, options.revision, progress, stall_s=options.stall_s)
+        for other in options.also:
+            model, _, revision = other.partition("@")
+            progress.go_on()
+            fetch(model, revision or None, progress, stall_s=options.stall_s)
     except Unavailable as error:
         sys.stdout.flush()
         print(" ".join(str(error).split()), file=sys.stderr, flush=True)

@@ -145,6 +145,13 @@ class Progress:
         self._moved_at = time.monotonic()
         self._written_at = float("-inf")
         self._ticks = 0
+        self._newest = self._before = (0, 0, 0, 0)
+
+    def go_on(self) -> None:
+        """To the next model: what came so far is counted with it."""
+        self._before = self._newest
+        self._listing = None
+        self._moved_at = time.monotonic()
 
     def follow(self, listing: Listing) -> None:
         listing.discard_abandoned()
@@ -189,14 +196,11 @@ class Progress:
     def silent_s(self) -> float:
         return time.monotonic() - self._moved_at
 
-    def _write(self, done: int, total: int, files_done: int, files: int) -> None:
-        line = {
-            "t": time.time(),
-            "done_bytes": done,
-            "total_bytes": total,
-            "files_done": files_done,
-            "files": files,
-        }
+    def _write(self, *figures: int) -> None:
+        """Bytes that came, of how many, and the same of files."""
+        told = [before + now for before, now in zip(self._before, figures, strict=True)]
+        self._newest = (told[0], told[1], told[2], told[3])
+        line = {"t": time.time(), **dict(zip(("done_bytes", "total_bytes", "files_done", "files"), told, strict=True))}
         # A run's folder without room for the line ends the run by itself, and says so.
         with contextlib.suppress(OSError), open(self._path, "a") as file:
             file.write(json.dumps(line) + "\n")

@@ -11,7 +11,7 @@ from pathlib import Path
 from workers.commands import torchrun_arguments
 from workers.contract import ZERO, AttemptSpec
 from workers.trainer import environment
-from workers.trainer.spec import SpecError
+from workers.trainer.spec import SpecError, TrainerError
 
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 """Set by torchrun for each rank: what is written there reaches the launcher."""
@@ -50,16 +50,18 @@ def launch(folder: Path, processes: int) -> int:
     return 0
 
 
-def leave() -> None:
-    """The end of a rank that has trained, without taking its libraries down first.
+def leave(error: TrainerError | None = None) -> None:
+    """The end of a rank that has trained, well or with an error, without taking its libraries down first.
 
     Destructors of a process group have been seen to wait for a thread that waited for them: the rank never ended, and
     neither did the run. All that the trainer writes is written by then, unbuffered; what it has started goes with it.
     """
     if environment.inside_launcher():
+        if error is not None:
+            report(str(error))
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(0 if error is None else error.exit_code)
 
 
 def report(sentence: str) -> None:

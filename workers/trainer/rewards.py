@@ -1,60 +1,121 @@
-"""TRL reward functions made of the run's reward specs and the library."""
+"""TRL reward functions made of the run's reward specs and the library, and what they work with."""
 
 from __future__ import annotations
 
-import sys
-import traceback
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from workers.contract import RewardSpec
-from workers.rewards.library import LIBRARY
-from workers.trainer.data import Row, Rows, completion_text
+from workers.contract import AttemptSpec, RewardSpec
+from workers.rewards import LIBRARY, Completion, Cost, Tools, score
+from workers.rewards.tools import Unavailable
+from workers.sandbox import Backend, Sandbox, SandboxUnavailable, selftest
+from workers.trainer import trlrewards
+from workers.trainer.data import Row, Rows, completion_text, turns
+from workers.trainer.failures import Failures
+from workers.trainer.spec import SpecError
 
 RewardFunction = Callable[..., list[float | None]]
 
 
-def functions(specs: Sequence[RewardSpec], rows: Rows) -> list[RewardFunction]:
-    return [_function(spec, rows) for spec in specs]
+@dataclass(frozen=True)
+class Generated(Completion):
+    """A completion as the trainer has it."""
+
+    ids: Sequence[int] = ()
+    """Of its tokens."""
 
 
-def _function(spec: RewardSpec, rows: Rows) -> RewardFunction:
+class Batches:
+    """The batch that is being scored, as rewards see it: made once for all of them."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._of: Any = None
+        self._made: tuple[list[Generated], list[Row]] = ([], [])
+
+    def of(self, completions: list[Any], row: list[int], ids: Any) -> tuple[list[Generated], list[Row]]:
+        if self._of is not completions:
+            tokens = ids if ids is not None else [None] * len(completions)
+            made = [_generated(each, of) for each, of in zip(completions, tokens, strict=True)]
+            by_id = {i: self._rows.by_id[i] for i in set(row)}
+            self._made = made, [by_id[i] for i in row]
+            self._of = completions
+        return self._made
+
+
+def tools_for(spec: AttemptSpec) -> Tools:
+    """What the run's rewards need; close it at the end. Raises SpecError where something isn't there."""
+    run = spec.run
+    backend = _backend(spec)
+    share = max(1, len(os.sched_getaffinity(0)) // run.hardware.processes)
+    tools = Tools(
+        open_sandbox=lambda preload: Sandbox(backend, preload=preload, parallel=share),
+        trainer=trlrewards.SCORERS,
+    )
+    for reward in run.rewards:
+        for entry in LIBRARY[reward.function].schema():
+            if entry["widget"] == "secret":
+                _look_for_endpoint(tools, reward, str(reward.params.get(entry["name"], "")))
+    return tools
+
+
+def functions(specs: Sequence[RewardSpec], rows: Rows, tools: Tools, failures: Failures) -> list[RewardFunction]:
+    """One for each, in order. A reward model's is never called: TRL gets the model itself in its place."""
+    batches = Batches(rows)
+    return [_function(spec, batches, tools, failures) for spec in specs]
+
+
+def _function(spec: RewardSpec, batches: Batches, tools: Tools, failures: Failures) -> RewardFunction:
     """Called by TRL with the columns of a batch. Its name names the charts.
 
-    A row that the reward raises on scores None, so that one odd completion doesn't end a day of training; the
-    share of such rows is a metric, and the first traceback is in the log.
+    A row that the reward fails on scores None, so that one odd completion doesn't end a day of training; the share of
+    such rows is a metric.
     """
     reward = LIBRARY[spec.function]
-    reported = False
 
-    def score(completions: list[Any], row: list[int], log_metric: Callable[[str, float], None], **_: Any) -> Any:
-        nonlocal reported
-        texts = [completion_text(completion) for completion in completions]
-        asked = [rows.by_id[i] for i in row]
-        try:
-            scores, failed = reward.score_batch(texts, asked, spec.params), 0
-        except Exception:
-            if not reported:
-                reported = True
-                print(f"Reward {spec.name!r} raised; its row scores nothing.", file=sys.stderr)
-                traceback.print_exc()
-            scores, failed = _one_by_one(reward.score, texts, asked, spec)
-        log_metric(f"rewards/{spec.name}/failed", failed / max(len(texts), 1))
-        return scores
+    def scores(
+        completions: list[Any],
+        row: list[int],
+        log_metric: Callable[[str, float], None],
+        completion_ids: list[list[int]] | None = None,
+        **_: Any,
+    ) -> Any:
+        made, rows = batches.of(completions, row, completion_ids)
+        given = score(reward, made, rows, spec.params, tools)
+        failures.note(spec.name, row, given.failures)
+        log_metric(f"rewards/{spec.name}/failed", len(given.failures) / max(len(made), 1))
+        return given.values
 
-    score.__name__ = spec.name
-    return score
+    scores.__name__ = spec.name
+    return scores
 
 
-def _one_by_one(
-    score: Callable[[str, Row, Any], float | None], texts: list[str], asked: list[Row], spec: RewardSpec
-) -> tuple[list[float | None], int]:
-    scores: list[float | None] = []
-    failed = 0
-    for text, row in zip(texts, asked, strict=True):
-        try:
-            scores.append(score(text, row, spec.params))
-        except Exception:  # reported by the caller, with its traceback; here it is counted
-            scores.append(None)
-            failed += 1
-    return scores, failed
+def _generated(completion: Any, ids: Sequence[int] | None) -> Generated:
+    count = None if ids is None else len(ids)
+    return Generated(completion_text(completion), tuple(turns(completion) or ()), count, ids or ())
+
+
+def _backend(spec: AttemptSpec) -> Backend | None:
+    """How code is held on this host; None where no reward runs any."""
+    running = next((reward for reward in spec.run.rewards if LIBRARY[reward.function].cost is Cost.SANDBOX), None)
+    if running is None:
+        return None
+    try:
+        return selftest.best()
+    except SandboxUnavailable as error:
+        if spec.placement.unsandboxed:
+            print(f"Code runs without a sandbox, as an admin allows on this host. {error}", flush=True)
+            return Backend.BARE
+        raise SpecError(
+            f"The reward {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed "
+            f"to go without. {error}"
+        ) from None
+
+
+def _look_for_endpoint(tools: Tools, reward: RewardSpec, name: str) -> None:
+    try:
+        tools.endpoint(name)
+    except Unavailable as error:
+        raise SpecError(f"Reward {reward.name!r}: {error}") from None

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from workers import commands
-from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, from_dict
+from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, from_dict, models_of
 from workers.rewards.library import LIBRARY
 from workers.trainer import combinations
 
@@ -15,6 +15,8 @@ EXIT_SPEC = 3
 """The spec can't be trained; the last line on stderr says why."""
 EXIT_NO_STEPS = 4
 """The training would take, or has taken, no step."""
+EXIT_REWARD_FAILED = 7
+"""A reward failed on more rows than the run allows."""
 
 
 class TrainerError(Exception):
@@ -35,6 +37,12 @@ class NoStepsError(TrainerError):
     exit_code = EXIT_NO_STEPS
 
 
+class RewardFailedError(TrainerError):
+    """A reward failed on more rows than the run allows."""
+
+    exit_code = EXIT_REWARD_FAILED
+
+
 def read(folder: Path) -> AttemptSpec:
     """The spec of an attempt folder, checked as far as it can be without torch."""
     try:
@@ -47,7 +55,8 @@ def read(folder: Path) -> AttemptSpec:
     except ValueError as error:
         raise SpecError(f"The spec is not valid JSON: {error}.") from error
     _check_version(spec)
-    _check_model(spec.run.model.path)
+    for model in models_of(spec.run):
+        _check_model(model.path)
     _check_rewards(spec)
     if wrong := combinations.problem(spec):
         raise SpecError(wrong)
@@ -80,6 +89,10 @@ def _check_rewards(spec: AttemptSpec) -> None:
     rewards = spec.run.rewards
     if not rewards:
         raise SpecError("The run has no reward: GRPO has nothing to learn from.")
+    if not 0 <= spec.run.failed_share <= 1:
+        raise SpecError(f"failed_share is a share, from 0 to 1, not {spec.run.failed_share:g}.")
+    if not any(reward.weight for reward in rewards):
+        raise SpecError("Every reward has weight 0: every advantage would be 0.")
     names = [reward.name for reward in rewards]
     for reward in rewards:
         if names.count(reward.name) > 1:

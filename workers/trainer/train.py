@@ -9,16 +9,19 @@ from typing import Any
 import torch
 
 from workers.contract import AttemptSpec, FileName
-from workers.trainer import config, data, hardware, memory, ranks, rewards, serverclient
+from workers.rewards import Tools
+from workers.trainer import config, data, hardware, memory, ranks, rewardmodels, rewards, serverclient
 from workers.trainer.callbacks import Progress, Stop
 from workers.trainer.environment import local_rank, rank
+from workers.trainer.failures import Failures
 from workers.trainer.metrics import LineFile
 from workers.trainer.samples import SampleFile
-from workers.trainer.spec import NoStepsError, SpecError
+from workers.trainer.spec import NoStepsError, RewardFailedError, SpecError
 from workers.trainer.trainer import WatchedTrainer
 
 
-def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile) -> None:
+def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, tools: Tools) -> None:
+    """Raises RewardFailedError after the last checkpoint, when rewards failed on too many rows."""
     if spec.run.hardware.threads:
         torch.set_num_threads(spec.run.hardware.threads)
     ranks.meet(spec)
@@ -27,10 +30,11 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile) -
     config.check_steps(arguments, len(rows.train))
 
     metrics.event("stage", stage="loading model")
-    stop = Stop(folder)
+    failures = Failures(share=spec.run.failed_share, event=metrics.event)
+    stop = Stop(folder, failures)
     with serverclient.rollouts(spec, folder) as servers:
-        trainer = _trainer(spec, rows, folder, arguments)
-    trainer.add_callback(Progress(metrics, stop))
+        trainer = _trainer(spec, rows, folder, arguments, tools, failures)
+    trainer.add_callback(Progress(metrics, stop, trainer.times))
     trainer.add_callback(stop)
 
     metrics.event("stage", stage="starting the first step")
@@ -40,13 +44,26 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile) -
     # Ranks part in order: left to the interpreter's end, a thread of the process group may abort a finished rank.
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
+    tools.close()
     if trainer.state.global_step == 0:
         raise NoStepsError("The training ended without a step.")
+    failures.judge_the_end()
+    if failures.verdict and not stop.seen:
+        error = RewardFailedError(failures.verdict)
+        ranks.leave(error)
+        raise error
     ranks.leave()
 
 
-def _trainer(spec: AttemptSpec, rows: data.Rows, folder: Path, arguments: Any) -> WatchedTrainer:
+def _trainer(
+    spec: AttemptSpec, rows: data.Rows, folder: Path, arguments: Any, tools: Tools, failures: Failures
+) -> WatchedTrainer:
     run = spec.run
+    functions: list[Any] = list(rewards.functions(run.rewards, rows, tools, failures))
+    tokenizers: list[Any] = [None] * len(functions)
+    models = rewardmodels.load(run, chat=rows.by_id.chat)
+    for one in models:
+        functions[one.index], tokenizers[one.index] = one.model, one.tokenizer
     samples = SampleFile(
         folder / FileName.SAMPLES,
         rows=rows,
@@ -57,8 +74,12 @@ def _trainer(spec: AttemptSpec, rows: data.Rows, folder: Path, arguments: Any) -
     try:
         return WatchedTrainer(
             samples=samples,
+            failures=failures,
+            reward_names=[reward.name for reward in run.rewards],
+            models=[one.index for one in models],
             model=str(Path(run.model.path).expanduser()) if run.model.path.startswith("~") else run.model.path,
-            reward_funcs=rewards.functions(run.rewards, rows),
+            reward_funcs=functions,
+            reward_processing_classes=tokenizers,
             args=arguments,
             train_dataset=data.to_dataset(rows, rows.train),
             eval_dataset=data.to_dataset(rows, rows.evaluation) if rows.evaluation else None,

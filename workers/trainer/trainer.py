@@ -1,4 +1,5 @@
-"""TRL's GRPOTrainer, watched: completions are recorded, the ratio is measured, and a resume continues exactly.
+"""TRL's GRPOTrainer, watched: completions are recorded, the ratio and the parts of a step's time are measured, and a
+resume continues exactly.
 
 Nothing here draws a random number or changes a tensor that TRL goes on with, so the training is the one that a bare
 GRPOTrainer with the same arguments does; `bench overhead` proves it.
@@ -6,6 +7,7 @@ GRPOTrainer with the same arguments does; `bench overhead` proves it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +15,80 @@ import torch
 from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
+from workers.rewards import Failure
 from workers.trainer import rollout_state, rotary
-from workers.trainer.data import completion_text
-from workers.trainer.samples import Sample, SampleFile
+from workers.trainer.data import completion_text, turns
+from workers.trainer.failures import Failures, Noted
+from workers.trainer.samples import Sample, SampleFile, end_of
+from workers.trainer.timing import Part, StepTimes
 
 
 class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types here
-    def __init__(self, *, samples: SampleFile, **arguments: Any) -> None:
+    def __init__(
+        self,
+        *,
+        samples: SampleFile,
+        failures: Failures,
+        reward_names: Sequence[str],
+        models: Sequence[int] = (),
+        **arguments: Any,
+    ) -> None:
+        """`models`: which of the rewards are models, by their index."""
+        self.times = StepTimes(finish=_finish)
         self._samples = samples
+        self._failures = failures
+        self._models = models
         self._epochs_done = 0
         self._scored: tuple[list[Any], list[list[int]], torch.Tensor] | None = None
         self._policy_logps: torch.Tensor | None = None
         super().__init__(**arguments)
+        self.reward_func_names = list(reward_names)  # TRL calls a model's by the model: two of one would be merged
         for model in (self.model, self.ref_model):
             if model is not None:
                 rotary.restore(model)
+        if self.use_vllm:
+            generation = self.vllm_generation
+            generation.sync_weights = self.times.timed(Part.WEIGHT_SYNC, generation.sync_weights)
+
+    # --- where a step's time goes -------------------------------------------------------------------------------
+
+    def training_step(self, *args: Any, **kwargs: Any) -> Any:
+        with self.times.step():
+            return super().training_step(*args, **kwargs)
+
+    def _prepare_inputs(self, *args: Any, **kwargs: Any) -> Any:
+        with self.times.within(Part.PREPARING):
+            return super()._prepare_inputs(*args, **kwargs)
+
+    def _generate(self, *args: Any, **kwargs: Any) -> Any:
+        with self.times.within(Part.GENERATION):
+            return super()._generate(*args, **kwargs)
 
     # --- completions ----------------------------------------------------------------------------------------
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
-        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        with self.times.within(Part.REWARDS):
+            rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+            self._look_at_models(rewards, [example["row"] for example in inputs])
+            self._failures.settle(self.state.global_step + self.model.training, self._of_all_ranks)
         self._scored = completions, completion_ids_list, rewards
         return rewards
+
+    def _look_at_models(self, rewards: torch.Tensor, rows: list[int]) -> None:
+        """A number that isn't finite is none: TRL takes NaN for that, and would make every advantage of infinity."""
+        for index in self._models:
+            bad = ~torch.isfinite(rewards[:, index])
+            rewards[bad, index] = torch.nan
+            mine = bad[self.accelerator.process_index * len(rows) :][: len(rows)].tolist()
+            message = "The model's answer is no finite number."
+            failed = [Failure(i, "not_a_number", message) for i, is_bad in enumerate(mine) if is_bad]
+            name = self.reward_func_names[index]
+            self._failures.note(name, rows, failed)
+            self._log_metric(f"rewards/{name}/failed", len(failed) / max(len(rows), 1))
+
+    def _of_all_ranks(self, notes: list[Noted]) -> list[Noted]:
+        gathered: list[Noted] = gather_object(notes) if self.accelerator.num_processes > 1 else notes
+        return gathered
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         output = super()._generate_and_score_completions(inputs)
@@ -49,7 +103,13 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
         samples = [
             Sample(
-                row, completion_text(completion), len(tokens), bool(tokens) and tokens[-1] in ends, scores, advantage
+                row,
+                completion_text(completion),
+                len(tokens),
+                end_of(completion, tokens, ends=ends, longest=self.max_completion_length),
+                scores,
+                advantage,
+                turns(completion),
             )
             for row, completion, tokens, scores, advantage in zip(
                 rows, completions, ids, mine.tolist(), advantages.tolist(), strict=True
@@ -68,7 +128,10 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
     # --- the ratio ------------------------------------------------------------------------------------------
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
-        result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
+        # Within the loss they are the update's own forward pass.
+        part = Part.LOGPS if self.times.part is Part.PREPARING else Part.UPDATE
+        with self.times.within(part):
+            result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
         self._policy_logps = result[0].detach()
         return result
 
@@ -117,3 +180,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
                 micro_step=self._step,
                 batches=self._buffered_inputs,
             )
+
+
+def _finish() -> None:
+    # Twice a step at most, and where TRL reads a number from the GPU soon anyway.
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()

@@ -24,6 +24,9 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         add_serving_arguments(parser)
         parser.add_argument("--steps", type=int, help="optimizer steps of the run (default: 150)")
+        parser.add_argument(
+            "--quick", action="store_true", help="a model that was hardly taught anything: there at once, learns little"
+        )
         parser.add_argument("--once", action="store_true", help="wait for the end of the run, then stop everything")
         parser.add_argument("--json", action="store_true", help="with --once: print the outcome as one JSON object")
 
@@ -36,7 +39,7 @@ class Command(BaseCommand):
         outcome: dict[str, Any] | None = None
         try:
             with served(serving_options("demo", options), self.say) as serving:
-                outcome = self._run(serving, once=options["once"], steps=options["steps"])
+                outcome = self._run(serving, options)
         except (Refused, NotReady, DemoFailed) as error:
             raise CommandError(str(error)) from None
         except KeyboardInterrupt:
@@ -45,7 +48,7 @@ class Command(BaseCommand):
         if outcome is not None:
             self._show(outcome, as_json=options["json"])
 
-    def _run(self, serving: Serving, *, once: bool, steps: int | None) -> dict[str, Any] | None:
+    def _run(self, serving: Serving, options: dict[str, Any]) -> dict[str, Any] | None:
         from controlplane.serving import leftover
         from controlplane.serving.demo import Demo
         from controlplane.serving.outcome import Times, outcome
@@ -57,9 +60,9 @@ class Command(BaseCommand):
         show_address(serving, self.say)
         user = owner()
         try:
-            run = Demo(serving, user, self.say).launch(steps)
+            run = Demo(serving, user, self.say, quick=options["quick"]).launch(options["steps"])
             self.say(f"The run: {serving.installation.control_url}/runs/{run.pk}/")
-            if not once:
+            if not options["once"]:
                 self.say("Ctrl-C stops the run and everything else.")
                 serving.watch()
             live = Attempt.objects.filter(run=run, status__in=ACTIVE)

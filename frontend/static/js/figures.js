@@ -11,7 +11,7 @@ export function significant(number, digits = 3) {
     const [mantissa, exponent] = number.toExponential(digits - 1).split("e");
     text = `${Number(mantissa)}e${Number(exponent)}`;
   } else if (Number.isInteger(number) || size >= 10 ** (digits - 1)) {
-    text = Math.round(number).toLocaleString("en-US");
+    text = (Math.sign(number) * Math.round(size)).toLocaleString("en-US");
   } else {
     text = number.toFixed(Math.max(0, digits - 1 - Math.floor(Math.log10(size))));
   }
@@ -58,6 +58,14 @@ export function age(seconds) {
   return `${Math.max(0, Math.floor(seconds))} s`;
 }
 
+/** 00:42, 1:05:09. @param {number} seconds */
+export function stopwatch(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  const two = (/** @type {number} */ n) => String(n).padStart(2, "0");
+  const hours = Math.floor(whole / 3600);
+  return `${hours ? `${hours}:` : ""}${two(Math.floor((whole % 3600) / 60))}:${two(whole % 60)}`;
+}
+
 /**
  * A value as [figure, unit] in a chart's or tile's format.
  * @param {number | null | undefined} value @param {string} format @returns {[string, string]}
@@ -84,7 +92,12 @@ export function figure(value, format) {
   }
 }
 
-/** A difference with its sign. @param {number} value */
+/** A difference with its sign; a small one in plain decimals, of one that is smaller still no direction is told.
+ * @param {number} value */
 export function change(value) {
-  return `${value > 0 ? "+" : ""}${significant(value, 2)}`;
+  const sign = value > 0 ? "+" : value < 0 ? "−" : "";
+  const size = Math.abs(value);
+  if (size > 0 && size < 1e-6) return "±0";
+  if (size > 0 && size < 1e-4) return sign + size.toFixed(1 - Math.floor(Math.log10(size))).replace(/0+$/, "");
+  return sign + significant(size, 2);
 }

@@ -1,8 +1,9 @@
 // The frame of every page: theme, keyboard, dialogs, menus, ages that go on, the connection bar's element.
 
-import { age } from "./figures.js";
+import { age, stopwatch } from "./figures.js";
+import { localise } from "./times.js";
 
-const GO = { r: "runs", d: "datasets", w: "reward_configs", h: "hardware" };
+const GO = { r: "runs", d: "datasets", w: "reward_configs", h: "hardware", s: "settings" };
 const GO_WINDOW_MS = 1200;
 
 /** Address of a frame link, as the server wrote it: paths are known there only. @param {string} name */
@@ -20,12 +21,12 @@ function isTyping(target) {
 }
 
 function keyboard() {
-  let wentAt = 0;
+  let wentAt = -Infinity; // not 0: a page's time begins there, and a letter typed at once would count as after a "g"
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
     if (document.querySelector("dialog[open]")) return;
     const after = event.timeStamp - wentAt < GO_WINDOW_MS;
-    wentAt = 0;
+    wentAt = -Infinity;
     const name = after ? GO[/** @type {keyof typeof GO} */ (event.key)] : event.key === "n" ? "new_run" : null;
     const to = name && address(name);
     if (to) {
@@ -34,7 +35,8 @@ function keyboard() {
     } else if (event.key === "g") {
       wentAt = event.timeStamp;
     } else if (event.key === "/") {
-      const search = document.querySelector("[data-search]");
+      const inSight = (/** @type {Element} */ field) => field.checkVisibility();
+      const search = [...document.querySelectorAll("[data-search]")].find(inSight);
       if (search instanceof HTMLInputElement) {
         event.preventDefault();
         search.select();
@@ -60,7 +62,11 @@ function clicks() {
       if (!menu.contains(target) || target.closest(".popup a, .popup button")) menu.removeAttribute("open");
     }
     const opener = target.closest("[data-dialog]");
-    if (opener instanceof HTMLElement) openDialog(opener.dataset.dialog ?? "");
+    if (opener instanceof HTMLElement) {
+      // A menu's item is hidden by now: the dialog shall give the focus back to the menu.
+      opener.closest("details")?.querySelector("summary")?.focus();
+      openDialog(opener.dataset.dialog ?? "");
+    }
     if (target.closest("[data-close]")) target.closest("dialog")?.close();
     // A click on the backdrop has the dialog itself as its target.
     if (target instanceof HTMLDialogElement && target.open) target.close();
@@ -120,7 +126,18 @@ function ages() {
       const text = age((Date.now() - birth) / 1000);
       if (time.textContent !== text) time.textContent = text;
     }
+    for (const place of document.querySelectorAll("[data-running]")) {
+      const birth = births.get(place) ?? Date.now() - 1000 * Number(/** @type {HTMLElement} */ (place).dataset.running);
+      births.set(place, birth);
+      place.textContent = stopwatch((Date.now() - birth) / 1000);
+    }
   }, 1000);
+}
+
+/** Every moment in the person's own zone, those that htmx brings later as well. */
+function times() {
+  localise(document);
+  document.addEventListener("htmx:load", (event) => event.target instanceof Element && localise(event.target));
 }
 
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () =>
@@ -130,3 +147,4 @@ keyboard();
 clicks();
 forms();
 ages();
+times();

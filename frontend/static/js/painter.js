@@ -3,38 +3,53 @@
 
 const INTERVAL_MS = 1000;
 const ENLARGED_MS = 500;
+/** After a redraw the main thread has so many times as long for everything else: on a slow machine charts come less often
+ * instead of making the page stick. */
+const REST = 8;
 
+/**
+ * @template {{element: HTMLElement}} T
+ * @typedef {{chart: T, dirty: boolean, seen: boolean, at: number}} Entry
+ */
+
+/** @template {{element: HTMLElement}} T */
 export class Painter {
-  /** @param {(chart: import("./chart.js").Chart) => void} paint */
+  /** @param {(chart: T) => void} paint */
   constructor(paint) {
     this.paint = paint;
-    /** @type {Map<Element, {chart: import("./chart.js").Chart, dirty: boolean, seen: boolean, at: number}>} */
+    /** @type {Map<Element, Entry<T>>} */
     this.entries = new Map();
     this.enlarged = /** @type {Element | null} */ (null);
     this.timer = 0;
-    this.observer = new IntersectionObserver((changes) => this.observed(changes), { rootMargin: "120px" });
+    this.frame = 0;
+    this.rested = 0;
+    this.observer = new IntersectionObserver((changes) => this.observed(changes), { rootMargin: "0px" });
     document.addEventListener("visibilitychange", () => this.plan());
   }
 
-  /** @param {import("./chart.js").Chart} chart */
+  /** @param {T} chart */
   add(chart) {
     this.entries.set(chart.element, { chart, dirty: true, seen: false, at: -Infinity });
     this.observer.observe(chart.element);
   }
 
-  /** @param {(chart: import("./chart.js").Chart) => boolean} [which] */
+  /** New numbers: draw when its time has come. @param {(chart: T) => boolean} [which] */
   touch(which = () => true) {
     for (const entry of this.entries.values()) if (which(entry.chart)) entry.dirty = true;
     this.plan();
   }
 
-  /** Draw this one with the next frame: the person changed how it looks. @param {import("./chart.js").Chart} chart */
+  /** Draw with the next frames: the person changed how they look. @param {T} [chart]  all of them if left out */
   now(chart) {
-    const entry = this.entries.get(chart.element);
-    if (!entry) return;
-    entry.dirty = true;
-    entry.at = -Infinity;
+    for (const entry of chart ? [this.entries.get(chart.element)] : this.entries.values()) {
+      if (entry) Object.assign(entry, { dirty: true, at: -Infinity });
+    }
     this.plan();
+  }
+
+  /** On screen, or nearly. @returns {T[]} */
+  seen() {
+    return [...this.entries.values()].filter((entry) => entry.seen).map((entry) => entry.chart);
   }
 
   /** @param {IntersectionObserverEntry[]} changes */
@@ -46,30 +61,37 @@ export class Painter {
     this.plan();
   }
 
-  /** @param {Element} element */
-  interval(element) {
-    return element === this.enlarged ? ENLARGED_MS : INTERVAL_MS;
+  /** When it may be drawn. What a person asked for waits for nothing. @param {Element} element @param {Entry<T>} entry */
+  due(element, entry) {
+    const interval = element === this.enlarged ? ENLARGED_MS : INTERVAL_MS;
+    return entry.at === -Infinity ? -Infinity : Math.max(entry.at + interval, this.rested);
   }
 
   plan() {
-    if (document.hidden || this.timer) return;
+    clearTimeout(this.timer);
+    if (document.hidden || this.frame) return;
     let soonest = Infinity;
     for (const [element, entry] of this.entries) {
-      if (entry.dirty && entry.seen) soonest = Math.min(soonest, entry.at + this.interval(element));
+      if (entry.dirty && entry.seen) soonest = Math.min(soonest, this.due(element, entry));
     }
     if (soonest === Infinity) return;
-    this.timer = setTimeout(() => requestAnimationFrame(() => this.paintOne()), Math.max(0, soonest - performance.now()));
+    const wait = soonest - performance.now();
+    if (wait > 0) this.timer = setTimeout(() => this.plan(), wait);
+    else this.frame = requestAnimationFrame(() => this.paintOne());
   }
 
+  /** The one that waits longest. */
   paintOne() {
-    this.timer = 0;
+    this.frame = 0;
     const now = performance.now();
-    for (const [element, entry] of this.entries) {
-      if (!entry.dirty || !entry.seen || now < entry.at + this.interval(element)) continue;
-      entry.dirty = false;
-      entry.at = now;
-      this.paint(entry.chart);
-      break;
+    const waiting = [...this.entries].filter(([element, e]) => e.dirty && e.seen && this.due(element, e) <= now);
+    const next = waiting.reduce((first, [, e]) => (first && first.at <= e.at ? first : e), /** @type {Entry<T> | null} */ (null));
+    if (next) {
+      next.dirty = false;
+      next.at = now;
+      this.paint(next.chart);
+      const ended = performance.now();
+      this.rested = ended + REST * (ended - now);
     }
     this.plan();
   }

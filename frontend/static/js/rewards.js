@@ -1,29 +1,51 @@
-// The reward editor: component rows go, completions come; the server does the rest through htmx.
+// The reward editor: component rows come and go, a fix is one click; and the search in the library.
+
+/** @typedef {{ ajax(verb: string, path: string, more: object): Promise<void> }} Htmx */
 
 const editor = document.getElementById("editor");
+const rows = document.getElementById("components");
 
 /** Each component has the colour of its place, as on every other page. */
 function recolour() {
-  const rows = editor?.querySelectorAll("[data-component]") ?? [];
-  rows.forEach((row, place) => {
+  const components = rows?.querySelectorAll("[data-component]") ?? [];
+  components.forEach((row, place) => {
     row.className = `component c${(place % 8) + 1}`;
   });
+  const none = document.getElementById("no-components");
+  if (none) none.hidden = components.length > 0;
 }
 
-/** @param {Element} button */
-function oneMore(button) {
-  const list = button.closest("#sample")?.querySelector("[data-completions]");
-  const last = list?.lastElementChild;
-  if (!list || !last) return;
-  const copy = /** @type {HTMLElement} */ (last.cloneNode(true));
-  const label = copy.querySelector("span");
-  const text = copy.querySelector("textarea");
-  if (label) label.textContent = `Completion ${list.childElementCount + 1}`;
-  list.append(copy);
-  if (text) {
-    text.value = "";
-    text.focus();
+/** The row of the component that has this name now. @param {string} name */
+function rowNamed(name) {
+  const fields = [...(rows?.querySelectorAll("input[name$='-name']") ?? [])];
+  const field = fields.find((one) => one instanceof HTMLInputElement && one.value === name);
+  return field?.closest("[data-component]") ?? null;
+}
+
+/** @param {Element} row @param {string} weight */
+function setWeight(row, weight) {
+  const field = row.querySelector("input[name$='-weight']");
+  if (!(field instanceof HTMLInputElement)) return;
+  field.value = weight;
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+  field.focus();
+}
+
+/** Another function in the place of a row, with its name and what parameters both have. @param {Element} row @param {string} key */
+function replace(row, key) {
+  const values = /** @type {Record<string, string>} */ ({});
+  for (const field of row.querySelectorAll("input, select, textarea")) {
+    if (!(field instanceof HTMLInputElement || field instanceof HTMLSelectElement)) continue;
+    if (field.type !== "checkbox" || /** @type {HTMLInputElement} */ (field).checked) values[field.name] = field.value;
   }
+  const place = [...(rows?.querySelectorAll("[data-component]") ?? [])].indexOf(row);
+  const htmx = /** @type {Htmx} */ (/** @type {any} */ (window).htmx);
+  const address = rows?.dataset.address ?? "";
+  htmx.ajax("GET", address, {
+    target: row,
+    swap: "outerHTML",
+    values: { ...values, function: key, instead: row.id, place },
+  });
 }
 
 editor?.addEventListener("click", (event) => {
@@ -34,6 +56,40 @@ editor?.addEventListener("click", (event) => {
     recolour();
     editor.dispatchEvent(new Event("input"));
   }
-  const more = target?.closest("[data-more]");
-  if (more) oneMore(more);
+  const fix = target?.closest("[data-fix-weight], [data-fix-instead]");
+  if (!(fix instanceof HTMLElement)) return;
+  const row = rowNamed(fix.dataset.of ?? "");
+  if (row && fix.dataset.fixWeight) setWeight(row, fix.dataset.fixWeight);
+  if (row && fix.dataset.fixInstead) replace(row, fix.dataset.fixInstead);
 });
+
+rows?.addEventListener("htmx:afterSettle", (event) => {
+  recolour();
+  // One that was added stands at the end, which may be out of sight.
+  if (event.target === rows) rows.lastElementChild?.scrollIntoView({ block: "nearest" });
+});
+recolour();
+
+/** Only what has all the words that were typed. @param {Element} library @param {string} typed */
+function search(library, typed) {
+  const words = typed.toLowerCase().split(/\s+/).filter(Boolean);
+  let found = 0;
+  for (const shelf of library.querySelectorAll("[data-shelf]")) {
+    let here = 0;
+    for (const entry of shelf.querySelectorAll("[data-entry]")) {
+      const text = (entry.textContent ?? "").toLowerCase();
+      const fits = words.every((word) => text.includes(word));
+      /** @type {HTMLElement} */ (entry).hidden = !fits;
+      here += Number(fits);
+    }
+    /** @type {HTMLElement} */ (shelf).hidden = here === 0;
+    found += here;
+  }
+  const empty = library.querySelector("[data-library-empty]");
+  if (empty instanceof HTMLElement) empty.hidden = found > 0;
+}
+
+for (const library of document.querySelectorAll("[data-library]")) {
+  const field = library.querySelector("[data-library-search]");
+  if (field instanceof HTMLInputElement) field.addEventListener("input", () => search(library, field.value));
+}

@@ -38,7 +38,7 @@ def test_a_page_that_is_not_there_says_so_to_everybody():
 def test_a_crash_in_a_view_becomes_the_error_page(monkeypatch):
     client = viewer()
     client.raise_request_exception = False
-    monkeypatch.setattr("controlplane.datasets.views.listed", lambda request: 1 / 0)
+    monkeypatch.setattr("controlplane.datasets.views.listing", lambda request: 1 / 0)
     answer = client.get("/datasets/")
     assert answer.status_code == 500
     assert b"ZeroDivisionError" not in answer.content

@@ -13,7 +13,7 @@ from controlplane.accounts import onetime
 from controlplane.accounts.first_admin import ensure_first_admin
 from controlplane.accounts.logmask import MaskLinkTokens
 from controlplane.accounts.models import Role, SignInLink, User
-from tests.controlplane.people import make_user
+from tests.controlplane.people import make_user, viewer
 
 pytestmark = pytest.mark.django_db
 BASE = "http://testserver"
@@ -128,6 +128,17 @@ def test_no_log_line_holds_the_token_of_a_link(logged, monkeypatch):
         assert kind in logged.getvalue()
     assert "/sign-in/once/…/" in logged.getvalue()
     assert token not in logged.getvalue()
+
+
+def test_a_refusal_is_one_line_and_a_crash_has_its_traceback(logged, monkeypatch):
+    client = viewer()
+    client.raise_request_exception = False
+    assert client.get("/users/").status_code == 403
+    assert "Forbidden" in logged.getvalue()
+    assert "Traceback" not in logged.getvalue()
+    monkeypatch.setattr("controlplane.datasets.views.listing", lambda request: 1 / 0)
+    assert client.get("/datasets/").status_code == 500
+    assert "ZeroDivisionError" in logged.getvalue().partition("Traceback")[2]
 
 
 @pytest.mark.parametrize("name", ["uvicorn.error", "uvicorn.asgi"])

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from controlplane.hardware import announcing, history, inventory
@@ -15,6 +14,7 @@ from controlplane.hardware.links import links_of
 from controlplane.hardware.models import Host
 from runs.models import Attempt, Lease, Run
 from runs.states import RunStatus
+from tests.controlplane.hardware.page import page
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import ONE_GPU, SERVER, a_host, a_run, an_attempt
 
@@ -35,10 +35,6 @@ def a_lost_run(status: str = RunStatus.RUNNING) -> tuple[Host, Attempt]:
     Attempt.objects.filter(pk=attempt.pk).update(host=host, claimed_at=timezone.now() - LONG_AGO)
     Lease.objects.create(attempt=attempt, host=host, resource="gpu:0")
     return host, attempt
-
-
-def page(client: Client | None = None) -> str:
-    return (client or viewer()).get("/hardware/").content.decode()
 
 
 # --- announcements -----------------------------------------------------------------------------------------

@@ -10,14 +10,11 @@ from django.utils import timezone
 
 from controlplane.hardware.models import Host
 from runs.models import Attempt, Lease
+from tests.controlplane.hardware.page import page
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import ONE_GPU, a_host, a_run
 
 pytestmark = pytest.mark.django_db
-
-
-def page(client: Client | None = None) -> str:
-    return (client or viewer()).get("/hardware/").content.decode()
 
 
 def a_lease(host: Host, state: str = Lease.HELD, resource: str = "gpu:0") -> Lease:

@@ -9,11 +9,12 @@ import pytest
 import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from controlplane.hardware import profile_yaml, safe_yaml
+from controlplane import safe_yaml
+from controlplane.hardware import profile_yaml
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profiles import BATCH_FIELDS, profile_of
-from controlplane.hardware.safe_yaml import YamlRefused
 from controlplane.hardware.shipped import SHIPPED, by_slug
+from controlplane.safe_yaml import YamlRefused
 from tests.controlplane.people import operator
 from workers.contract import HardwareSpec, ServerSpec
 

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from django.test import Client
 
 from controlplane.accounts.models import Role
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards import saving
+from controlplane.rewards.forms import MOST_COMPONENTS
+from controlplane.rewards.models import RewardConfig, RewardVersion
 from runs.models import Run
-from tests.controlplane.datasets.builders import ready
+from tests.controlplane.datasets.steps import ready
 from tests.controlplane.people import make_user, operator, signed_in, viewer
 from workers.rewards import LIBRARY
 
@@ -18,8 +21,8 @@ NASTY = "<script>alert(1)</script>"
 COMPONENTS = [{"name": "thinks", "function": "think_tags", "weight": 1.0, "params": {"tag": "think"}}]
 
 
-def a_config(name: str = "tags", **columns: Any) -> RewardConfig:
-    return RewardConfig.objects.create(name=name, **{"components": COMPONENTS, **columns})
+def a_config(name: str = "tags", components: Any = None, **columns: Any) -> RewardConfig:
+    return saving.make(name, COMPONENTS if components is None else components, **columns).config
 
 
 def fields(*functions: str, name: str = "mine", **changes: Any) -> dict[str, Any]:
@@ -46,11 +49,30 @@ def test_an_empty_list_offers_the_first_step_to_those_who_may():
     assert b"New reward config" not in page
 
 
-@pytest.mark.parametrize("key", LIBRARY)
+COMPLETE = [key for key, reward in LIBRARY.items() if not reward.check(reward.defaults()) and not reward.admin_only]
+
+
+@pytest.mark.parametrize("key", COMPLETE)
 def test_every_reward_of_the_library_can_be_saved_with_its_defaults(key):
     assert save(fields(key)).status_code == 302
-    [part] = RewardConfig.objects.get().components
+    [part] = RewardVersion.objects.get().components
     assert part == {"name": f"{key}_0", "function": key, "weight": 1.0, "params": LIBRARY[key].defaults()}
+
+
+@pytest.mark.parametrize("key", [key for key, reward in LIBRARY.items() if reward.check(reward.defaults())])
+def test_one_that_has_to_be_told_something_says_what_and_shows_its_parameters(key):
+    answer = save(fields(key))
+    assert answer.status_code == 400
+    [component] = answer.context["editor"].components
+    assert component.errors
+    assert component.needed
+    assert not RewardConfig.objects.exists()
+
+
+def test_an_operator_adds_no_code():
+    assert operator().get("/rewards/component/", {"function": "python"}).status_code == 404
+    answer = save(fields("python"))
+    assert (answer.status_code, b"Only an admin may add or change code" in answer.content) == (400, True)
 
 
 def test_what_was_saved_comes_back_in_the_editor():
@@ -88,6 +110,47 @@ def test_a_mistake_is_said_and_nothing_is_saved(changes, said):
     assert not RewardConfig.objects.exists()
 
 
+def test_what_is_wrong_is_said_at_the_top_too_and_leads_there():
+    page = save(fields("think_tags", "length", **{"c0-name": "two words", "c1-p_target": "-1", "name": ""})).content
+    assert b"3 fields to correct" in page
+    for place in (b"id_name", b"c0", b"c1"):
+        assert b'<li><a href="#' + place + b'">' in page
+        assert b'id="' + place + b'"' in page
+
+
+@pytest.mark.parametrize(
+    ("key", "label"), [("judge", "Timeout (s)"), ("tests_passed", "Memory (MiB)"), ("length", "Target")]
+)
+def test_a_parameter_is_named_in_words_with_its_unit(key, label):
+    assert f">{label}</label>" in operator().get("/rewards/component/", {"function": key}).content.decode()
+
+
+def test_what_was_made_of_a_config_that_is_deleted_meanwhile_can_be_kept():
+    sent = fields("length", **{"c0-p_target": "77", "based_on": "1", "note": "longer"})
+    answer = save(sent, to="4711/")
+    page = answer.content.decode()
+    assert answer.status_code == 400
+    assert "deleted since you opened it" in page
+    assert 'value="77"' in page
+    assert 'action="/rewards/new/"' in page
+    assert save(sent).status_code == 302
+    assert save(sent, viewer(), "4711/").status_code in (403, 404)
+
+
+def test_a_quoted_value_keeps_its_letters():
+    answer = save(fields("json_valid", **{"c0-p_schema": '{"type": "Nope"}'}))
+    assert "Is no JSON Schema: at type: &#x27;Nope&#x27;" in answer.content.decode()
+
+
+def test_more_components_than_fit_are_refused_and_none_is_lost():
+    answer = save(fields(*["length"] * (MOST_COMPONENTS + 3)))
+    assert answer.status_code == 400
+    assert f"At most {MOST_COMPONENTS} components, and these are {MOST_COMPONENTS + 3}" in answer.content.decode()
+    assert len(answer.context["editor"].components) == MOST_COMPONENTS + 3
+    assert not RewardConfig.objects.exists()
+    assert save(fields(*["length"] * MOST_COMPONENTS)).status_code == 302
+
+
 def test_a_choice_that_does_not_exist_is_refused():
     answer = save(fields("numeric_match", **{"c0-p_source": "the web"}))
     assert (answer.status_code, b"Select a valid choice" in answer.content) == (400, True)
@@ -96,18 +159,19 @@ def test_a_choice_that_does_not_exist_is_refused():
 def test_names_of_configs_are_unique():
     a_config("mine")
     answer = save(fields("length"))
-    assert (answer.status_code, b"already exists" in answer.content) == (400, True)
+    assert (answer.status_code, b"There is already a reward config of this name" in answer.content) == (400, True)
 
 
 def test_editing_changes_the_config_and_no_run_of_the_past():
     config = a_config()
     frozen = {"rewards": COMPONENTS}
-    run = Run.objects.create(name="r", owner=make_user(), spec=frozen, dataset_version=ready(), reward_config=config)
+    first = config.newest()
+    run = Run.objects.create(name="r", owner=make_user(), spec=frozen, dataset_version=ready(), reward_version=first)
     assert save(fields("length", name="tags"), to=f"{config.pk}/").status_code == 302
-    config.refresh_from_db()
     run.refresh_from_db()
-    assert config.components[0]["function"] == "length"
-    assert run.spec == frozen
+    told = [(version.number, version.components[0]["function"]) for version in config.versions.all()]
+    assert told == [(2, "length"), (1, "think_tags")]
+    assert (run.reward_version, run.spec) == (first, frozen)
 
 
 def test_a_component_that_left_the_library_is_spoken_of():
@@ -123,21 +187,22 @@ def test_a_new_row_gets_a_name_that_no_other_row_has():
 
 def test_duplicating_gives_a_copy_its_own_name():
     client, config = operator(), a_config()
-    client.post(f"/rewards/{config.pk}/duplicate/")
-    client.post(f"/rewards/{config.pk}/duplicate/")
+    client.post(f"/rewards/{config.pk}/v1/duplicate/")
+    client.post(f"/rewards/{config.pk}/v1/duplicate/")
     assert list(RewardConfig.objects.values_list("name", flat=True)) == ["tags", "tags copy", "tags copy 2"]
 
 
 def test_two_who_duplicate_at_once_both_get_a_copy(monkeypatch):
     config, names = a_config(), iter(["tags", "tags copy"])
-    monkeypatch.setattr("controlplane.rewards.views.free_name", lambda wanted: next(names))
-    assert operator().post(f"/rewards/{config.pk}/duplicate/").status_code == 302
+    monkeypatch.setattr("controlplane.rewards.saving.free_name", lambda wanted: next(names))
+    assert operator().post(f"/rewards/{config.pk}/v1/duplicate/").status_code == 302
     assert list(RewardConfig.objects.values_list("name", flat=True)) == ["tags", "tags copy"]
 
 
 def test_deleting_leaves_the_runs():
     config = a_config()
-    run = Run.objects.create(name="r", owner=make_user(), spec={}, dataset_version=ready(), reward_config=config)
+    version = config.newest()
+    run = Run.objects.create(name="r", owner=make_user(), spec={}, dataset_version=ready(), reward_version=version)
     operator().post(f"/rewards/{config.pk}/delete/")
     assert not RewardConfig.objects.exists()
     assert Run.objects.get().pk == run.pk
@@ -155,7 +220,8 @@ def test_the_playground_scores_completions_of_a_real_row():
 def test_the_playground_goes_on_while_a_field_is_half_typed():
     sent = fields("length", "think_tags", **{"c0-weight": "", "completion": ["a", "b"]})
     page = operator().post("/rewards/try/", sent).content.decode()
-    assert "length_0: This field is required." in page
+    assert "length_0: weight: This field is required. It is left out." in page
+    assert re.findall(r'class="num name (c\d)"', page) == ["c2"], "the other one keeps its colour"
     assert "think_tags_1" in page
 
 
@@ -188,14 +254,14 @@ def test_a_viewer_sees_the_composition_without_the_editor():
 
 def test_viewers_change_nothing():
     config, client = a_config(), viewer()
-    for path in ("", "duplicate/", "delete/"):
+    for path in ("", "v1/duplicate/", "archive/", "unarchive/", "delete/"):
         assert client.post(f"/rewards/{config.pk}/{path}").status_code == 403
     assert client.post("/rewards/new/").status_code == 403
     assert client.post("/rewards/try/").status_code == 403
     assert RewardConfig.objects.count() == 1
 
 
-@pytest.mark.parametrize("path", ["1/duplicate/", "1/delete/", "try/"])
+@pytest.mark.parametrize("path", ["1/v1/duplicate/", "1/archive/", "1/delete/", "try/", "balance/"])
 def test_acts_take_a_post(path):
     assert operator().get(f"/rewards/{path}").status_code == 405
 

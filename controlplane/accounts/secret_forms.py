@@ -1,0 +1,128 @@
+"""The form of a secret. Its key is never written back into a page: an empty field keeps what there is."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+import httpx
+from django import forms
+from django.core.exceptions import ValidationError
+from django.utils import timezone
+
+from controlplane import sealing
+from controlplane.accounts.models import HUB_TOKEN, Secret, User
+from controlplane.alerting import addresses
+from controlplane.alerting.forms import check_url
+
+LONGEST_KEY = 4096
+
+
+class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
+    key = forms.CharField(
+        max_length=LONGEST_KEY,
+        required=False,
+        strip=True,
+        help_text="Stored sealed, and never shown again. Leave it empty for a server that asks for none.",
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password", "class": "code"}),
+    )
+
+    class Meta:
+        model = Secret
+        fields = ("name", "kind", "address", "private_too", "key")
+        labels = {"private_too": "The server may be inside our network"}
+        help_texts = {
+            "name": "Capital letters, digits and _. Rewards name it; the model hub's token is HF_TOKEN.",
+            "address": "What requests to it begin with, as https://api.example.com/v1. The key is sent there and "
+            "nowhere else, whoever writes the reward.",
+            "private_too": "Names that lead to private or loopback addresses, and plain http there.",
+        }
+        error_messages = {
+            "name": {"unique": "There is already a secret of this name. Change that one, or choose another."}
+        }
+        widgets = {
+            "name": forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+            "address": forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._has_no_key = False
+        if self.instance.pk:
+            self._has_no_key = _has_no_key(self.instance)
+            self.fields["key"].help_text = "Leave it empty to keep the one there is. Another address needs it anew."
+
+    def clean_name(self) -> str:
+        return str(self.cleaned_data["name"]).strip()
+
+    def clean(self) -> dict[str, Any]:
+        super().clean()
+        data: dict[str, Any] = self.cleaned_data
+        kind, name = data.get("kind"), data.get("name")
+        data["address"] = address = str(data.get("address") or "").strip().rstrip("/")
+        key = str(data.get("key") or "")
+        if kind == Secret.Kind.HUB:
+            self._clean_token(name, key)
+        elif kind == Secret.Kind.ENDPOINT:
+            if name == HUB_TOKEN:
+                self.add_error("name", f"{HUB_TOKEN} is the name of the model hub's token.")
+            self._clean_address(address)
+        if not key.isascii() or not key.isprintable() or " " in key:
+            self.add_error("key", "A key has letters, digits and signs only, without spaces.")
+        self._clean_kept(kind, key)
+        return data
+
+    def _clean_token(self, name: str | None, key: str) -> None:
+        if name and name != HUB_TOKEN:
+            self.add_error("name", f"The model hub's token is called {HUB_TOKEN}.")
+        if not key and not self.instance.pk:
+            self.add_error("key", "Enter the token.")
+        self.cleaned_data.update(address="", private_too=False)
+
+    def _clean_address(self, address: str) -> None:
+        if not address:
+            self.add_error("address", "Where is the server?")
+            return
+        private_too = bool(self.cleaned_data.get("private_too")) or _is_private(address)
+        self.cleaned_data["private_too"] = private_too
+        try:
+            check_url(address, private_too=private_too)
+            if (url := httpx.URL(address)).query or url.fragment:
+                raise ValidationError("Without a question mark and what follows it.")
+            if not address.isascii():
+                raise ValidationError("A name with other letters than a to z is entered in its xn-- form.")
+        except ValidationError as error:
+            self.add_error("address", error)
+
+    def _clean_kept(self, kind: str | None, key: str) -> None:
+        """The key belongs to the address that it was entered for."""
+        if not self.instance.pk or key or self._has_no_key:
+            return
+        if (self.initial["kind"], self.initial["address"]) != (kind, self.cleaned_data["address"]):
+            self.add_error("key", "Sent to another address, it must be entered anew.")
+
+    def save_by(self, person: User) -> Secret:
+        secret: Secret = self.save(commit=False)
+        key = self.cleaned_data["key"]
+        if key or not secret.pk or self._has_no_key:
+            secret.lock_in(key)
+            secret.updated_at = timezone.now()
+        secret.by = person
+        secret.save()
+        return secret
+
+
+def _has_no_key(secret: Secret) -> bool:
+    try:
+        return not secret.key()
+    except sealing.CannotOpen:
+        return False
+
+
+def _is_private(address: str) -> bool:
+    """Entered as a private address, it is meant so."""
+    try:
+        host = httpx.URL(address).host
+        return host == "localhost" or addresses.is_private(str(ipaddress.ip_address(host)))
+    except (httpx.InvalidURL, ValueError):
+        return False

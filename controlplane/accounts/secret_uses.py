@@ -1,0 +1,88 @@
+"""Who uses a secret: the reward configs that name it, and the runs that wait or run with it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from controlplane import sealing
+from controlplane.accounts import vault
+from controlplane.accounts.models import HUB_TOKEN, Secret
+from controlplane.rewards.models import RewardConfig
+from controlplane.rewards.queries import newest_versions
+from runs.models import Attempt, Run
+from runs.spec import spec_of
+from runs.states import FINAL, RunStatus
+from workers.contract import ContractError, RewardSpec, from_dict
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A secret as the page shows it."""
+
+    row: Secret
+    trouble: str
+    """Why it can't be opened; "" as a rule."""
+    configs: tuple[RewardConfig, ...]
+    attempts: tuple[Attempt, ...]
+    """Of runs that wait, or are on a host."""
+    last_run: Run | None
+
+    @property
+    def consequences(self) -> list[str]:
+        """Of deleting it."""
+        lines = ["Its key is forgotten. No run that starts from now on gets it."]
+        if self.row.name == HUB_TOKEN:
+            return [*lines, "Models that the hub shows to this token's account alone can't be fetched any more."]
+        if self.configs:
+            lines.append(f"{_listed([c.name for c in self.configs])} can't be launched with until they name another.")
+        if waiting := [each.run.name for each in self.attempts if each.status == RunStatus.QUEUED]:
+            lines.append(f"{_listed(waiting)}, still in the queue, will fail to start.")
+        return lines
+
+
+def shown() -> list[Shown]:
+    configs, attempts = _configs(), _attempts()
+    rows = list(Secret.objects.select_related("by"))
+    last = Run.objects.in_bulk([row.used_by for row in rows if row.used_by])
+    return [
+        Shown(row, _trouble(row), tuple(configs[row.name]), tuple(attempts[row.name]), last.get(row.used_by))
+        for row in rows
+    ]
+
+
+def _trouble(row: Secret) -> str:
+    try:
+        row.key()
+    except sealing.CannotOpen as error:
+        return str(error)
+    return ""
+
+
+def _configs() -> dict[str, list[RewardConfig]]:
+    found: dict[str, list[RewardConfig]] = defaultdict(list)
+    for version in newest_versions():
+        try:
+            rewards = [from_dict(RewardSpec, part) for part in version.components]
+        except ContractError:
+            continue  # of another version; its own page says so
+        for name in vault.names_in(rewards):
+            found[name].append(version.config)
+    return found
+
+
+def _attempts() -> dict[str, list[Attempt]]:
+    found: dict[str, list[Attempt]] = defaultdict(list)
+    for attempt in Attempt.objects.exclude(status__in=FINAL).select_related("run"):
+        try:
+            rewards = spec_of(attempt.run).rewards
+        except ContractError:
+            continue
+        for name in vault.names_in(rewards):
+            found[name].append(attempt)
+    return found
+
+
+def _listed(names: list[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

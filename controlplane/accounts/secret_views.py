@@ -1,0 +1,55 @@
+"""The secrets page: keys of judges' endpoints and the model hub's token. For admins; no page shows one again."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.accounts import secret_uses
+from controlplane.accounts.models import Secret
+from controlplane.accounts.roles import admin_required, person
+from controlplane.accounts.secret_forms import SecretForm
+
+
+@never_cache
+@sensitive_post_parameters("key")
+@admin_required
+@require_http_methods(["GET", "POST"])
+def secrets(request: HttpRequest) -> HttpResponse:
+    form = SecretForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        secret = form.save_by(person(request))
+        messages.success(request, f"{secret.name} is kept. Runs whose rewards name it get it when they start.")
+        return redirect("secrets")
+    context = {"shown": secret_uses.shown(), "form": form}
+    return render(request, "accounts/secrets.html", context, status=400 if form.errors else 200)
+
+
+@never_cache
+@sensitive_post_parameters("key")
+@admin_required
+@require_http_methods(["GET", "POST"])
+def secret(request: HttpRequest, secret_id: int) -> HttpResponse:
+    """Enter a new key, or change the name or the address."""
+    secret = get_object_or_404(Secret, pk=secret_id)
+    name = secret.name  # as it is, not as the form would have it
+    form = SecretForm(request.POST or None, instance=secret)
+    if request.method == "POST" and form.is_valid():
+        secret = form.save_by(person(request))
+        messages.success(request, f"{secret.name} is saved. The next run that starts gets it so.")
+        return redirect("secrets")
+    context = {"secret": secret, "name": name, "form": form}
+    return render(request, "accounts/secret.html", context, status=400 if form.errors else 200)
+
+
+@admin_required
+@require_POST
+def delete(request: HttpRequest, secret_id: int) -> HttpResponse:
+    secret = get_object_or_404(Secret, pk=secret_id)
+    secret.delete()
+    messages.success(request, f"{secret.name} is deleted.")
+    return redirect("secrets")

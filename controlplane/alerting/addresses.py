@@ -1,0 +1,62 @@
+"""Which IP addresses an alert may be sent to: public ones, private ones where an admin allows it, others never.
+
+Asked of the very address that is connected to, so what a name said a moment ago, or how the address was written, makes
+no difference.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+Address = IPv4Address | IPv6Address
+
+METADATA = frozenset(
+    ip_address(text)
+    for text in ("169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")
+)
+"""Where clouds tell a machine its credentials; some lie in networks that are private or public otherwise."""
+PRIVATE = tuple(
+    ip_network(text)
+    for text in (
+        "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "100.64.0.0/10", "::1/128", "fc00::/7",
+    )
+)  # fmt: skip
+"""Loopback, a company's own networks, and those of carriers and overlay networks."""
+NOBODYS = tuple(
+    ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24", "2002::/16", "2001::/23", "64:ff9b:1::/48")
+)
+"""Tunnels and protocol assignments, which the standard library calls global in part."""
+NAT64 = ip_network("64:ff9b::/96")
+
+
+def refusal(text: str, *, private_too: bool) -> str | None:
+    """Why nothing is sent to this IP address; None: it may be."""
+    address = plain(text)
+    if address in METADATA:
+        return f"{text} is where a cloud keeps a machine's credentials"
+    if _in(address, PRIVATE):
+        return None if private_too else f"{text} is a private address, and this target doesn't allow those"
+    if address.is_global and not address.is_multicast and not address.is_reserved and not _in(address, NOBODYS):
+        return None
+    return f"{text} is no address of a server"
+
+
+def is_private(text: str) -> bool:
+    return _in(plain(text), PRIVATE)
+
+
+def plain(text: str) -> Address:
+    """Without its scope, and the IPv4 address where an IPv6 one only carries that."""
+    address = ip_address(text.partition("%")[0])
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return address.ipv4_mapped
+        if address in NAT64:
+            return IPv4Address(int(address) & 0xFFFFFFFF)
+        if int(address) >> 32 == 0 and int(address) > 1:  # the old "IPv4-compatible" form
+            return IPv4Address(int(address))
+    return address
+
+
+def _in(address: Address, networks: tuple[object, ...]) -> bool:
+    return any(address in network for network in networks)  # type: ignore[operator]

@@ -1,0 +1,88 @@
+"""Where alerts go, and each one's way there."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from controlplane import sealing
+
+
+class Kind(models.TextChoices):
+    WEBHOOK = "webhook", "Webhook"
+    MAIL = "mail", "Mail"
+
+
+class Wish(models.TextChoices):
+    """What a target may be told of: health alerts by their level, and how runs end."""
+
+    BAD = "bad", "Alerts: bad"
+    WATCH = "watch", "Alerts: watch"
+    FAILED = "failed", "Runs that fail"
+    SUCCEEDED = "succeeded", "Runs that finish"
+    STOPPED = "stopped", "Runs that are stopped"
+
+
+class AlertTarget(models.Model):
+    name = models.CharField(max_length=80, unique=True)
+    kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.WEBHOOK)
+    sealed = models.TextField()
+    """The address; whoever knows a webhook's may post there."""
+    shown = models.CharField(max_length=200)
+    """The address as pages show it, its secret part left out."""
+    wants: models.JSONField[list[str], list[str]] = models.JSONField(default=list)
+    """Wishes."""
+    private_too = models.BooleanField(default=False)
+    """A webhook may be at a private address."""
+    links_to = models.CharField(max_length=300)
+    """How people reach this installation: links in messages begin so."""
+    enabled = models.BooleanField(default=True)
+    by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    """Who saved it last."""
+    updated_at = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def address(self) -> str:
+        return sealing.unseal(self.sealed)
+
+    def wishes(self) -> list[str]:
+        return [str(Wish(wish).label) for wish in self.wants if wish in Wish.values]
+
+
+class State(models.TextChoices):
+    WAITING = "waiting", "Waiting"
+    SENT = "sent", "Sent"
+    FAILED = "failed", "Not sent"
+
+
+class AlertDelivery(models.Model):
+    """One event on its way to one target: the row is the message's place in the queue, and its record."""
+
+    target = models.ForeignKey(AlertTarget, on_delete=models.CASCADE, related_name="deliveries")
+    event = models.ForeignKey("runs.RunEvent", null=True, on_delete=models.CASCADE, related_name="+")
+    """None: a test."""
+    state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING)
+    tries = models.IntegerField(default=0)
+    due_at = models.DateTimeField()
+    """While it waits: when it is tried next. While it is being tried: when somebody else may."""
+    claim = models.CharField(max_length=32, blank=True)
+    """Which worker's try it is in."""
+    error = models.CharField(max_length=300, blank=True)
+    """Why the last try failed."""
+    created_at = models.DateTimeField(auto_now_add=True)
+    sent_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("-id",)
+        indexes = [models.Index(fields=["due_at"], condition=Q(state="waiting"), name="waiting_deliveries")]
+        constraints = [models.UniqueConstraint(fields=["target", "event"], name="told_once")]
+
+    def __str__(self) -> str:
+        return f"{self.target_id}: {self.event_id or 'test'} ({self.state})"

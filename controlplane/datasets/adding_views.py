@@ -1,0 +1,90 @@
+"""New dataset, or a further version of one: an upload, a dataset of the hub, a path of the server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from controlplane.accounts.models import User
+from controlplane.accounts.roles import operator_required, person
+from controlplane.datasets import importing
+from controlplane.datasets import upload as uploading
+from controlplane.datasets.errors import DatasetError, NameTaken
+from controlplane.datasets.forms import HubForm, PathForm, UploadForm
+from controlplane.datasets.models import Dataset, DatasetVersion
+from controlplane.datasets.queries import dataset_for
+from controlplane.datasets.sources import roots
+
+UPLOAD, HUB, PATH = "upload", "hub", "path"
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def upload(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
+    dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
+    form = UploadForm(request.POST or None, request.FILES or None, dataset=dataset)
+    stopped = uploading.problem(request) if request.method == "POST" else ""
+    if stopped:
+        form.full_clean()
+        form.errors.pop("file", None)
+        form.add_error("file", stopped)
+    elif request.method == "POST" and form.is_valid():
+        return _make(request, form, dataset, UPLOAD)
+    return _page(request, form, dataset, UPLOAD)
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def hub(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
+    dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
+    form = HubForm(request.POST or None, dataset=dataset)
+    if request.method == "POST" and form.is_valid():
+        return _make(request, form, dataset, HUB)
+    return _page(request, form, dataset, HUB)
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def path(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
+    dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
+    form = PathForm(request.POST or None, dataset=dataset)
+    if request.method == "POST" and form.is_valid():
+        return _make(request, form, dataset, PATH)
+    return _page(request, form, dataset, PATH)
+
+
+def _make(
+    request: HttpRequest, form: UploadForm | HubForm | PathForm, dataset: Dataset | None, way: str
+) -> HttpResponse:
+    name = dataset.name if dataset else form.cleaned_data["name"]
+    try:
+        version = _created(person(request), form, name, new=dataset is None)
+    except DatasetError as error:
+        first = {UPLOAD: "file", HUB: "id", PATH: "path"}[way]
+        form.add_error("name" if isinstance(error, NameTaken) and dataset is None else first, str(error))
+        return _page(request, form, dataset, way)
+    return redirect(version)
+
+
+def _created(user: User, form: UploadForm | HubForm | PathForm, name: str, *, new: bool) -> DatasetVersion:
+    if isinstance(form, HubForm):
+        return importing.create_from_hub(user, name, form.source, new=new)
+    if isinstance(form, PathForm):
+        return importing.create_from_path(user, name, form.cleaned_data["path"], new=new)
+    file = form.cleaned_data["file"]
+    return importing.create_from_upload(user, name, file, file.name, new=new)
+
+
+def _page(request: HttpRequest, form: Any, dataset: Dataset | None, way: str) -> HttpResponse:
+    context = {
+        "form": form,
+        "dataset": dataset,
+        "way": way,
+        "limit": settings.DATASET_MAX_BYTES,
+        "roots": roots(),
+    }
+    return render(request, "datasets/new.html", context, status=400 if form.errors else 200)

@@ -1,0 +1,64 @@
+"""The end of a version: put away where nobody launches with it by accident, or deleted with its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+from django.utils import timezone
+
+from controlplane.datasets.errors import DatasetError
+from controlplane.datasets.importing import remove_folder
+from controlplane.datasets.models import Dataset, DatasetVersion
+
+USED = "Runs were trained on it, and their record needs it: it can't be deleted. Archive it instead."
+
+
+def archive(version: DatasetVersion) -> bool:
+    """Keep it out of the launch form; what runs and other versions made of it stays as it is."""
+    return bool(DatasetVersion.objects.filter(pk=version.pk, archived_at=None).update(archived_at=timezone.now()))
+
+
+def unarchive(version: DatasetVersion) -> bool:
+    return bool(DatasetVersion.objects.filter(pk=version.pk, archived_at__isnull=False).update(archived_at=None))
+
+
+def delete_version(version: DatasetVersion) -> bool:
+    """With its files; True: it was the last one, and its dataset went with it. Raises DatasetError while a run points
+    at it."""
+    with _in_words(), transaction.atomic():
+        dataset = _locked(version.dataset)
+        DatasetVersion.objects.filter(pk=version.pk).delete()
+        transaction.on_commit(partial(remove_folder, version.folder))
+        last = dataset is not None and not dataset.versions.exists()
+        if dataset is not None and last:
+            dataset.delete()
+    return last
+
+
+def delete_dataset(dataset: Dataset) -> None:
+    """With all its versions. Raises DatasetError while a run points at one of them."""
+    with _in_words(), transaction.atomic():
+        locked = _locked(dataset)
+        if locked is None:
+            return
+        folders = [version.folder for version in locked.versions.defer("report")]
+        locked.delete()
+        for folder in folders:
+            transaction.on_commit(partial(remove_folder, folder))
+
+
+def _locked(dataset: Dataset) -> Dataset | None:
+    """Nobody adds a version to it until the transaction ends. None: it is gone."""
+    return Dataset.objects.select_for_update().filter(pk=dataset.pk).first()
+
+
+@contextmanager
+def _in_words() -> Iterator[None]:
+    try:
+        yield
+    except (ProtectedError, IntegrityError) as error:  # the latter: a run was launched at this moment
+        raise DatasetError(USED) from error

@@ -1,0 +1,45 @@
+"""A version made of some of another one's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.accounts.models import User
+from controlplane.datasets.errors import DatasetError
+from controlplane.datasets.importing import made, make_folder
+from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.reading.filtering import Filter, FilterError
+
+
+def derive(
+    user: User | None, parent: DatasetVersion, wanted: Filter | Mapping[str, Any], *, name: str = ""
+) -> DatasetVersion:
+    """The rows that `wanted` means, as the next version of the parent's dataset, or the first of a new one (`name`).
+
+    They keep their row_id and the part that they are in: what was kept out of training stays out. Raises DatasetError.
+    """
+    if parent.status != DatasetVersion.READY:
+        raise DatasetError("Only a version that is ready has rows to choose from.")
+    asked = as_filter(wanted)
+    if not asked:
+        raise DatasetError("The filter is empty: it would give the same rows again.")
+    with made(user, name or parent.dataset.name, new=bool(name)) as version:
+        version.parent, version.source_kind = parent, DatasetVersion.DERIVED
+        version.source = {"filter": asked.as_dict()}
+        version.file_name = parent.file_name
+        version.mapping, version.split = parent.mapping, parent.split
+        version.tokenizer, version.token_limit = parent.tokenizer, parent.token_limit
+        version.save()
+        make_folder(version.folder)
+    return version
+
+
+def as_filter(wanted: Filter | Mapping[str, Any] | None) -> Filter:
+    """Raises DatasetError for what is no filter."""
+    if isinstance(wanted, Filter):
+        return wanted
+    try:
+        return Filter.from_dict(wanted or {})
+    except FilterError as error:
+        raise DatasetError(str(error)) from error

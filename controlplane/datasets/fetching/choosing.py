@@ -1,0 +1,198 @@
+"""Which files of a repository are a configuration's split: as its README says under `configs:`, else by their names.
+
+Only names and words are looked at here. A dataset script is never run and never needed.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any
+
+from controlplane.datasets.fetching.refused import Refused
+
+JSONL, JSON, CSV, TSV, PARQUET = "jsonl", "json", "csv", "tsv", "parquet"
+KINDS = {
+    ".jsonl": JSONL, ".ndjson": JSONL, ".json": JSON, ".csv": CSV, ".tsv": TSV, ".parquet": PARQUET,
+}  # fmt: skip
+NOT_ROWS = {"dataset_infos.json", "dataset_info.json", "config.json", "state.json", "package.json"}
+SPLITS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "dev", "val"),
+    "test": ("test", "testing", "eval", "evaluation"),
+}
+MOST_FILES = 5000
+MOST_STARS = 6
+"""In one pattern: each multiplies the time that a name which nearly fits takes."""
+DEFAULT = "default"
+CONVERTED = "refs/convert/parquet"
+
+
+@dataclass(frozen=True)
+class Choice:
+    config: str
+    """As the README names it; empty where it names none."""
+    split: str
+    kind: str
+    files: tuple[str, ...]
+    """In the order in which their rows follow each other."""
+
+
+def choose(names: Sequence[str], card: Mapping[str, Any], config: str, split: str) -> Choice:
+    """`names`: all files of the repository; `card`: the README's front matter. Raises Refused."""
+    data = sorted(name for name in names if kind_of(name) and _is_plain(name))
+    configs = _configs(card)
+    if not data:
+        raise _no_data(names)
+    if configs:
+        found, patterns = _by_readme(configs, data, config, split)
+    elif config and config != DEFAULT:
+        raise Refused(f"This dataset has no configuration “{config}”: its README names none.", "Leave it empty.")
+    else:
+        found, patterns = "", _by_name(data, split)
+    kinds = sorted({kind_of(name) for name in patterns})
+    if len(kinds) > 1:
+        raise Refused(f"The split's files are of several kinds: {', '.join(kinds)}.", "Upload the one you need.")
+    if len(patterns) > MOST_FILES:
+        raise Refused(f"The split has {len(patterns):,} files; {MOST_FILES:,} are the most.")
+    return Choice(found, split, kinds[0], tuple(patterns))
+
+
+def kind_of(name: str) -> str:
+    """By the ending, with or without .gz; empty for what holds no rows."""
+    last = PurePosixPath(name).name.lower()
+    if last in NOT_ROWS or last.startswith("."):
+        return ""
+    return KINDS.get(PurePosixPath(last.removesuffix(".gz")).suffix, "")
+
+
+def _no_data(names: Sequence[str]) -> Refused:
+    kinds = "JSON Lines, JSON, CSV, TSV and Parquet"
+    if any(name.endswith(".py") for name in names):
+        return Refused(
+            "This dataset is made by a script, and scripts of datasets are never run here.",
+            f"The hub often has its rows as Parquet: try the revision {CONVERTED}. Else upload them as a file.",
+        )
+    return Refused(f"This dataset has no file that can be read here: {kinds}, also with gzip.")
+
+
+def _configs(card: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    given = card.get("configs")
+    configs = [entry for entry in given if isinstance(entry, Mapping)] if isinstance(given, list) else []
+    return [entry for entry in configs if entry.get("data_files") or entry.get("data_dir")]
+
+
+def _by_readme(configs: list[Mapping[str, Any]], data: list[str], config: str, split: str) -> tuple[str, list[str]]:
+    entry = _entry(configs, config)
+    name = _name(entry)
+    folder = str(entry.get("data_dir") or "").strip("/")
+    inside = [file for file in data if not folder or file.startswith(f"{folder}/")]
+    splits = _splits(entry.get("data_files"))
+    if not splits:
+        return name, _by_name(inside, split)
+    if split not in splits:
+        raise _no_split(split, list(splits))
+    files = dict.fromkeys(file for pattern in splits[split] for file in _matching(inside, pattern, folder))
+    if not files:
+        raise Refused(f"The README's files of the split “{split}” are not there, or none can be read here.")
+    return name, list(files)
+
+
+def _entry(configs: list[Mapping[str, Any]], config: str) -> Mapping[str, Any]:
+    if config:
+        for entry in configs:
+            if _name(entry) == config:
+                return entry
+        raise Refused(f"This dataset has no configuration “{config}”.", f"There are: {_listed(map(_name, configs))}.")
+    if len(configs) == 1:
+        return configs[0]
+    for entry in configs:
+        if entry.get("default") is True or _name(entry) == DEFAULT:
+            return entry
+    raise Refused("This dataset has several configurations.", f"Name one of them: {_listed(map(_name, configs))}.")
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("config_name") or DEFAULT)
+
+
+def _splits(given: Any) -> dict[str, list[str]]:
+    """{"train": patterns} of a README's data_files: a pattern, a list of them, {"split", "path"} tables, or one."""
+    if isinstance(given, Mapping):
+        given = [{"split": split, "path": path} for split, path in given.items()]
+    found: dict[str, list[str]] = {}
+    for entry in given if isinstance(given, list) else [given]:
+        split, path = (entry.get("split"), entry.get("path")) if isinstance(entry, Mapping) else (None, entry)
+        patterns = [text for text in (path if isinstance(path, list) else [path]) if isinstance(text, str)]
+        if patterns:
+            found.setdefault(str(split or "train"), []).extend(patterns)
+    return found
+
+
+def _matching(data: list[str], pattern: str, folder: str) -> list[str]:
+    whole = f"{folder}/{pattern}" if folder else pattern
+    if whole.count("*") > MOST_STARS:
+        raise Refused(f"The README names the files by a pattern of more than {MOST_STARS} stars: “{whole[:80]}”.")
+    fits = _regex(whole.removeprefix("./"))
+    return [name for name in data if fits.fullmatch(name)]
+
+
+def _regex(pattern: str) -> re.Pattern[str]:
+    """`*` and `?` stay within a folder, `**` does not."""
+    parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", pattern)
+    means = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
+    return re.compile("".join(means.get(part) or _literal(part) for part in parts))
+
+
+def _literal(part: str) -> str:
+    if part.startswith("[") and part.endswith("]"):
+        return fnmatch.translate(part).removesuffix(r"\Z").removesuffix(r"\z")
+    return re.escape(part)
+
+
+def _by_name(data: list[str], split: str) -> list[str]:
+    """Files whose path has the split's word; all of them where no path has any and train is asked for."""
+    if not data:
+        raise Refused("This configuration has no file that can be read here.")
+    of: dict[str, list[str]] = {}
+    for name in data:
+        of.setdefault(_split_of(name), []).append(name)
+    for known in ("", *SPLITS):
+        if split == known or split in SPLITS.get(known, ()):
+            split = known
+    if split in of:
+        return of[split]
+    if split == "train" and set(of) == {""}:
+        return data
+    words = {name for name in data if split in re.split(r"[^a-z0-9]+", name.lower())}
+    if words:
+        return sorted(words)
+    raise _no_split(split, [known or "train" for known in of])
+
+
+def _split_of(name: str) -> str:
+    """The last word of the path that names a split counts."""
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    for word in reversed(words):
+        for split, known in SPLITS.items():
+            if word in known:
+                return split
+    return ""
+
+
+def _no_split(split: str, there: list[str]) -> Refused:
+    return Refused(f"This dataset has no split “{split}”.", f"There are: {_listed(sorted(there))}.")
+
+
+def _listed(names: Any) -> str:
+    some = list(dict.fromkeys(names))
+    return ", ".join(some[:20]) + (", …" if len(some) > 20 else "")
+
+
+def _is_plain(name: str) -> bool:
+    """A path that can't leave the folder that it is written into."""
+    parts = PurePosixPath(name).parts
+    return not name.startswith("/") and ".." not in parts and "\\" not in name and "\0" not in name

@@ -1,0 +1,70 @@
+"""The worker's side of fetching: starts the process and takes what it brought."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+from django.conf import settings
+
+from controlplane.datasets import reading_child, sources
+from controlplane.datasets.errors import ChildFailed
+from controlplane.datasets.models import DatasetVersion
+
+log = logging.getLogger(__name__)
+
+PROGRAM = ("-m", "controlplane.datasets.fetching")
+PASSED_ON = (
+    "HF_ENDPOINT", "HF_TOKEN", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+)  # fmt: skip
+
+
+def fetch(version: DatasetVersion, wanted: Callable[[], bool]) -> dict[str, Any]:
+    """Columns of the version once its source lies in its folder. Raises ChildFailed and reading_child.Unwanted."""
+    given = {
+        "source": version.source,
+        "most": settings.DATASET_MAX_BYTES,
+        "roots": [str(root) for root in sources.roots()],
+    }
+    environment = _of_the_hub(str(version.folder)) if version.source_kind == DatasetVersion.HUB else {}
+    output = reading_child.work(
+        version.folder,
+        version.source_kind,
+        given,
+        wanted=wanted,
+        program=PROGRAM,
+        environment=environment,
+    )
+    try:
+        answer = json.loads(output)
+    except ValueError as error:
+        log.exception("the fetching of dataset version %s answered with what is no JSON", version.pk)
+        raise ChildFailed("server", reading_child.BROKEN) from error
+    if refused := answer.get("refused"):
+        kind = "source" if refused["passing"] else "refused"
+        raise ChildFailed(kind, refused["message"], refused["advice"])
+    found = answer["found"]
+    source = version.source
+    if found:
+        renamed = {"renamed_to": found["id"]} if found["id"] != source["id"] else {}
+        source = source | {name: found[name] for name in ("commit", "config", "files")} | renamed
+    return {"bytes": answer["bytes"], "source_sha256": answer["sha256"], "source": source}
+
+
+def _of_the_hub(folder: str) -> dict[str, str]:
+    """Its own cache, which goes with the step; no telemetry; plain HTTP, whose bytes can be counted on their way."""
+    kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    silence = str(settings.DATASET_HUB_SILENCE_S)
+    return kept | {
+        "HOME": folder,
+        "HF_HOME": f"{folder}/hub",
+        "HF_HUB_ETAG_TIMEOUT": silence,
+        "HF_HUB_DOWNLOAD_TIMEOUT": silence,
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_XET": "1",
+    }

@@ -1,0 +1,165 @@
+"""Which rows are looked at, exported or made a version of: a form that says the same as reading.filtering.Filter."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+from urllib.parse import urlencode
+
+from django import forms
+
+from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.reading.filtering import NO_DIFFICULTY, Filter, FilterError
+
+MOST_ROWS = 200_000
+"""Row numbers that are taken from a pasted list."""
+_NONE = "(none)"
+_NUMBER = re.compile(r"\d{1,18}")
+
+
+class FilterForm(forms.Form):
+    text = forms.CharField(
+        label="Text",
+        max_length=400,
+        required=False,
+        widget=forms.TextInput(attrs={"type": "search", "autocomplete": "off", "data-search": ""}),
+    )
+    difficulty = forms.MultipleChoiceField(required=False)
+    tags = forms.MultipleChoiceField(required=False)
+    at_least = forms.IntegerField(
+        label="Prompt at least", required=False, min_value=0, widget=forms.NumberInput(attrs={"placeholder": "any"})
+    )
+    at_most = forms.IntegerField(
+        label="Prompt at most", required=False, min_value=0, widget=forms.NumberInput(attrs={"placeholder": "any"})
+    )
+    part = forms.ChoiceField(
+        required=False,
+        choices=[("", "both parts"), ("train", "training"), ("validation", "validation")],
+    )
+
+    def __init__(self, version: DatasetVersion, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        statistics = (version.report.get("mapped") or {}).get("statistics") or {}
+        self._choose("difficulty", statistics, more=[_NONE] if _unnamed(statistics) else [])
+        self._choose("tags", statistics)
+
+    def _choose(self, name: str, statistics: dict[str, Any], more: list[str] | None = None) -> None:
+        told = (statistics.get(name) or {}).get("counts") or []
+        asked = self.data.getlist(name) if hasattr(self.data, "getlist") else []
+        # What is asked for stays a choice, also where the statistics name only the most frequent ones.
+        names = list(dict.fromkeys([*(each["name"] for each in told), *(more or []), *asked]))
+        field = self.fields[name]
+        if isinstance(field, forms.MultipleChoiceField):
+            field.choices = [(each, each) for each in names if told or asked]
+
+    def clean(self) -> dict[str, Any]:
+        fields = super().clean() or {}
+        if not self.errors:
+            try:
+                self.filter = Filter.from_dict(self._told(fields))
+            except FilterError as error:
+                self.add_error("at_most" if "characters" in str(error) else None, str(error))
+        return fields
+
+    @staticmethod
+    def _told(fields: dict[str, Any]) -> dict[str, Any]:
+        told = {
+            "text": fields["text"],
+            "difficulty": [NO_DIFFICULTY if name == _NONE else name for name in fields["difficulty"]],
+            "tags": fields["tags"],
+            "min_prompt_chars": fields["at_least"],
+            "max_prompt_chars": fields["at_most"],
+            "part": fields["part"],
+        }
+        return {name: value for name, value in told.items() if value not in ("", [], None)}
+
+    @property
+    def query(self) -> str:
+        """As it stands in an address; empty without a filter."""
+        fields = self.cleaned_data
+        return urlencode([(name, one) for name in fields for one in _several(fields[name]) if one not in ("", None)])
+
+
+class DeriveForm(forms.Form):
+    """A filtered version: what the rows' page shows, or rows by their numbers."""
+
+    name = forms.CharField(
+        label="Name of a new dataset",
+        max_length=80,
+        required=False,
+        help_text="Left empty: it becomes the next version of this dataset.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    rows = forms.CharField(
+        label="Row numbers",
+        required=False,
+        help_text="Pasted, or from a run's difficulty map: numbers with anything between them, its JSON file, or "
+        "its JSON Lines. Empty: all rows that the filter shows.",
+        widget=forms.Textarea(attrs={"rows": 4, "class": "code", "spellcheck": "false"}),
+    )
+    rows_file = forms.FileField(
+        label="Or the file with them",
+        required=False,
+        allow_empty_file=True,
+        help_text="As the difficulty map of a run's page exports it.",
+    )
+
+    def clean(self) -> dict[str, Any]:
+        fields = super().clean() or {}
+        if self.errors:
+            return fields
+        file, where = fields.get("rows_file"), "rows"
+        text = fields["rows"]
+        if file and not text.strip():
+            text, where = file.read().decode("utf-8", "replace"), "rows_file"
+        try:
+            fields["row_ids"] = row_numbers(text) if text.strip() else None
+        except ValueError as error:
+            self.add_error(where, str(error))
+        return fields
+
+
+def row_numbers(text: str) -> tuple[int, ...]:
+    """The rows that a pasted text names. Raises ValueError with words for people.
+
+    {"rows": [numbers]} or a list of numbers as JSON, objects with a "row" a line, or numbers with anything between.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        found = _of_lines(text)
+    else:
+        rows = document.get("rows") if isinstance(document, dict) else document
+        if isinstance(document, dict) and rows is None and "row" in document:
+            rows = [document["row"]]
+        found = [_number(row) for row in rows] if isinstance(rows, list) else [_number(rows)]
+    if not found:
+        raise ValueError("There are no row numbers in it.")
+    if len(found) > MOST_ROWS:
+        raise ValueError(f"At most {MOST_ROWS:,} rows can be named; use a filter for more.")
+    return tuple(sorted(set(found)))
+
+
+def _of_lines(text: str) -> list[int]:
+    if text.lstrip().startswith("{"):
+        try:
+            return [_number(json.loads(line).get("row")) for line in text.splitlines() if line.strip()]
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise ValueError("This is neither a list of numbers nor an export of a difficulty map.") from error
+    words = [word for word in re.split(r"[\s,;|]+", text.strip()) if word]
+    return [_number(word) for word in words]
+
+
+def _number(value: Any) -> int:
+    if isinstance(value, bool) or not _NUMBER.fullmatch(str(value)):
+        raise ValueError(f"“{str(value)[:40]}” is no row number.")
+    return int(value)
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _unnamed(statistics: dict[str, Any]) -> bool:
+    return 0 < int(statistics.get("with_difficulty") or 0) < int(statistics.get("rows") or 0)

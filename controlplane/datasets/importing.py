@@ -1,0 +1,227 @@
+"""What people ask for on a version's way: an upload, a source to fetch, a mapping, going on without bad rows, an end.
+
+Each function changes rows of the database and has a worker do the rest (controlplane.datasets.settling).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+from django.utils import timezone
+
+from controlplane.accounts.models import User
+from controlplane.datasets.errors import DatasetError, NameTaken, NoSpace
+from controlplane.datasets.locking import held
+from controlplane.datasets.models import Dataset, DatasetVersion
+from controlplane.datasets.reading import files
+from controlplane.datasets.reading.mapping import ColumnMapping
+from controlplane.datasets.receiving import Readable, received, shown_name
+from controlplane.datasets.sending import send_to_worker
+from controlplane.datasets.sources import HubSource, server_path
+
+DELETED, BACK, TOO_LATE = "deleted", "back", ""
+SHARE, SEED = 0.1, 42
+
+
+def create_from_upload(
+    user: User | None, name: str, file: Readable, file_name: str, *, new: bool = False
+) -> DatasetVersion:
+    """Store an upload as the next version of the dataset `name`, made if there is none (`new`: only then), and have
+    it checked. The file is whole on disk before the database knows of it; where either fails, nothing is left of both.
+    """
+    with received(file) as arrived, made(user, name, new=new) as version:
+        version.file_name = shown_name(file_name)
+        version.bytes, version.source_sha256 = arrived.bytes, arrived.sha256
+        version.save()
+        make_folder(version.folder)
+        arrived.path.rename(version.folder / files.SOURCE)
+    return version
+
+
+def create_from_hub(user: User | None, name: str, source: HubSource, *, new: bool = False) -> DatasetVersion:
+    """A version whose source the worker fetches from the hub, and then checks."""
+    return _fetched(user, name, DatasetVersion.HUB, source.as_dict(), source.title, new=new)
+
+
+def create_from_path(user: User | None, name: str, path: str, *, new: bool = False) -> DatasetVersion:
+    """The same from a file, or a folder of shards, of this server. Raises SourceRefused."""
+    real = server_path(path)
+    return _fetched(user, name, DatasetVersion.PATH, {"path": str(real)}, real.name, new=new)
+
+
+def map_again(user: User | None, old: DatasetVersion, mapping: ColumnMapping | None = None) -> DatasetVersion:
+    """The same source as a new version, to be mapped in another way: a ready version never changes.
+
+    What the check found is known already, so it waits for its mapping at once; `mapping` is what is proposed there.
+    """
+    if not (old.folder / files.SOURCE).is_file():
+        raise DatasetError("This version was made of another one's rows. Map that one anew, then filter it again.")
+    if old.status in DatasetVersion.AT_WORK or (old.status == DatasetVersion.INVALID and not old.rows):
+        raise DatasetError("This version's file was not read to its end.")
+    report = {name: value for name, value in old.report.items() if name != "mapped"}
+    with made(user, old.dataset.name, new=False) as version:
+        for field in ("file_name", "bytes", "source_sha256", "source_kind", "source", "tokenizer", "token_limit"):
+            setattr(version, field, getattr(old, field))
+        version.parent, version.report, version.split = old, report, old.split
+        version.rows, version.columns = report.get("rows", 0), column_names(report)
+        version.mapping = mapping.as_dict() if mapping else old.mapping
+        version.status, version.queued_at = DatasetVersion.NEEDS_MAPPING, None
+        version.save()
+        _take_over(old.folder, version.folder)
+    return version
+
+
+def ask_for_import(
+    version: DatasetVersion,
+    mapping: ColumnMapping,
+    *,
+    share: float = SHARE,
+    seed: int = SEED,
+    tokenizer: str = "",
+    limit: int | None = None,
+) -> bool:
+    """Keep the mapping and have the canonical rows made of it. False: the version is not in a state for that.
+
+    `share`: of the rows, for validation. `tokenizer`: a Tokenizer's sha256 to count with; `limit`: in its tokens.
+    """
+    asked = mapping.as_dict()
+    if version.report.get("bad_rows"):
+        asked["leave_out"] = True  # rows that can't be read were left out by an act of its own
+    waits = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.NEEDS_MAPPING)
+    changed = waits.update(
+        status=DatasetVersion.CHECKING,
+        mapping=asked,
+        split={"share": share, "seed": seed},
+        tokenizer=tokenizer,
+        token_limit=limit,
+        queued_at=timezone.now(),
+        check_started_at=None,
+    )
+    if changed:
+        send_to_worker(version)
+    return bool(changed)
+
+
+def leave_bad_rows_out(version: DatasetVersion) -> bool:
+    """Somebody decided to go on without the rows that can't be used."""
+    if not version.usable_without_bad_rows:
+        return False
+    left = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)
+    return bool(left.update(status=DatasetVersion.NEEDS_MAPPING))
+
+
+def try_again(version: DatasetVersion) -> bool:
+    """Do a fetch, a check or a derivation again that the server, its disk or the hub kept from its end."""
+    if not version.may_be_tried_again:
+        return False
+    has_source = (version.folder / files.SOURCE).is_file() or version.source_kind == DatasetVersion.DERIVED
+    broken = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)
+    changed = broken.update(
+        status=DatasetVersion.CHECKING if has_source else DatasetVersion.FETCHING,
+        report={},
+        queued_at=timezone.now(),
+        check_started_at=None,
+    )
+    if changed:
+        send_to_worker(version)
+    return bool(changed)
+
+
+def cancel(version: DatasetVersion) -> str:
+    """Stop what a worker does, or would do. An import goes BACK to its mapping, anything else is DELETED with its
+    files; TOO_LATE: it was at its end. The worker looks twice a second whether its work is still wanted."""
+    with transaction.atomic():
+        dataset = Dataset.objects.select_for_update().filter(pk=version.dataset_id).first()  # nobody adds to it now
+        at_work = DatasetVersion.objects.filter(pk=version.pk, status__in=DatasetVersion.AT_WORK)
+        found = at_work.select_for_update().first()  # as it is now: somebody may have mapped it since it was shown
+        if dataset is None or found is None:
+            return TOO_LATE
+        if found.mapping and found.source_kind != DatasetVersion.DERIVED:
+            at_work.update(status=DatasetVersion.NEEDS_MAPPING, queued_at=None, check_started_at=None)
+            return BACK
+        at_work.delete()
+        if not dataset.versions.exists():
+            dataset.delete()
+        transaction.on_commit(partial(remove_folder, version.folder))
+    return DELETED
+
+
+def remove_folder(folder: Path) -> None:
+    """A version's files, unless a worker is at them: it removes them itself once its child is gone."""
+    if not folder.is_dir():
+        return
+    with held(folder / "lock") as mine:
+        if mine:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def column_names(report: dict[str, Any]) -> list[str]:
+    return [column["name"] for column in report.get("columns", [])]
+
+
+@contextmanager
+def made(user: User | None, name: str, *, new: bool) -> Iterator[DatasetVersion]:
+    """The next version of the dataset `name` (`new`: its first), for the block to fill and save; sent to the worker
+    when that has work to do. Where the block fails, nothing is left in the database or on disk. Raises NameTaken."""
+    version = DatasetVersion(created_by=user, queued_at=timezone.now())
+    try:
+        with transaction.atomic():
+            dataset, first = Dataset.objects.get_or_create(name=name, defaults={"owner": user})
+            if new and not first:
+                raise NameTaken(f"There is already a dataset “{name}”. Upload a new version on its page.")
+            version.dataset = Dataset.objects.select_for_update().get(pk=dataset.pk)  # one number at a time
+            version.number = (dataset.versions.aggregate(last=Max("number"))["last"] or 0) + 1
+            yield version
+            if version.status in DatasetVersion.AT_WORK:
+                send_to_worker(version)
+    except BaseException as error:
+        if version.pk is not None:
+            shutil.rmtree(version.folder, ignore_errors=True)
+        if isinstance(error, (IntegrityError, Dataset.DoesNotExist)):
+            raise NameTaken(f"Somebody else changes “{name}” at this moment. Try again.") from error
+        raise
+
+
+def _fetched(
+    user: User | None, name: str, kind: str, source: dict[str, str], title: str, *, new: bool
+) -> DatasetVersion:
+    with made(user, name, new=new) as version:
+        version.status, version.source_kind, version.source = DatasetVersion.FETCHING, kind, source
+        version.file_name = shown_name(title.replace("/", "∕"))
+        version.save()
+        make_folder(version.folder)
+    return version
+
+
+def make_folder(folder: Path) -> None:
+    """Empty: what lies there is of a version that never was. Raises NoSpace."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True, mode=0o700)
+    except OSError as error:
+        raise NoSpace(
+            f"The folder of the version could not be made: {os.strerror(error.errno or 0).lower()}."
+        ) from error
+
+
+def _take_over(old: Path, new: Path) -> None:
+    """The source and what its check found: the same files under a second name, copied only where links can't be."""
+    make_folder(new)
+    for name in (files.SOURCE, files.REPORT, files.PROBLEMS):
+        if not (old / name).is_file():
+            continue
+        try:
+            with suppress(OSError):
+                os.link(old / name, new / name)
+                continue
+            shutil.copyfile(old / name, new / name)
+        except OSError as error:
+            raise NoSpace(f"The file could not be copied: {os.strerror(error.errno or 0).lower()}.") from error

@@ -1,0 +1,202 @@
+"""The form of a mapping: which column is what, how the prompt is written, what tokens are counted with, the split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+
+from controlplane.datasets.importing import SEED, SHARE
+from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.reading.mapping import ColumnMapping, problems
+from controlplane.datasets.reading.transforms import TRANSFORMS
+from controlplane.datasets.tokenizers import choices
+
+NONE = "none"
+
+
+def _column(label: str, help_text: str, *, required: bool = False) -> forms.ChoiceField:
+    return forms.ChoiceField(label=label, help_text=help_text, required=required)
+
+
+def _text(rows: int) -> forms.Textarea:
+    return forms.Textarea(attrs={"rows": rows, "class": "code", "spellcheck": "false"})
+
+
+class MappingForm(forms.Form):
+    transform = forms.ChoiceField(
+        label="Transform",
+        choices=[(name, transform.title) for name, transform in TRANSFORMS.items()],
+        help_text="How the answer is found in its column.",
+    )
+    prompt = _column("Prompt column", "What the model is asked.", required=True)
+    holds = forms.ChoiceField(
+        label="Prompt given as",
+        choices=[("text", "A text"), ("messages", "Chat messages")],
+        help_text="Chat messages: a list of objects with role and content; their turns are kept.",
+    )
+    input = _column("Second column of the prompt", "Put after the prompt where it isn't empty, as in Alpaca's input.")
+    answer = _column("Answer column", "What rewards compare with. None: no reward may need an answer.")
+    answer_after = forms.CharField(
+        label="Answer after",
+        max_length=40,
+        required=False,
+        strip=False,
+        help_text="Only what follows the last such marker is the answer. Empty: the whole text.",
+        widget=forms.TextInput(attrs={"class": "code", "autocomplete": "off", "spellcheck": "false"}),
+    )
+    test_cases = _column("Test cases column", "Assertions or tests that code is run against: a list of texts.")
+    difficulty = _column("Difficulty column", "Shown in statistics and filters; the split keeps its shares.")
+    tags = _column("Tags column", "Subjects of a row: a text, or a list of them.")
+    follow_up = _column("Follow-up column", "A second question, asked after the first answer.")
+    follow_up_response = _column("Answer to the follow-up", "What the answer to the follow-up is compared with.")
+
+    chat = forms.ChoiceField(
+        label="Prompt becomes",
+        choices=[("chat", "Chat messages"), ("plain", "Plain text")],
+        help_text="Messages go through the model's chat template; a base model without one takes plain text.",
+    )
+    system_prompt = forms.CharField(
+        label="System prompt",
+        max_length=8000,
+        required=False,
+        strip=False,
+        widget=_text(4),
+        help_text="Goes before every prompt, for instance to ask for <think> and <answer> tags.",
+    )
+    template = forms.CharField(
+        label="Prompt template",
+        max_length=8000,
+        required=False,
+        strip=False,
+        widget=_text(3),
+        help_text="{prompt} stands for the prompt, and {name} for the column of that name. Empty: the prompt alone.",
+    )
+
+    tokenizer = forms.ChoiceField(
+        label="Count tokens with",
+        required=False,
+        help_text="The tokenizer and chat template of a model that a host has looked at.",
+    )
+    token_limit = forms.IntegerField(
+        label="Token limit",
+        required=False,
+        min_value=1,
+        max_value=10_000_000,
+        help_text="Prompts with more tokens are told of. Empty: no limit.",
+    )
+
+    share = forms.FloatField(
+        label="Validation share",
+        min_value=0,
+        max_value=0.9,
+        initial=SHARE,
+        widget=forms.NumberInput(attrs={"step": "0.01", "inputmode": "decimal"}),
+        help_text="Of the rows; they are never trained on. 0: none. No prompt comes in both parts.",
+    )
+    seed = forms.IntegerField(
+        label="Seed of the split",
+        min_value=0,
+        max_value=2**31 - 1,
+        initial=SEED,
+        help_text="The same seed draws the same rows.",
+    )
+    drop_duplicates = forms.BooleanField(
+        label="Drop rows whose prompt came before",
+        required=False,
+        help_text="Of equal prompts the first row stays.",
+    )
+
+    columns_part = ("transform", "prompt", "holds", "input", "answer", "answer_after", "test_cases")
+    marks_part = ("difficulty", "tags")
+    turns_part = ("follow_up", "follow_up_response")
+    prompt_part = ("chat", "system_prompt", "template")
+    tokens_part = ("tokenizer", "token_limit")
+    split_part = ("share", "seed")
+
+    def __init__(self, version: DatasetVersion, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._columns = version.report_columns
+        names = [(name, name) for name in self._columns]
+        none = [("", NONE)]
+        for field in ("input", "answer", "test_cases", "difficulty", "tags", "follow_up", "follow_up_response"):
+            self._choose(field, none + names)
+        self._choose("prompt", names)
+        self._choose("tokenizer", [("", "no tokenizer: count nothing"), *tokenizers()])
+
+    def _choose(self, name: str, choices: list[tuple[str, str]]) -> None:
+        field = self.fields[name]
+        if isinstance(field, forms.ChoiceField):
+            field.choices = choices
+
+    def part(self, names: tuple[str, ...]) -> list[forms.BoundField]:
+        return [self[name] for name in names]
+
+    @property
+    def parts(self) -> dict[str, list[forms.BoundField]]:
+        return {
+            name: self.part(getattr(self, f"{name}_part"))
+            for name in ("columns", "marks", "turns", "prompt", "tokens", "split")
+        }
+
+    @property
+    def has_marks(self) -> bool:
+        """Whether these fields say anything: folded away otherwise."""
+        return self._says(self.marks_part)
+
+    @property
+    def has_turns(self) -> bool:
+        return self._says(self.turns_part)
+
+    def _says(self, names: tuple[str, ...]) -> bool:
+        return any(self[name].value() or self[name].errors for name in names)
+
+    def clean(self) -> dict[str, Any]:
+        fields = super().clean() or {}
+        if fields.get("holds") == "messages" and fields.get("chat") == "plain":
+            self.add_error("chat", "A list of messages can't become plain text.")
+        if fields.get("token_limit") and not fields.get("tokenizer"):
+            self.add_error("token_limit", "A limit needs a tokenizer to count with.")
+        if not self.errors:
+            for name, sentence in problems(self.mapping(leave_out=False), self._columns):
+                self.add_error("holds" if name == "messages" else name, sentence)
+        return fields
+
+    def mapping(self, *, leave_out: bool) -> ColumnMapping:
+        fields = self.cleaned_data
+        columns = ("transform", "prompt", "input", "answer", "test_cases", "difficulty", "tags")
+        return ColumnMapping.from_dict(
+            {name: fields[name] for name in (*columns, *self.turns_part)}
+            | {
+                "messages": fields["holds"] == "messages",
+                "answer_after": fields["answer_after"].strip(),
+                "system_prompt": fields["system_prompt"].replace("\r\n", "\n").strip(),
+                "template": fields["template"].replace("\r\n", "\n") if fields["template"].strip() else "",
+                "chat": fields["chat"] == "chat",
+                "leave_out": leave_out,
+                "drop_duplicates": fields["drop_duplicates"],
+            }
+        )
+
+    @staticmethod
+    def initial_of(version: DatasetVersion) -> dict[str, Any]:
+        """What was last asked for, or else what was recognised."""
+        recognised = version.report.get("recognised") or {}
+        mapping = {"prompt": ""} | (recognised.get("mapping") or {}) | (version.mapping or {})
+        split = version.split or {}
+        return mapping | {
+            "holds": "messages" if mapping.get("messages") else "text",
+            "chat": "chat" if mapping.get("chat", True) else "plain",
+            "tokenizer": version.tokenizer,
+            "token_limit": version.token_limit,
+            "share": split.get("share", SHARE),
+            "seed": split.get("seed", SEED),
+        }
+
+
+def tokenizers() -> list[tuple[str, str]]:
+    """(sha256, model) of what can be counted with; of a model only its newest."""
+    found: dict[str, str] = {}
+    for tokenizer in choices():
+        found.setdefault(tokenizer.model, tokenizer.sha256)
+    return [(sha256, model) for model, sha256 in found.items()]

@@ -1,0 +1,116 @@
+"""The mapping of a version: what it makes of real rows, and the import with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST
+
+from controlplane.accounts.roles import operator_required, person
+from controlplane.datasets import importing
+from controlplane.datasets.errors import DatasetError
+from controlplane.datasets.looking import render_example
+from controlplane.datasets.mapping_forms import MappingForm
+from controlplane.datasets.models import DatasetVersion, Tokenizer
+from controlplane.datasets.queries import version_for
+from controlplane.datasets.showing import overview, pretty
+
+
+@operator_required
+@require_POST
+def example(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    """A real row, made with the mapping that the form has at this moment. The form's own problems go to its fields,
+    as an event; what stood here stays."""
+    version = version_for(request, dataset_id, number)
+    form = MappingForm(version, request.POST)
+    if not form.is_valid():
+        answer = HttpResponse(status=204)  # nothing to swap
+        answer["HX-Trigger"] = json.dumps({"mappingproblems": _problems(form)})
+        return answer
+    answer = render(request, "datasets/_example.html", _example(version, form, _whole(request.POST.get("row"))))
+    answer["HX-Trigger"] = json.dumps({"mappingproblems": {}})
+    return answer
+
+
+@operator_required
+@require_POST
+def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    """Import with this mapping; a mistake shows the page again with all that was typed."""
+    version = version_for(request, dataset_id, number)
+    form = MappingForm(version, request.POST)
+    if version.status != DatasetVersion.NEEDS_MAPPING:
+        messages.warning(request, "Somebody has mapped this version already.")
+        return redirect(version)
+    if not form.is_valid():
+        return render(request, "datasets/version.html", overview(version, form), status=400)
+    fields = form.cleaned_data
+    asked = importing.ask_for_import(
+        version,
+        form.mapping(leave_out=request.POST.get("leave_out") == "1"),
+        share=fields["share"],
+        seed=fields["seed"],
+        tokenizer=fields["tokenizer"],
+        limit=fields["token_limit"],
+    )
+    if not asked:
+        messages.warning(request, "Somebody has mapped this version already.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def leave_out(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    if not importing.leave_bad_rows_out(version):
+        messages.error(request, "This version can't be used without its bad rows.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def map_again(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    """The same file as a new version, to be mapped in another way: a ready version never changes."""
+    old = version_for(request, dataset_id, number)
+    try:
+        return redirect(importing.map_again(person(request), old))
+    except DatasetError as error:
+        messages.error(request, str(error))
+        return redirect(old)
+
+
+def _example(version: DatasetVersion, form: MappingForm, place: int) -> dict[str, Any]:
+    """The row at `place` of the file's first rows, or the last of them."""
+    tokenizer, limit = form.cleaned_data["tokenizer"], form.cleaned_data["token_limit"]
+    context: dict[str, Any] = {"version": version, "dataset": version.dataset, "place": 0, "rows": 0, "limit": limit}
+    try:
+        made = render_example(version, form.mapping(leave_out=False), tokenizer)
+    except DatasetError as error:
+        return context | {"problem": str(error)}
+    rows, why = made["rows"], made.get("problem") or ""
+    if not rows:
+        return context | {"problem": why or "The file has no row to show."}
+    place = min(place, len(rows) - 1)
+    row = rows[place]
+    return context | {
+        "row": row,
+        "place": place,
+        "rows": len(rows),
+        "last": len(rows) - 1,
+        "problem": row.get("problem") or "",
+        "tokenizer_problem": why,
+        "tokenizer": Tokenizer.objects.filter(pk=tokenizer).first() if tokenizer else None,
+        "over": bool(limit and row.get("tokens") and row["tokens"] > limit),
+        "pairs": [(name, pretty(value)) for name, value in (row.get("metadata") or {}).items()],
+    }
+
+
+def _problems(form: MappingForm) -> dict[str, list[str]]:
+    return {name: [str(error) for error in errors] for name, errors in form.errors.items()}
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() and len(text) < 9 else 0

@@ -1,0 +1,93 @@
+"""Small plots as attributes of SVG rectangles; templates draw them, nothing has to load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+LENGTHS = (
+    ("prompt_chars", "Prompt", "characters"),
+    ("prompt_tokens", "Prompt", "tokens"),
+    ("answer_chars", "Answer", "characters"),
+    ("answer_tokens", "Answer", "tokens"),
+)
+MOST_TOLD = 12
+HEIGHT = 40
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Of a histogram that is 100 wide and 40 high; `words` says what it stands for."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Histogram:
+    title: str
+    unit: str
+    bars: list[Bar]
+    figures: dict[str, Any]
+    """As statistics.Lengths gives them: top, median, p95, longest, mean."""
+
+    @property
+    def label(self) -> str:
+        figures = self.figures
+        return (
+            f"Length of the {self.title.lower()} in {self.unit}: median {figures['median']:,}, "
+            f"95 % at most {figures['p95']:,}, longest {figures['longest']:,}"
+        )
+
+
+@dataclass(frozen=True)
+class Share:
+    """One of several named counts; `width` of 100 against the largest one."""
+
+    name: str
+    count: int
+    share: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Names:
+    shares: list[Share]
+    others: int
+    """Rows with a name that is not told, or names beyond those told."""
+
+
+def histograms(statistics: dict[str, Any]) -> list[Histogram]:
+    lengths = statistics.get("lengths") or {}
+    return [_histogram(title, unit, lengths[name]) for name, title, unit in LENGTHS if lengths.get(name)]
+
+
+def names(told: dict[str, Any] | None, rows: int) -> Names | None:
+    """How often each name came among `rows`; None where nothing has one."""
+    counts = (told or {}).get("counts") or []
+    if not counts:
+        return None
+    most, all_told = max(each["count"] for each in counts), counts[:MOST_TOLD]
+    shares = [
+        Share(each["name"], each["count"], each["count"] / max(1, rows), round(100 * each["count"] / most, 2))
+        for each in all_told
+    ]
+    rest = sum(each["count"] for each in counts[MOST_TOLD:])
+    return Names(shares, rest + int((told or {}).get("others") or 0))
+
+
+def _histogram(title: str, unit: str, figures: dict[str, Any]) -> Histogram:
+    bins, top = figures["bins"], figures["top"]
+    width, most = 100 / len(bins), max(bins) or 1
+    bars = []
+    for place, count in enumerate(bins):
+        height = round(HEIGHT * count / most, 2)
+        low, high = (top + 1) * place // len(bins), (top + 1) * (place + 1) // len(bins) - 1
+        last = place == len(bins) - 1
+        reach = f"{low:,} and more" if last else f"{low:,} to {max(low, high):,}"
+        words = f"{reach} {unit}: {count:,} rows"
+        bars.append(Bar(round(place * width, 2), round(HEIGHT - height, 2), round(width * 0.86, 2), height, words))
+    return Histogram(title, unit, bars, figures)

@@ -1,0 +1,122 @@
+"""A report's problems for a page: by kind, some of each, or one kind a page at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.datasets.reading.excerpts import EXCERPT
+
+FEW = 3
+"""Of each kind, where all kinds are shown."""
+A_PAGE = 25
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One problem. Its excerpt is in three pieces: before the place, the character at it, and after."""
+
+    line: int
+    column: int
+    field: str
+    code_line: int
+    byte: int
+    message: str
+    before: str
+    mark: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Group:
+    kind: str
+    title: str
+    advice: str
+    level: str
+    count: int
+    kept: int
+    """Of `count`, those that the report holds."""
+    problems: list[Shown]
+
+    @property
+    def more(self) -> int:
+        return self.kept - len(self.problems)
+
+
+@dataclass(frozen=True)
+class Page:
+    group: Group
+    number: int
+    last: int
+
+    @property
+    def first_shown(self) -> int:
+        return (self.number - 1) * A_PAGE + 1
+
+    @property
+    def last_shown(self) -> int:
+        return self.first_shown + len(self.group.problems) - 1
+
+
+def groups(report: dict[str, Any], few: int = FEW) -> list[Group]:
+    """All kinds, errors before warnings, each with its first problems."""
+    kinds = sorted(report.get("kinds") or [], key=lambda kind: kind["level"] != "error")
+    kept: dict[str, list[dict[str, Any]]] = {}
+    for problem in report.get("problems") or []:
+        kept.setdefault(problem["kind"], []).append(problem)
+    return [_group(kind, kept.get(kind["kind"], []), 0, few) for kind in kinds]
+
+
+def page(report: dict[str, Any], kind: str, number: int) -> Page | None:
+    """One kind's problems; None: the report has none of this kind."""
+    told = next((each for each in report.get("kinds") or [] if each["kind"] == kind), None)
+    if told is None:
+        return None
+    kept = [problem for problem in report.get("problems") or [] if problem["kind"] == kind]
+    last = max(1, -(-len(kept) // A_PAGE))
+    number = min(max(1, number), last)
+    return Page(_group(told, kept, (number - 1) * A_PAGE, A_PAGE), number, last)
+
+
+def count(report: dict[str, Any]) -> int:
+    """Problems of all kinds."""
+    return sum(kind["count"] for kind in report.get("kinds") or [])
+
+
+def errors(report: dict[str, Any]) -> int:
+    return sum(kind["count"] for kind in report.get("kinds") or [] if kind["level"] == "error")
+
+
+def _group(kind: dict[str, Any], kept: list[dict[str, Any]], start: int, many: int) -> Group:
+    shown = [_shown(problem) for problem in kept[start : start + many]]
+    return Group(kind["kind"], kind["title"], kind["advice"], kind["level"], kind["count"], len(kept), shown)
+
+
+def _shown(problem: dict[str, Any]) -> Shown:
+    text = problem.get("excerpt") or ""
+    place = _place(text, problem.get("column") or 0, in_code=bool(problem.get("code_line")))
+    return Shown(
+        line=problem.get("line") or 0,
+        column=problem.get("column") or 0,
+        field=problem.get("field") or "",
+        code_line=problem.get("code_line") or 0,
+        byte=problem.get("byte", -1),
+        message=problem.get("message") or "",
+        before=text if place is None else text[:place],
+        mark="" if place is None else text[place : place + 1],
+        after="" if place is None else text[place + 1 :],
+    )
+
+
+def _place(text: str, column: int, *, in_code: bool) -> int | None:
+    """Where in the excerpt the column is; None where it can't be told. A cut excerpt begins half its length before."""
+    if not column or not text:
+        return None
+    if not text.startswith("…") or in_code:
+        return column - 1 if column <= len(text) else None
+    passed = 0
+    for place, character in enumerate(text[1:], 1):
+        if passed >= EXCERPT // 2:
+            return place
+        passed += 1 if character == "\ufffd" else len(character.encode("utf-8", "replace"))
+    return None

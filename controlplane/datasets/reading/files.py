@@ -1,0 +1,21 @@
+"""The names of the files in a version's folder. Each is written under another name first: what is there is whole."""
+
+from __future__ import annotations
+
+SOURCE = "source"
+"""What was uploaded or fetched, untouched, of whatever kind."""
+REPORT = "report.json"
+"""What `check` found (problems.Report)."""
+PROBLEMS = "problems.jsonl"
+"""Every problem of the check, a line each: problems.Problem."""
+MAPPED = "mapped.json"
+"""What `import` found and made."""
+MAPPED_PROBLEMS = "mapped_problems.jsonl"
+PROGRESS = "progress.json"
+"""{"stage": str, "bytes": int, "of": int, "rows": int, "mb_per_s": float}: replaced at most twice a second."""
+ROWS = "rows.parquet"
+"""The canonical rows (canonical.SCHEMA): what a trainer gets, told apart by its sha256."""
+SHOWN = "shown.jsonl"
+"""A row of ROWS a line, each short enough to show; with SHOWN_INDEX any page is read without Parquet."""
+SHOWN_INDEX = "shown.idx"
+"""Where each line of SHOWN begins: unsigned 64-bit numbers, little-endian."""

@@ -1,0 +1,163 @@
+"""The verb `import`: a source and a mapping become the rows of a version, or a list of what keeps them from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from controlplane.datasets.reading import code, files, formats, needing, records
+from controlplane.datasets.reading.fields import RowProblem
+from controlplane.datasets.reading.making import make
+from controlplane.datasets.reading.mapping import ColumnMapping, canonical, resolved
+from controlplane.datasets.reading.parting import Parting
+from controlplane.datasets.reading.problems import ERROR, KINDS, FileProblem, Problem, excerpt, visible
+from controlplane.datasets.reading.progress import Progress
+from controlplane.datasets.reading.records import Record
+from controlplane.datasets.reading.report import Collector
+from controlplane.datasets.reading.splitting import Split
+
+_OF_THE_CODE = ("code_syntax", "test_syntax")
+
+
+def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """{"mapping": {...}, "split": {"share", "seed"}, "tokenizer": folder or None, "token_limit": n or None} -> MAPPED,
+    which is written as well.
+
+    ROWS and SHOWN are there afterwards if and only if it is usable. Raises ValueError for a split that is none.
+    """
+    mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
+    split = Split.from_dict(arguments.get("split"))
+    tokenizer = arguments.get("tokenizer")
+    source = folder / files.SOURCE
+    progress = Progress(folder, "importing", source.stat().st_size)
+    with Parting(folder) as parting, Collector(folder / files.MAPPED_PROBLEMS) as collector:
+        importing = _Importing(folder, mapping, collector)
+        file_error = importing.read(parting, progress)
+        usable = bool(len(parting)) and not (file_error or collector.gave_up)
+        usable = usable and (mapping.leave_out or not collector.errors)
+        mapped: dict[str, Any] = {"rows": 0, "validation_rows": 0, "sha256": "", "columns": [], "preview": []}
+        mapped |= {"statistics": None, "hints": [], "dropped_duplicates": 0}
+        if usable:
+            rows = _told(parting.rows(split, drop_duplicates=mapping.drop_duplicates), len(parting), folder)
+            mapped |= make(
+                folder,
+                rows,
+                chat=mapping.chat,
+                tokenizer=Path(tokenizer) if tokenizer else None,
+                token_limit=arguments.get("token_limit"),
+                over_limit=importing.over_limit,
+                repeated=lambda: (0, 0) if mapping.drop_duplicates else (parting.repeated, parting.repeated_alike),
+            )
+            mapped["dropped_duplicates"] = len(parting) - mapped["rows"]
+        elif not (file_error or len(parting)):
+            file_error = {"kind": "empty_file", "message": "No row fits this mapping.", "advice": ""}
+        mapped |= {"usable": usable, "file_error": file_error, **collector.as_dict()}
+    draft = folder / f"{files.MAPPED}.part"
+    draft.write_bytes(msgspec.json.encode(mapped))
+    draft.replace(folder / files.MAPPED)
+    return mapped
+
+
+class _Importing:
+    def __init__(self, folder: Path, mapping: ColumnMapping, collector: Collector) -> None:
+        self._folder = folder
+        self._mapping = mapping
+        self._collector = collector
+        self._unfit = _known_from_the_check(folder, mapping)
+        self._tests = mapping.test_cases if mapping.test_cases != _tests_of_the_check(folder) else ""
+        """A column of tests that nobody has looked at."""
+
+    def read(self, parting: Parting, progress: Progress) -> dict[str, str] | None:
+        """Every row of the source into `parting`, what is wrong with others into the collector. What is wrong with the
+        file as a whole, if anything."""
+        source = self._folder / files.SOURCE
+        at = 0
+
+        def told(position: int) -> None:
+            nonlocal at
+            at = position
+
+        try:
+            for record in records.read(source, formats.detect(source), told):
+                self._take(record, parting)
+                progress.at(at, record.number + 1)
+                if self._collector.gave_up:
+                    break
+        except FileProblem as problem:
+            return problem.as_dict()
+        return None
+
+    def over_limit(self, row: Mapping[str, Any], tokens: int) -> None:
+        message = f"The prompt has {tokens:,} tokens, more than the limit."
+        self._collector.add(Problem(row["line"], "too_many_tokens", message, _text(row["prompt"][-1]["content"])))
+
+    def _take(self, record: Record, parting: Parting) -> None:
+        wrong = [problem for problem in record.problems if KINDS[problem.kind].level == ERROR]
+        wrong += self._unfit.get(record.line, ())
+        if record.row is None or wrong:
+            for problem in wrong:
+                self._collector.add(problem)
+            return
+        try:
+            made = canonical(record.row, self._mapping, record.number)
+            self._look_at_tests(made["test_cases"], record.line)
+            parting.add({**made, "line": record.line})
+        except RowProblem as problem:
+            message = visible(str(problem))
+            shown = _excerpt(record, problem.field)
+            self._collector.add(Problem(record.line, problem.kind, message, shown, field=visible(problem.field)))
+
+    def _look_at_tests(self, tests: Iterable[str], line: int) -> None:
+        for number, test in enumerate(tests if self._tests else (), 1):
+            if wrong := code.problem(test):
+                said = f"Test {number} in “{self._tests}” doesn't parse: {wrong.message}."
+                raise RowProblem("test_syntax", said, self._tests)
+            if needing_more := needing.problem(test, number, line, self._tests):
+                self._collector.add(needing_more)
+
+
+def _tests_of_the_check(folder: Path) -> str:
+    """The column whose tests the check's second pass has read; "" without one."""
+    try:
+        recognised = msgspec.json.decode((folder / files.REPORT).read_bytes())["recognised"]
+    except FileNotFoundError:
+        return ""
+    return str(((recognised or {}).get("mapping") or {}).get("test_cases") or "")
+
+
+def _known_from_the_check(folder: Path, mapping: ColumnMapping) -> dict[int, list[Problem]]:
+    """Line -> errors that only the check's second pass looks for and that are this mapping's as well."""
+    columns = {mapping.prompt, mapping.answer, mapping.test_cases, mapping.follow_up, mapping.follow_up_response} - {""}
+    found: dict[int, list[Problem]] = {}
+    try:
+        lines = (folder / files.PROBLEMS).open("rb")
+    except FileNotFoundError:
+        return found
+    decode = msgspec.json.Decoder(Problem).decode
+    with lines:
+        for line in lines:
+            problem = decode(line)
+            if problem.kind == "duplicate_keys" or (problem.kind in _OF_THE_CODE and problem.field in columns):
+                found.setdefault(problem.line, []).append(problem)
+    return found
+
+
+def _told(rows: Iterator[dict[str, Any]], of: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """The rows as they are, with the progress of writing them."""
+    progress = Progress(folder, "writing", of)
+    for number, row in enumerate(rows, 1):
+        progress.at(number, number)
+        yield row
+
+
+def _excerpt(record: Record, field: str) -> str:
+    if record.raw is None:
+        return _text(msgspec.json.encode(record.row).decode())
+    return excerpt(record.raw, max(0, record.raw.find(msgspec.json.encode(field))) if field else 0)
+
+
+def _text(text: str) -> str:
+    return excerpt(text[:1000].encode("utf-8", "replace"))

@@ -1,0 +1,212 @@
+"""The slow half of the check: duplicate keys, broken code, tests that ask too much, near-duplicates, long prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controlplane.datasets.reading import code, fields, needing, records, repeated_keys
+from controlplane.datasets.reading.chat import Renderer, TemplateProblem
+from controlplane.datasets.reading.code import CodeProblem
+from controlplane.datasets.reading.excerpts import EXCERPT, excerpt, visible
+from controlplane.datasets.reading.fields import RowProblem
+from controlplane.datasets.reading.formats import Format
+from controlplane.datasets.reading.mapping import ColumnMapping, canonical, prompt_text, resolved
+from controlplane.datasets.reading.near import Near, NearDuplicates
+from controlplane.datasets.reading.problems import Problem
+from controlplane.datasets.reading.progress import Progress
+from controlplane.datasets.reading.records import Record
+from controlplane.datasets.reading.report import Collector
+from controlplane.datasets.reading.transforms import COLUMNS, INSTRUCTION, WITH_TESTS
+
+AT_ONCE = 256
+"""Prompts whose tokens are counted together."""
+AT_ONCE_CHARACTERS = 2**20
+
+
+@dataclass(frozen=True)
+class Found:
+    rows: int
+    near: int
+    """Prompts that nearly repeat an earlier one."""
+
+
+def run(
+    path: Path,
+    format: Format,  # noqa: A002 -- what it is
+    mapping: ColumnMapping,
+    collector: Collector,
+    tokenizer: Path | None,
+    token_limit: int | None,
+    progress: Progress,
+) -> Found:
+    """Look at every readable row of `path` once more. Temporary files are unnamed ones in its folder.
+
+    Raises FileProblem as records.read does.
+    """
+    mapping = resolved(mapping)
+    renderer = _renderer(tokenizer, collector) if token_limit else None
+    at = rows = near = 0
+
+    def told(position: int) -> None:
+        nonlocal at
+        at = position
+
+    with NearDuplicates(path.parent) as prompts:
+        one = _Pass(mapping, collector, prompts, _Tokens(renderer, token_limit or 0, mapping.chat, collector))
+        for record in records.read(path, format, told):
+            rows = record.number + 1
+            if record.row is not None:
+                one.look(record, record.row)
+            progress.at(at, rows)
+            if collector.gave_up:
+                break
+        one.tokens.count()
+        progress.at(at, rows, now=True)
+        for found in prompts.found():
+            near += 1
+            collector.add(_near(found))
+    return Found(rows, near)
+
+
+class _Pass:
+    def __init__(self, mapping: ColumnMapping, collector: Collector, prompts: NearDuplicates, tokens: _Tokens) -> None:
+        self._mapping = mapping
+        self._add = collector.add
+        self._prompts = prompts
+        self.tokens = tokens
+
+    def look(self, record: Record, row: dict[str, Any]) -> None:
+        raw, line = record.raw, record.line
+        if raw is not None and repeated_keys.may_have_any(raw, row):
+            for name, column in repeated_keys.found(raw):
+                message = f"“{visible(name[:80])}” stands twice in this row, or in an object in it."
+                self._add(Problem(line, "duplicate_keys", message, excerpt(raw, column), column, field=visible(name)))
+        try:
+            made = canonical(row, self._mapping, record.number)
+        except RowProblem:
+            made = None  # the first pass has told why
+        self._look_at_code(row, made, line)
+        if made is not None:
+            self._prompts.add(prompt_text(made["prompt"]), line)
+            self.tokens.add(made["prompt"], line)
+
+    def _look_at_code(self, row: Mapping[str, Any], made: Mapping[str, Any] | None, line: int) -> None:
+        tests = _tests(row, self._mapping)
+        for field, text in _answers(row, made, self._mapping):
+            for found in code.problems(text, expected=bool(tests)):
+                said = f"“{field}” has Python that doesn't parse: {found.message}, at its line {found.line}."
+                self._add(_code_problem("code_syntax", line, field, said, text, found))
+        for number, test in enumerate(tests, 1):
+            if problem := code.problem(test):
+                said = f"Test {number} in “{self._mapping.test_cases}” doesn't parse: {problem.message}."
+                self._add(_code_problem("test_syntax", line, self._mapping.test_cases, said, test, problem))
+            elif needing_more := needing.problem(test, number, line, self._mapping.test_cases):
+                self._add(needing_more)
+
+
+class _Tokens:
+    """Prompts over the limit, counted some at a time. `renderer` None: nothing is counted."""
+
+    def __init__(self, renderer: Renderer | None, limit: int, chat: bool, collector: Collector) -> None:
+        self._renderer, self._limit, self._chat = renderer, limit, chat
+        self._add = collector.add
+        self._prompts: list[list[dict[str, str]]] = []
+        self._lines: list[int] = []
+        self._characters = 0
+
+    def add(self, prompt: list[dict[str, str]], line: int) -> None:
+        if self._renderer is None:
+            return
+        self._prompts.append(prompt)
+        self._lines.append(line)
+        self._characters += sum(len(message["content"]) for message in prompt)
+        if len(self._lines) >= AT_ONCE or self._characters >= AT_ONCE_CHARACTERS:
+            self.count()
+
+    def count(self) -> None:
+        if self._renderer is None:
+            return
+        counts = self._renderer.prompt_counts(self._prompts, chat=self._chat, over=self._limit)
+        for prompt, line, tokens in zip(self._prompts, self._lines, counts, strict=True):
+            if tokens is not None and tokens > self._limit:
+                message = f"The prompt has {tokens:,} tokens; the limit is {self._limit:,}."
+                shown = excerpt(prompt[-1]["content"][: 2 * EXCERPT].encode("utf-8", "replace"))
+                self._add(Problem(line, "too_many_tokens", message, shown))
+        self._prompts.clear()
+        self._lines.clear()
+        self._characters = 0
+
+
+def _renderer(folder: Path | None, collector: Collector) -> Renderer | None:
+    """None, and a word to the collector, where nothing can be counted with it."""
+    if folder is None:
+        return None
+    try:
+        made = Renderer(folder)
+    except TemplateProblem as problem:
+        collector.add(Problem(0, "not_counted", str(problem)))
+        return None
+    if made.counts_tokens:
+        return made
+    why = "The chosen model has no tokenizer.json (sentencepiece's own files are not read)."
+    collector.add(Problem(0, "not_counted", why))
+    return None
+
+
+def _answers(
+    row: Mapping[str, Any], made: Mapping[str, Any] | None, mapping: ColumnMapping
+) -> Iterator[tuple[str, str]]:
+    """(column, text) of what may be or hold code, as it stands in the file where it is taken whole."""
+    whole = mapping.transform in (COLUMNS, INSTRUCTION, WITH_TESTS) and not mapping.answer_after
+    if mapping.messages and not mapping.answer:
+        said = row.get(mapping.prompt)
+        for message in said if isinstance(said, list) else ():
+            if isinstance(message, dict) and message.get("role") == "assistant":
+                yield from _text(mapping.prompt, message.get("content"))
+    elif whole or mapping.follow_up:
+        for column in dict.fromkeys((mapping.answer, mapping.follow_up_response)):
+            yield from _text(column, row.get(column))
+    elif made is not None:
+        yield from _text(mapping.answer, made["answer"])
+
+
+def _text(column: str, value: Any) -> Iterator[tuple[str, str]]:
+    if column and isinstance(value, str):
+        yield column, value
+
+
+def _tests(row: Mapping[str, Any], mapping: ColumnMapping) -> list[str]:
+    if not mapping.test_cases:
+        return []
+    try:
+        return fields.tests(row, mapping.test_cases, needed=False)
+    except RowProblem:
+        return []  # told by the first pass
+
+
+def _code_problem(kind: str, line: int, field: str, message: str, text: str, found: CodeProblem) -> Problem:
+    lines = text.split("\n")
+    shown = lines[min(found.line, len(lines)) - 1]
+    start = max(0, found.column - 1 - EXCERPT // 2)
+    return Problem(
+        line,
+        kind,
+        visible(message),
+        visible(shown[start : start + EXCERPT]),
+        found.column,
+        field=visible(field),
+        code_line=found.line,
+    )
+
+
+def _near(found: Near) -> Problem:
+    if found.numbers_only:
+        message = f"The same as line {found.like:,} but for its numbers."
+    elif found.same_words:
+        message = f"The same words as in line {found.like:,}: case, spaces or punctuation differ."
+    else:
+        message = f"{found.similarity:.0%} of it, by pairs of words, is in line {found.like:,} too."
+    return Problem(found.line, "near_duplicate", message, visible(found.excerpt))

@@ -1,0 +1,131 @@
+"""More pairs of numbers than memory holds, in an unnamed file, read back in parts by the first number.
+
+Each block is sorted before it is written, and of each it is kept where the parts begin: reading one part is one read of
+each block.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tempfile
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.uint64]
+Indexes = npt.NDArray[np.intp]
+
+BLOCK = 2**18
+"""Pairs; 4 MiB."""
+PARTS = 256
+_PAIR = 16
+
+
+class Pairs:
+    """Pairs (key, value). Nothing is left of the file once the process ends, in whatever way.
+
+    `bits`: keys are smaller than two to the power of it, and parts are told by the uppermost eight bits.
+    """
+
+    def __init__(self, folder: Path, *, bits: int = 64) -> None:
+        self._folder = folder
+        self._shift = np.uint64(max(0, bits - 8))
+        self._file: io.FileIO | None = None
+        self._blocks: list[tuple[int, array[int]]] = []  # where it begins in the file, where each part begins in it
+        self._at = 0
+        self._kept: list[tuple[Numbers, Numbers]] = []
+        self._kept_pairs = 0
+        self._sizes = np.zeros(PARTS, np.int64)
+
+    def __len__(self) -> int:
+        return int(self._sizes.sum()) + self._kept_pairs
+
+    def add(self, keys: Numbers, values: Numbers) -> None:
+        """The arrays are kept until a block is full: they are not to be changed afterwards."""
+        self._kept.append((keys, values))
+        self._kept_pairs += len(keys)
+        if self._kept_pairs >= BLOCK:
+            self._write()
+
+    def parts(self, most: int) -> Iterator[range]:
+        """Parts that follow on each other, together at most `most` pairs where that is possible."""
+        self._write()
+        first, pairs = 0, 0
+        for part in range(PARTS):
+            size = int(self._sizes[part])
+            if pairs and pairs + size > most:
+                yield range(first, part)
+                first, pairs = part, 0
+            pairs += size
+        if pairs:
+            yield range(first, PARTS)
+
+    def read(self, parts: range) -> Iterator[tuple[Numbers, Numbers]]:
+        """The pairs of these parts, one block after the other, each sorted by key."""
+        self._write()
+        if self._file is None:
+            return
+        for start, begins in self._blocks:
+            low, high = begins[parts.start], begins[parts.stop]
+            if low < high:
+                raw = os.pread(self._file.fileno(), (high - low) * _PAIR, start + low * _PAIR)
+                pairs = np.frombuffer(raw, np.uint64).reshape(-1, 2)
+                yield pairs[:, 0], pairs[:, 1]
+
+    def read_all(self, parts: range) -> tuple[Numbers, Numbers]:
+        """The same as two arrays, not sorted."""
+        blocks = list(self.read(parts))
+        if not blocks:
+            return np.empty(0, np.uint64), np.empty(0, np.uint64)
+        return np.concatenate([keys for keys, _ in blocks]), np.concatenate([values for _, values in blocks])
+
+    def close(self) -> None:
+        self._kept.clear()
+        self._blocks.clear()
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self) -> None:
+        if not self._kept_pairs:
+            return
+        if self._file is None:
+            self._file = unnamed(self._folder)
+        keys = np.concatenate([keys for keys, _ in self._kept])
+        values = np.concatenate([values for _, values in self._kept])
+        self._kept.clear()
+        self._kept_pairs = 0
+        order = np.argsort(keys)
+        pairs = np.empty((len(keys), 2), np.uint64)
+        pairs[:, 0] = keys[order]
+        pairs[:, 1] = values[order]
+        begins = np.searchsorted(pairs[:, 0] >> self._shift, np.arange(PARTS + 1, dtype=np.uint64))
+        self._sizes += np.diff(begins)
+        self._blocks.append((self._at, array("q", begins.tolist())))
+        self._at += append(self._file, pairs.data.cast("B"))
+
+
+def unnamed(folder: Path) -> io.FileIO:
+    """A file on the disk of `folder` that nobody else can open and that nothing can leave behind."""
+    return tempfile.TemporaryFile(dir=folder, buffering=0)
+
+
+def append(file: io.FileIO, data: memoryview) -> int:
+    """Writes all of it; how many bytes that were. Raises OSError where the disk is full."""
+    written = 0
+    while written < len(data):
+        written += file.write(data[written:])
+    return written
+
+
+def bits_for(number: int) -> int:
+    """`bits` of Pairs whose keys go up to `number`."""
+    return max(8, number.bit_length())
+
+
+def runs(keys: Numbers) -> Indexes:
+    """Where each run of equal keys begins, of sorted keys; none without keys."""
+    return np.flatnonzero(np.concatenate((np.ones(min(1, len(keys)), np.bool_), keys[1:] != keys[:-1])))

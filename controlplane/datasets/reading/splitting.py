@@ -1,0 +1,92 @@
+"""Which rows are kept out of training: an exact share of the different prompts, of each difficulty alike.
+
+Deterministic: the same prompts in the same order with the same seed part in the same way. Where a prompt comes again
+it goes with its first row, so that none is in both parts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MOST_STRATA = 1000
+"""Different difficulties that are told apart; beyond, the rest is one."""
+REST = "\n"
+
+
+@dataclass(frozen=True)
+class Split:
+    share: float = 0.1
+    seed: int = 42
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any] | None) -> Split:
+        """Raises ValueError, in words."""
+        share, seed = (data or {}).get("share", cls.share), (data or {}).get("seed", cls.seed)
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
+            raise ValueError("The validation share is a number from 0 to below 1.")
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise ValueError("The seed is a whole number.")
+        return cls(float(share), seed)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"share": self.share, "seed": self.seed}
+
+
+class Strata:
+    """Names each row's stratum, a bounded number of them."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def of(self, metadata: Mapping[str, Any]) -> str:
+        """By the row's difficulty; "" has none."""
+        told = metadata.get("difficulty")
+        name = str(told)[:200] if isinstance(told, str | int | float) else ""
+        if name not in self._known:
+            if len(self._known) >= MOST_STRATA:
+                return REST
+            self._known.add(name)
+        return name
+
+
+class Drawing:
+    """Draws the parts of prompts that come one after the other. `counts`: stratum -> its different prompts, all that
+    will come."""
+
+    def __init__(self, counts: Mapping[str, int], split: Split) -> None:
+        self._left = Counter(counts)
+        self._wanted = Counter(quotas(counts, split))
+        self._draws = {name: random.Random(f"{split.seed}\0{name}") for name in counts}  # noqa: S311  a draw, no secret
+
+    def is_validation(self, stratum: str) -> bool:
+        """For the next different prompt of a stratum. Each subset of the wanted size is as likely as any other."""
+        left, wanted = self._left[stratum], self._wanted[stratum]
+        if left <= 0:
+            raise ValueError(f"More prompts than were counted in {stratum!r}.")
+        self._left[stratum] -= 1
+        taken = self._draws[stratum].random() * left < wanted
+        self._wanted[stratum] -= taken
+        return taken
+
+
+def quotas(counts: Mapping[str, int], split: Split) -> dict[str, int]:
+    """How many of each stratum are kept out: together the share of all, to the row; of each its share, to one row.
+
+    Where there is a share at all, neither part is empty as long as there are two prompts.
+    """
+    total = sum(counts.values())
+    wanted = round(total * split.share)
+    if split.share > 0 and total > 1:
+        wanted = min(max(wanted, 1), total - 1)
+    exact = {name: count * wanted / total for name, count in counts.items()} if total else {}
+    made = {name: int(share) for name, share in exact.items()}
+    # What rounding left goes to those that lost most by it; among equals the seed decides.
+    order = random.Random(split.seed)  # noqa: S311
+    ties = {name: order.random() for name in sorted(exact)}
+    for name in sorted(exact, key=lambda name: (made[name] - exact[name], ties[name]))[: wanted - sum(made.values())]:
+        made[name] += 1
+    return made

@@ -1,0 +1,75 @@
+"""A model's tokenizer by name: a host is asked to look at the model, and brings its tokenizer and chat template."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+
+from controlplane.accounts.roles import operator_required
+from controlplane.datasets import tokenizers
+from controlplane.datasets.queries import version_for
+from controlplane.hardware import flow
+from controlplane.hardware.hosts import host_views
+from controlplane.hardware.models import Host, ModelInspection
+
+MOST = 500
+COMES_WITHIN = timedelta(seconds=60)
+"""After a host's answer, the files that it names."""
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def tokenizer(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    """POST asks about `model`; GET (?inspection=) is what the page asks each second until a host has answered."""
+    version = version_for(request, dataset_id, number)
+    context: dict[str, Any] = {"version": version, "dataset": version.dataset}
+    if request.method == "GET":
+        asked = request.GET.get("inspection", "")
+        pk = int(asked) if asked.isdecimal() and len(asked) < 12 else 0
+        return _answered(request, context, get_object_or_404(ModelInspection.objects.select_related("host"), pk=pk))
+    model = request.POST.get("model", "").strip()[:MOST]
+    host = _host(model)
+    context |= {"model": model, "host": host}
+    if not model or host is None:
+        return render(request, "datasets/_tokenizer.html", context)
+    try:
+        # Its answer of before may be of a time when no tokenizer was brought.
+        return _answered(request, context, flow.ask_inspection(host, model, again=tokenizers.of_model(model) is None))
+    except flow.HostAway:
+        return render(request, "datasets/_tokenizer.html", context | {"away": True})
+
+
+def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelInspection) -> HttpResponse:
+    found = tokenizers.of_model(inspection.model) if inspection.answered_at else None
+    context |= {
+        "model": inspection.model,
+        "host": inspection.host,
+        "inspection": inspection,
+        "overdue": flow.overdue(inspection),
+        "found": found,
+        # The files come a moment after the answer that names them.
+        "coming": found is None and inspection.answered_at is not None and _coming(inspection),
+        "note": tokenizers.note(inspection) if inspection.answered_at else "",
+    }
+    answer = render(request, "datasets/_tokenizer.html", context)
+    if found is not None:
+        answer["HX-Trigger"] = json.dumps({"tokenizerfound": {"sha256": found.sha256, "model": found.model}})
+    return answer
+
+
+def _coming(inspection: ModelInspection) -> bool:
+    late = inspection.answered_at is None or timezone.now() - inspection.answered_at > COMES_WITHIN
+    return tokenizers.wanted(inspection) and not late
+
+
+def _host(model: str) -> Host | None:
+    """One in reach that has the model, or any one in reach."""
+    hosts = [view for view in host_views() if view.fresh]
+    having = [view for view in hosts if model in view.models]
+    return next((view.row for view in (*having, *hosts)), None)

@@ -1,0 +1,87 @@
+"""What people do with a version as a whole: stop its check, try again, put it away, delete it."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from controlplane.accounts.roles import operator_required
+from controlplane.datasets import archiving, importing
+from controlplane.datasets.errors import DatasetError
+from controlplane.datasets.models import Dataset
+from controlplane.datasets.queries import dataset_for, version_for
+
+
+@operator_required
+@require_POST
+def cancel(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    outcome = importing.cancel(version)
+    if outcome == importing.TOO_LATE:
+        messages.warning(request, "It was at its end already.")
+        return redirect(version)
+    if outcome == importing.BACK:
+        messages.info(request, "Stopped. Nothing was made of the mapping; it is as you left it.")
+        return redirect(version)
+    messages.info(request, f"Stopped. {version.file_name} was not kept.")
+    left = Dataset.objects.filter(pk=dataset_id).exists()
+    return redirect("dataset", dataset_id) if left else redirect("datasets")
+
+
+@operator_required
+@require_POST
+def try_again(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    if not importing.try_again(version):
+        messages.warning(request, "There is nothing to try again: the file itself is at fault, or it is done.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def archive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    if archiving.archive(version):
+        messages.success(request, f"Archived version {number}: it isn't offered for new runs. What used it stays.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def unarchive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    if archiving.unarchive(version):
+        messages.success(request, f"Version {number} is offered for new runs again.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def delete(request: HttpRequest, dataset_id: int) -> HttpResponse:
+    dataset = dataset_for(request, dataset_id)
+    name = dataset.name
+    try:
+        archiving.delete_dataset(dataset)
+    except DatasetError as error:
+        messages.error(request, str(error))
+        return redirect("dataset", dataset_id)
+    messages.success(request, f"Deleted {name} with all its versions.")
+    return redirect("datasets")
+
+
+@operator_required
+@require_POST
+def delete_version(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    try:
+        last = archiving.delete_version(version)
+    except DatasetError as error:
+        messages.error(request, str(error))
+        return redirect(version)
+    if last:
+        messages.success(request, f"Deleted {version.dataset.name} with all its versions.")
+        return redirect("datasets")
+    messages.success(request, f"Deleted version {number}.")
+    return redirect("dataset", dataset_id)

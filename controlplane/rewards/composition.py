@@ -1,0 +1,54 @@
+"""The config as it stands in the editor's form, saved or not: what the playground and the replay score by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.http import HttpRequest
+
+from controlplane.accounts.roles import person
+from controlplane.rewards import permissions
+from controlplane.rewards.forms import components_from
+from controlplane.rewards.models import AGGREGATIONS
+from workers.contract import RewardSpec
+
+
+@dataclass(frozen=True)
+class Asked:
+    specs: list[RewardSpec]
+    """Components without a mistake."""
+    problems: list[tuple[str, list[str]]]
+    """The others: name, and what is wrong."""
+    aggregation: str
+    places: list[int] = field(default_factory=list)
+    """Of each spec among all rows of the form, from 0: its colour, whatever is wrong with the others."""
+
+
+def asked(request: HttpRequest) -> Asked:
+    """Of the form that was posted."""
+    specs: list[RewardSpec] = []
+    problems: list[tuple[str, list[str]]] = []
+    places = []
+    for place, form in enumerate(components_from(request.POST)):
+        name = str(form["name"].value() or form.reward.title)
+        if not form.is_valid():
+            problems.append((name, _sentences(form.errors)))
+        elif any(spec.name == form.spec().name for spec in specs):
+            problems.append((name, ["Another component has this name."]))
+        elif not permissions.may_use(person(request), form.spec()):
+            problems.append((name, [permissions.REFUSED]))
+        else:
+            specs.append(form.spec())
+            places.append(place)
+    aggregation = request.POST.get("aggregation", "")
+    return Asked(specs, problems, aggregation if aggregation in AGGREGATIONS else AGGREGATIONS[0], places)
+
+
+def _sentences(errors: Any) -> list[str]:
+    """Of a form: the field's name before what is wrong with it, unless it is the whole form's."""
+    return [
+        error if field == "__all__" else f"{field.removeprefix('p_').replace('_', ' ')}: {error}"
+        for field, list_ in errors.items()
+        for error in list_
+    ]

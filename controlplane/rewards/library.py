@@ -1,0 +1,86 @@
+"""The reward library as pages show it: by group, each with its range in words and its worked examples."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.accounts.models import User
+from controlplane.rewards.balance import in_words
+from workers.rewards import LIBRARY, Cost, Group, Reward
+from workers.rewards.reward import Example
+
+TITLES = {
+    Group.FORMAT: "Format",
+    Group.CORRECTNESS: "Correctness",
+    Group.CODE: "Code",
+    Group.SHAPE: "Length and shape",
+    Group.TOOLS: "Tools and turns",
+    Group.MODEL: "Judged by a model",
+    Group.CUSTOM: "Your own",
+    Group.TRL: "TRL's own",
+}
+COSTS = {
+    Cost.PURE: "",
+    Cost.SANDBOX: "runs in the sandbox",
+    Cost.HTTP: "asks a server",
+    Cost.TRAINER: "scored by the trainer only",
+}
+
+
+@dataclass(frozen=True)
+class Worked:
+    example: Example
+    params: dict[str, Any]
+    """Those that differ from the defaults."""
+    row: list[tuple[str, str]]
+    """The columns that it reads, as text."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    reward: Reward
+    span: str
+    cost: str
+    params: list[dict[str, Any]]
+    examples: list[Worked]
+    offered: bool
+    """Whether this person may add it."""
+
+
+@dataclass(frozen=True)
+class Shelf:
+    title: str
+    entries: list[Entry]
+
+
+def groups(user: User) -> list[Shelf]:
+    """Every reward, in the library's order within its group."""
+    shelves = [
+        Shelf(TITLES[group], [_entry(reward, user) for reward in LIBRARY.values() if reward.group == group])
+        for group in Group
+    ]
+    return [shelf for shelf in shelves if shelf.entries]
+
+
+def _entry(reward: Reward, user: User) -> Entry:
+    return Entry(
+        reward=reward,
+        span=in_words(*reward.range),
+        cost=COSTS[reward.cost],
+        params=reward.schema(),
+        examples=[_worked(example) for example in reward.examples],
+        offered=user.may_administer or not reward.admin_only,
+    )
+
+
+def _worked(example: Example) -> Worked:
+    row = [(name, value if isinstance(value, str) else _plain(value)) for name, value in example.row.items()]
+    return Worked(example, dict(example.params), row)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return "\n".join(value)
+    return json.dumps(value, ensure_ascii=False, default=str)

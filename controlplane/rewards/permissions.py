@@ -1,0 +1,45 @@
+"""Who may put which component into a config. An operator takes code that an admin has saved, as it stands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from controlplane.accounts.models import User
+from controlplane.rewards.models import RewardVersion
+from workers.contract import RewardSpec
+from workers.rewards import LIBRARY
+
+REFUSED = "Only an admin may add or change code. You may take what a saved config has, unchanged."
+
+
+def may_use(user: User, spec: RewardSpec) -> bool:
+    """Save it, and try it: both run it. Name and weight are nobody's secret and anybody's choice."""
+    return user.may_administer or not is_admins(spec) or is_saved(spec)
+
+
+def is_admins(spec: RewardSpec) -> bool:
+    reward = LIBRARY.get(spec.function)
+    return reward is not None and reward.admin_only
+
+
+def is_saved(spec: RewardSpec) -> bool:
+    """Whether a version of any config has this function with these very parameters: an admin saved it then."""
+    return _content(spec.function, spec.params) in _saved(spec.function)
+
+
+def _saved(function: str) -> set[str]:
+    found: Iterable[Any] = RewardVersion.objects.values_list("components", flat=True).iterator(chunk_size=200)
+    parts = (part for components in found if isinstance(components, list) for part in components)
+    return {
+        _content(function, part.get("params") or {})
+        for part in parts
+        if isinstance(part, dict) and part.get("function") == function
+    }
+
+
+def _content(function: str, params: dict[str, Any]) -> str:
+    """A parameter that is left out is its default."""
+    reward = LIBRARY.get(function)
+    return json.dumps((reward.defaults() if reward else {}) | params, sort_keys=True)

@@ -1,0 +1,142 @@
+"""Rows of a dataset as rewards see them: exactly what the trainer would hand them, whatever a page has room for."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.datasets import looking
+from controlplane.datasets.errors import DatasetError
+from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.reading.mapping import prompt_text
+
+MOST_BYTES = 16 * 2**20
+"""Of the rows that one request reads."""
+KEPT = 64
+"""Rows that are kept in memory, of those that had to be read anew."""
+LARGEST_KEPT = 2**20
+MADE_UP = {"row": 0, "prompt": [{"role": "user", "content": "What is 6 times 7?"}], "answer": "42", "test_cases": []}
+"""The row to try on while there is no dataset."""
+
+
+@dataclass(frozen=True)
+class Found:
+    rows: dict[int, dict[str, Any]]
+    problem: str = ""
+    """Why some are missing, for people."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row by its place in the version."""
+
+    row: dict[str, Any]
+    place: int = 0
+    """From 0."""
+    count: int = 1
+    """Rows of the version."""
+    problem: str = ""
+
+
+def by_number(version: DatasetVersion, numbers: Collection[int]) -> Found:
+    """The rows of these ids, those that there are, in one reading."""
+    held = {number: row for number in numbers if (row := _cache.get((version.sha256, number))) is not None}
+    wanted = [number for number in set(numbers) if number not in held]
+    if not wanted:
+        return Found(held)
+    try:
+        found = looking.exact(version, wanted, MOST_BYTES)
+    except DatasetError as error:
+        return Found(held, f"The rows of {version} can't be read: {error}")
+    rows = {row["row_id"]: for_rewards(row, chat=found["chat"]) for row in found["rows"]}
+    for number, row in rows.items():
+        _cache.put((version.sha256, number), row)
+    left_out = found["left_out"]
+    problem = f"{left_out} row{'s are' if left_out > 1 else ' is'} too large to be read for a page." if left_out else ""
+    return Found(held | rows, problem)
+
+
+def at(version: DatasetVersion | None, place: int) -> Place:
+    """Past the end it begins anew. Without a version that has rows, a row that is made up."""
+    short, place, count = _short(version, place)
+    if version is None or short is None:
+        return Place(dict(MADE_UP))
+    problem = ""
+    if _may_be_cut(short):
+        found = by_number(version, [short["row_id"]])
+        if short["row_id"] in found.rows:
+            return Place(found.rows[short["row_id"]], place, count)
+        problem = found.problem
+    if "prompt" not in short:
+        return Place({**MADE_UP, "row": short["row_id"]}, place, count, f"{problem} A made-up row stands in for it.")
+    row = for_rewards(short, chat=bool(version.mapping.get("chat", True)))
+    return Place(row, place, count, problem and f"{problem} What is shown may be cut.")
+
+
+def for_rewards(row: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
+    """As the trainer makes it of the canonical row: a plain prompt is a text."""
+    prompt = row["prompt"] if chat else row["prompt"][0]["content"]
+    known = {"row": row["row_id"], "prompt": prompt, "answer": row["answer"], "test_cases": row["test_cases"]}
+    return {**row["metadata"], **known}
+
+
+def shown_prompt(row: Mapping[str, Any]) -> str:
+    prompt = row["prompt"]
+    return prompt if isinstance(prompt, str) else prompt_text(prompt)
+
+
+def _short(version: DatasetVersion | None, place: int) -> tuple[dict[str, Any] | None, int, int]:
+    """A row as its version's pages show it; as the import's report kept it where those files are gone."""
+    if version is None:
+        return None, 0, 0
+    count = max(1, version.rows)
+    try:
+        [row] = looking.look(version, after=place % count, limit=1)["rows"]
+    except (DatasetError, ValueError):
+        rows = [row for row in (version.report.get("mapped") or {}).get("preview", []) if row.get("prompt")]
+        return (rows[place % len(rows)], place % len(rows), len(rows)) if rows else (None, 0, 0)
+    return row, place % count, count
+
+
+def _may_be_cut(row: Mapping[str, Any]) -> bool:
+    """Whether a shortened row may not be the whole one: too large, or a text or list in it that was cut or cleaned."""
+    if "too_large" in row:
+        return True
+    return any(isinstance(one, list) and len(one) >= 20 for one in _parts(row)) or any(
+        isinstance(one, str) and (one.endswith("…") or "\ufffd" in one) for one in _parts(row)
+    )
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    yield value
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for one in inner:
+        yield from _parts(one)
+
+
+class _Cache:
+    """Rows of versions, which never change; the ones asked for last stay."""
+
+    def __init__(self) -> None:
+        self._rows: OrderedDict[tuple[str, int], dict[str, Any]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[str, int]) -> dict[str, Any] | None:
+        with self._lock:
+            if key in self._rows:
+                self._rows.move_to_end(key)
+            return self._rows.get(key)
+
+    def put(self, key: tuple[str, int], row: dict[str, Any]) -> None:
+        if len(str(row)) > LARGEST_KEPT:
+            return
+        with self._lock:
+            self._rows[key] = row
+            while len(self._rows) > KEPT:
+                self._rows.popitem(last=False)
+
+
+_cache = _Cache()

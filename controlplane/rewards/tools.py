@@ -1,0 +1,151 @@
+"""The sandbox and the endpoints of the web process: opened when a reward first needs them, shared by all requests.
+
+A request takes a Turn: until its deadline it may have rewards evaluated, a slice of evaluations at a time, between
+which other requests get theirs. What holds on this machine is decided by workers.sandbox; where nothing does, nothing
+runs, and the turn knows why.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from controlplane.accounts.endpoints import endpoint
+from workers.rewards.tools import Tools, Unavailable
+from workers.sandbox import Job, Limits, Outcome, Program, Sandbox, SandboxUnavailable, TestJob, TestOutcome
+
+AT_ONCE = 2
+"""Slices that are evaluated at a time, over all requests; one is as many evaluations as there are cores."""
+SLICE = len(os.sched_getaffinity(0))
+LOOK_S = 0.2
+MOST_PAGES = 500
+_DEFAULT = Limits()
+
+JobT = TypeVar("JobT")
+OutcomeT = TypeVar("OutcomeT")
+
+
+class OutOfTime(Unavailable):
+    """The time of a page was up before everything was scored."""
+
+    def __init__(self) -> None:
+        super().__init__("The time that a page may take was up.")
+
+
+@dataclass
+class Turn:
+    """One request's use of what the process has."""
+
+    until: float
+    """By the monotonic clock. An evaluation that has begun then still ends by its own limits."""
+    wanted: Callable[[], bool] = lambda: True
+    """Whether somebody still waits for the answer."""
+    unavailable: str = ""
+    """Why nothing can be run here, once something was to be."""
+    late: bool = False
+    """Something was not evaluated, because the time was up."""
+    tools: Tools = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.tools = Tools(open_sandbox=self._open, endpoint=endpoint)
+
+    @property
+    def over(self) -> bool:
+        return time.monotonic() >= self.until or not self.wanted()
+
+    def _open(self, preload: tuple[str, ...]) -> Sandbox:
+        try:
+            return _InTurn(self, shared(preload))
+        except SandboxUnavailable as error:
+            self.unavailable = str(error)
+            raise
+
+    def wait(self) -> None:
+        """For room to evaluate a slice. Raises OutOfTime."""
+        while not self.over:
+            if _room.acquire(timeout=LOOK_S):
+                return
+        self.late = True
+        raise OutOfTime
+
+
+def turn(seconds: float, *, of: str = "") -> Turn:
+    """`of`: what asks, if it asks again and again: its next turn ends this one."""
+    if not of:
+        return Turn(until=time.monotonic() + seconds)
+    number = next(_numbers)
+    with _lock:
+        _newest[of] = number
+        _newest.move_to_end(of)
+        while len(_newest) > MOST_PAGES:
+            _newest.popitem(last=False)
+    return Turn(until=time.monotonic() + seconds, wanted=lambda: _newest.get(of, number) == number)
+
+
+def shared(preload: tuple[str, ...]) -> Sandbox:
+    """The process's sandbox with these modules imported. Raises workers.sandbox.SandboxUnavailable."""
+    return _tools().sandbox(*preload)
+
+
+def close() -> None:
+    """Ends what the process has opened; the next request opens it anew."""
+    with _lock:
+        held, _held[:] = list(_held), []
+    for tools in held:
+        tools.close()
+
+
+class _InTurn(Sandbox):
+    """The shared sandbox as one request sees it: for as long as its turn lasts. Closing it closes nothing."""
+
+    def __init__(self, own: Turn, inner: Sandbox) -> None:
+        self._request, self._shared, self.backend = own, inner, inner.backend
+
+    def run(self, jobs: Sequence[Job | Program], limits: Limits = _DEFAULT) -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for some in _slices(jobs):
+            self._request.wait()
+            try:
+                outcomes += self._shared.run(some, limits)
+            finally:
+                _room.release()
+        return outcomes
+
+    def test(self, jobs: Sequence[TestJob], limits: Limits = _DEFAULT) -> list[TestOutcome]:
+        outcomes: list[TestOutcome] = []
+        for some in _slices(jobs):
+            self._request.wait()
+            try:
+                outcomes += self._shared.test(some, limits)
+            finally:
+                _room.release()
+        return outcomes
+
+    def close(self) -> None:
+        pass
+
+
+def _slices(jobs: Sequence[JobT]) -> list[Sequence[JobT]]:
+    return [jobs[start : start + SLICE] for start in range(0, len(jobs), SLICE)]
+
+
+def _tools() -> Tools:
+    with _lock:
+        if not _held:
+            _held.append(Tools(open_sandbox=lambda preload: Sandbox(preload=preload), endpoint=endpoint))
+        return _held[0]
+
+
+_lock = threading.Lock()
+_room = threading.BoundedSemaphore(AT_ONCE)
+_held: list[Tools] = []
+_numbers = itertools.count(1)
+_newest: OrderedDict[str, int] = OrderedDict()
+atexit.register(close)

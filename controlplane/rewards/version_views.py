@@ -1,0 +1,87 @@
+"""A config's versions, and what people do with a config as a whole: put it away, copy it, delete it."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.db.models import Count
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_GET, require_POST
+
+from controlplane.accounts.roles import operator_required, person
+from controlplane.rewards import saving
+from controlplane.rewards.differences import differences
+from controlplane.rewards.models import RewardConfig, RewardVersion
+from controlplane.rewards.queries import config_for, version_for
+from controlplane.rewards.reading import balance_of, parts
+
+NEWEST_RUNS = 20
+
+
+@require_GET
+def versions(request: HttpRequest, config_id: int) -> HttpResponse:
+    """All of a config's versions, the newest first, each with what it changed."""
+    config = config_for(request, config_id)
+    found = list(config.versions.select_related("created_by").annotate(run_count=Count("runs")).order_by("-number"))
+    before = {version.number: version for version in found}
+    told = [
+        (version, differences(before[version.number - 1], version) if version.number - 1 in before else [])
+        for version in found
+    ]
+    return render(request, "rewards/versions.html", {"config": config, "versions": told})
+
+
+@require_GET
+def version(request: HttpRequest, config_id: int, number: int) -> HttpResponse:
+    return version_page(request, version_for(request, config_id, number))
+
+
+def version_page(request: HttpRequest, version: RewardVersion) -> HttpResponse:
+    """One version as it is, for reading, with the runs that took it."""
+    config = config_for(request, version.config_id)
+    context = {
+        "config": config,
+        "version": version,
+        "newest": config.newest(),
+        "parts": parts(version),
+        "balance": balance_of(version),
+        "runs": version.runs.order_by("-created_at", "-pk")[:NEWEST_RUNS],
+        "run_count": version.runs.count(),
+    }
+    return render(request, "rewards/version.html", context)
+
+
+@operator_required
+@require_POST
+def duplicate(request: HttpRequest, config_id: int, number: int) -> HttpResponse:
+    copy = saving.copy(version_for(request, config_id, number), person(request))
+    messages.success(request, f"Copied to {copy.config.name}.")
+    return redirect("reward_config", copy.config_id)
+
+
+@operator_required
+@require_POST
+def archive(request: HttpRequest, config_id: int) -> HttpResponse:
+    config = config_for(request, config_id)
+    if RewardConfig.objects.filter(pk=config.pk, archived_at=None).update(archived_at=timezone.now()):
+        messages.success(request, f"Archived {config.name}: it isn't offered for new runs. What used it stays.")
+    return redirect("reward_config", config.pk)
+
+
+@operator_required
+@require_POST
+def unarchive(request: HttpRequest, config_id: int) -> HttpResponse:
+    config = config_for(request, config_id)
+    if RewardConfig.objects.filter(pk=config.pk).exclude(archived_at=None).update(archived_at=None):
+        messages.success(request, f"{config.name} is offered for new runs again.")
+    return redirect("reward_config", config.pk)
+
+
+@operator_required
+@require_POST
+def delete(request: HttpRequest, config_id: int) -> HttpResponse:
+    config = config_for(request, config_id)
+    RewardConfig.objects.filter(pk=config.pk).delete()
+    messages.success(request, f"Deleted {config.name} with all its versions.")
+    return redirect("reward_configs")

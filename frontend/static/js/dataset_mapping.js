@@ -1,0 +1,51 @@
+// The mapping's form beside its example. htmx asks for the example; here is what it can't say: problems at their
+// fields, and that what stands there is older than the form.
+
+const form = /** @type {HTMLFormElement} */ (document.getElementById("mapping-form"));
+const example = /** @type {HTMLElement} */ (document.getElementById("example"));
+const state = /** @type {HTMLElement} */ (example.querySelector("[data-example-state]"));
+
+/** @param {Record<string, string[]>} problems  by the fields' names */
+function show(problems) {
+  for (const place of form.querySelectorAll("[data-problems]")) {
+    const name = /** @type {HTMLElement} */ (place).dataset.problems ?? "";
+    const lines = problems[name] ?? [];
+    place.replaceChildren(
+      ...lines.map((line) => Object.assign(document.createElement("li"), { textContent: line })),
+    );
+    /** @type {HTMLElement} */ (place).hidden = !lines.length;
+    const field = form.elements.namedItem(name);
+    if (field instanceof HTMLElement) {
+      if (lines.length) field.setAttribute("aria-invalid", "true");
+      else field.removeAttribute("aria-invalid");
+    }
+    if (lines.length) place.closest("details")?.setAttribute("open", "");
+  }
+}
+
+/** @param {string} why  empty: what stands there is of this very form */
+function stale(why) {
+  example.classList.toggle("stale", Boolean(why));
+  state.textContent = why;
+}
+
+document.body.addEventListener("mappingproblems", (event) => {
+  const { value, elt, ...problems } = /** @type {CustomEvent} */ (event).detail;
+  show(problems);
+  stale(Object.keys(problems).length ? "of the form before: see what it says" : "");
+});
+for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
+  example.addEventListener(name, () => stale("the server did not answer; it is asked again at the next change"));
+}
+document.body.addEventListener("tokenizerfound", (event) => {
+  const { sha256, model } = /** @type {CustomEvent} */ (event).detail;
+  const choice = /** @type {HTMLSelectElement} */ (form.elements.namedItem("tokenizer"));
+  if (![...choice.options].some((option) => option.value === sha256)) choice.add(new Option(model, sha256));
+  choice.value = sha256;
+  choice.dispatchEvent(new Event("input", { bubbles: true }));
+});
+form.addEventListener("input", (event) => {
+  // A field of the question about a tokenizer stands inside this form, and is none of the mapping.
+  if (event.target instanceof HTMLInputElement && event.target.form !== form) return;
+  example.classList.add("stale");
+});

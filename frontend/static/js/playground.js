@@ -1,0 +1,57 @@
+// The playground beside the reward editor: one more completion, and fields that choose what to try on.
+
+const editor = document.getElementById("editor");
+const replay = document.getElementById("replay-form");
+
+/** A blank one below the others, which is nobody's. @param {Element} button */
+function oneMore(button) {
+  const list = button.closest("#sample")?.querySelector("[data-completions]");
+  if (!list) return;
+  const field = document.createElement("label");
+  field.className = "try";
+  const head = document.createElement("span");
+  head.className = "row small";
+  const number = document.createElement("span");
+  number.className = "muted";
+  number.textContent = `Completion ${list.childElementCount + 1}`;
+  head.append(number);
+  const text = document.createElement("textarea");
+  text.className = "code";
+  text.name = "completion";
+  text.rows = 3;
+  text.maxLength = 20000;
+  const of = document.createElement("input");
+  of.type = "hidden";
+  of.name = "of";
+  field.append(head, text, of);
+  list.append(field);
+  text.focus();
+}
+
+editor?.addEventListener("click", (event) => {
+  const more = event.target instanceof Element ? event.target.closest("[data-more]") : null;
+  if (more) oneMore(more);
+});
+
+// A choice of what to try on brings other completions, which are tried then; the old ones need not be once more.
+document.getElementById("sample")?.addEventListener("input", (event) => {
+  if (event.target instanceof Element && event.target.closest("[data-quiet]")) event.stopPropagation();
+});
+
+// Enter in a field that chooses is no wish to save the config.
+editor?.addEventListener("keydown", (event) => {
+  const target = event.target;
+  if (event.key !== "Enter" || !(target instanceof HTMLInputElement) || !target.closest("[data-quiet]")) return;
+  event.preventDefault();
+  target.dispatchEvent(new Event("change", { bubbles: true }));
+});
+
+/** The step counts only where one step is asked for. */
+function oneStep() {
+  const which = replay?.querySelector("[name=which]");
+  const step = replay?.querySelector("[data-one-step]");
+  if (which instanceof HTMLSelectElement && step instanceof HTMLElement) step.hidden = which.value !== "one";
+}
+
+replay?.addEventListener("change", oneStep);
+replay?.addEventListener("htmx:afterSettle", oneStep);

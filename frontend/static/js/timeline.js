@@ -1,0 +1,13 @@
+// The timeline tab: fresh events go on top of those that are shown, whatever earlier ones somebody has asked for.
+
+/** @param {HTMLElement} panel @param {Document} fresh @returns {boolean} whether there was a timeline to merge into */
+export function merge(panel, fresh) {
+  const list = panel.querySelector(".timeline");
+  const phases = panel.querySelector("[data-phases]");
+  const freshPhases = fresh.querySelector("[data-phases]");
+  if (!list || !list.querySelector("li[id]") || !phases || !freshPhases) return false;
+  phases.replaceWith(freshPhases);
+  const items = [...fresh.querySelectorAll(".timeline > li[id]")].filter((item) => !document.getElementById(item.id));
+  list.prepend(...items);
+  return true;
+}

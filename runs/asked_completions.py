@@ -1,0 +1,110 @@
+"""What a person asks of the completions tab: read from a query string, and written into the links of its page."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields, replace
+from urllib.parse import urlencode
+
+from django.http import QueryDict
+
+PREFIX = "s."
+"""The tab's own names in the run page's address."""
+ENDS = {
+    "eos": "ended by itself",
+    "length": "cut at the length limit",
+    "stop": "ended at a stop word",
+    "tools": "out of tool calls",
+}
+SORTS = {
+    "": "Prompt",
+    "-reward": "Reward, highest first",
+    "reward": "Reward, lowest first",
+    "-advantage": "Advantage, highest first",
+    "advantage": "Advantage, lowest first",
+    "-tokens": "Longest first",
+    "tokens": "Shortest first",
+}
+MOST_TEXT = 200
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Nonsense counts as not said. `filtered` tells whether completions are chosen among."""
+
+    step: int | None = None
+    every: bool = False
+    """All steps, newest first, instead of one."""
+    q: str = ""
+    by: str = ""
+    """The component that `low` and `high` are about; empty: the total reward."""
+    low: float | None = None
+    high: float | None = None
+    end: str = ""
+    sort: str = ""
+    page: int = 1
+    before: str = ""
+    """With `every`: the group (step.id) before which to go on looking."""
+
+    @property
+    def ranged(self) -> bool:
+        return self.low is not None or self.high is not None
+
+    @property
+    def filtered(self) -> bool:
+        return bool(self.q or self.end) or self.ranged
+
+    def within(self, value: float | None) -> bool:
+        if not self.ranged:
+            return True
+        low, high = self.low, self.high
+        return value is not None and (low is None or value >= low) and (high is None or value <= high)
+
+    def cursor(self) -> tuple[int, int] | None:
+        step, _, pk = self.before.partition(".")
+        return (int(step), int(pk)) if step.isdecimal() and pk.isdecimal() else None
+
+    def link(self, **changes: object) -> str:
+        """The run page's query for this with changes; a change goes back to the first page unless it names one."""
+        asked = replace(self, **{"page": 1, "before": "", **changes})  # type: ignore[arg-type]
+        said = [(PREFIX + field.name, _written(getattr(asked, field.name))) for field in fields(asked)]
+        said = [(name, value) for name, value in said if value and (name, value) != (PREFIX + "page", "1")]
+        return "?" + urlencode([("tab", "completions"), *said])
+
+
+def read(query: QueryDict, names: list[str]) -> Asked:
+    """`names`: the run's reward components."""
+    by, end, sort = (query.get(name, "") for name in ("by", "end", "sort"))
+    every = query.get("every") == "1"
+    return Asked(
+        step=_whole(query.get("step")),
+        every=every,
+        q=query.get("q", "").replace("\0", "")[:MOST_TEXT],
+        by=by if by in names else "",
+        low=_float(query.get("low")),
+        high=_float(query.get("high")),
+        end=end if end in ENDS else "",
+        sort=sort if sort in SORTS and not every else "",
+        page=max(1, _whole(query.get("page")) or 1),
+        before=query.get("before", "") if every else "",
+    )
+
+
+def _written(value: object) -> str:
+    if isinstance(value, bool):
+        return "1" if value else ""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "" if value is None else str(value)
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+
+def _float(text: str | None) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

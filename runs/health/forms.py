@@ -1,0 +1,148 @@
+"""A preset's form: its name, and for each rule whether it is on and its two bounds, each checked beside its field."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+
+from runs.health.presets import Bounds, as_preset
+from runs.health.rules import RULES, Rule
+from runs.models import HealthPreset
+
+LEVELS = {"note": "Note", "watch": "Watch", "bad": "Bad"}
+
+
+@dataclass(frozen=True)
+class RuleFields:
+    """One rule's line of the form."""
+
+    rule: Rule
+    on: forms.BoundField
+    bounds: list[forms.BoundField]
+    """The milder, then the worse."""
+    source: str
+
+
+class PresetForm(forms.Form):
+    name = forms.CharField(max_length=80)
+    source = forms.CharField(
+        required=False,
+        max_length=2000,
+        widget=forms.Textarea(attrs={"rows": 2}),
+        label="Where the numbers come from",
+    )
+
+    def __init__(self, data: Mapping[str, Any] | None, *, preset: HealthPreset) -> None:
+        super().__init__(data, initial={"name": preset.name, "source": preset.source})
+        self.preset = preset
+        value = as_preset(preset)
+        self._before = {rule.id: value.bounds(rule) for rule in RULES}
+        for rule in RULES:
+            self._add(rule, self._before[rule.id])
+
+    def _add(self, rule: Rule, bounds: Bounds) -> None:
+        shown = Bounds(rule.watch, rule.bad, "") if bounds.off else bounds
+        side = "above" if rule.above else "below"
+        self.fields[f"{rule.id}-on"] = forms.BooleanField(required=False, initial=not bounds.off, label=rule.title)
+        for name, level, value in (("watch", rule.mild, shown.watch), ("bad", "bad", shown.bad)):
+            field = forms.FloatField(
+                required=False, initial=_out(rule, value), label=f"{LEVELS[level]} {side}{_unit(rule)}"
+            )
+            field.widget.attrs["step"] = "any"
+            self.fields[f"{rule.id}-{name}"] = field
+
+    def wrong(self) -> list[tuple[forms.BoundField, str]]:
+        """Each field to correct, with the name of what it belongs to."""
+        names = {f"{rule.id}-{level}": rule.title for rule in RULES for level in ("on", "watch", "bad")}
+        return [(self[name], names.get(name, str(self[name].label))) for name in self.errors if name in self.fields]
+
+    def lines(self) -> Iterator[RuleFields]:
+        for rule in RULES:
+            bounds = [self[f"{rule.id}-{name}"] for name in ("watch", "bad")]
+            yield RuleFields(rule, self[f"{rule.id}-on"], bounds, self._before[rule.id].source)
+
+    def clean_name(self) -> str:
+        name: str = self.cleaned_data["name"].strip()
+        if HealthPreset.objects.filter(name=name).exclude(pk=self.preset.pk).exists():
+            raise forms.ValidationError("Another preset has this name.")
+        return name
+
+    def clean(self) -> dict[str, Any]:
+        for rule in RULES:
+            if self.cleaned_data.get(f"{rule.id}-on"):
+                self._check(rule)
+        return self.cleaned_data
+
+    def _check(self, rule: Rule) -> None:
+        names = [f"{rule.id}-watch", f"{rule.id}-bad"]
+        if any(name in self.errors for name in names):
+            return
+        watch, bad = (_in(rule, self.cleaned_data.get(name)) for name in names)
+        for name, value in zip(names, (watch, bad), strict=True):
+            if value is not None and (problem := _out_of_range(rule, value)):
+                self.add_error(name, problem)
+        if watch is None and bad is None:
+            self.add_error(names[0], "Give a bound, or switch the rule off.")
+        elif watch is not None and bad is not None and watch != bad and (bad > watch) is not rule.above:
+            side = "above" if rule.above else "below"
+            self.add_error(names[1], f"The worse bound lies {side} the milder one.")
+
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """What differs from the rules' own."""
+        found: dict[str, dict[str, Any]] = {}
+        old = self.preset.bounds
+        for rule in RULES:
+            on = bool(self.cleaned_data[f"{rule.id}-on"])
+            watch, bad = (_in(rule, self.cleaned_data.get(f"{rule.id}-{name}")) for name in ("watch", "bad"))
+            if not on:
+                if rule.watch is not None or rule.bad is not None:
+                    found[rule.id] = {"on": False}
+                continue
+            if (watch, bad) == (rule.watch, rule.bad):
+                continue
+            found[rule.id] = {"watch": watch, "bad": bad}
+            known = old.get(rule.id) or {}
+            if known.get("source") and (known.get("watch"), known.get("bad")) == (watch, bad):
+                found[rule.id]["source"] = known["source"]
+        return found
+
+    def save(self) -> HealthPreset:
+        self.preset.name = self.cleaned_data["name"]
+        self.preset.source = self.cleaned_data["source"].strip()
+        self.preset.bounds = self.entries()
+        self.preset.save(update_fields=["name", "source", "bounds", "updated_at"])
+        return self.preset
+
+
+def _unit(rule: Rule) -> str:
+    units = {"percent": "%", "percent100": "%", "times": "times", "steps": "steps"}
+    return f" ({units[rule.format]})" if rule.format in units else ""
+
+
+def _out(rule: Rule, value: float | None) -> float | None:
+    """As people type it: a share in percent, a whole number as one."""
+    if value is None:
+        return None
+    typed = round(100 * value, 6) if rule.format == "percent" else value
+    return int(typed) if typed == int(typed) else typed
+
+
+def _in(rule: Rule, value: float | None) -> float | None:
+    if value is None or rule.format != "percent":
+        return value
+    return round(value / 100, 8)
+
+
+def _out_of_range(rule: Rule, value: float) -> str:
+    least, most = _out(rule, rule.least), _out(rule, rule.most)
+    if not math.isfinite(value):
+        return "Give a number."
+    if value < rule.least:
+        return f"At least {least:g}."
+    if rule.most is not None and value > rule.most:
+        return f"At most {most:g}."
+    return ""

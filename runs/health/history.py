@@ -1,0 +1,204 @@
+"""The part of a run's numbers that the rules read: the newest steps, and what is remembered of the earlier ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runs.health.config import Config
+
+RECENT = 240
+"""Steps that are read anew at each assessment."""
+START = 20
+"""What a run was like at its start is told from so many values."""
+ROLL = 20
+MARKED = ("reward", "entropy", "completions/mean_length")
+"""Metrics of which the start and the best are remembered, besides the components of the reward."""
+
+Floats = NDArray[np.float64]
+Row = tuple[int | None, float, Mapping[str, float]]
+"""(step, t, values) of one line."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """One metric, oldest first."""
+
+    step: NDArray[np.int64]
+    t: Floats
+    value: Floats
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+
+class Mark(NamedTuple):
+    """What is remembered of one metric when its first values are no longer read."""
+
+    start: float
+    """Mean of the first values."""
+    noise: float
+    """Standard deviation from one step to the next, a trend left out."""
+    best: float
+    """Highest mean of ROLL steps."""
+    best_step: int
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Medians of the first steps."""
+
+    rate: float
+    """Tokens a second."""
+    seconds: float
+    """A step."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """The completions of one step: how many were read, and how many of them repeat themselves or are empty."""
+
+    step: int
+    read: int
+    repeated: int
+    empty: int
+
+
+@dataclass
+class History:
+    config: Config
+    columns: dict[str, Column]
+    step: int = 0
+    """The newest."""
+    marks: dict[str, Mark] = field(default_factory=dict)
+    pace: Pace | None = None
+    texts: list[Text] = field(default_factory=list)
+    known: frozenset[str] = frozenset()
+    """Every metric that the run has ever told."""
+    training_since: float = 0.0
+    """By the host's clock: GPUs that were idle before were waiting for the model."""
+    quiet_s: float = 0.0
+    """Since the last step, by the control plane's clock; 0: not known, or not training."""
+
+    def get(self, metric: str, points: int = 1) -> Column | None:
+        """None where there are fewer values: an absent metric is no finding."""
+        column = self.columns.get(metric)
+        return column if column is not None and len(column) >= points else None
+
+    @property
+    def solved(self) -> bool:
+        """The reward is near the highest that its components can give."""
+        high, low, column = self.config.highest, self.config.lowest, self.get("reward", ROLL)
+        if high is None or low is None or high <= low or column is None:
+            return False
+        return bool((column.value[-ROLL:].mean() - low) / (high - low) >= 0.9)
+
+    def step_at(self, t: float) -> int:
+        column = self.get("loss") or self.get("reward")
+        if column is None:
+            return self.step
+        return int(column.step[max(0, int(np.searchsorted(column.t, t, side="right")) - 1)])
+
+
+def columns_of(rows: Iterable[Row]) -> dict[str, Column]:
+    """Rows, oldest first, as a column a metric."""
+    lists: dict[str, tuple[list[int], list[float], list[float]]] = {}
+    for step, t, values in rows:
+        at = -1 if step is None else step
+        for name, value in values.items():
+            if (own := lists.get(name)) is None:
+                own = lists[name] = [], [], []
+            own[0].append(at)
+            own[1].append(t)
+            own[2].append(value)
+    return {
+        name: Column(np.array(step, dtype=np.int64), np.array(t, dtype=float), np.array(value, dtype=float))
+        for name, (step, t, value) in lists.items()
+    }
+
+
+def noise(value: Floats) -> float:
+    """From the usual difference between neighbours: a trend, or a fall, adds next to nothing to it."""
+    if len(value) < 3:
+        return 0.0
+    return float(np.median(np.abs(np.diff(value))) / 0.954)  # of normal noise of deviation 1
+
+
+def rolling_mean(value: Floats, window: int) -> Floats:
+    if len(value) < window:
+        return np.empty(0)
+    # Each window by itself: in a running sum one value of 1e20 would stay in the means of all that come after it.
+    means: Floats = (np.lib.stride_tricks.sliding_window_view(value, window) / window).sum(axis=1)
+    return means
+
+
+def rolling_median(value: Floats, window: int) -> Floats:
+    if len(value) < window:
+        return np.empty(0)
+    medians: Floats = np.median(np.lib.stride_tricks.sliding_window_view(value, window), axis=1)
+    return medians
+
+
+def paced(column: Column | None) -> Column | None:
+    """Of cumulative tokens: seconds a step as `t`, tokens a second as `value`. A pause counts as a slow step."""
+    if column is None or len(column) < 2:
+        return None
+    seconds, steps, tokens = np.diff(column.t), np.diff(column.step), np.diff(column.value)
+    sound = (seconds > 0) & (steps > 0) & (tokens > 0)
+    if not sound.any():
+        return None
+    return Column(column.step[1:][sound], (seconds / np.maximum(steps, 1))[sound], tokens[sound] / seconds[sound])
+
+
+@np.errstate(over="ignore", invalid="ignore")
+def remember(history: History, *, whole: bool) -> None:
+    """Bring what is remembered up to date. `whole`: the columns begin with the run, so its start can be told."""
+    for name in (*MARKED, *(part.metric for part in history.config.components)):
+        column = history.get(name, START)
+        if column is None:
+            continue
+        means = rolling_mean(column.value, ROLL)
+        top = int(np.argmax(means))
+        best, best_step = float(means[top]), int(column.step[top + ROLL - 1])
+        old = history.marks.get(name)
+        if old is None and not whole:
+            continue
+        start = old.start if old else float((column.value[:START] / START).sum())
+        if old and old.best >= best:
+            best, best_step = old.best, old.best_step
+        mark = Mark(start, noise(column.value), best, best_step)
+        if np.isfinite(mark).all():  # values near the largest there are have differences beyond it
+            history.marks[name] = mark
+    if history.pace is None and whole:
+        pace = paced(history.get("num_tokens", START))
+        if pace is not None and len(pace) >= ROLL:
+            first = slice(2, START)  # the first steps compile and fill caches
+            history.pace = Pace(float(np.median(pace.value[first])), float(np.median(pace.t[first])))
+
+
+def forget_after(history: History, step: int) -> None:
+    """A resume made later steps void: what was best of them is so no more."""
+    history.marks = {
+        name: mark if mark.best_step <= step else Mark(mark.start, mark.noise, mark.start, 0)
+        for name, mark in history.marks.items()
+    }
+    history.texts = [text for text in history.texts if text.step <= step]
+
+
+def to_memory(history: History) -> dict[str, Any]:
+    """As JSON beside the assessment."""
+    return {
+        "marks": {name: [m.start, m.noise, m.best, m.best_step] for name, m in history.marks.items()},
+        "pace": [history.pace.rate, history.pace.seconds] if history.pace else None,
+        "texts": [[text.step, text.read, text.repeated, text.empty] for text in history.texts],
+    }
+
+
+def from_memory(history: History, memory: Mapping[str, Any]) -> None:
+    history.marks = {name: Mark(*values) for name, values in (memory.get("marks") or {}).items()}
+    history.pace = Pace(*memory["pace"]) if memory.get("pace") else None
+    history.texts = [Text(*values) for values in memory.get("texts") or []]

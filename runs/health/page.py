@@ -1,0 +1,120 @@
+"""What the run page says of a run's health: the verdict, each finding with its bound and source, and all that was
+looked at. Reads what is stored; nothing is judged here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from runs.health.presets import choices
+from runs.health.rules import BY_ID
+from runs.health.words import value_text
+from runs.models import Run
+from runs.states import FINAL, RunStatus
+
+WORDS = {"bad": "bad", "watch": "to watch", "well": "well", "unknown": "not judged yet"}
+STATES = {
+    "bad": "bad",
+    "watch": "to watch",
+    "note": "note",
+    "well": "well",
+    "waits": "no values yet",
+    "apart": "doesn’t apply",
+    "off": "off",
+}
+ICONS = {"bad": "octagon-alert", "watch": "triangle-alert", "well": "circle-check", "unknown": "circle-dashed"}
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of everything that was looked at."""
+
+    title: str
+    about: str
+    state: str
+    state_word: str
+    value: str
+    bound: str
+    source: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Choice:
+    id: int
+    name: str
+    chosen: bool
+
+
+@dataclass(frozen=True)
+class Card:
+    verdict: str
+    word: str
+    icon: str
+    headline: str
+    """What comes after the verdict's word."""
+    findings: list[dict[str, Any]]
+    checks: list[Check]
+    step: int
+    at: datetime | None
+    preset: str
+    presets: list[Choice]
+    ended: bool
+
+
+def card(run: Run) -> Card | None:
+    """None for a run that has no health: one that waits, or only tries a profile. One query."""
+    attempt = run.latest()
+    if run.kind != "train" or attempt.status == RunStatus.QUEUED or (attempt.started_at is None and not run.health):
+        return None
+    health = run.health
+    findings = [{**finding, "word": WORDS.get(finding["level"], "note")} for finding in health.get("findings") or ()]
+    verdict = str(health.get("verdict", "unknown"))
+    failed = attempt.status == RunStatus.FAILED and verdict == "well"
+    rows = choices()
+    preset = next((row for row in rows if row.pk == run.preset_id), None) or next(
+        (r for r in rows if r.is_default), None
+    )
+    return Card(
+        # Green beside "failed" would say that all is well.
+        verdict="unknown" if failed else verdict,
+        word="well until it failed" if failed else WORDS.get(verdict, verdict),
+        icon=ICONS["unknown"] if failed else ICONS.get(verdict, ICONS["unknown"]),
+        headline=_headline(findings, verdict),
+        findings=findings,
+        checks=[_check(check) for check in health.get("checks") or () if check["rule"] in BY_ID],
+        step=int(health.get("step") or 0),
+        at=datetime.fromisoformat(health["at"]) if health.get("at") else None,
+        preset=preset.name if preset else str(health.get("preset") or ""),
+        presets=[Choice(row.pk, row.name, row == preset) for row in rows],
+        ended=attempt.status in FINAL,
+    )
+
+
+def _headline(findings: Sequence[dict[str, Any]], verdict: str) -> str:
+    if verdict == "unknown":
+        return "the first figures are judged after some ten steps"
+    bad, watch, notes = (sum(finding["level"] == level for finding in findings) for level in ("bad", "watch", "note"))
+    named = [f"{bad} bad"] if bad else []
+    if watch:
+        named.append(f"{watch} to watch" if bad else f"{watch} finding{'s' if watch > 1 else ''}")
+    if notes:
+        named.append(f"{notes} note{'s' if notes > 1 else ''}")
+    return ", ".join(named)
+
+
+def _check(check: dict[str, Any]) -> Check:
+    rule = BY_ID[check["rule"]]
+    value = check.get("value")
+    return Check(
+        title=rule.title,
+        about=rule.about,
+        state=check["state"],
+        state_word=STATES.get(check["state"], check["state"]),
+        value="" if value is None else value_text(value, rule.format),
+        bound=str(check.get("bound") or ""),
+        source=str(check.get("source") or rule.source),
+        why=str(check.get("why") or ""),
+    )

@@ -1,0 +1,211 @@
+"""What the updates do to the policy: its distance, its spread, the gradients."""
+
+from __future__ import annotations
+
+from runs.health.config import Config
+from runs.health.rule import ATROPOS, AXOLOTL, OWN, Rule
+
+
+def _without_reference(config: Config) -> str:
+    return "" if config.beta else "β is 0: there is no reference model, so no KL."
+
+
+def _one_update(config: Config) -> str:
+    return "" if config.updates > 1 else "One update per batch: the ratio is 1 and nothing is clipped, by construction."
+
+
+def _clips_nothing(config: Config) -> str:
+    if config.loss in ("sapo", "vespo"):
+        return f"The loss {config.loss} clips nothing."
+    return _one_update(config)
+
+
+def _one_policy(config: Config) -> str:
+    return (
+        ""
+        if config.corrected
+        else "The trainer samples by itself, or no correction is on: there is nothing to compare."
+    )
+
+
+def _masked_ratio(config: Config) -> str:
+    if why := _one_policy(config):
+        return why
+    masks = config.correction.endswith("mask")
+    return "The correction masks: one masked sequence makes the least ratio 0." if masks else ""
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        id="kl",
+        title="KL drift",
+        about="Median KL to the reference model over 10 steps",
+        watch=0.5,
+        bad=2.0,
+        source=f"{ATROPOS}: drifting above 0.5. {AXOLOTL}: 0 to 0.5 is good, above 2 is bad.",
+        means="The policy stays {value} nats away from the reference model: it may be losing what it knew.",
+        try_="Lower the learning rate, or raise β so that the distance costs more.",
+        metric="kl",
+        unless=_without_reference,
+    ),
+    Rule(
+        id="clip",
+        title="Clipped tokens",
+        about="Share of tokens whose ratio was clipped, mean over 20 steps",
+        watch=0.3,
+        bad=0.5,
+        format="percent",
+        most=1.0,
+        source=f"{ATROPOS}: healthy below 0.3, too high a learning rate above 0.5. {AXOLOTL}: 0.1 and 0.3.",
+        means="{value} of the tokens are clipped: the updates on a batch go further than the clip lets them.",
+        try_="Lower the learning rate, or take fewer updates on each batch (num_iterations, steps_per_generation).",
+        metric="clip_ratio/region_mean",
+        unless=_clips_nothing,
+    ),
+    Rule(
+        id="ratio",
+        title="Policy ratio",
+        about="How far the mean ratio of new to old probability is from 1, over 20 steps",
+        watch=0.2,
+        bad=0.5,
+        source=f"{ATROPOS}: 0.8 to 1.2; far from 1 the policy has changed too much. The second bound is {OWN}.",
+        means="The ratio of new to old probability is {value} away from 1: each batch changes the policy a lot.",
+        try_="Lower the learning rate or the number of updates on a batch; look at the gradient norm, too.",
+        metric="mean_ratio",
+        unless=_one_update,
+    ),
+    Rule(
+        id="entropy",
+        title="Entropy collapse",
+        about="Median token entropy over 10 steps, in nats",
+        above=False,
+        watch=0.05,
+        bad=0.01,
+        source=f"{AXOLOTL}: 0.05 to 0.5 is usual, below 0.01 it has collapsed.",
+        means="The entropy is {value} nats: the policy hardly tries anything else, so groups lose their spread.",
+        try_="Raise the temperature or epsilon_high, add an entropy bonus (entropy_coef), or lower the learning rate.",
+        solved="The entropy is {value} nats with the reward near its highest: the policy is sure, and mostly right.",
+        metric="entropy",
+    ),
+    Rule(
+        id="entropy_rise",
+        title="Entropy rising",
+        about="Median token entropy over 10 steps, in times of its start (from 0.5 nats on)",
+        watch=3.0,
+        format="times",
+        least=1.0,
+        source=f"The bound is {OWN}. On the level guides differ: {AXOLOTL}: up to 0.5; TRL’s targets: 2 to 10 nats.",
+        means="The entropy is {value} what it was at the start: completions may be turning into noise.",
+        try_="Read some completions. Lower the learning rate or the entropy bonus, or raise β.",
+        metric="entropy",
+    ),
+    Rule(
+        id="entropy_high",
+        title="Entropy does not settle",
+        about="Median token entropy over 10 steps, in nats",
+        hold=50,
+        source="Off unless a preset sets it: guides contradict each other here.",
+        means="The entropy stays at {value} nats.",
+        try_="Lower the temperature, or wait: with long completions TRL’s own targets are 2 to 10 nats.",
+        metric="entropy",
+    ),
+    Rule(
+        id="stale",
+        title="Sampling and training disagree",
+        about="Mean gap of log-probabilities between vLLM and the trainer, median over 10 steps",
+        watch=0.1,
+        bad=1.0,
+        source=f"{AXOLOTL}: below 0.1 is good, above 1 the two have diverged.",
+        means="vLLM and the trainer differ by {value} nats a token: completions come from another policy.",
+        try_="Look at the weight updates; give both the same dtype and attention; fewer updates between generations.",
+        metric="sampling/sampling_logp_difference/mean",
+        unless=_one_policy,
+    ),
+    Rule(
+        id="stale_mean",
+        title="Importance ratio low",
+        about="Mean importance ratio between vLLM and the trainer, median over 10 steps; masked sequences count 0",
+        above=False,
+        watch=0.7,
+        bad=0.3,
+        source=f"The bounds are {OWN}.",
+        means="The mean importance ratio is {value}: much of each batch counts little or nothing.",
+        try_="As for a gap of log-probabilities; a higher vllm_importance_sampling_clip_max masks less.",
+        metric="sampling/importance_sampling_ratio/mean",
+        unless=_one_policy,
+    ),
+    Rule(
+        id="stale_least",
+        title="Least importance ratio",
+        about="Least importance ratio between vLLM and the trainer, median over 10 steps",
+        above=False,
+        watch=0.1,
+        bad=0.01,
+        source=f"{AXOLOTL}: above 0.1 is good, near 0 the samples are stale. The second bound is {OWN}.",
+        means="The least importance ratio is {value}: some completions come from a policy that is long gone.",
+        try_="Update vLLM’s weights more often; fewer updates between generations.",
+        metric="sampling/importance_sampling_ratio/min",
+        unless=_masked_ratio,
+    ),
+    Rule(
+        id="grad_spikes",
+        title="Gradient spikes",
+        about="Of the last 50 steps: how many had a gradient ten times as large as usual",
+        watch=3,
+        bad=10,
+        hold=0,
+        format="count",
+        source=f"The bounds are {OWN}; a spike now and then is fine, it is clipped.",
+        means="{value} of the last 50 steps had a gradient more than ten times as large as usual, up to {largest}.",
+        try_="Lower the learning rate or max_grad_norm; look for prompts with odd rewards at those steps.",
+        metric="grad_norm",
+    ),
+    Rule(
+        id="grad_high",
+        title="Large gradients",
+        about="Median gradient norm over 20 steps",
+        watch=10.0,
+        bad=100.0,
+        source=f"{AXOLOTL}: 0.001 to 1 is usual, above 10 is unstable. The second bound is {OWN}.",
+        means="The gradient norm stays at {value}: every step is clipped hard, or none is.",
+        try_="Lower the learning rate; look at the scale of the rewards and at scale_rewards.",
+        metric="grad_norm",
+    ),
+    Rule(
+        id="grad_zero",
+        title="No gradient",
+        about="Median gradient norm over 20 steps",
+        above=False,
+        watch=1e-6,
+        source=f"The bound is {OWN}; 0 now and then is fine.",
+        means="The gradient norm is {value}: the weights do not move.",
+        try_="See whether the groups have spread, whether anything is trainable, and what the precision is.",
+        solved="The gradient norm is {value} with the reward near its highest: there is nothing left to learn.",
+        metric="grad_norm",
+    ),
+    Rule(
+        id="loss",
+        title="Loss explodes",
+        about="Size of the loss, median over 10 steps; about 0 is normal",
+        watch=10.0,
+        bad=100.0,
+        source=f"The bounds are {OWN}. {ATROPOS} warns of an exploding or very negative loss; with TRL 0 is normal.",
+        means="The loss is at {value} in size, where about 0 is normal.",
+        try_="Lower the learning rate; look at the KL term and at the scale of the rewards.",
+        metric="loss",
+    ),
+    Rule(
+        id="not_finite",
+        title="Loss or gradient is no number",
+        about="Of the last 20 steps: how many had a loss or a gradient that is no finite number",
+        watch=2,
+        bad=10,
+        hold=0,
+        format="count",
+        most=20.0,
+        source=f"The bounds are {OWN}; one or two are usual with float16, while its scale is sought.",
+        means="{value} of the last 20 steps had a loss or a gradient that is NaN or infinite: they teach nothing.",
+        try_="Go back to a checkpoint from before, with a lower learning rate; take bfloat16 rather than float16.",
+        metric="grad_norm",
+    ),
+)

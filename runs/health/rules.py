@@ -1,0 +1,15 @@
+"""Every rule, in the order people read them.
+
+`signals.OF` has the figure of each, `assess` is the one interpreter. A rule's own bounds are those of the mixed preset;
+another preset lays its own over them. The first bound opens a finding at the level `mild`, the second a bad one.
+"""
+
+from __future__ import annotations
+
+from runs.health import machine_rules, policy_rules, reward_rules
+from runs.health.rule import Level, Rule
+
+__all__ = ["BY_ID", "RULES", "Level", "Rule"]
+
+RULES: tuple[Rule, ...] = (*reward_rules.RULES, *policy_rules.RULES, *machine_rules.RULES)
+BY_ID = {rule.id: rule for rule in RULES}

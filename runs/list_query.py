@@ -1,0 +1,193 @@
+"""What the address of the list asks for: filters, an order, a page; and the runs that it leaves, in that order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from django.db.models import (
+    BooleanField,
+    Case,
+    F,
+    FloatField,
+    Func,
+    IntegerField,
+    OuterRef,
+    Q,
+    QuerySet,
+    Subquery,
+    Value,
+    When,
+)
+from django.db.models.expressions import Expression, OrderBy
+from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast, Lower
+
+from runs.models import Attempt, Run
+from runs.states import ACTIVE, RunStatus
+
+TRIAL = "trial"
+KINDS: dict[str, tuple[str, Q]] = {
+    "": ("Without trials", ~Q(kind=TRIAL)),
+    TRIAL: ("Trials of profiles", Q(kind=TRIAL)),
+    "all": ("Every kind", Q()),
+}
+"""What the list's filter says -> its words, and the runs that it leaves."""
+ARCHIVED: dict[str, tuple[str, Q]] = {
+    "": ("Not archived", Q(archived_at=None)),
+    "only": ("Archived", ~Q(archived_at=None)),
+    "all": ("Archived or not", Q()),
+}
+HEALTH = {"bad": "Bad", "watch": "To watch", "well": "Well"}
+"""A verdict -> its word; the worst first."""
+HEALTH_ASKED: dict[str, tuple[str, list[str]]] = {
+    "unwell": ("Not well", ["bad", "watch"]),
+    **{verdict: (word, [verdict]) for verdict, word in HEALTH.items()},
+}
+STATUSES = ["active", *RunStatus]
+LONGEST = 100
+
+_LATEST = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
+_STATUS = Subquery(_LATEST.values("status")[:1])
+_HOST = Subquery(_LATEST.values("host__name")[:1])
+"""A run's status and host are its latest attempt's. As an alias, one that nothing reads is not looked up."""
+_WAY = ["running", "stopping", "starting", "queued", "failed", "stopped", "succeeded"]
+"""Those under way first, and of the ended ones those that somebody should look at."""
+
+
+@dataclass(frozen=True)
+class Sort:
+    words: str
+    by: Expression | F | Subquery[Any]
+    first: str = ""
+    """What the first click asks for: `-` is from the top down."""
+    flipped: bool = False
+    """An age grows as the moment that is stored lies further back."""
+
+
+def _places(lookup: str, values: Iterable[str]) -> Case:
+    cases = [When(**{lookup: value}, then=place) for place, value in enumerate(values)]
+    return Case(*cases, output_field=IntegerField())
+
+
+_SHARE = Case(When(max_steps__gt=0, then=Cast("step", FloatField()) / F("max_steps")), output_field=FloatField())
+SORTS: dict[str, Sort] = {
+    # The place is told within the look-up: around it, each case would look anew.
+    "status": Sort("Status", Subquery(_LATEST.values_list(_places("status", _WAY))[:1])),
+    "name": Sort("Name", Lower("name")),
+    "progress": Sort("Progress", _SHARE, first="-"),
+    "reward": Sort("Reward", Cast(KeyTextTransform("reward", "last_metrics"), FloatField()), first="-"),
+    "health": Sort("Health", _places("health__verdict", HEALTH)),
+    "where": Sort("Where", F("latest_host")),
+    "age": Sort("Age", F("created_at"), flipped=True),
+    "by": Sort("By", F("owner__username")),
+}
+DEFAULT_SORT = "age"
+
+
+class HasTag(Func):
+    """A list of words in JSON holds a word: each database says it in its own way."""
+
+    output_field = BooleanField()
+
+    def as_sqlite(self, compiler, connection, **extra):  # type: ignore[no-untyped-def]
+        template = "EXISTS (SELECT 1 FROM JSON_EACH(%(expressions)s)"
+        return self.as_sql(compiler, connection, template=template, arg_joiner=") WHERE value = ", **extra)
+
+    def as_postgresql(self, compiler, connection, **extra):  # type: ignore[no-untyped-def]
+        return self.as_sql(compiler, connection, template="(%(expressions)s)", arg_joiner=" ? ", **extra)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The list's address. What makes no sense counts as not said."""
+
+    q: str = ""
+    status: str = ""
+    health: str = ""
+    tag: str = ""
+    by: str = ""
+    host: str = ""
+    kind: str = ""
+    """One of KINDS."""
+    archived: str = ""
+    """One of ARCHIVED."""
+    sort: str = DEFAULT_SORT
+    """One of SORTS, with a minus before it the other way round."""
+    page: int = 1
+
+    @classmethod
+    def of(cls, said: Mapping[str, str]) -> Asked:
+        words = {f.name: said.get(f.name, "").replace("\0", "").strip()[:LONGEST] for f in fields(cls)}
+        known = {"status": STATUSES, "health": HEALTH_ASKED, "kind": KINDS, "archived": ARCHIVED}
+        for name, values in known.items():
+            words[name] = words[name] if words[name] in values else ""
+        sort = words.pop("sort")
+        page = words.pop("page")
+        return cls(
+            **words,
+            sort=sort if sort.removeprefix("-") in SORTS else DEFAULT_SORT,
+            page=max(1, int(page[:9])) if page.isascii() and page.isdigit() else 1,
+        )
+
+    def address(self, **changes: str | int) -> str:
+        """The query string of the list with changes; what is as without a word is left out. Any change but of the page
+        leads to the first one."""
+        asked = replace(self, **{"page": 1, **changes})  # type: ignore[arg-type]
+        said = {f.name: getattr(asked, f.name) for f in fields(self)}
+        return urlencode({name: value for name, value in said.items() if value != _DEFAULTS[name]})
+
+    def at_most(self, page: int) -> Asked:
+        return replace(self, page=min(self.page, page))
+
+    @property
+    def filtered(self) -> bool:
+        return bool(self.filters())
+
+    def filters(self) -> dict[str, str]:
+        """Those that are set, as people would say them."""
+        said = {
+            "q": f"“{self.q}”",
+            "status": self.status,
+            "health": f"health: {HEALTH_ASKED[self.health][0].lower()}" if self.health else "",
+            "tag": f"tag: {self.tag}",
+            "by": f"by {self.by}",
+            "host": f"on {self.host}",
+            "kind": KINDS[self.kind][0].lower(),
+            "archived": ARCHIVED[self.archived][0].lower(),
+        }
+        return {name: words for name, words in said.items() if getattr(self, name)}
+
+    @property
+    def only_archived(self) -> bool:
+        return list(self.filters()) == ["archived"] and self.archived == "only"
+
+    def matching(self, runs: QuerySet[Run]) -> QuerySet[Run]:
+        runs = runs.filter(KINDS[self.kind][1], ARCHIVED[self.archived][1])
+        runs = runs.alias(latest_status=_STATUS, latest_host=_HOST)
+        for word in self.q.split():
+            runs = runs.filter(Q(name__icontains=word) | Q(pk__startswith=word) | Q(owner__username__icontains=word))
+        if self.tag:
+            runs = runs.filter(HasTag("tags", Value(self.tag)))
+        if self.by:
+            runs = runs.filter(owner__username=self.by)
+        if self.health:
+            runs = runs.filter(health__verdict__in=HEALTH_ASKED[self.health][1])
+        if self.host:
+            runs = runs.filter(latest_host=self.host)
+        if self.status == "active":
+            return runs.filter(latest_status__in=ACTIVE)
+        return runs.filter(latest_status=self.status) if self.status else runs
+
+    def ordered(self, runs: QuerySet[Run]) -> QuerySet[Run]:
+        """What has no figure comes last both ways; among equals the newest is first."""
+        column, down = SORTS[self.sort.removeprefix("-")], self.sort.startswith("-")
+        # Each run has a moment, and an index has them in their order if nothing is said of nulls.
+        nulls_last = None if column.flipped else True
+        by = OrderBy(column.by, descending=down != column.flipped, nulls_last=nulls_last)
+        return runs.order_by(by, "-created_at", "pk")
+
+
+_DEFAULTS = {f.name: f.default for f in fields(Asked)}

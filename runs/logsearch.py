@@ -1,0 +1,130 @@
+"""Search in the stored bytes of a log, a stretch at a time: bounded in memory and in time, whatever the log's size."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from runs.models import Attempt, LogChunk
+
+MOST_HITS = 200
+"""In one answer."""
+MOST_SECONDS = 0.4
+LONGEST_QUERY = 200
+CHUNKS_AT_ONCE = 16
+LONGEST_LINE = 64 * 1024
+OVERLAP = 4 * LONGEST_QUERY
+"""Bytes of a line that is too long to hold, which are searched again with what follows."""
+EXCERPT = 240
+
+ERROR = (
+    r"^Traceback \(most recent call last\)|\b(?:[A-Z]\w*)?(?:Error|Exception)\b|\b(?:ERROR|CRITICAL|FATAL)\b"
+    r"|\b[Oo]ut of memory\b|^Killed\b|Segmentation fault|No space left on device"
+)
+"""What a line has that tells of an error. Read by the page's script as well: plain enough for both."""
+SIGNS = (
+    b"Traceback", b"Error", b"Exception", b"ERROR", b"CRITICAL", b"FATAL", b"ut of memory", b"Killed", b"Segmentation",
+    b"No space",
+)  # fmt: skip
+"""One of these is in each such line: to look for them takes a hundredth of the time."""
+_ERROR = re.compile(ERROR.encode(), re.MULTILINE)
+_BREAK = re.compile(rb"[\r\n]")
+
+Finder = Callable[[bytes], Iterator[int]]
+"""Places of hits in a block, in order."""
+
+
+class Hit(TypedDict):
+    at: int
+    """Where its line begins in the log."""
+    text: str
+
+
+@dataclass
+class Found:
+    hits: list[Hit] = field(default_factory=list)
+    next: int = 0
+    """Where to go on."""
+    size: int = 0
+    done: bool = False
+    """Nothing is left after `next`."""
+
+
+def of_text(text: str) -> Finder:
+    """Capital and small letters are the same to it, as far as ASCII goes."""
+    needle = text.encode().lower()
+
+    def find(block: bytes) -> Iterator[int]:
+        lower, at = block.lower(), -1
+        while (at := lower.find(needle, at + 1)) >= 0:
+            yield at
+
+    return find
+
+
+def of_errors(block: bytes) -> Iterator[int]:
+    # Most signs begin with a capital that a block lacks, and one byte is found ten times as fast as a word.
+    if any(sign[:1] in block and sign in block for sign in SIGNS):
+        yield from (match.start() for match in _ERROR.finditer(block))
+
+
+def search(attempt: Attempt, name: str, find: Finder, start: int = 0, seconds: float = MOST_SECONDS) -> Found:
+    """Hits from `start` on, one a line, until there are enough of them or the time is over."""
+    found, deadline = Found(next=start, size=start), time.monotonic() + seconds
+    block, at = b"", start
+    for offset, data in _chunks(attempt, name, start):
+        block += data[max(0, start - offset) :]
+        found.size = offset + len(data)
+        cut = _end_of_lines(block)
+        if not _take(found, block[:cut], at, find):
+            return found
+        block, at = block[cut:], at + cut
+        found.next = at
+        if time.monotonic() > deadline:
+            return found
+    # The last line may have no end yet: a search that goes on from here reads it again.
+    found.done = _take(found, block, at, find)
+    return found
+
+
+def _chunks(attempt: Attempt, name: str, start: int) -> Iterator[tuple[int, bytes]]:
+    """From the one that holds `start`; no cursor stays open meanwhile."""
+    chunks = LogChunk.objects.filter(attempt=attempt, name=name)
+    first = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first()
+    at = first or 0
+    while some := list(chunks.filter(offset__gte=at).order_by("offset").values_list("offset", "data")[:CHUNKS_AT_ONCE]):
+        for offset, data in some:
+            yield offset, bytes(data)
+        at = some[-1][0] + 1
+
+
+def _end_of_lines(block: bytes) -> int:
+    """After the last line that has ended; of a line without an end nearly all."""
+    end = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
+    return end if end or len(block) <= LONGEST_LINE else len(block) - OVERLAP
+
+
+def _take(found: Found, block: bytes, at: int, find: Finder) -> bool:
+    """The block's hits; False: there were enough of them before its end."""
+    line_end = 0
+    for hit in find(block):
+        if hit < line_end:
+            continue
+        line_start = max(block.rfind(b"\n", 0, hit), block.rfind(b"\r", 0, hit)) + 1
+        after = _BREAK.search(block, hit)
+        line_end = after.start() if after else len(block)
+        if len(found.hits) >= MOST_HITS:
+            found.next = at + line_start
+            return False
+        found.hits.append({"at": at + line_start, "text": _excerpt(block, line_start, hit, line_end)})
+    return True
+
+
+def _excerpt(block: bytes, start: int, hit: int, end: int) -> str:
+    """The line, or so much of it around the hit."""
+    first = start if hit - start < EXCERPT else hit - EXCERPT // 4
+    text = block[first : min(end, first + EXCERPT)].decode("utf-8", "replace")
+    return ("…" if first > start else "") + text.strip() + ("…" if first + EXCERPT < end else "")

@@ -1,0 +1,117 @@
+"""A prompt or a completion as turns: messages as the trainer wrote them, or a text with the marks of a chat."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+_CHATML = re.compile(r"<\|im_start\|>[ \t]*(\w+)[ \t]*\n?(.*?)(?:<\|im_end\|>\n?|(?=<\|im_start\|>)|\Z)", re.DOTALL)
+_THINK = re.compile(r"\A(.*?)<think>(.*?)(?:</think>|\Z)(.*)\Z", re.DOTALL)
+_TOOL_CALL = re.compile(r"<tool_call>(.*?)(?:</tool_call>|\Z)", re.DOTALL)
+ROLES = {
+    "system": "System",
+    "user": "User",
+    "assistant": "Model",
+    "tool": "Tool answers",
+    "thinking": "Thinking",
+    "call": "Tool call",
+}
+
+
+@dataclass(frozen=True)
+class Turn:
+    role: str
+    """A key of ROLES, or whatever the message says."""
+    text: str
+    name: str = ""
+    """Of the tool."""
+
+    @property
+    def label(self) -> str:
+        return ROLES.get(self.role, self.role)
+
+    @property
+    def known(self) -> str:
+        """For the style sheet."""
+        return self.role if self.role in ROLES else "other"
+
+
+def turns(text: str | None, messages: Sequence[Any] | None, role: str) -> list[Turn]:
+    """`role` is whose a plain text is. Nothing of either is left out, however odd it is."""
+    if messages:
+        return [turn for message in messages for turn in _of_message(message)]
+    if not text:
+        return []
+    if "<|im_start|>" in text:
+        return [turn for turn in _of_chatml(text, role) if turn.text.strip()]
+    return list(_of_text(text, role)) or [Turn(role, text)]
+
+
+def _of_message(message: object) -> Iterator[Turn]:
+    if not isinstance(message, Mapping):
+        yield Turn("", _words(message))
+        return
+    role, content = str(message.get("role") or ""), message.get("content")
+    name = str(message.get("name") or "")
+    for key in ("reasoning_content", "thinking"):
+        if isinstance(message.get(key), str):
+            yield Turn("thinking", message[key])
+    if isinstance(content, str):
+        yield from _of_text(content, role, name)
+    elif content is not None:
+        yield Turn(role, _words(content), name)
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else []:
+        yield _of_call(call)
+
+
+def _of_call(call: object) -> Turn:
+    told = call.get("function", call) if isinstance(call, Mapping) else call
+    if not isinstance(told, Mapping) or "name" not in told:
+        return Turn("call", _words(call))
+    arguments = told.get("arguments", {})
+    return Turn("call", arguments if isinstance(arguments, str) else _words(arguments), str(told["name"]))
+
+
+def _of_chatml(text: str, role: str) -> Iterator[Turn]:
+    at = 0
+    for match in _CHATML.finditer(text):
+        yield from _of_text(text[at : match.start()], role)
+        yield from _of_text(match[2], match[1])
+        at = match.end()
+    yield from _of_text(text[at:], role)
+
+
+def _of_text(text: str, role: str, name: str = "") -> Iterator[Turn]:
+    """A model's thinking and its calls of tools, as the usual templates mark them, are turns of their own."""
+    if role != "assistant":
+        if text.strip():
+            yield Turn(role, text, name)
+        return
+    thought = _THINK.match(text) if "<think>" in text else None
+    if thought:
+        yield from _with_calls(thought[1], role)
+        yield Turn("thinking", thought[2].strip("\n"))
+        text = thought[3].lstrip("\n")
+    yield from _with_calls(text, role)
+
+
+def _with_calls(text: str, role: str) -> Iterator[Turn]:
+    at = 0
+    for match in _TOOL_CALL.finditer(text):
+        if text[at : match.start()].strip():
+            yield Turn(role, text[at : match.start()])
+        try:
+            yield _of_call(json.loads(match[1]))
+        except (ValueError, RecursionError):
+            yield Turn("call", match[1].strip())
+        at = match.end()
+    if text[at:].strip():
+        yield Turn(role, text[at:])
+
+
+def _words(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)

@@ -1,0 +1,104 @@
+"""The comparison in a real Chromium: curves of stored runs, what a person chooses, and a run that goes on."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.browser.conftest import Complaints, sign_in
+from tests.browser.driving import until
+from tests.stack import Stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+
+# Eight GPUs are more than the host has, so nothing is started: the test itself says what the supervisors would.
+RUNS = """
+from runs.ingest import accept
+from runs.models import SampleRow
+from tests.runs import builders
+result = []
+for name in ("<b>bold</b>", "second", "third"):
+    hardware = {"rollout": "colocate", "trainer_gpus": 8}
+    run = builders.a_run(name, hardware=hardware, grpo={"max_steps": 30 + len(result)})
+    attempt = builders.an_attempt(run=run)
+    accept(attempt, [builders.train(i, reward=i / 100, loss=0.1, num_tokens=50.0 * i) for i in range(1, 31)])
+    data = {"row": 5, "prompt": "1+1", "completions": [{"text": f"{name} says 2", "reward": 1.0, "tokens": 3}]}
+    for row in (5, 6):
+        SampleRow.objects.create(run=run, attempt=attempt, line=row, step=3, row=row, data={**data, "row": row})
+    result.append(run.pk)
+"""
+MORE = """
+from runs.ingest import accept
+from runs.models import Attempt
+from tests.runs import builders
+accept(Attempt.objects.get(run_id=run), [builders.train(i, reward=0.9, loss=0.1) for i in range(31, 41)])
+"""
+LINES = (
+    "(document.querySelector('[data-metric=reward] .plot')?.data ?? []).map(t => [t.name, t.x.at(-1), t.line.color])"
+)
+
+
+@pytest.fixture
+def runs(site: Stack, context: BrowserContext) -> list[str]:
+    sign_in(site, context, "viewer")
+    return list(site.django(RUNS))
+
+
+def test_curves_follow_what_a_person_chooses_and_the_address_keeps_it(
+    site: Stack, runs: list[str], page: Page, complaints: Complaints
+) -> None:
+    page.goto(f"{site.url}/runs/compare/?runs={','.join(runs)}")
+    until(page, lambda: len(page.evaluate(LINES)) == 3)
+    colours = {name: colour for name, _, colour in page.evaluate(LINES)}
+    page.get_by_label("Show second in the charts").uncheck()
+    page.get_by_role("combobox", name="By", exact=True).select_option("tokens")
+    until(page, lambda: [line[1] for line in page.evaluate(LINES)] == [1500, 1500])
+    page.get_by_text("Metrics", exact=True).click()
+    page.get_by_placeholder("Filter").fill("loss")
+    page.locator(".choices").get_by_label("Loss", exact=True).check()
+    expect(page.locator("[data-metric=loss].drawn")).to_be_visible()
+    until(page, lambda: {"x", "off", "m"} <= set(parse_qs(urlsplit(page.url).query)))
+    page.reload()
+    until(page, lambda: len(page.evaluate(LINES)) == 2)
+    assert all(colours[name] == colour for name, _, colour in page.evaluate(LINES))
+    expect(page.locator("[data-metric=loss]")).to_be_visible()
+    expect(page.get_by_label("Show second in the charts")).not_to_be_checked()
+    assert complaints.heard == []
+
+
+def test_a_run_that_goes_on_keeps_up(site: Stack, runs: list[str], page: Page, complaints: Complaints) -> None:
+    page.goto(f"{site.url}/runs/compare/?runs={','.join(runs)}&of=reward")
+    row = page.locator(f'tr[data-run="{runs[1]}"]')
+    expect(row.locator("[data-final=last]")).to_have_text("0.300")
+    until(page, lambda: len(page.evaluate(LINES)) == 3)
+    site.django(MORE, run=runs[1])
+    expect(row.locator("[data-final=last]")).to_have_text("0.900")
+    expect(row.locator("[data-label=Steps]")).to_contain_text("40")
+    until(page, lambda: [line[1] for line in page.evaluate(LINES)] == [30, 40, 30])
+    assert complaints.heard == []
+
+
+def test_differences_and_the_same_prompt_are_beside_each_other(
+    site: Stack, runs: list[str], page: Page, complaints: Complaints
+) -> None:
+    page.goto(f"{site.url}/runs/compare/?runs={','.join(runs)}")
+    expect(page.get_by_role("row", name="grpo.max_steps")).to_contain_text("303132")
+    expect(page.locator(".answer")).to_have_count(3)
+    expect(page.locator(".answer").first).to_contain_text("<b>bold</b> says 2")
+    page.get_by_label("Later prompt").click()
+    expect(page.get_by_role("combobox", name="Row")).to_have_value("6")
+    until(page, lambda: parse_qs(urlsplit(page.url).query).get("row") == ["6"])
+    page.get_by_label("Leave third out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Compare 2 runs")
+    expect(page.get_by_role("combobox", name="Row")).to_have_value("6")
+    assert complaints.heard == []
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_it_is_no_wider_than_the_window(site: Stack, runs: list[str], page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    page.goto(f"{site.url}/runs/compare/?runs={','.join(runs)}")
+    expect(page.locator(".answer")).to_have_count(3)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,171 @@
+"""The head of a run's page in a real Chromium: notes and tags of several people, one click to the spec, time zones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
+
+from tests.browser.conftest import Complaints, sign_in
+from tests.stack import Stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+
+A_RUN = """
+from runs.ingest import accept
+from tests.runs import builders
+run = builders.a_run("head", hardware={"rollout": "colocate", "trainer_gpus": 8})
+accept(builders.an_attempt(run=run), [builders.train(i, reward=i / 100, epoch=i / 40) for i in range(1, 11)])
+result = run.pk
+"""
+ANOTHER = """
+from runs import labels, notes
+from runs.models import Run
+from tests.runs import builders
+labels.tag([run], builders.a_user(), ["theirs"])
+notes.write(Run.objects.get(pk=run), "Theirs.", notes.edition(""), builders.a_user())
+"""
+JUDGED = """
+from runs import live
+from runs.models import Run
+health = {**Run.objects.get(pk=run).health, "verdict": "watch", "step": 20}
+Run.objects.filter(pk=run).update(health=health)
+live.changed(run)
+"""
+STOPPED = """
+from controlplane.accounts.models import User
+from runs import stopping
+from workers.contract import StopMode
+from runs.models import Run
+stopping.request_stop(Run.objects.get(pk=run).latest(), StopMode.SAVE, User.objects.get(username="admin"))
+"""
+
+
+@pytest.fixture
+def run(site: Stack, context: BrowserContext) -> str:
+    sign_in(site, context)
+    return str(site.django(A_RUN))
+
+
+@pytest.fixture
+def in_tokyo(site: Stack, browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(timezone_id="Asia/Tokyo", viewport={"width": 1440, "height": 900})
+    sign_in(site, context)
+    yield context.new_page()
+    context.close()
+
+
+def visit(site: Stack, page: Page, run: str, query: str = "") -> Locator:
+    """Answers once the page listens."""
+    page.goto(f"{site.url}/runs/{run}/{query}")
+    expect(page.locator("html")).to_have_attribute("data-live", "open")
+    return page.locator("#run-about")
+
+
+def test_a_tag_is_added_by_keyboard_and_the_next_one_after_it(
+    site: Stack, run: str, page: Page, complaints: Complaints
+) -> None:
+    about = visit(site, page, run)
+    about.get_by_label("Add a tag").focus()
+    for tag in ("math", "baseline"):
+        page.keyboard.type(tag)
+        page.keyboard.press("Enter")
+        expect(about.get_by_role("button", name=f"Take the tag {tag} off")).to_be_visible()
+        expect(about.get_by_label("Add a tag")).to_be_focused()
+    about.get_by_role("button", name="Take the tag math off").click()
+    expect(about.get_by_role("listitem")).to_have_text(["baseline"])
+    assert complaints.heard == []
+
+
+def test_what_somebody_else_says_of_a_run_comes_by_itself(site: Stack, run: str, page: Page) -> None:
+    about = visit(site, page, run)
+    site.django(ANOTHER, run=run)
+    expect(about.get_by_role("listitem")).to_have_text(["theirs"])
+    expect(about).to_contain_text("Theirs.")
+    expect(about).to_contain_text("olga")
+
+
+def test_a_note_in_the_making_outlives_what_happens_and_meets_the_others(site: Stack, run: str, page: Page) -> None:
+    about = visit(site, page, run)
+    about.get_by_role("button", name="Add a note").click()
+    about.get_by_label("Notes").fill("Mine.")
+    site.django(ANOTHER, run=run)
+    site.django(STOPPED, run=run)
+    expect(page.locator("#run-notices")).to_contain_text("Asked to save and stop")
+    expect(about.get_by_label("Notes")).to_have_value("Mine.")
+    about.get_by_role("button", name="Save notes").click()
+    expect(about.get_by_role("alert")).to_contain_text("olga has changed the notes meanwhile.")
+    expect(about.get_by_label("Notes")).to_have_value("Mine.")
+    about.get_by_label("Notes").fill("Theirs. Mine.")
+    about.get_by_role("button", name="Save notes").click()
+    expect(about.get_by_text("Theirs. Mine.")).to_be_visible()
+
+
+@pytest.mark.parametrize(("link", "fold"), [("spec", "json"), ("commands", "commands")])
+def test_spec_and_commands_are_one_click_away(site: Stack, run: str, page: Page, link: str, fold: str) -> None:
+    visit(site, page, run).get_by_role("link", name=link, exact=True).click()
+    expect(page.locator(f"details[data-fold={fold}]")).to_have_attribute("open", "")
+    expect(page.locator(f"details[data-fold={fold}] pre").first).to_be_in_viewport()
+    expect(page.get_by_role("tab", name="Spec")).to_have_attribute("aria-selected", "true")
+
+
+def test_times_are_those_of_the_viewers_own_clock(site: Stack, run: str, in_tokyo: Page) -> None:
+    visit(site, in_tokyo, run, "?tab=events")
+    line = in_tokyo.locator(".timeline time[data-form=clock]").first
+    expect(line).to_have_attribute("data-local", "")
+    ours = in_tokyo.evaluate(
+        "t => new Date(t).toLocaleTimeString('sv-SE', {timeZone: 'Asia/Tokyo'})", line.get_attribute("datetime")
+    )
+    expect(line).to_have_text(ours)
+    assert "GMT+9" in (line.get_attribute("title") or "")
+
+
+def test_tabs_are_reached_by_keys_and_kept_in_the_address(site: Stack, run: str, page: Page) -> None:
+    visit(site, page, run)
+    page.get_by_role("tab", name="Charts").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_role("tab", name="Spec")).to_be_focused()
+    page.keyboard.press(" ")
+    expect(page.get_by_role("heading", name="Model and data")).to_be_visible()
+    page.wait_for_url("**/?tab=spec")
+    page.reload()
+    expect(page.get_by_role("tab", name="Spec")).to_have_attribute("aria-selected", "true")
+
+
+def test_phases_go_on_and_new_events_come_on_top(site: Stack, run: str, page: Page, complaints: Complaints) -> None:
+    visit(site, page, run, "?tab=events")
+    going = page.locator(".spans .going .took")
+    before = going.inner_text()
+    expect(going).not_to_have_text(before)
+    site.django(ANOTHER, run=run)
+    expect(page.locator(".timeline li").first).to_contain_text("Changed the notes. olga")
+    assert complaints.heard == []
+
+
+def test_folds_and_the_focus_stay_when_the_head_is_read_anew(site: Stack, run: str, page: Page) -> None:
+    visit(site, page, run)
+    card = page.locator("#run-health > section")
+    outer, inner = card.locator("> details"), card.locator("details.checks")
+    outer.locator("> summary").click()
+    inner.locator("> summary").click()
+    before = card.evaluate_handle("card => card")
+    site.django(ANOTHER, run=run)
+    expect(page.locator("#run-about")).to_contain_text("Theirs.")
+    assert card.evaluate("(card, before) => card === before", before), "nothing of it had changed"
+    site.django(JUDGED, run=run)
+    expect(card).to_contain_text("step 20")
+    expect(outer).to_have_attribute("open", "")
+    expect(inner).to_have_attribute("open", "")
+    expect(inner.locator("> summary")).to_be_focused()
+
+
+def test_a_dialog_that_a_menu_opened_gives_the_focus_back_to_it(site: Stack, run: str, page: Page) -> None:
+    visit(site, page, run)
+    menu = page.locator("#run-actions details.menu > summary")
+    menu.click()
+    page.get_by_role("button", name="Stop now").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    expect(menu).to_be_focused()

@@ -1,0 +1,136 @@
+"""The list of runs in a real Chromium: its address, rows that stay under the pointer, what is chosen over pages."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.browser.conftest import Complaints, sign_in
+from tests.browser.test_run_page import A_RUN, MORE
+from tests.stack import Stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+
+# Rows beside each other, ended: enough for a second page.
+MANY = """
+from runs.models import Attempt, Run
+from tests.runs import builders
+first = builders.a_run(name, hardware={"rollout": "colocate", "trainer_gpus": 8})
+fields = {key: getattr(first, key) for key in ("owner", "spec", "dataset_version", "reward_version", "profile")}
+runs = Run.objects.bulk_create([Run(name=f"{name} {n:02}", step=n, **fields) for n in range(60)])
+ends = {"number": 1, "status": "failed", "reason": "oom"}
+Attempt.objects.bulk_create([Attempt(id=f"{run.pk}-1", run=run, **ends) for run in runs])
+"""
+TAGS = "from runs.models import Run\nresult = [Run.objects.get(name=name).tags for name in names]"
+
+
+@pytest.fixture(autouse=True)
+def signed_in(site: Stack, context: BrowserContext) -> None:
+    sign_in(site, context, "operator")
+
+
+def names(page: Page) -> list[str]:
+    return page.locator("#run-list a.name").all_inner_texts()
+
+
+def test_what_is_asked_is_in_the_address_and_back_leads_back(site: Stack, page: Page, complaints: Complaints) -> None:
+    for name in ("asked apple", "asked banana"):
+        site.django(A_RUN, name=name)
+    page.goto(f"{site.url}/runs/")
+    page.keyboard.press("/")
+    page.keyboard.type("asked")
+    expect(page).to_have_url(re.compile(r"/runs/\?q=asked$"))
+    expect(page.locator("#run-list a.name")).to_have_text(["asked banana", "asked apple"])
+    page.get_by_role("link", name="Name", exact=True).click()
+    expect(page.locator("#run-list a.name")).to_have_text(["asked apple", "asked banana"])
+    expect(page.locator("th[aria-sort=ascending]")).to_have_text("Name")
+    page.locator("select[name=status]").select_option("failed")
+    expect(page.get_by_text("No run matches")).to_be_visible()
+    page.go_back()
+    expect(page).to_have_url(re.compile(r"/runs/\?q=asked&sort=name$"))
+    expect(page.locator("#run-list a.name")).to_have_text(["asked apple", "asked banana"])
+    expect(page.locator("select[name=status]")).to_have_value("")
+    page.reload()
+    assert names(page) == ["asked apple", "asked banana"]
+    assert complaints.heard == []
+
+
+def test_no_row_moves_under_the_pointer_and_its_figures_go_on(site: Stack, page: Page) -> None:
+    run = str(site.django(A_RUN, name="under the pointer"))
+    page.goto(f"{site.url}/runs/?q=pointer")
+    row = page.locator(f"#row-{run}")
+    row.hover()
+    place = row.bounding_box()
+    site.django(A_RUN, name="pointer, newer")
+    expect(page.get_by_role("button", name="1 more run: show")).to_be_visible()
+    site.django(MORE, run=run)
+    expect(row).to_contain_text("40")
+    assert row.bounding_box() == place
+    assert names(page) == ["under the pointer"]
+    page.mouse.move(5, 5)
+    expect(page.locator("#run-list a.name")).to_have_text(["pointer, newer", "under the pointer"])
+    expect(page.locator("#list-news")).to_be_hidden()
+
+
+def test_runs_are_chosen_over_pages_compared_tagged_and_archived(
+    site: Stack, page: Page, complaints: Complaints
+) -> None:
+    site.django(MANY, name="chosen")
+    page.goto(f"{site.url}/runs/?q=chosen&status=failed&sort=name")
+    page.get_by_label("Choose chosen 00").check()
+    expect(page.locator("[data-compare]")).not_to_have_attribute("href", re.compile("."))
+    page.get_by_role("link", name="Next page").click()
+    expect(page).to_have_url(re.compile("page=2"))
+    page.get_by_label("Choose chosen 57").click()
+    page.get_by_label("Choose chosen 59").click(modifiers=["Shift"])
+    expect(page.locator("#selection")).to_contain_text("4 chosen, 1 not on this page")
+    expect(page.locator("[data-compare]")).to_have_attribute("href", re.compile(r"/runs/compare/\?runs=(\w+,){3}\w+$"))
+    expect(page.get_by_role("button", name="Stop now")).to_be_hidden()
+    page.get_by_role("button", name="Tags").click()
+    page.keyboard.type("Sweep, two words")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Changed the tags of 4 runs.")).to_be_visible()
+    expect(page).to_have_url(re.compile("page=2"))
+    assert site.django(TAGS, names=["chosen 00", "chosen 58"]) == [["sweep", "two words"]] * 2
+    page.get_by_label("Choose chosen 59").check()
+    page.get_by_role("button", name="Archive").click()
+    expect(page.get_by_text("Archived 1 run.")).to_be_visible()
+    assert "chosen 59" not in names(page)
+    assert complaints.heard == []
+
+
+def test_a_view_is_saved_and_found_again(site: Stack, page: Page) -> None:
+    page.goto(f"{site.url}/runs/?status=failed&sort=-reward")
+    page.locator("#views summary").click()
+    page.get_by_label("Name of the view to save").fill("Best of the failed")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Saved this view")).to_be_visible()
+    page.goto(f"{site.url}/runs/")
+    page.locator("#views summary").click()
+    page.get_by_role("link", name="Best of the failed").click()
+    expect(page).to_have_url(re.compile(r"/runs/\?status=failed&sort=-reward$"))
+    expect(page.locator("select[name=status]")).to_have_value("failed")
+    expect(page.locator("select[name=sort]")).to_have_value("-reward")
+
+
+def test_rows_are_gone_through_by_keyboard(site: Stack, page: Page) -> None:
+    for name in ("keys two", "keys one"):
+        site.django(A_RUN, name=name)
+    page.goto(f"{site.url}/runs/?q=keys")
+    for key in ("j", "j", "k", "j", "x"):
+        page.keyboard.press(key)
+    expect(page.get_by_label("Choose keys two")).to_be_checked()
+    expect(page.locator("#selection")).to_contain_text("1 chosen")
+
+
+def test_long_names_and_many_tags_fit_a_phone(site: Stack, page: Page) -> None:
+    run = site.django(A_RUN, name="a-name-without-any-place-to-break-it-" * 3)
+    code = "from runs.models import Run\nRun.objects.filter(pk=run).update(tags=[c * 32 for c in 'abcdef'])"
+    site.django(code, run=run)
+    for width in (390, 1440):
+        page.set_viewport_size({"width": width, "height": 844})
+        page.goto(f"{site.url}/runs/?q=place-to-break")
+        page.get_by_label(re.compile("^Choose a-name")).check()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,151 @@
+"""The parts of a run's page as places to come back to, and what long names and many things do to pages."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, Route, expect
+
+from tests.browser.conftest import Complaints, sign_in
+from tests.browser.test_completions import a_run
+from tests.controlplane.test_figures import CHANGES
+from tests.stack import Stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
+
+LONG = "a-name-that-somebody-made-of-every-setting-there-is-" * 3
+NAMED = """
+from runs.models import Run
+Run.objects.filter(pk=run).update(name=name[:120], tags=["math", "baseline"])
+"""
+MANY = """
+from runs import ingest
+from tests.runs import builders
+result = []
+for number in range(20):
+    run = builders.a_run(f"one of many {number}", hardware={"rollout": "colocate", "trainer_gpus": 8})
+    attempt = builders.an_attempt(run=run)
+    ingest.accept(attempt, [builders.train(seq, reward=seq / 100) for seq in range(1, 40)])
+    result.append(attempt.run_id)
+"""
+CHANGE = """
+async (values) => {
+  const loaded = performance.getEntriesByType('resource').map((each) => each.name);
+  const { change } = await import(loaded.find((name) => /[/]js[/]figures[^/]*[.]js$/.test(name)));
+  return values.map(change);
+}
+"""
+
+
+@pytest.fixture
+def run(site: Stack, context: BrowserContext) -> str:
+    sign_in(site, context, "viewer")
+    return a_run(site, components=30)
+
+
+def chosen(page: Page, name: str) -> None:
+    expect(page.get_by_role("tab", name=name)).to_have_attribute("aria-selected", "true")
+    expect(page.locator(f"[data-panel={name.lower()}]")).to_be_visible()
+
+
+def test_back_and_forward_lead_through_the_tabs(site: Stack, run: str, page: Page, complaints: Complaints) -> None:
+    page.goto(f"{site.url}/runs/")
+    page.goto(f"{site.url}/runs/{run}/")
+    for name in ("Logs", "Spec", "Charts"):
+        page.get_by_role("tab", name=name).click()
+        chosen(page, name)
+    page.get_by_role("tab", name="Charts").click()  # where one is already: no place of its own
+    for name in ("Spec", "Logs", "Charts"):
+        page.go_back()
+        chosen(page, name)
+    page.go_forward()
+    chosen(page, "Logs")
+    expect(page).to_have_url(re.compile(r"[?]tab=logs"))
+    page.go_back()
+    page.go_back()
+    expect(page).to_have_url(f"{site.url}/runs/")
+    assert complaints.heard == []
+
+
+def test_what_is_filtered_within_a_tab_is_no_place_and_is_still_said_after_back(
+    site: Stack, run: str, page: Page
+) -> None:
+    page.goto(f"{site.url}/runs/{run}/?tab=spec")
+    page.get_by_role("tab", name="Charts").click()
+    page.get_by_placeholder("Filter charts").press_sequentially("reward")
+    expect(page).to_have_url(re.compile("c.filter=reward"))
+    page.get_by_role("tab", name="Events").click()
+    page.go_back()
+    chosen(page, "Charts")
+    expect(page.get_by_placeholder("Filter charts")).to_have_value("reward")
+    expect(page).to_have_url(re.compile("c.filter=reward"))
+    page.go_back()
+    chosen(page, "Spec")
+    page.get_by_role("tab", name="Charts").click()
+    expect(page).to_have_url(re.compile("c.filter=reward"))
+
+
+def test_the_export_is_of_the_filter_that_was_just_chosen(site: Stack, run: str, page: Page) -> None:
+    page.goto(f"{site.url}/runs/{run}/?tab=completions&s.view=prompts")
+    link = page.get_by_role("link", name="JSON", exact=True)
+    expect(link).to_have_attribute("href", re.compile("class=never,moving,always"))
+    held: list[Route] = []
+    page.route("**/prompts/?**", lambda route: held.append(route))
+    page.get_by_role("checkbox", name="Always solved").uncheck()
+    expect(link).to_have_attribute("href", re.compile("class=never%2Cmoving(&|$)"))
+    page.get_by_role("checkbox", name="Never solved").uncheck()
+    expect(link).to_have_attribute("href", re.compile("class=moving(&|$)"))
+    expect(page.get_by_text("Export the rows chosen as a dataset filter")).to_be_visible()
+    held[-1].continue_()
+    expect(page.get_by_text(re.compile(r"Export \d+ rows? as a dataset filter"))).to_be_visible()
+    expect(link).to_have_attribute("href", re.compile("class=moving$"))
+
+
+def test_a_change_is_written_alike_by_page_and_server(site: Stack, run: str, page: Page) -> None:
+    page.goto(f"{site.url}/runs/{run}/")
+    assert page.evaluate(CHANGE, [value for value, _ in CHANGES]) == [text for _, text in CHANGES]
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_long_name_is_two_lines_and_whole_below(site: Stack, run: str, page: Page, width: int) -> None:
+    site.django(NAMED, run=run, name=LONG)
+    page.set_viewport_size({"width": width, "height": 844})
+    page.goto(f"{site.url}/runs/{run}/")
+    heading = page.get_by_role("heading", level=1)
+    assert heading.evaluate("(h) => h.getBoundingClientRect().height") <= 56
+    expect(heading.locator("[title]")).to_have_attribute("title", LONG[:120])
+    expect(page.locator(".full-name dd")).to_have_text(LONG[:120])
+    assert page.locator(".full-name dd").evaluate("(d) => d.scrollWidth <= d.clientWidth")
+
+
+def test_tags_beside_a_long_name_are_whole(site: Stack, run: str, page: Page) -> None:
+    site.django(NAMED, run=run, name=LONG)
+    page.goto(f"{site.url}/runs/")
+    tags = page.locator(f"#row-{run} .tag")
+    expect(tags).to_have_text(["math", "baseline"])
+    assert tags.evaluate_all("(all) => all.every((tag) => tag.scrollWidth <= tag.clientWidth)")
+    assert page.locator(f"#row-{run} a.name").evaluate("(name) => name.clientWidth") > 60
+
+
+def test_thirty_components_have_a_head_of_two_lines(site: Stack, run: str, page: Page) -> None:
+    page.goto(f"{site.url}/runs/{run}/?tab=completions")
+    head = page.locator(".answers thead")
+    expect(head).to_be_visible()
+    assert head.evaluate("(h) => h.getBoundingClientRect().height") < 52
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (390, 844)])
+def test_the_first_curves_of_twenty_runs_are_in_sight(site: Stack, run: str, page: Page, size: tuple[int, int]) -> None:
+    ids = site.django(MANY)
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.goto(f"{site.url}/runs/compare/?runs={','.join(ids)}")
+    first = page.locator("#curve-grid .chart").first
+    expect(first.locator(".main-svg").first).to_be_visible()
+    box = first.bounding_box()
+    assert box is not None
+    assert box["y"] + 100 < size[1]
+    rows = page.locator("#compare-table")
+    assert rows.evaluate("(r) => r.scrollHeight > r.clientHeight")
+    page.get_by_label("All 20 at once").check()
+    assert rows.evaluate("(r) => r.scrollHeight <= r.clientHeight + 1")

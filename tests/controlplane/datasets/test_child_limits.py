@@ -1,0 +1,32 @@
+"""What the reading child needs for itself leaves room for the rows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from controlplane.serving.embedded import BASE_DIR
+
+READ = """
+import io
+from controlplane.datasets.reading import limits
+limits.apply()
+import pyarrow as pa
+import pyarrow.parquet as pq
+file = io.BytesIO()
+pq.write_table(pa.table({f"column {n}": [str(n)] * 50_000 for n in range(32)}), file)
+assert pq.read_table(file).num_rows == 50_000
+mapped = next(line for line in open("/proc/self/status") if line.startswith("VmPeak"))
+print(int(mapped.split()[1]) * 1024 / limits.MEMORY_BYTES)
+"""
+
+
+def test_parquet_leaves_most_of_the_address_space_to_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrow's own allocator would map 1 GiB of the 1.5 at once: exporting a few thousand rows failed by it."""
+    for name in ("ARROW_DEFAULT_MEMORY_POOL", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    done = subprocess.run([sys.executable, "-c", READ], cwd=BASE_DIR, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 0.6

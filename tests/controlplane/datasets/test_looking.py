@@ -1,0 +1,203 @@
+"""Rows of a ready version by filter, in full, and to take away."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controlplane.datasets.reading import deriving, files, looking, shown
+from controlplane.datasets.reading.exporting import export
+from controlplane.datasets.reading.filtering import Filter, FilterError
+from controlplane.datasets.reading.looking import look
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+MESSAGE = pa.struct([("role", pa.string()), ("content", pa.string())])
+SCHEMA = pa.schema(
+    [
+        ("row_id", pa.int64()),
+        ("prompt", pa.list_(MESSAGE)),
+        ("answer", pa.string()),
+        ("test_cases", pa.list_(pa.string())),
+        ("metadata", pa.string()),
+        ("split", pa.string()),
+    ],
+    metadata={b"grpo": b'{"format": 1, "chat": true}'},
+)
+
+
+def a_row(number: int, content: str = "", **changes: Any) -> dict[str, Any]:
+    prompt = [{"role": "system", "content": "Think."}, {"role": "user", "content": content or f"What is {number}?"}]
+    row = {
+        "row_id": number,
+        "prompt": prompt,
+        "answer": str(number),
+        "test_cases": [],
+        "metadata": {},
+        "split": "train",
+    }
+    return {**row, **changes}
+
+
+def stored(folder: Path, rows: list[dict[str, Any]], group: int = 1000) -> Path:
+    plain = [{**row, "metadata": json.dumps(row["metadata"])} for row in rows]
+    pq.write_table(pa.Table.from_pylist(plain, SCHEMA), folder / files.ROWS, row_group_size=group)
+    return folder
+
+
+def ids(answer: dict[str, Any]) -> list[int]:
+    return [row["row_id"] for row in answer["rows"]]
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    return stored(
+        tmp_path,
+        [
+            a_row(0, metadata={"difficulty": "easy", "tags": ["sums"]}),
+            a_row(1, "Größe of a “quoted”\nthing", answer=None, split="validation"),
+            a_row(2, metadata={"difficulty": 3, "tags": "sorting", "note": 'says "yes"'}),
+            a_row(3, "Think.", answer="Forty-TWO", metadata={"difficulty": "easy"}),
+            a_row(4, "", prompt=[{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]),
+        ],
+        group=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({}, [0, 1, 2, 3, 4]),
+        ({"text": "GRÖSSE"}, []),
+        ({"text": "größe"}, [1]),
+        ({"text": "GRÖẞE".lower()}, [1]),
+        ({"text": "“quoted”\nthing"}, [1]),
+        ({"text": "forty-two"}, [3]),
+        ({"text": 'says "YES"'}, [2]),
+        ({"text": ".*"}, []),
+        ({"difficulty": ["easy"]}, [0, 3]),
+        ({"difficulty": ["3", "easy"]}, [0, 2, 3]),
+        ({"difficulty": [""]}, [1, 4]),
+        ({"tags": ["sums", "sorting"]}, [0, 2]),
+        ({"difficulty": ["easy"], "tags": ["sums"]}, [0]),
+        ({"part": "validation"}, [1]),
+        ({"row_ids": [4, 0, 77]}, [0, 4]),
+        ({"row_ids": []}, []),
+        ({"max_prompt_chars": 6}, [3]),
+        ({"min_prompt_chars": 7, "max_prompt_chars": 7}, [4]),
+    ],
+)
+def test_a_filter_finds_what_it_says(mixed: Path, wanted: dict[str, Any], found: list[int]) -> None:
+    answer = look(mixed, {"filter": wanted})
+    assert (ids(answer), answer["next"]) == (found, None)
+    assert look(mixed, {"filter": wanted, "count": True}) == {"count": len(found)}
+
+
+def test_pages_follow_each_other_without_gap_or_repeat(tmp_path: Path) -> None:
+    folder = stored(tmp_path, [a_row(n, "even" if n % 2 == 0 else "odd") for n in range(1001)], group=100)
+    seen: list[int] = []
+    after: int | None = 0
+    while after is not None:
+        answer = look(folder, {"filter": {"text": "EVEN"}, "after": after, "limit": 33})
+        assert [row["position"] for row in answer["rows"]] == ids(answer)
+        seen += ids(answer)
+        after = answer["next"]
+    assert seen == list(range(0, 1001, 2))
+    assert look(folder, {"filter": {}, "after": 5_000, "limit": 3})["rows"] == []
+
+
+def test_a_rare_text_is_looked_for_with_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = stored(tmp_path, [a_row(n) for n in range(40)], group=10)
+    monkeypatch.setattr(looking, "PATIENCE_S", -1.0)
+    answer = look(folder, {"filter": {"text": "What is 39?"}})
+    assert answer == {"rows": [], "next": 10, "looked_at": 10}
+    assert ids(look(folder, {"filter": {"text": "What is 39?"}, "after": 30})) == [39]
+
+
+def test_a_row_in_full_is_found_by_its_id_wherever_it_lies(tmp_path: Path) -> None:
+    long = "x" * 50_000
+    folder = stored(tmp_path, [a_row(n * 3, long if n == 7 else "") for n in range(20)], group=5)
+    row = look(folder, {"row_id": 21})["row"]
+    assert row["prompt"][1]["content"] == long
+    assert row["metadata"] == {}
+    assert look(folder, {"row_id": 22}) == {"row": None}
+
+
+def test_what_is_taken_away_is_what_was_meant(mixed: Path) -> None:
+    out = io.BytesIO()
+    assert export(mixed, {"format": "jsonl", "filter": {"difficulty": ["easy"]}}, out) == 2
+    first, second = map(json.loads, out.getvalue().splitlines())
+    assert (first["row_id"], first["metadata"]) == (0, {"difficulty": "easy", "tags": ["sums"]})
+    assert second["prompt"][1] == {"role": "user", "content": "Think."}
+    out = io.BytesIO()
+    assert export(mixed, {"format": "parquet", "filter": {"part": "train"}}, out) == 4
+    table = pq.read_table(io.BytesIO(out.getvalue()))
+    assert table.column("row_id").to_pylist() == [0, 2, 3, 4]
+    assert table.schema.metadata == SCHEMA.metadata
+    out = io.BytesIO()
+    assert export(mixed, {"format": "parquet", "filter": {"row_ids": []}}, out) == 0
+    assert pq.read_table(io.BytesIO(out.getvalue())).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        ({"part": "test"}, "train or validation"),
+        ({"colour": "red"}, "colour"),
+        ({"difficulty": "easy"}, "can't be read"),
+        ({"min_prompt_chars": 5, "max_prompt_chars": 4}, "No prompt has"),
+    ],
+)
+def test_what_is_no_filter_is_said_in_words(wanted: dict[str, Any], words: str) -> None:
+    with pytest.raises(FilterError, match=words):
+        Filter.from_dict(wanted)
+
+
+def test_a_filter_is_kept_and_told_as_what_it_asks_for() -> None:
+    wanted = Filter(text="prime", difficulty=("easy", ""), max_prompt_chars=400, row_ids=(1, 2))
+    assert Filter.from_dict(json.loads(json.dumps(wanted.as_dict()))) == wanted
+    assert wanted.sentence() == (
+        "with “prime”; difficulty easy or none; prompts of at most 400 characters; 2 rows by number"
+    )
+    assert (Filter().as_dict(), Filter().sentence(), bool(Filter()), bool(wanted)) == ({}, "", False, True)
+
+
+def test_some_rows_become_a_version_of_their_own(mixed: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    mapped = deriving.run(new, {"parent": str(mixed), "filter": {"row_ids": [1, 3, 4]}})
+    assert (mapped["usable"], mapped["rows"], mapped["validation_rows"]) == (True, 3, 1)
+    assert json.loads((new / files.MAPPED).read_text()) == json.loads(json.dumps(mapped))
+    table = pq.read_table(new / files.ROWS)
+    assert table.column("row_id").to_pylist() == [1, 3, 4]
+    assert table.column("split").to_pylist() == ["validation", "train", "train"]
+    assert [row["row_id"] for row in shown.page(new, 0, 9)] == [1, 3, 4]
+    assert mapped["statistics"]["rows"] == 3
+
+
+def test_a_filter_that_no_row_passes_makes_no_version(mixed: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    new.mkdir()
+    mapped = deriving.run(new, {"parent": str(mixed), "filter": {"text": "nowhere"}})
+    assert (mapped["usable"], mapped["file_error"]["message"]) == (False, "No row passes this filter.")
+    assert sorted(path.name for path in new.iterdir() if path.name != files.PROGRESS) == [
+        files.MAPPED,
+        files.MAPPED_PROBLEMS,
+    ]
+
+
+def test_rows_are_given_without_a_letter_changed_as_far_as_there_is_room(tmp_path: Path) -> None:
+    odd = a_row(3, "a\x00b\r\n" + "x" * 300_000, test_cases=["assert f(1)"] * 3000, metadata={"k": "\ufeff"})
+    folder = stored(tmp_path, [a_row(1), a_row(2), odd, a_row(9)], group=2)
+    whole = look(folder, {"exact": [9, 3, 4], "bytes": 2**20})
+    assert whole == {"rows": [odd, a_row(9)], "chat": True, "left_out": 0}
+    assert (ids(look(folder, {"exact": [1, 3], "bytes": 1000})), ids(look(folder, {"exact": [], "bytes": 1}))) == (
+        [1],
+        [],
+    )
+    assert look(folder, {"exact": [3], "bytes": 1000})["left_out"] == 1

@@ -1,0 +1,216 @@
+"""The decision about bad rows, the mapping with its example, and the import."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from controlplane.datasets.models import DatasetVersion, Tokenizer
+from controlplane.hardware import flow
+from controlplane.hardware.models import ModelInspection
+from tests.controlplane.datasets.sources import jsonl
+from tests.controlplane.datasets.steps import ROWS, checked, ready, worked
+from tests.controlplane.datasets.test_pages import at
+from tests.controlplane.datasets.tokenizers import a_tokenizer
+from tests.controlplane.people import operator, viewer
+from tests.runs.builders import a_host
+
+pytestmark = pytest.mark.django_db
+
+FIELDS = {
+    "transform": "columns",
+    "prompt": "question",
+    "holds": "text",
+    "input": "",
+    "answer": "answer",
+    "answer_after": "####",
+    "test_cases": "",
+    "difficulty": "",
+    "tags": "",
+    "follow_up": "",
+    "follow_up_response": "",
+    "chat": "chat",
+    "system_prompt": "",
+    "template": "",
+    "tokenizer": "",
+    "token_limit": "",
+    "share": "0.2",
+    "seed": "7",
+}
+
+
+def problems(client: Client, version: DatasetVersion, **change: str) -> dict[str, Any]:
+    """What the form is told while somebody types."""
+    answer = client.post(at(version, "example/"), FIELDS | change)
+    told: dict[str, Any] = json.loads(answer["HX-Trigger"])["mappingproblems"]
+    return told
+
+
+def example(client: Client, version: DatasetVersion, **change: str) -> str:
+    return client.post(at(version, "example/"), FIELDS | change).content.decode()
+
+
+def a_known_tokenizer(model: str = "tiny") -> Tokenizer:
+    known = Tokenizer.objects.create(sha256="ab" * 32, model=model, has_chat_template=True)
+    a_tokenizer(known.folder)
+    return known
+
+
+def test_bad_rows_are_counted_and_somebody_decides() -> None:
+    version, client = checked(jsonl(ROWS) + b"broken\n[]\n"), operator()
+    page = client.get(at(version)).content.decode()
+    assert "7 rows, 2 problems in 2 rows" in page
+    assert "What shall become of the 2 bad rows?" in page
+    assert "What shall become" not in viewer().get(at(version)).content.decode()
+    client.post(at(version, "leave-out/"))
+    page = client.get(at(version)).content.decode()
+    assert "The bad rows are left out" in page
+    assert 'id="mapping-form"' in page
+    client.post(at(version, "mapping/"), FIELDS)
+    version = worked(version)
+    assert (version.status, version.rows) == (DatasetVersion.READY, 5)
+
+
+def test_the_schema_is_recognised_with_its_why_and_proposed() -> None:
+    version = checked()
+    page = operator().get(at(version)).content.decode()
+    recognised = version.report["recognised"]
+    assert recognised["title"] in page
+    assert '<option value="gsm8k" selected>' in page
+    assert '<option value="question" selected>' in page
+    assert 'id="mapping-form"' not in viewer().get(at(version)).content.decode()
+
+
+def test_the_example_is_a_real_row_with_the_forms_mapping() -> None:
+    version, client = checked(), operator()
+    page = example(client, version, system_prompt="Be brief.", template="Q: {prompt} A:")
+    assert "Q: What is 0 plus 0? A:" in page
+    assert "Be brief." in page
+    assert "Row 1 of the first 5" in page
+    assert "What is 3 plus 3?" in example(client, version, row="3")
+    assert "What is 4 plus 4?" in example(client, version, row="99")
+    assert "has no ## in it" not in page
+    assert "no @@ in it" in example(client, version, answer_after="@@")
+
+
+def test_tokens_are_counted_after_the_chat_template() -> None:
+    version, client, known = checked(), operator(), a_known_tokenizer()
+    page = example(client, version, tokenizer=known.pk, token_limit="3")
+    assert "&lt;|im_start|&gt;user" in page
+    assert "too many" in page
+    assert "After the chat template of tiny" in page
+    assert "too many" not in example(client, version, tokenizer=known.pk, token_limit="5000")
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"prompt": "nothing"}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"chat": "x"}, "chat"),
+        ({"answer": "question"}, "answer"),
+        ({"holds": "messages", "chat": "plain"}, "chat"),
+        ({"template": "the same for all"}, "template"),
+        ({"template": "{nowhere} {prompt}"}, "template"),
+        ({"template": "{prompt} {answer}"}, "template"),
+        ({"token_limit": "5"}, "token_limit"),
+        ({"token_limit": "-5"}, "token_limit"),
+        ({"share": "1.5"}, "share"),
+        ({"seed": "x"}, "seed"),
+        ({"transform": "custom"}, "transform"),
+        ({"follow_up_response": "answer"}, "follow_up"),
+    ],
+)
+def test_a_mistake_is_told_at_its_field_and_nothing_typed_is_lost(change: dict[str, str], field: str) -> None:
+    version, client = checked(), operator()
+    assert field in problems(client, version, **change)
+    answer = client.post(at(version, "mapping/"), FIELDS | {"system_prompt": "What I typed"} | change)
+    page = answer.content.decode()
+    assert answer.status_code == 400
+    assert "What I typed" in page
+    assert f'data-problems="{field}" role="alert"><li>' in page
+    version.refresh_from_db()
+    assert version.status == DatasetVersion.NEEDS_MAPPING
+
+
+def test_the_import_keeps_mapping_split_and_tokenizer() -> None:
+    version, client, known = checked(), operator(), a_known_tokenizer()
+    client.post(at(version, "mapping/"), FIELDS | {"tokenizer": known.pk, "token_limit": "4000"})
+    version = worked(version)
+    assert (version.status, version.split) == (DatasetVersion.READY, {"share": 0.2, "seed": 7})
+    assert (version.tokenizer, version.token_limit, version.validation_rows) == (known.pk, 4000, 1)
+    page = viewer().get(at(version)).content.decode()
+    assert "5 rows, ready to train on" in page
+    assert "in tokens" in page
+    assert "seed 7" in page
+
+
+def test_rows_that_the_mapping_does_not_fit_are_shown_and_can_be_dropped() -> None:
+    rows = [{"q": f"What is {n}?", "a": f"It is {n}" if n else "nothing of that kind"} for n in range(6)]
+    version, client = checked(jsonl(rows)), operator()
+    fields = FIELDS | {"prompt": "q", "answer": "a", "answer_after": "It is"}
+    client.post(at(version, "mapping/"), fields)
+    version = worked(version)
+    page = client.get(at(version)).content.decode()
+    assert "1 of 6 rows don&#x27;t fit" in page or "1 of 6 rows don't fit" in page
+    assert "Answer without its marker" in page
+    client.post(at(version, "mapping/"), fields | {"leave_out": "1"})
+    version = worked(version)
+    assert (version.status, version.rows) == (DatasetVersion.READY, 5)
+    assert "1 bad row dropped" in client.get(at(version)).content.decode()
+
+
+def test_a_mapping_is_not_changed_twice() -> None:
+    version, client = checked(), operator()
+    client.post(at(version, "mapping/"), FIELDS)
+    answer = client.post(at(version, "mapping/"), FIELDS | {"prompt": "answer", "answer": "question"}, follow=True)
+    assert "Somebody has mapped this version already" in answer.content.decode()
+    version.refresh_from_db()
+    assert version.mapping["prompt"] == "question"
+
+
+def test_an_import_that_is_stopped_leads_back_to_the_mapping() -> None:
+    version, client = checked(), operator()
+    client.post(at(version, "mapping/"), FIELDS | {"system_prompt": "Kept"})
+    page = client.post(at(version, "cancel/"), follow=True).content.decode()
+    assert "Nothing was made of the mapping" in page
+    assert "Kept" in page
+
+
+def test_the_same_file_can_be_mapped_again_as_a_new_version() -> None:
+    version = ready()
+    answer = operator().post(at(version, "again/"))
+    again = version.dataset.versions.get(number=2)
+    assert answer["Location"] == at(again)
+    assert (again.status, again.parent) == (DatasetVersion.NEEDS_MAPPING, version)
+    page = operator().get(at(again)).content.decode()
+    assert 'value="####"' in page
+
+
+def test_two_hundred_columns_can_be_chosen_from() -> None:
+    rows = [{f"column {n}": n for n in range(190)} | {"prompt": f"{m}?", "answer": str(m)} for m in range(3)]
+    page = operator().get(at(checked(jsonl(rows)))).content.decode()
+    assert '<option value="column 189">' in page
+    assert "24 of 192 columns" in page
+
+
+def test_another_models_tokenizer_is_asked_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    version, client, host = checked(), operator(), a_host()
+    asked = ModelInspection.objects.create(host=host, model="owner/model")
+    monkeypatch.setattr(flow, "ask_inspection", lambda host, model, again=False: asked)
+    page = client.post(at(version, "tokenizer/"), {"model": "owner/model"}).content.decode()
+    assert f"Asking {host.name} about owner/model" in page
+    known = a_known_tokenizer("owner/model")
+    answered = {"ok": True, "tokenizer_files": {"sha256": known.pk}}
+    ModelInspection.objects.filter(pk=asked.pk).update(answer=answered, answered_at=asked.asked_at)
+    answer = client.get(at(version, f"tokenizer/?inspection={asked.pk}"))
+    assert json.loads(answer["HX-Trigger"])["tokenizerfound"] == {"sha256": known.pk, "model": "owner/model"}
+    assert viewer().post(at(version, "tokenizer/"), {"model": "x"}).status_code == 403
+
+
+def test_a_tokenizer_without_a_host_to_ask_is_said() -> None:
+    page = operator().post(at(checked(), "tokenizer/"), {"model": "owner/model"}).content.decode()
+    assert "No host is in reach" in page

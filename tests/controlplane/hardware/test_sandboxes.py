@@ -1,0 +1,94 @@
+"""How a host holds code: as it tells, on its card, and an admin's word where nothing holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from controlplane.hardware import announcing
+from controlplane.hardware.models import Host
+from controlplane.hardware.sandboxes import problem, sandbox_of
+from runs import launching
+from runs.models import Attempt
+from tests.controlplane.hardware.page import page
+from tests.controlplane.people import admin, operator, viewer
+from tests.runs.builders import a_host, a_run, rewards_named
+
+pytestmark = pytest.mark.django_db
+
+NONE = {"backend": None, "tried": {"bubblewrap": "not installed", "landlock": "the kernel has none"}}
+HOLDS = {"backend": "landlock", "tried": {"bubblewrap": "user namespaces are refused", "landlock": ""}}
+
+
+def told(sandbox: Any, **columns: Any) -> Host:
+    a_host(**columns)
+    return announcing.accept("box", {**Host.objects.get().inventory, "sandbox": sandbox}, None, timezone.now())
+
+
+def test_what_a_host_tells_is_kept() -> None:
+    found = sandbox_of(told(HOLDS))
+    assert (found.known, found.backend, found.runs_code) == (True, "landlock", True)
+    assert found.lacks == (("bubblewrap", "user namespaces are refused"),)
+
+
+@pytest.mark.parametrize(
+    "nonsense", [None, "bubblewrap", {}, {"backend": "bubblewrap"}, {"backend": "bubblewrap", "tried": []}, 7, [HOLDS]]
+)
+def test_what_is_no_answer_is_none_and_runs_no_code(nonsense: Any) -> None:
+    host = told(nonsense)
+    assert not sandbox_of(host).known
+    assert "has not told yet" in problem(host)
+
+
+@pytest.mark.parametrize("backend", [7, None, "", ["bubblewrap"]])
+def test_a_backend_that_is_no_name_holds_nothing(backend: Any) -> None:
+    host = told({"backend": backend, "tried": {"bubblewrap": "", "x": 7}})
+    assert "has no sandbox" in problem(host)
+
+
+def test_the_backend_is_on_the_hosts_card() -> None:
+    told(HOLDS)
+    assert "landlock<br>" in page()
+    assert "bubblewrap: user namespaces are refused" in page()
+
+
+def test_a_host_without_one_says_so_and_why() -> None:
+    told(NONE)
+    shown = page()
+    assert "no sandbox" in shown
+    assert "landlock: the kernel has none" in shown
+    assert "Allow it" not in shown
+    assert "Allow it" not in page(operator())
+    assert "Allow it" in page(admin())
+
+
+def test_an_admin_allows_code_all_the_same_and_the_page_says_who() -> None:
+    host = told(NONE)
+    a_run(reward_version=rewards_named("code", [{"name": "tests", "function": "math_equivalent"}]))
+    launching.dispatch_ready()
+    assert Attempt.objects.get().status == "queued"
+    client = admin()
+    asked = client.get(f"/hardware/hosts/{host.pk}/unsandboxed/").content.decode()
+    assert "It can read every file" in asked
+    assert not Host.objects.get().unsandboxed_allowed
+    assert client.post(f"/hardware/hosts/{host.pk}/unsandboxed/", {"allowed": "1"}).status_code == 302
+    assert Attempt.objects.get().status == "starting"
+    shown = page()
+    assert "with nothing to hold it" in shown
+    assert f"{Host.objects.get().unsandboxed_by.username} allowed it" in shown
+    client.post(f"/hardware/hosts/{host.pk}/unsandboxed/", {"allowed": "0"})
+    assert not Host.objects.get().unsandboxed_allowed
+
+
+def test_nobody_else_does() -> None:
+    host = told(NONE)
+    for client in (viewer(), operator()):
+        assert client.post(f"/hardware/hosts/{host.pk}/unsandboxed/", {"allowed": "1"}).status_code == 403
+    assert not Host.objects.get().unsandboxed_allowed
+
+
+def test_an_announcement_takes_no_permission_away() -> None:
+    told(NONE, unsandboxed_allowed=True)
+    assert announcing.accept("box", {"sandbox": NONE}, None, timezone.now()).unsandboxed_allowed

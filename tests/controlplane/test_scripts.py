@@ -1,0 +1,59 @@
+"""What pages load ahead: Plotly's and Ace's addresses, kept for good, and the modules that a module imports."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from django.contrib.staticfiles import finders
+
+from controlplane import acefinder, plotlyfinder
+from controlplane.staticfiles import Files
+from controlplane.templatetags import scripts
+
+
+def test_plotly_has_its_version_in_its_address_and_is_found_there_alone() -> None:
+    assert scripts.plotly_src() == f"/static/plotly/{version('plotly')}/plotly.min.js"
+    assert str(finders.find(plotlyfinder.NAME)).endswith("package_data/plotly.min.js")
+    assert finders.find("plotly/plotly.min.js") is None
+    assert finders.find("plotly/datasets/iris.csv.gz") is None
+
+
+def test_of_the_code_editor_only_what_python_needs_is_found() -> None:
+    assert scripts.ace_src() == f"/static/ace/{version('django-ace')}/ace.js"
+    assert scripts.ace_src("") == f"/static/ace/{version('django-ace')}/"
+    for name in acefinder.FILES:
+        assert Path(str(finders.find(f"{acefinder.FOLDER}/{name}"))).is_file()
+    for name in ("worker-javascript.js", "../widget.js", "theme-chaos.js", "", "css/../ace.js"):
+        assert finders.find(f"{acefinder.FOLDER}/{name}") is None
+    assert finders.find("ace/ace.js") is None
+
+
+def test_every_image_that_the_editors_style_sheet_names_is_served() -> None:
+    styles = Path(str(finders.find(f"{acefinder.FOLDER}/{acefinder.STYLES}"))).read_text("utf-8")
+    named = set(re.findall(r"""url\(["']?\./([^"')]+)""", styles))
+    assert named
+    assert {f"css/{name}" for name in named} == set(acefinder.IMAGES)
+
+
+def test_what_has_its_version_in_its_address_is_kept_for_good_and_nothing_else() -> None:
+    versioned = [scripts.plotly_src(), scripts.ace_src(), scripts.ace_src("css/ace.css")]
+    urls = [*versioned, "/static/js/run.js", "/static/css/code.css"]
+    assert [url for url in urls if Files.immutable_file_test(None, "", url)] == versioned
+
+
+def test_every_module_that_a_page_needs_is_loaded_ahead_once() -> None:
+    modules = scripts.imported("js/run.js")
+    assert {"js/charts_page.js", "js/drawing.js", "js/urlstate.js"} <= set(modules)
+    assert "js/run.js" not in modules
+    assert len(set(modules)) == len(modules)
+    assert str(scripts.preload_modules("js/run.js")).count('<link rel="modulepreload" href="/static/js/') == len(
+        modules
+    )
+
+
+def test_a_module_that_is_not_there_is_named() -> None:
+    with pytest.raises(LookupError, match=r"js/nowhere\.js"):
+        scripts.imported("js/nowhere.js")

@@ -1,0 +1,76 @@
+"""The card on the run's page: the verdict first, each finding with its bound and source, all that was looked at."""
+
+from __future__ import annotations
+
+import pytest
+from django.urls import reverse
+from django.utils import timezone
+
+from runs.health import tick as health
+from runs.models import Attempt, Run
+from runs.states import EndReason, RunStatus
+from runs.transitions import move
+from tests.controlplane.people import operator, viewer
+from tests.runs.builders import a_host, a_run, an_attempt
+from tests.runs.health.test_tick import write
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
+
+
+def card(attempt: Attempt, *, may: bool = False) -> str:
+    page = (operator() if may else viewer()).get(reverse("run_head", args=[attempt.run_id])).content.decode()
+    return page.partition('id="run-health"')[2].partition('id="run-dialogs"')[0]
+
+
+def trained(steps: int, **values: float) -> Attempt:
+    attempt = an_attempt(run=a_run(host=a_host(), grpo={"beta": 0.04}))
+    write(attempt, steps, **values)
+    health.tick(timezone.now())
+    return attempt
+
+
+def test_a_well_run_says_so_and_shows_what_was_looked_at() -> None:
+    text = card(trained(40))
+    assert "Health: well" in text
+    assert "KL drift" in text
+    assert "watch above 0.5, bad above 2" in text
+    assert "One update per batch" in text
+
+
+def test_a_sick_run_shows_value_bound_source_meaning_and_what_to_try() -> None:
+    text = card(trained(60, kl=5.0))
+    assert "Health: bad" in text
+    assert "The policy stays 5 nats away from the reference model" in text
+    assert "Atropos example trainer" in text
+    assert "Lower the learning rate" in text
+    assert "since step 10" in text
+
+
+def test_before_the_first_steps_nothing_is_claimed() -> None:
+    assert "not judged yet" in card(trained(3))
+
+
+def test_a_queued_run_has_no_card() -> None:
+    assert "Health" not in card(an_attempt("queued"))
+
+
+def test_only_operators_are_offered_another_preset() -> None:
+    attempt = trained(40)
+    assert "<select" in card(attempt, may=True)
+    assert "<select" not in card(attempt)
+
+
+def test_names_of_components_are_text() -> None:
+    attempt = trained(60, kl=5.0)
+    run = Run.objects.get(pk=attempt.run_id)
+    run.health["findings"][0]["sentence"] = "<script>alert(1)</script>"
+    run.save(update_fields=["health"])
+    assert "<script>" not in card(attempt)
+
+
+def test_a_run_that_failed_is_not_called_well() -> None:
+    attempt = trained(40)
+    move(attempt, RunStatus.FAILED, reason=EndReason.OOM, actor="test")
+    text = card(attempt)
+    assert "Health: well until it failed" in text
+    assert 'class="card health unknown"' in text

@@ -1,0 +1,173 @@
+"""Runs with one thing wrong: the rule for it says so, soon, at the right level, and no other rule cries with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import nan
+from typing import Any
+
+import pytest
+
+from runs.health.history import Text
+from runs.health.rules import RULES
+from tests.runs.health.lives import CONFIG, Life, Values, after
+
+AT = 400
+"""The step at which it goes wrong."""
+
+
+@dataclass(frozen=True)
+class Sickness:
+    rule: str
+    level: str
+    life: dict[str, Any]
+    within: int = 80
+    then: int = 60
+    """So many steps later it still says so."""
+    besides: set[str] = field(default_factory=set)
+    """Rules that may well say the same."""
+
+
+def _flat(step: int, values: Values) -> None:
+    values.pop("rewards/format/mean", None)
+
+
+def _falls(step: int, values: Values) -> None:
+    if step >= AT and "reward" in values:
+        values["reward"] -= min(1.0, 0.02 * (step - AT))
+
+
+def _games_format(step: int, values: Values) -> None:
+    if "reward" in values and step >= AT:
+        share = min(1.0, (step - AT) / 100)
+        values["rewards/format/mean"] += 0.1 * share
+        values["rewards/accuracy/mean"] -= 0.35 * share
+
+
+def _loses_format(step: int, values: Values) -> None:
+    if "reward" in values and step >= AT:
+        values["rewards/format/mean"] = max(0.08, values["rewards/format/mean"] - 0.02 * (step - AT))
+
+
+def _spikes(step: int, values: Values) -> None:
+    if step >= AT and step % 9 == 0:
+        values["grad_norm"] = 60.0
+
+
+TRUNCATES = {"completions__clipped_ratio": 0.5}
+SICK: dict[str, Sickness] = {
+    "drifts": Sickness("kl", "watch", {"change": after(AT, kl=0.8)}),
+    "drifts far": Sickness("kl", "bad", {"change": after(AT, kl=9.0)}),
+    "clips much": Sickness("clip", "watch", {"change": after(AT, **{"clip_ratio__region_mean": 0.42})}),
+    "moves far in a batch": Sickness("ratio", "watch", {"change": after(AT, mean_ratio=1.3)}),
+    "tries nothing else": Sickness("entropy", "bad", {"change": after(AT, entropy=0.002)}),
+    "writes noise": Sickness("entropy_rise", "watch", {"change": after(AT, entropy=4.0)}),
+    "never moves": Sickness("reward_stuck", "watch", {"worst": 0.3, "best": 0.3, "noise": 0.05}, within=0),
+    "forgets": Sickness("reward_falling", "bad", {"change": _falls}, within=120),
+    "pays nothing for the format": Sickness(
+        "component_low", "watch", {"change": after(0, rewards__format__mean=0.0)}, within=-AT + 120
+    ),
+    "has no spread": Sickness("zero_spread", "watch", {"change": after(AT, frac_reward_zero_std=0.92)}),
+    "has no spread at all": Sickness("zero_spread", "bad", {"change": after(AT, frac_reward_zero_std=1.0)}),
+    "writes ever more": Sickness(
+        "length_cap",
+        "watch",
+        {"change": after(AT, **{"completions__mean_length": lambda since, value: min(500.0, value + 4 * since)})},
+        within=150,
+    ),
+    "repeats itself": Sickness("repetition", "bad", {"texts": lambda s: Text(s, 24, 20 if s >= AT else 0, 0)}),
+    "says nothing": Sickness("empty", "watch", {"texts": lambda s: Text(s, 24, 0, 4 if s >= AT else 0)}),
+    "games one component": Sickness("components", "watch", {"change": _games_format}, within=100, then=0),
+    "gives up the format": Sickness("component_falling", "watch", {"change": _loses_format}, within=100),
+    "samples from another policy": Sickness(
+        "stale", "watch", {"change": after(AT, **{"sampling__sampling_logp_difference__mean": 0.3})}
+    ),
+    "masks most of a batch": Sickness(
+        "stale_mean", "bad", {"change": after(AT, **{"sampling__importance_sampling_ratio__mean": 0.2})}
+    ),
+    "truncates weights to nothing": Sickness(
+        "stale_least",
+        "watch",
+        {
+            "config": replace(CONFIG, correction="token_truncate"),
+            "change": lambda s, v: v.update({"sampling/importance_sampling_ratio/min": 0.05 if s >= AT else 0.5}),
+        },
+    ),
+    "spikes": Sickness("grad_spikes", "watch", {"change": _spikes}),
+    "has huge gradients": Sickness(
+        "grad_high", "watch", {"change": after(AT, grad_norm=40.0)}, besides={"grad_spikes"}
+    ),
+    "has no gradient": Sickness("grad_zero", "watch", {"change": after(AT, grad_norm=0.0)}),
+    "has no numbers": Sickness("not_finite", "bad", {"change": after(AT, grad_norm=nan)}),
+    "explodes": Sickness("loss", "watch", {"change": after(AT, loss=-30.0)}),
+    "is cut off": Sickness("truncation", "watch", {"change": after(AT, **TRUNCATES)}),
+    "breaks its tools": Sickness(
+        "tools", "watch", {"change": lambda s, v: v.update({"tools/failure_frequency": 0.5 * (s >= AT)})}
+    ),
+    "gets slow": Sickness("throughput", "watch", {"step_s": lambda s: 30.0 if s >= AT else 10.0}, within=120),
+    "leaves a GPU idle": Sickness("gpu_idle", "watch", {"use": lambda s, gpu: 0.0 if s >= AT and gpu == 1 else 60.0}),
+}
+
+
+@pytest.mark.parametrize("name", SICK)
+def test_what_is_wrong_is_said_once_and_by_its_own_rule(name: str) -> None:
+    sick = SICK[name]
+    life = Life(**sick.life).live(AT + max(sick.within, 0) + sick.then)
+    said = [step for step, rule, _ in life.opened if rule == sick.rule]
+    assert said, life.health["checks"]
+    assert said[0] <= AT + sick.within
+    assert len(said) == 1
+    assert life.rules <= {sick.rule, *sick.besides}
+    assert life.health["verdict"] == sick.level
+    finding = life.finding(sick.rule)
+    assert finding is not None
+    assert finding["level"] == sick.level
+    assert "{" not in finding["sentence"] + finding["try"] + finding["metric"]
+
+
+def test_every_rule_has_a_sick_run_here_or_a_test_of_its_own() -> None:
+    own = {"reward_saturated", "entropy_high", "stalled"}
+    assert {sick.rule for sick in SICK.values()} | own == {rule.id for rule in RULES}
+
+
+def test_a_run_that_comes_round_is_well_again() -> None:
+    life = Life(change=lambda s, v: v.update(kl=3.0) if 400 <= s < 460 else None).live(600)
+    assert [rule for _, rule, _ in life.opened] == ["kl"]
+    assert [rule for _, rule in life.closed] == ["kl"]
+    assert life.health["verdict"] == "well"
+
+
+def test_a_figure_that_sways_around_its_bound_is_one_finding() -> None:
+    def sways(step: int, values: Values) -> None:
+        values["kl"] = 0.55 if step // 25 % 2 else 0.47
+
+    life = Life(change=sways).live(600)
+    assert len(life.opened) == 1
+    assert life.closed == []
+
+
+def test_one_step_beyond_a_bound_says_nothing() -> None:
+    life = Life(change=lambda s, v: v.update(kl=50.0, entropy=0.0, loss=900.0) if s == 300 else None).live(400)
+    assert life.opened == []
+
+
+def test_a_worse_state_of_the_same_is_told_as_such() -> None:
+    life = Life(change=after(AT, kl=lambda since, value: 0.8 if since < 60 else 5.0)).live(500)
+    finding = life.finding("kl")
+    assert finding is not None
+    assert finding["level"] == "bad"
+    assert finding["since_step"] < AT + 30
+
+
+def test_no_step_for_long_is_told_by_the_control_planes_clock() -> None:
+    life = Life().live(60)
+    assert not any(f["rule"] == "stalled" for f in life.look(quiet_s=100)["findings"])
+    assert life.look(quiet_s=300)["verdict"] == "watch"
+    assert life.look(quiet_s=3600)["verdict"] == "bad"
+
+
+def test_a_rule_that_says_nothing_of_such_a_run_says_why() -> None:
+    life = Life(config=replace(CONFIG, beta=0.0, updates=1.0, corrected=False, gpus=())).live(60)
+    why = {check["rule"]: check["why"] for check in life.health["checks"] if check["state"] == "apart"}
+    assert set(why) == {"kl", "clip", "ratio", "stale", "stale_mean", "stale_least", "gpu_idle"}
+    assert all(why.values())

@@ -1,0 +1,93 @@
+"""A run's reward in at most forty points, for the list."""
+
+from __future__ import annotations
+
+import math
+import sys
+from importlib import import_module
+from statistics import fmean
+
+import pytest
+from django.apps import apps
+from django.test import Client
+
+from runs import folding, ingest, trend, uploads
+from runs.models import Attempt, ChunkOutline, Run
+from runs.states import RunStatus
+from tests.runs.builders import a_host, a_run, a_user, an_attempt, event, train
+
+LARGEST = sys.float_info.max
+
+
+@pytest.mark.parametrize("count", [0, 1, 39, 40, 41, 80, 81, 1000, 12_345])
+def test_one_by_one_or_all_at_once_it_is_the_mean_of_equal_stretches(count: int) -> None:
+    rewards = [(n * 37 % 101) / 7 for n in range(count)]
+    points, of = trend.grown([], 0, rewards)
+    assert of == count
+    assert len(points) <= trend.MOST
+    width = next(2**k for k in range(30) if count <= trend.MOST * 2**k)
+    assert points == pytest.approx([fmean(rewards[at : at + width]) for at in range(0, count, width)])
+
+
+def test_the_largest_numbers_have_a_mean() -> None:
+    points, _ = trend.grown([], 0, [1.7e308] * 100)
+    assert all(math.isfinite(point) for point in points)
+
+
+def test_points_that_no_number_goes_with_are_begun_anew() -> None:
+    assert trend.grown([1.0, 2.0], 0, [3.0]) == ([3.0], 1)
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("sent")
+def test_the_trend_of_a_run_follows_its_lines_and_a_resume_cuts_it() -> None:
+    run = a_run(host=a_host())
+    first = an_attempt(RunStatus.RUNNING, run=run)
+    for seq in range(1, 1501, 50):
+        ingest.accept(first, [train(n, reward=float(n)) for n in range(seq, seq + 50)])
+    folding.fold_all()
+    run.refresh_from_db()
+    assert (len(run.trend), run.trend_of) == (24, 1500)
+    assert run.trend[0] == pytest.approx(32.5)
+    second = Attempt.objects.create(id=f"{run.pk}-2", run=run, number=2, status="failed", first_seq=1501, last_seq=1500)
+    ingest.accept(second, [event(1501, "training", max_steps=99, step=20), train(1502, step=21, reward=7.0)])
+    run.refresh_from_db()
+    assert run.trend == [*map(float, range(1, 21)), 7.0]
+    ingest.accept(second, [train(1503, step=22, reward=8.0), train(1504, step=23, kl=8.0)])
+    run.refresh_from_db()
+    assert (run.trend[-2:], run.trend_of) == ([7.0, 8.0], 22)
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("sent")
+def test_rewards_whose_sum_no_float_holds_leave_the_pages_and_the_store_as_they_are(client: Client) -> None:
+    attempt = an_attempt(RunStatus.RUNNING)
+    largest = {"reward": LARGEST, "step_time": LARGEST}
+    ingest.accept(attempt, [train(seq, **largest) for seq in range(1, 101)])
+    assert trend.anew(attempt.run) == ([LARGEST] * 25, 100)
+    told = [{"text": "x", "reward": reward} for reward in (LARGEST, LARGEST, -LARGEST)]
+    uploads.samples(attempt, 1, [{"step": 1, "row": 1, "completions": told[:2]}, {"step": 1, "completions": told}])
+    assert attempt.run.samples.first().reward_mean == LARGEST
+    client.force_login(a_user())
+    for address in ("/runs/", f"/runs/{attempt.run_id}/", f"/runs/{attempt.run_id}/completions/"):
+        assert client.get(address).status_code == 200
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("sent")
+def test_runs_and_chunks_of_before_get_their_trend_and_their_outlines() -> None:
+    attempt, silent = an_attempt(RunStatus.RUNNING, run=a_run(host=a_host())), a_run("silent")
+    for seq in range(1, 1501, 500):
+        ingest.accept(attempt, [train(n, reward=float(n)) for n in range(seq, seq + 500)])
+    folding.fold(attempt.run_id)
+    run = Run.objects.get(pk=attempt.run_id)
+    outlines = dict(ChunkOutline.objects.values_list("chunk", "data"))
+    Run.objects.update(trend=[], trend_of=0)
+    ChunkOutline.objects.all().delete()
+    filling = import_module("runs.migrations.0016_fill_outlines_and_trends")
+    filling.fill(apps, None)
+    filling.fill(apps, None)
+    filled = Run.objects.get(pk=run.pk)
+    assert (filled.trend, filled.trend_of) == (pytest.approx(run.trend), 1500)
+    assert dict(ChunkOutline.objects.values_list("chunk", "data")) == outlines != {}
+    assert Run.objects.get(pk=silent.pk).trend_of == 0

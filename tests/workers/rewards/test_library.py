@@ -1,0 +1,172 @@
+"""The library as a whole: what every entry tells of itself, which parameters it refuses, what importing it takes."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stack import ROOT
+from tests.workers.rewards.scoring import PURE, one
+from workers import rewards
+from workers.rewards import LIBRARY, Completion, Reward, score
+from workers.rewards.library import _MODULES
+
+FREE = {"model", "endpoint"}
+"""Parameters that have no default that fits anybody."""
+EXAMPLES = [(key, number) for key in PURE for number in range(len(LIBRARY[key].examples))]
+
+
+def test_no_two_rewards_have_one_key() -> None:
+    keys = [reward.key for module in _MODULES for reward in module]
+    assert sorted(keys) == sorted(set(keys))
+
+
+@pytest.mark.parametrize("key", LIBRARY)
+def test_a_reward_describes_itself_for_a_form(key: str) -> None:
+    reward = LIBRARY[key]
+    assert reward.key == key
+    for entry in json.loads(json.dumps(reward.schema())):
+        assert set(entry) == {"name", "type", "default", "help", "choices", "min", "max", "longest", "widget"}
+        assert entry["type"] in {"bool", "int", "float", "str"}
+        assert entry["help"].endswith(".")
+    assert {problem.split(":")[0] for problem in reward.check(reward.defaults())} <= FREE
+
+
+@pytest.mark.parametrize("key", LIBRARY)
+def test_a_reward_says_what_its_scores_mean_and_when_to_use_it(key: str) -> None:
+    reward = LIBRARY[key]
+    for words in (reward.help, reward.low, reward.high, reward.use):
+        assert words[-1:] in {".", "”"}, words
+    assert reward.title
+    assert reward.examples
+    assert (reward.typical is None) == (reward.range[1] is not None)
+    assert [reward.function, reward.whole, reward.batch].count(None) == 2
+
+
+@pytest.mark.parametrize("key", [*PURE, "math_equivalent"])
+def test_a_function_says_the_same_to_who_reads_the_code(key: str) -> None:
+    reward = LIBRARY[key]
+    words = inspect.getdoc(reward.function or reward.whole or reward.batch) or ""
+    assert "0" in words
+    assert len(words) > 60
+
+
+@pytest.mark.parametrize(("key", "number"), EXAMPLES)
+def test_a_worked_example_scores_as_it_says(key: str, number: int) -> None:
+    reward, example = LIBRARY[key], LIBRARY[key].examples[number]
+    completion = Completion(example.completion, example.turns, example.tokens)
+    assert reward.check(example.params) == []
+    given = score(reward, [completion], [example.row], example.params)
+    assert given.failures == []
+    assert given.values == [pytest.approx(example.score)]
+    low, high = reward.expected(example.params)
+    assert given.values[0] is not None
+    assert low <= given.values[0] <= (float("inf") if high is None else high)
+    assert example.why.endswith(".")
+
+
+@pytest.mark.parametrize("key", PURE)
+def test_worked_examples_show_more_than_one_score(key: str) -> None:
+    scores = [example.score for example in LIBRARY[key].examples]
+    assert len(set(scores)) > 1 or key == "unique_chars_normalised"
+
+
+def test_a_batch_pairs_each_completion_with_its_row() -> None:
+    rows = [{"answer": "1"}, {"answer": "2"}, {"answer": None}]
+    assert score(LIBRARY["numeric_match"], ["1", "1", "1"], rows, {}).values == [1.0, 0.0, None]
+    with pytest.raises(ValueError):
+        score(LIBRARY["numeric_match"], ["1"], rows, {})
+
+
+def test_a_range_follows_the_parameters() -> None:
+    assert LIBRARY["overlong"].expected({"punishment": -3.0}) == (-3.0, 0.0)
+    assert LIBRARY["repetition_penalty"].expected({"penalty": -0.5}) == (-0.5, 0.0)
+    assert LIBRARY["length"].expected({}) == (0.0, 1.0)
+
+
+def test_tokens_that_nobody_counted_are_unavailable_not_zero() -> None:
+    given = score(LIBRARY["overlong"], ["a text"], [{}], {})
+    assert given.values == [None]
+    assert [(failure.kind, "characters" in failure.message) for failure in given.failures] == [("unavailable", True)]
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("length", {"goal": 3}, "goal: length has no such parameter"),
+    ("length", {"target": "3"}, "target: must be a number, not '3'"),
+    ("length", {"target": 1.5}, "target: must be a whole number, not 1.5"),
+    ("length", {"target": True}, "target: must be a number, not True"),
+    ("length", {"target": -1}, "target: must be at least 0"),
+    ("length", {"target": 10**9}, "target: must be at most 1000000"),
+    ("length", {"target": float("nan")}, "target: must be a finite number"),
+    ("length", {"unit": "miles"}, "unit: must be one of characters, words"),
+    ("length", {"target": 400, "maximum": 400}, "maximum: must be above target"),
+    ("length", {"minimum": 300}, "minimum: must not be above target"),
+    ("think_tags", {"partial": 1}, "partial: must be true or false, not 1"),
+    ("think_tags", {"tag": "a>b"}, "tag: must be a name of letters, digits, - and _"),
+    ("think_tags", {"tag": 3}, "tag: must be text, not 3"),
+    ("exact_match", {"marker": "#" * 201}, "marker: must be at most 200 characters"),
+    ("think_present", {"tag": ""}, "tag: must be a name of letters, digits, - and _"),
+    ("soft_format", {"tags": " , "}, "tags: must name a tag"),
+    ("soft_format", {"tags": "a, a"}, "tags: must not name a tag twice"),
+    ("soft_format", {"tags": "a, b c"}, "tags: must be names of letters, digits, - and _, with commas"),
+    ("soft_format", {"tags": ",".join("abcdefghijklm")}, "tags: must be at most 12 names"),
+    ("xml_structure", {"elements": "<a>"}, "elements: must be names of letters, digits, - and _, with commas"),
+    ("overlong", {"maximum": 100, "buffer": 101}, "buffer: must not be above maximum"),
+    ("overlong", {"punishment": 1.0}, "punishment: must be at most 0.0"),
+    ("turn_count", {"target": 8}, "maximum: must be above target"),
+    ("turn_count", {"minimum": 5}, "minimum: must not be above target"),
+    ("regex_match", {"pattern": ""}, "pattern: must not be empty"),
+    ("regex_match", {"pattern": "("}, "pattern: is no regular expression: missing ) at position 1"),
+    ("json_valid", {"schema": "[1]"}, "schema: is no JSON Schema: it must be an object"),
+    ("tool_call_valid", {"tools": '{"name": "a"}'}, 'tools: must be a list of {"name", "parameters"}'),
+    ("tool_call_valid", {"tools": "[]"}, "tools: must name a tool"),
+    ("language", {"language": "Klingon"}, "language: must be one of "),
+]
+
+
+@pytest.mark.parametrize(("key", "params", "complaint"), REFUSED)
+def test_a_wrong_parameter_is_named(key: str, params: dict[str, Any], complaint: str) -> None:
+    [said] = LIBRARY[key].check(params)
+    assert said.startswith(complaint) if complaint.endswith(" ") else said == complaint
+
+
+def test_a_whole_float_is_taken_for_a_whole_number() -> None:
+    assert one("length", "abcd", None, {"target": 3.0, "maximum": 5}) == 0.5
+
+
+def test_the_library_is_imported_with_nothing_but_the_standard_library() -> None:
+    for path in Path(rewards.__file__).parent.glob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for name in names:
+                assert name.split(".")[0] in sys.stdlib_module_names or name.startswith(
+                    ("workers.rewards", "workers.sandbox")
+                ), path
+
+
+def test_importing_it_loads_nothing_that_only_some_rewards_need() -> None:
+    asked = "import sys, workers.rewards; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", asked], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"regex", "jsonschema", "pycld2", "math_verify", "sympy", "httpx", "torch"} & set(done.stdout.split())
+
+
+def test_a_reward_that_misbehaves_is_told_of_by_kind() -> None:
+    def late(completion: str, row: Any, params: Any) -> float:
+        raise TimeoutError("for ever")
+
+    def odd(completion: str, row: Any, params: Any) -> Any:
+        return {"nan": float("nan"), "text": "1", "right": True}[completion]
+
+    made = {"title": "", "help": "", "params": rewards.Params, "range": (0.0, 1.0)}
+    assert [f.kind for f in score(Reward("late", function=late, **made), ["a"], [{}], {}).failures] == ["timeout"]
+    given = score(Reward("odd", function=odd, **made), ["nan", "text", "right", "missing"], [{}] * 4, {})
+    assert given.values == [None, None, 1.0, None]
+    assert [(f.index, f.kind) for f in given.failures] == [(0, "not_a_number"), (1, "not_a_number"), (3, "error")]

@@ -1,0 +1,142 @@
+"""Patterns that would run for ever and schemas that are none: refused before they are saved, bounded when they run."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from typing import Any
+
+import pytest
+
+from workers.rewards import LIBRARY, pattern, schema, score
+
+CATASTROPHIC = [
+    "(a+)+$", "(a|a)*$", "(a|aa)+$", r"(\d+)*x", "(.*a){20}b", r"^(([a-z])+.)+[A-Z]([a-z])+$", "(x+x+)+y",
+    r"([a-zA-Z]+)*\d", r"(\p{L}+)+!", "((ab)*)*c", r"(<think>(.|\n)*</think>)+x", r"(?:(?:\d+)+)+!", "(?R)?a",
+]  # fmt: skip
+TOO_MANY = [
+    "a{99999999}", "(?:a{1000}){1000}", "a{2}{3}{10}{1000}{1000}", "a{" + "9" * 100 + "}", "(?:(a{99}){99}){99}",
+    r"(\p{L}{999}){99}", "(?x)a{ 99 999 999 }", "(?x)(?:a{ 1000 }){ 1000 # often\n}", "(?ix-s:a{9#\n9999})",
+]  # fmt: skip
+BROKEN = ["(", "[", "*a", "a{2,1}", r"\L<words>", "(?P<n>a)(?P<n", "(" * 500 + ")" * 500]
+FINE = [
+    "<answer>.*?</answer>", r"^<think>.+?</think>\s*\S", r"<think>.*?</think>\s*<answer>.*?</answer>",
+    r"\d{4}-\d{2}-\d{2}", ".{0,500}x.{0,500}", r"\p{L}+ing\b", r"^(?=.*\d)(?=.*[a-z]).{8,}$",
+    "a{100}b{100}c{100}d{100}", r"\p{L}{100}x{100}",
+    r"(?i)final answer:\s*(.+)", r"^\{.*\}$", r"<(\w+)>.*?</\1>", ".*foo.*bar.*baz", "[[a-z]--[aeiou]]+",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", CATASTROPHIC)
+def test_a_pattern_that_backtracks_catastrophically_is_refused_soon(typed: str) -> None:
+    started = time.process_time()
+    [said] = LIBRARY["regex_match"].check({"pattern": typed})
+    assert said.startswith("pattern: backtracks catastrophically: 2,000 characters beginning with '")
+    assert time.process_time() - started < 5
+
+
+@pytest.mark.parametrize("typed", TOO_MANY)
+def test_a_pattern_that_would_fill_the_memory_is_never_compiled(typed: str) -> None:
+    assert pattern.problem(typed) == "must not repeat anything more than 10,000 times"
+
+
+@pytest.mark.parametrize("typed", BROKEN)
+def test_a_pattern_that_does_not_compile_is_refused(typed: str) -> None:
+    assert pattern.problem(typed).startswith("is no regular expression")
+
+
+@pytest.mark.parametrize("typed", FINE)
+def test_a_usual_pattern_is_fine(typed: str) -> None:
+    assert pattern.problem(typed) == ""
+
+
+def test_matching_is_interrupted_and_counts_for_nothing() -> None:
+    text = "a" * 50_000 + "!"
+    given = score(LIBRARY["regex_match"], [text, "aa"], [{}, {}], {"pattern": "(a+)+$"})
+    assert given.values == [None, 1.0]
+    assert [(failure.index, failure.kind) for failure in given.failures] == [(0, "timeout")]
+
+
+PERSON: dict[str, Any] = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "pattern": "^[A-Z]"}, "tags": {"type": "array", "uniqueItems": True}},
+    "required": ["name"],
+}
+DOUBLING = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(30)}
+NO_SCHEMAS = [
+    ("{", "is not JSON: "),
+    ("3", "is no JSON Schema: it must be an object"),
+    ("[" * 15_000, "is not JSON: "),
+    ('{"maximum": NaN}', "is not JSON: NaN is no JSON"),
+    ('{"type": "strin"}', "is no JSON Schema: at type: 'strin' is not valid"),
+    ('{"properties": {"a": {"required": "b"}}}', "is no JSON Schema: at properties.a.required: 'b' is not of type"),
+    ('{"name": "Ann"}', "has no keyword of JSON Schema"),
+    ('{"$schema": "http://nowhere/", "type": "object"}', "names a $schema that isn't known"),
+    ('{"$ref": "http://127.0.0.1:9/x.json"}', "refers to another document ('http://127.0.0.1:9/x.json'), which is"),
+    ('{"properties": {"a": {"$ref": "file:///etc/passwd"}}}', "refers to another document"),
+    ('{"properties": {"a": {"$ref": "#/$defs/b"}}}', "refers to '/$defs/b', which isn't in it"),
+    ('{"pattern": "("}', "is no JSON Schema: at pattern: '(' is not a 'regex'"),
+    ('{"items": {"pattern": "(a+)+$"}}', "has a pattern ('(a+)+$') that backtracks catastrophically"),
+    ('{"patternProperties": {"(a|a)*$": {}}}', "has a pattern ('(a|a)*$') that backtracks catastrophically"),
+    (json.dumps({"$defs": {**DOUBLING, "a30": {}}, "$ref": "#/$defs/a0"}), "takes more than 0.25 s"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("typed", "complaint"), NO_SCHEMAS)
+def test_what_is_no_schema_is_refused(typed: str, complaint: str) -> None:
+    [said] = LIBRARY["json_valid"].check({"schema": typed})
+    assert said.startswith(f"schema: {complaint}")
+
+
+SCHEMAS = ["{}", "true", json.dumps(PERSON), '{"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}']
+
+
+@pytest.mark.parametrize("typed", SCHEMAS)
+def test_a_schema_is_fine(typed: str) -> None:
+    assert schema.problem(typed) == ""
+
+
+def test_a_value_is_held_against_the_schema() -> None:
+    fits = {
+        '{"name": "Ann"}': True,
+        '{"name": "ann"}': False,
+        "{}": False,
+        '{"name": "Ann", "tags": [1, true, "1", [1], {"a": 1}]}': True,
+        '{"name": "Ann", "tags": [1, 1.0]}': False,
+        '{"name": "Ann", "tags": [{"a": [1]}, {"a": [1.0]}]}': False,
+    }
+    assert {value: schema.fits(schema.parsed(value), json.dumps(PERSON)) for value in fits} == fits
+
+
+def test_forty_thousand_items_are_compared_at_once() -> None:
+    items = [item for number in range(20_000) for item in (number, str(number))]
+    started = time.process_time()
+    assert schema.fits({"name": "Ann", "tags": items}, json.dumps(PERSON))
+    assert time.process_time() - started < 5  # comparing each with each takes minutes
+
+
+def test_a_value_that_keeps_a_schema_busy_counts_for_nothing() -> None:
+    held = {"$defs": {"a": {"items": {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}, "type": "array"}}}
+    value = '["x"]'
+    for _ in range(24):
+        value = f"[{value}]"
+    given = score(LIBRARY["json_valid"], [value], [{}], {"schema": json.dumps({**held, "$ref": "#/$defs/a"})})
+    assert given.values == [None]
+    assert [failure.kind for failure in given.failures] == ["timeout"]
+
+
+def test_a_number_beyond_any_float_does_not_fit() -> None:
+    assert not schema.fits(schema.parsed("1" + "0" * 4_000), '{"multipleOf": 0.1}')
+
+
+def test_a_reference_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reached(*_: object, **__: object) -> None:
+        raise AssertionError("something was fetched")
+
+    monkeypatch.setattr(socket, "getaddrinfo", reached)
+    monkeypatch.setattr(socket, "create_connection", reached)
+    for typed in ('{"$ref": "http://example.com/a.json"}', '{"$id": "http://example.com/", "$ref": "a.json"}'):
+        assert "never fetched" in schema.problem(typed)
+        given = score(LIBRARY["json_valid"], ["{}"], [{}], {"schema": typed})
+        assert (given.values, given.failures[0].kind) == ([None], "error")

@@ -1,0 +1,45 @@
+"""A model's tokenizer as it travels from a host to the control plane: one body, and the sha256 of it is its name.
+
+The body is a line of JSON, {"files": [[name, bytes], ...]} in the order of the names, and then the files themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+TOKENIZER_FILES = ("chat_template.jinja", "chat_template.json", "tokenizer.json", "tokenizer_config.json")
+"""What a model may have of it; nothing else travels."""
+TOKENIZER_LIMIT = 64 * 2**20
+"""Bytes of the body."""
+HEAD_LIMIT = 1024
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class NoTokenizer(ValueError):
+    """What came is no body of a tokenizer; the message says why."""
+
+
+def head_of(sizes: Mapping[str, int]) -> bytes:
+    """The first line of the body, with its line break, for files of these sizes."""
+    return json.dumps({"files": [[name, sizes[name]] for name in sorted(sizes)]}).encode() + b"\n"
+
+
+def sizes_in(head: bytes) -> dict[str, int]:
+    """File name -> bytes, in the order of the body. Raises NoTokenizer for a line that head_of would not write."""
+    try:
+        files = json.loads(head)["files"]
+        sizes = {str(name): int(size) for name, size in files}
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise NoTokenizer("The first line names no files.") from None
+    unknown = sizes.keys() - {*TOKENIZER_FILES}
+    if unknown or not sizes or min(sizes.values()) < 0 or head_of(sizes) != head:
+        raise NoTokenizer("The first line names other files than a tokenizer's.")
+    if len(head) + sum(sizes.values()) > TOKENIZER_LIMIT:
+        raise NoTokenizer(f"A tokenizer's files are at most {TOKENIZER_LIMIT >> 20} MiB.")
+    return sizes
+
+
+def is_sha256(text: object) -> bool:
+    return isinstance(text, str) and bool(_SHA256.fullmatch(text))

@@ -1,0 +1,221 @@
+"""Correctness rewards on choices and on words: the option chosen, and the words shared with the answer."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workers.rewards.extract import after_last, last_boxed, last_tag
+from workers.rewards.reward import Example, Group, Params, Reward, param
+
+MOST_COUNTED = 8
+"""Different words of an answer that are counted one after another; more of them are counted together."""
+NUMBERING = ("letters", "numbers from 0", "numbers from 1")
+# Every repeat is bounded, so a match takes constant time. The text is in small letters by then.
+_SAID = re.compile(
+    r"(?:answer|option|choice)[ \t]{0,3}(?:is|was|:|=)?[ \t:]{0,3}(?:the[ \t])?(?:option[ \t])?[ \t*_(\[{\"'`]{0,6}"
+    r"([a-z])(?![a-z'’])"
+)
+_WORD_FOLLOWS = re.compile(r"[ \t]{1,3}\w")
+_SAYING = ("answer", "option", "choice")
+MOST_SAYINGS = 20
+"""How many of those words are looked at, from the end."""
+_ALONE = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[ \t*_)\]}\"'`.:,]{0,6}")
+_LED = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[)\].:][ \t*_]{0,6}\S")
+_ARTICLES = {"a", "an", "the"}
+_TO_SPACES = str.maketrans(dict.fromkeys(string.punctuation, " "))
+
+
+@dataclass(frozen=True)
+class MultipleChoiceParams(Params):
+    options: int = param(4, "How many options there are: 4 are A to D.", min=2, max=26)
+    source: str = param(
+        "anywhere",
+        "Where the completion's choice is looked for. Anywhere: the answer tag, else a box, else the marker, else "
+        "“the answer is B”, else a last line that is only a letter.",
+        choices=("anywhere", "answer tag", "after marker", "boxed"),
+    )
+    tag: str = param("answer", "Name of the answer tag.")
+    marker: str = param("####", "What stands before the answer, in the completion and in the dataset's answer.")
+    numbering: str = param("letters", "How the dataset's answer names the right option.", choices=NUMBERING)
+
+
+@dataclass(frozen=True)
+class TokenF1Params(Params):
+    source: str = param(
+        "anywhere",
+        "Where the completion's answer is looked for. Anywhere: the answer tag, else a box, else the marker, else the "
+        "whole text.",
+        choices=("anywhere", "answer tag", "after marker", "boxed", "whole text"),
+    )
+    tag: str = param("answer", "Name of the answer tag.")
+    marker: str = param("####", "What stands before the answer, in the completion and in the dataset's answer.")
+    skip_articles: bool = param(True, "Leave a, an and the out.")
+
+
+def multiple_choice(completion: str, row: Mapping[str, Any], params: MultipleChoiceParams) -> float | None:
+    """0 or 1. 1: the option chosen is the dataset's. 0: another one, none, or one that isn't on offer. Rows whose
+    answer names no option don't count. For questions with lettered options; guessing earns 1 in `options`."""
+    right = _right_option(row, params)
+    if right is None:
+        return None
+    return float(_chosen(completion, params) == right)
+
+
+def token_f1(completion: str, row: Mapping[str, Any], params: TokenF1Params) -> float | None:
+    """0 to 1: the harmonic mean of how many of the answer's words the completion has and how many of its own words are
+    the answer's, as SQuAD scores it (arXiv:1606.05250). 1: the same words. 0: none shared. For short free answers
+    where a part is worth something; of several right answers (a list) the best counts."""
+    given = row.get("answer")
+    golds = [str(one) for one in (given if isinstance(given, list) else [given]) if one is not None]
+    golds = [after_last(gold, params.marker) or gold for gold in golds if gold.strip()]
+    if not golds:
+        return None
+    found = words(_answer_text(completion, params), skip_articles=params.skip_articles)
+    return max(_f1(found, words(gold, skip_articles=params.skip_articles)) for gold in golds)
+
+
+def words(text: str, *, skip_articles: bool = True) -> list[str]:
+    """A text's words as answers are compared: without case and punctuation."""
+    held = text.casefold().translate(_TO_SPACES).split()
+    return [word for word in held if word not in _ARTICLES] if skip_articles else held
+
+
+def _right_option(row: Mapping[str, Any], params: MultipleChoiceParams) -> int | None:
+    """Counted from 0."""
+    answer = row.get("answer")
+    text = "" if answer is None else str(answer)
+    text = (after_last(text, params.marker) or text).strip()
+    if params.numbering != "letters":
+        number = int(text) - int(params.numbering[-1]) if text.isascii() and text.isdecimal() and len(text) < 4 else -1
+        return number if 0 <= number < params.options else None
+    found = _ALONE.fullmatch(text) or _LED.match(text)
+    return _option(found[1], params) if found else None
+
+
+def _chosen(completion: str, params: MultipleChoiceParams) -> int | None:
+    for inside in _places(completion, params):
+        if inside is not None and (found := _ALONE.fullmatch(inside.strip()) or _LED.match(inside.strip())):
+            return _option(found[1], params)
+        if inside is not None and params.source != "anywhere":
+            return None
+    if params.source != "anywhere":
+        return None
+    if (said := _said(completion)) is not None:
+        return _option(said, params)
+    last = completion.rstrip().rpartition("\n")[2].strip()
+    found = _ALONE.fullmatch(last)
+    return _option(found[1], params) if found else None
+
+
+def _said(completion: str) -> str | None:
+    """The letter of the last "the answer is B"; a small one counts only where no word follows ("is a city")."""
+    text = completion.lower()
+    capital = len(text) == len(completion)  # a few characters become two in small letters: then all count as small
+    ends = {word: text.rfind(word) for word in _SAYING}
+    for _ in range(MOST_SAYINGS):
+        word, start = max(ends.items(), key=lambda item: item[1])
+        if start < 0:
+            break
+        found = _SAID.match(text, start)
+        if found and ((capital and completion[found.start(1)].isupper()) or not _WORD_FOLLOWS.match(text, found.end())):
+            return found[1]
+        ends[word] = text.rfind(word, 0, start)
+    return None
+
+
+def _places(completion: str, params: MultipleChoiceParams) -> Iterator[str | None]:
+    if params.source in {"anywhere", "answer tag"}:
+        yield last_tag(completion, params.tag)
+    if params.source in {"anywhere", "boxed"}:
+        yield _unwrapped(last_boxed(completion))
+    if params.source in {"anywhere", "after marker"}:
+        yield after_last(completion, params.marker)
+
+
+def _unwrapped(box: str | None) -> str | None:
+    r"""\text{B} is how a box holds a letter."""
+    if box is None:
+        return None
+    for command in ("\\text{", "\\textbf{", "\\mathrm{", "\\mathbf{"):
+        if box.startswith(command) and box.endswith("}"):
+            return box[len(command) : -1]
+    return box
+
+
+def _option(letter: str, params: MultipleChoiceParams) -> int | None:
+    number = ord(letter.upper()) - ord("A")
+    return number if 0 <= number < params.options else None
+
+
+def _answer_text(completion: str, params: TokenF1Params) -> str:
+    if params.source == "whole text":
+        return completion
+    finders: dict[str, Callable[[], str | None]] = {
+        "answer tag": lambda: last_tag(completion, params.tag),
+        "boxed": lambda: last_boxed(completion),
+        "after marker": lambda: after_last(completion, params.marker),
+    }
+    if params.source in finders:
+        return finders[params.source]() or ""
+    for finder in finders.values():
+        if (found := finder()) is not None:
+            return found
+    return completion
+
+
+def _f1(found: list[str], gold: list[str]) -> float:
+    if not found or not gold:
+        return float(found == gold)
+    counts = Counter(gold)
+    if len(counts) < MOST_COUNTED:
+        shared = sum(min(count, found.count(word)) for word, count in counts.items())
+    else:
+        shared = sum((counts & Counter(found)).values())
+    return 2 * shared / (len(found) + len(gold))
+
+
+REWARDS = (
+    Reward(
+        key="multiple_choice",
+        title="Right option",
+        help="1 when the option chosen (A, B, C …) is the dataset's.",
+        group=Group.CORRECTNESS,
+        function=multiple_choice,
+        params=MultipleChoiceParams,
+        range=(0.0, 1.0),
+        needs=("answer",),
+        low="Another option, none at all, or one that isn't on offer.",
+        high="The dataset's option.",
+        use="For questions with lettered options. Guessing earns 1 in 4 of four, so look at the mean above that.",
+        examples=(
+            Example("Paris is the capital, so the answer is (B).", 1.0, row={"answer": "B"}, why="It says so."),
+            Example("<answer>C</answer>", 0.0, row={"answer": "B. Paris"}, why="C isn't B."),
+            Example("<answer>B</answer>", 1.0, row={"answer": "1"}, params={"numbering": "numbers from 0"},
+                    why="The dataset counts from 0: its 1 is B."),
+        ),
+    ),
+    Reward(
+        key="token_f1",
+        title="Words shared with the answer",
+        help="How well the answer's words and the completion's agree (F1, as SQuAD scores it).",
+        group=Group.CORRECTNESS,
+        function=token_f1,
+        params=TokenF1Params,
+        range=(0.0, 1.0),
+        needs=("answer",),
+        low="No word in common.",
+        high="The same words, whatever their order.",
+        use="For short free answers where a part is worth something. Not for numbers: 12 and 13 share nothing.",
+        examples=(
+            Example("<answer>the Eiffel Tower</answer>", 1.0, row={"answer": "Eiffel tower"},
+                    why="Case and articles don't count."),
+            Example("<answer>Gustave Eiffel built it</answer>", 2 / 3, row={"answer": "Gustave Eiffel"},
+                    why="2 of its 4 words are right and 2 of the answer's 2 are there: 2·2/(4+2)."),
+        ),
+    ),
+)  # fmt: skip

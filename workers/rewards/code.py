@@ -1,0 +1,322 @@
+"""Rewards of what code does: it parses, it runs, it passes the row's tests, it is tidy. All of it in the sandbox.
+
+A program that hangs, floods or dies has not run well, and scores as such; only a sandbox that isn't there, or fails
+itself, is a failure of the reward.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workers.rewards.reward import (
+    Completion,
+    Cost,
+    Example,
+    Failure,
+    Group,
+    Params,
+    Reward,
+    Row,
+    Scores,
+    param,
+)
+from workers.rewards.sandboxed import (
+    CodeParams,
+    RunParams,
+    code_of,
+    ending,
+    failure,
+    sandbox,
+    with_setup,
+    without_trouble,
+)
+from workers.rewards.tools import Tools
+from workers.sandbox import Job, Kind, Limits, Outcome, Program, TestJob, TestOutcome
+
+DEEPEST_NESTING = 60
+LONGEST_LINE_TOKENS = 2_000
+"""Operators, dots and brackets of one logical line: each can be one level of the tree that the parser recurses into."""
+PARSER = """
+import ast, warnings
+
+def parses(code):
+    warnings.simplefilter("ignore")
+    try:
+        return bool(ast.parse(code).body)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False
+"""
+RULES = re.compile(r"[A-Z]+[0-9]*(,[A-Z]+[0-9]*)*")
+SCALES = ("0 to 1", "minus the count")
+
+
+@dataclass(frozen=True)
+class PythonSyntaxParams(CodeParams):
+    wrong_score: float = param(0.0, "Score of code that doesn't parse, or of none.", min=-1.0, max=1.0)
+
+
+@dataclass(frozen=True)
+class PythonExecutesParams(RunParams):
+    wrong_score: float = param(0.0, "Score of code that fails, or of none.", min=-1.0, max=1.0)
+
+
+@dataclass(frozen=True)
+class TestsPassedParams(RunParams):
+    all_or_nothing: bool = param(False, "1 when every test passes, else 0, instead of the share that passes.")
+
+
+@dataclass(frozen=True)
+class PythonStyleParams(CodeParams):
+    rules: str = param("E,F,W", "Ruff's rules that count, by their prefixes with commas between: E,F,W,B,SIM.")
+    line_length: int = param(100, "Characters of a line that is not too long.", min=20, max=320)
+    scale: str = param("0 to 1", "1 without a finding, falling evenly to 0; or minus the count.", choices=SCALES)
+    most: int = param(10, "From this many findings on the score is the lowest.", min=1, max=1_000)
+
+    def problem(self) -> str | None:
+        if RULES.fullmatch(self.rules):
+            return None
+        return "rules: must be prefixes of ruff's rules with commas between, such as E,F,W"
+
+
+def python_syntax(
+    completions: Sequence[Completion], rows: Sequence[Row], params: PythonSyntaxParams, tools: Tools
+) -> Scores:
+    codes = [code_of(completion, params) for completion in completions]
+    jobs = {index: Job(PARSER, "parses", (code,)) for index, code in enumerate(codes) if code and _is_tame(code)}
+    outcomes = _run(jobs, tools, Limits(disk_mb=0))
+    good = {index for index, outcome in outcomes.items() if outcome.kind is Kind.OK and outcome.value is True}
+    values: list[float | None] = [1.0 if index in good else params.wrong_score for index in range(len(codes))]
+    return Scores(values, without_trouble(outcomes, values))
+
+
+def python_executes(
+    completions: Sequence[Completion], rows: Sequence[Row], params: PythonExecutesParams, tools: Tools
+) -> Scores:
+    codes = [code_of(completion, params) for completion in completions]
+    jobs = {index: Job(with_setup(code, params)) for index, code in enumerate(codes) if code}
+    outcomes = _run(jobs, tools, _limits(params))
+    notes = [ending(outcomes[index]) if index in outcomes else "It has no code." for index in range(len(codes))]
+    values: list[float | None] = [params.wrong_score if note else 1.0 for note in notes]
+    return Scores(values, without_trouble(outcomes, values), notes)
+
+
+def tests_passed(
+    completions: Sequence[Completion], rows: Sequence[Row], params: TestsPassedParams, tools: Tools
+) -> Scores:
+    codes = [code_of(completion, params) for completion in completions]
+    tests = [_tests(row) for row in rows]
+    values: list[float | None] = [0.0 if there else None for there in tests]
+    notes = ["It has no code." if there else "" for there in tests]
+    jobs = {i: TestJob(with_setup(code, params), tests[i]) for i, code in enumerate(codes) if code and tests[i]}
+    given = sandbox(tools).test(list(jobs.values()), _limits(params)) if jobs else []
+    for index, outcome in zip(jobs, given, strict=True):
+        count = len(tests[index])
+        # Counted against the row's own tests: a test that got no result has not passed.
+        passed = min(outcome.passed, count)
+        values[index] = float(passed == count) if params.all_or_nothing else passed / count
+        notes[index] = _told(outcome, passed, count)
+    candidates = {index: outcome.candidate for index, outcome in zip(jobs, given, strict=True)}
+    return Scores(values, without_trouble(candidates, values), notes)
+
+
+def python_style(
+    completions: Sequence[Completion], rows: Sequence[Row], params: PythonStyleParams, tools: Tools
+) -> Scores:
+    codes = [code_of(completion, params) for completion in completions]
+    argv = _ruff(params)
+    jobs = {index: Program(argv, stdin=code) for index, code in enumerate(codes) if code}
+    outcomes = _run(jobs, tools, Limits(seconds=20.0, memory_mb=1_024, disk_mb=0))
+    lowest = _style_range(params)[0]
+    values: list[float | None] = [lowest] * len(codes)
+    notes = ["It has no code."] * len(codes)
+    failures: list[Failure] = []
+    for index, outcome in outcomes.items():
+        found = _findings(outcome)
+        if found is None:
+            values[index], notes[index] = None, ""
+            failures.append(_ruff_failure(index, outcome))
+        elif None in found:
+            notes[index] = "It doesn't parse."
+        else:
+            count = sum(found.values())
+            values[index] = _style_score(count, params)
+            notes[index] = ", ".join(f"{code}: {times}" for code, times in list(found.items())[:20])
+    return Scores(values, failures, notes)
+
+
+def _run(jobs: dict[int, Any], tools: Tools, limits: Limits) -> dict[int, Outcome]:
+    """Of each job by its index; no sandbox is opened where there is nothing to run."""
+    given = sandbox(tools).run(list(jobs.values()), limits) if jobs else []
+    return dict(zip(jobs, given, strict=True))
+
+
+def _limits(params: RunParams) -> Limits:
+    return Limits(seconds=params.seconds, memory_mb=params.memory_mb)
+
+
+def _is_tame(code: str) -> bool:
+    depth = deepest = 0
+    for char in code:
+        if char in "([{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif char in ")]}":
+            depth -= 1
+    if deepest > DEEPEST_NESTING:
+        return False
+    return all(sum(line.count(sign) for sign in "+-*/%@.~<>=([{:") <= LONGEST_LINE_TOKENS for line in code.split("\n"))
+
+
+def _tests(row: Row) -> tuple[str, ...]:
+    given = row.get("test_cases")
+    if isinstance(given, str):
+        given = [given]
+    return tuple(str(test) for test in given if str(test).strip()) if isinstance(given, list | tuple) else ()
+
+
+def _told(outcome: TestOutcome, passed: int, count: int) -> str:
+    words = f"{passed} of {count} tests passed"
+    if passed == count:
+        return f"{words}."
+    wrong = next((result for result in outcome.results if not result.passed), None)
+    why = (wrong.needs or wrong.message) if wrong else ""
+    return f"{words}: {(why or ending(outcome.candidate) or 'no answer came')[:300]}"
+
+
+def _ruff(params: PythonStyleParams) -> tuple[str, ...]:
+    from ruff import find_ruff_bin  # type: ignore[import-untyped]
+
+    settings = f"--line-length={params.line_length}", f"--target-version=py3{sys.version_info.minor}"
+    # What a program says to the checker in comments doesn't count, nor what lies around in folders.
+    told = "--isolated", "--no-cache", "--ignore-noqa", "--quiet", "--statistics", "--output-format=json"
+    return (
+        str(find_ruff_bin()),
+        "check",
+        *told,
+        *settings,
+        f"--select={params.rules}",
+        "--stdin-filename=code.py",
+        "-",
+    )
+
+
+def _findings(outcome: Outcome) -> dict[str | None, int] | None:
+    """How often each rule was broken, None as a key for what is no Python; None when ruff itself went wrong."""
+    if outcome.kind is not Kind.OK or outcome.value not in (0, 1):
+        return None
+    try:
+        return {one["code"]: int(one["count"]) for one in json.loads(outcome.stdout or "[]")}
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _ruff_failure(index: int, outcome: Outcome) -> Failure:
+    if outcome.kind is not Kind.OK:
+        return failure(index, outcome)
+    said = " ".join(outcome.stderr.split())[-300:]
+    return Failure(index, "error", f"ruff ended with {outcome.value}: {said}")
+
+
+def _style_score(count: int, params: PythonStyleParams) -> float:
+    counted = min(count, params.most)
+    return float(-counted) if params.scale == "minus the count" else 1.0 - counted / params.most
+
+
+def _style_range(params: Params) -> tuple[float, float]:
+    assert isinstance(params, PythonStyleParams)  # noqa: S101  its own parameters
+    return (-float(params.most), 0.0) if params.scale == "minus the count" else (0.0, 1.0)
+
+
+def _with_wrong(params: PythonSyntaxParams | PythonExecutesParams) -> tuple[float, float]:
+    return min(params.wrong_score, 1.0), 1.0
+
+
+_ADDS = "```python\ndef add(a, b):\n    return a + b\n```"
+_SUBTRACTS = "```python\ndef add(a, b):\n    return a - b\n```"
+_TESTS = {"test_cases": ["assert add(1, 2) == 3", "assert add(0, 0) == 0"]}
+
+REWARDS = (
+    Reward(
+        key="python_syntax",
+        title="Python that parses",
+        help="1 when the last code block is valid Python. Syntax only: the code is never run.",
+        params=PythonSyntaxParams,
+        range=(0.0, 1.0),
+        range_of=_with_wrong,
+        batch=python_syntax,
+        group=Group.CODE,
+        cost=Cost.SANDBOX,
+        low="No code, or code that is no Python.",
+        high="The code parses, whatever it does.",
+        use="Early in training of a base model, beside a reward for what the code does; a good model soon has 1.",
+        examples=(
+            Example(_ADDS, 1.0, why="The block is one function definition."),
+            Example("```python\ndef add(a, b)\n    return a + b\n```", 0.0, why="The colon after the name is missing."),
+        ),
+    ),
+    Reward(
+        key="python_executes",
+        title="Python that runs",
+        help="1 when the last code block runs to its end without an exception, within its time and memory.",
+        params=PythonExecutesParams,
+        range=(0.0, 1.0),
+        range_of=_with_wrong,
+        batch=python_executes,
+        group=Group.CODE,
+        cost=Cost.SANDBOX,
+        low="No code, an exception, an exit of its own, or a limit was reached.",
+        high="The code ran to its end.",
+        use="Where rows have no tests. Definitions that are never called run well too, so it says little by itself.",
+        examples=(
+            Example("```python\nprint(sum(range(10)))\n```", 1.0, why="It prints 45 and ends."),
+            Example("```python\nprint(1 / 0)\n```", 0.0, why="It raises ZeroDivisionError."),
+            Example("```python\nwhile True:\n    pass\n```", 0.0, params={"seconds": 1.0}, why="It never ends."),
+        ),
+    ),
+    Reward(
+        key="tests_passed",
+        title="Tests passed",
+        help="The share of the row's test_cases that the last code block passes.",
+        params=TestsPassedParams,
+        range=(0.0, 1.0),
+        batch=tests_passed,
+        group=Group.CODE,
+        cost=Cost.SANDBOX,
+        needs=("test_cases",),
+        low="No code, or no test passes.",
+        high="Every test passes.",
+        use="For tasks with tests such as MBPP. Tests run in a process of their own that calls the code's functions "
+        "with plain values; one that needs more is reported when the dataset is validated, and never counts as passed.",
+        examples=(
+            Example(_ADDS, 1.0, _TESTS, why="Both tests pass."),
+            Example(_SUBTRACTS, 0.5, _TESTS, why="0 - 0 is 0 as well, so one of two tests passes."),
+            Example(_SUBTRACTS, 0.0, _TESTS, {"all_or_nothing": True}, why="One of two is not all."),
+            Example("```python\nimport sys\nsys.exit(0)\n```", 0.0, _TESTS, why="An early exit passes nothing."),
+        ),
+    ),
+    Reward(
+        key="python_style",
+        title="Tidy Python",
+        help="By the number of ruff's findings in the last code block, none being the best.",
+        params=PythonStyleParams,
+        range=(0.0, 1.0),
+        range_of=_style_range,
+        batch=python_style,
+        group=Group.CODE,
+        cost=Cost.SANDBOX,
+        low="No code, code that doesn't parse, or as many findings as count.",
+        high="No finding.",
+        use="With a small weight beside tests: short code has few findings whatever it does. Comments that turn rules "
+        "off are not heeded.",
+        examples=(
+            Example(_ADDS, 1.0, why="Ruff finds nothing."),
+            Example("```python\nimport os\nx = 1;\n```", 0.8, why="F401 and E703: two of ten."),
+            Example("```python\nimport os\n```", -1.0, params={"scale": "minus the count"}, why="One unused import."),
+        ),
+    ),
+)

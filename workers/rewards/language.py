@@ -1,0 +1,82 @@
+"""Shape: is the completion written in the language that it should be written in?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workers.rewards.extract import last_tag
+from workers.rewards.reward import Example, Group, Params, Reward, param
+
+LANGUAGES = {
+    "Arabic": "ar", "Bengali": "bn", "Bulgarian": "bg", "Catalan": "ca", "Chinese (simplified)": "zh",
+    "Chinese (traditional)": "zh-Hant", "Croatian": "hr", "Czech": "cs", "Danish": "da", "Dutch": "nl",
+    "English": "en", "Estonian": "et", "Finnish": "fi", "French": "fr", "German": "de", "Greek": "el",
+    "Hebrew": "iw", "Hindi": "hi", "Hungarian": "hu", "Indonesian": "id", "Italian": "it", "Japanese": "ja",
+    "Korean": "ko", "Latvian": "lv", "Lithuanian": "lt", "Malay": "ms", "Norwegian": "no", "Persian": "fa",
+    "Polish": "pl", "Portuguese": "pt", "Romanian": "ro", "Russian": "ru", "Serbian": "sr", "Slovak": "sk",
+    "Slovenian": "sl", "Spanish": "es", "Swahili": "sw", "Swedish": "sv", "Tamil": "ta", "Telugu": "te",
+    "Thai": "th", "Turkish": "tr", "Ukrainian": "uk", "Urdu": "ur", "Vietnamese": "vi",
+}  # fmt: skip
+"""Names for people, and the codes that CLD2 answers with."""
+MOST_BYTES = 200_000
+_CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\t\n\r")
+
+
+@dataclass(frozen=True)
+class LanguageParams(Params):
+    language: str = param("English", "The language wanted.", choices=tuple(LANGUAGES))
+    inside: str = param("", "Name of a tag: only what stands in it is looked at, think for example. Empty: all.")
+    at_least: float = param(
+        0.0, "Above 0: the score is 1 from this share on and 0 below it, instead of the share.", min=0.0, max=1.0
+    )
+    unclear_score: float = param(
+        0.0, "Score of a text too short, or too full of formulas, to tell its language.", min=0.0, max=1.0
+    )
+
+
+def language(completion: str, row: Mapping[str, Any], params: LanguageParams) -> float:
+    """0 to 1: the share of the text, in bytes of what can be told, that is in the wanted language. 1: all of it, 0:
+    none. Against mixing languages, which reasoning models come to do: DeepSeek-R1's language consistency reward
+    (arXiv:2501.12948, 2.3.2) is the share of target-language words. Told by CLD2 on the whole text."""
+    text = (last_tag(completion, params.inside) or "") if params.inside else completion
+    shares = _shares(text)
+    if not shares:
+        return params.unclear_score
+    share = shares.get(LANGUAGES[params.language], 0) / sum(shares.values())
+    return float(share >= params.at_least) if params.at_least else share
+
+
+def _shares(text: str) -> dict[str, int]:
+    """Percent of the text by language code; nothing where CLD2 can't tell."""
+    import pycld2  # a compiled library that most processes don't need
+
+    data = text.encode("utf-8", "ignore")[:MOST_BYTES].translate(None, _CONTROLS)
+    try:
+        reliable, _, found = pycld2.detect(data.decode("utf-8", "ignore"), isPlainText=True)
+    except pycld2.error:  # a character that Unicode reserves for no one
+        kept = "".join(char if char.isprintable() else " " for char in data.decode("utf-8", "ignore"))
+        reliable, _, found = pycld2.detect(kept, isPlainText=True)
+    return {code: percent for _, code, percent, _ in found if code != "un" and percent} if reliable else {}
+
+
+REWARDS = (
+    Reward(
+        key="language",
+        title="Language",
+        help="The share of the text that is in the wanted language.",
+        group=Group.SHAPE,
+        function=language,
+        params=LanguageParams,
+        range=(0.0, 1.0),
+        low="None of it, or it can't be told.",
+        high="All of it is in the wanted language.",
+        use="When a model begins to mix languages in its thoughts; a small weight is enough.",
+        examples=(
+            Example("First we count the apples, and then we add the pears to them.", 1.0, why="All of it is English."),
+            Example("Zuerst zählen wir die Äpfel und dann die Birnen, die übrig sind.", 0.0, why="It is German."),
+            Example("3 + 4 = 7", 0.0, why="No words to tell a language by: the score of an unclear text."),
+        ),
+    ),
+)

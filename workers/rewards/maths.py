@@ -1,0 +1,149 @@
+"""Correctness of mathematics: is the completion's expression worth the same as the answer's?
+
+math-verify reads LaTeX with a grammar and compares with SymPy, and both can take for ever on what a model writes
+(9^9^9^9). So it runs only in the sandbox, in an interpreter that has it imported already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workers.rewards.extract import after_last, last_boxed, last_tag
+from workers.rewards.reward import Completion, Cost, Example, Failure, Group, Params, Reward, Scores, param
+from workers.rewards.tools import Tools
+
+PRELOAD = "workers.sandbox.mathematics"
+LONGEST_ANSWER = 4_000
+"""Characters of an answer or of a text in which one is looked for; of a longer text the end counts."""
+_DELIMITERS = ("$", "\\boxed", "\\(", "\\[")
+_WORD = re.compile("[A-Za-z]{2}")
+
+# Its own timeouts are alarms; the sandbox has a deadline for the whole of it.
+PROGRAM = """
+from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+
+KINDS = [LatexExtractionConfig(), ExprExtractionConfig()]
+
+def read(texts):
+    for text in texts:
+        found = parse(text, extraction_config=KINDS, parsing_timeout=None)
+        if found:
+            return found
+    return []
+
+def compare(gold, given, digits, strict):
+    right = read(gold)
+    if not right:
+        return None
+    found = read(given)
+    return bool(found) and bool(verify(right, found, float_rounding=digits, strict=strict, timeout_seconds=None))
+"""
+
+
+@dataclass(frozen=True)
+class MathEquivalentParams(Params):
+    source: str = param(
+        "anywhere",
+        "Where the completion's answer is looked for. Anywhere: the answer tag, else the last box, else the marker, "
+        "else the last formula of the text.",
+        choices=("anywhere", "answer tag", "after marker", "boxed", "whole text"),
+    )
+    tag: str = param("answer", "Name of the answer tag.")
+    marker: str = param("####", "What stands before the answer, in the completion and in the dataset's answer.")
+    digits: int = param(6, "Decimal places to which numbers must agree.", min=0, max=15)
+    strict: bool = param(True, "Names of variables matter, and a set is no interval.")
+    seconds: float = param(3.0, "Longest time for one completion; beyond it, it has no score.", min=0.1, max=30.0)
+
+
+def math_equivalent(
+    completions: Sequence[Completion], rows: Sequence[Mapping[str, Any]], params: MathEquivalentParams, tools: Tools
+) -> Scores:
+    """0 or 1. 1: math-verify finds the expressions equal (0.5 and \\frac{1}{2}, (x+1)^2 and x^2+2x+1, {1, 2} and
+    {2, 1}). 0: they aren't, or the completion has none. Rows whose answer is no expression don't count, and neither
+    do completions that keep it busy beyond `seconds`: those are failures. For mathematics beyond plain numbers."""
+    from workers.sandbox import Job, Kind, Limits  # the interface of the sandbox, which starts with the first job
+
+    asked = [_question(one.text, row.get("answer"), params) for one, row in zip(completions, rows, strict=True)]
+    different = list(dict.fromkeys(one for one in asked if one is not None))
+    if not different:
+        return Scores([None] * len(asked))
+    options = (params.digits, params.strict)
+    jobs = [Job(PROGRAM, "compare", (list(gold), list(given), *options)) for gold, given in different]
+    outcomes = tools.sandbox(PRELOAD).run(jobs, Limits(seconds=params.seconds, disk_mb=0, memory_mb=512))
+    outcome_of = dict(zip(different, outcomes, strict=True))
+    values: list[float | None] = []
+    failures = []
+    for index, question in enumerate(asked):
+        outcome = None if question is None else outcome_of[question]
+        if outcome is not None and outcome.kind is not Kind.OK:
+            message = f"math-verify: {outcome.message or outcome.kind}"
+            failures.append(Failure(index, str(outcome.kind), message, outcome.traceback))
+        right = outcome.value if outcome is not None and outcome.kind is Kind.OK else None
+        values.append(None if right is None else float(bool(right)))
+    return Scores(values, failures)
+
+
+_Question = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def _question(completion: str, answer: Any, params: MathEquivalentParams) -> _Question | None:
+    """(ways to read the answer, ways to read the completion's), to be tried in turn; None: there is no answer."""
+    gold = "" if answer is None else str(answer)
+    gold = (after_last(gold, params.marker) or gold).strip()
+    return (_readings(gold), _readings(_found(completion, params))) if gold else None
+
+
+def _found(completion: str, params: MathEquivalentParams) -> str:
+    if params.source == "whole text":
+        return completion
+    if params.source == "answer tag":
+        return last_tag(completion, params.tag) or ""
+    if params.source == "after marker":
+        return after_last(completion, params.marker) or ""
+    if params.source == "boxed":
+        return _box(completion) or ""
+    for found in (last_tag(completion, params.tag), _box(completion), after_last(completion, params.marker)):
+        if found is not None:
+            return found
+    return completion
+
+
+def _box(completion: str) -> str | None:
+    inside = last_boxed(completion)
+    return None if inside is None else f"\\boxed{{{inside}}}"
+
+
+def _readings(text: str) -> tuple[str, ...]:
+    r"""A bare \frac{1}{2} is a formula only between dollars, a sentence only without."""
+    text = text.strip()[-LONGEST_ANSWER:].encode("utf-8", "replace").decode()
+    if any(sign in text for sign in _DELIMITERS):
+        return (f"${text}$", text) if text.startswith("\\boxed") else (text,)
+    if "\\" in text:
+        return (f"${text}$", text)
+    return (text,) if _WORD.search(text) else (f"${text}$", text)
+
+
+REWARDS = (
+    Reward(
+        key="math_equivalent",
+        title="Equal mathematics",
+        help="1 when the completion's expression is worth the same as the dataset's, as math-verify finds.",
+        group=Group.CORRECTNESS,
+        batch=math_equivalent,
+        params=MathEquivalentParams,
+        range=(0.0, 1.0),
+        needs=("answer",),
+        cost=Cost.SANDBOX,
+        low="Another value, or no expression.",
+        high="The same value, however it is written.",
+        use="For mathematics beyond plain numbers: fractions, roots, polynomials, sets, intervals.",
+        examples=(
+            Example(r"So it is \boxed{0.5}.", 1.0, row={"answer": r"\frac{1}{2}"}, why="A half, written twice."),
+            Example(r"<answer>$(x+1)^2$</answer>", 1.0, row={"answer": "$x^2 + 2x + 1$"}, why="They multiply out."),
+            Example(r"So it is \boxed{\sqrt{8}}.", 0.0, row={"answer": r"2\sqrt{3}"}, why="√8 is 2√2."),
+        ),
+    ),
+)

@@ -1,0 +1,222 @@
+"""Regular expressions that somebody typed: tried before they are saved, matched under a time limit.
+
+Python's own `re` can't be interrupted; the `regex` module can, so it does all matching here. A pattern whose time
+explodes on some text is found by trying it: for every repeat in it, texts that nearly match (what leads up to the
+repeat, its body many times, and an end that fits nothing).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import re
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+LONGEST_PATTERN = 2_000
+MOST_COUNTED = 10_000
+"""How often one {n} may repeat, and all of them inside one another: `regex` writes each repetition out."""
+MATCH_SECONDS = 0.25
+"""Of matching one completion."""
+TRIAL_SECONDS = 0.1
+"""Of matching one trial text; a pattern that takes longer gets one more chance, in case the machine was busy."""
+TRIAL_LENGTH = 2_000
+MOST_TRIALS = 80
+ALL_TRIALS_SECONDS = 2.0
+
+MODES = ("anywhere", "from the start", "whole text")
+_CALLS = dict(zip(MODES, ("search", "match", "fullmatch"), strict=True))
+_COUNT = re.compile(r"\{\s*([0-9]+)\s*(?:,\s*([0-9]*))?\s*\}")
+_VERBOSE = re.compile(r"\(\?[a-zA-Z0-9]*x")
+_PIECES = ("a", "A", "0", " ", "\n", ".", "é", "a ", "ab", "0,", "<a>", "\\")
+_SIGNS = r"\()[]{}?*+|^$."
+_WARNINGS = threading.Lock()
+"""warnings.catch_warnings swaps a process-wide list; the web process matches from several threads."""
+
+
+def matches(
+    pattern: str, text: str, mode: str = "anywhere", *, ignore_case: bool = False, dot_all: bool = True
+) -> bool:
+    """Raises TimeoutError after MATCH_SECONDS; the pattern has no `problem`."""
+    return _matches(_compiled(pattern, ignore_case, dot_all), text, mode, MATCH_SECONDS)
+
+
+@functools.lru_cache(maxsize=512)
+def problem(pattern: str, mode: str = "anywhere", *, ignore_case: bool = False, dot_all: bool = True) -> str:
+    """Why this pattern can't be used, in one sentence; empty when it can."""
+    if len(pattern) > LONGEST_PATTERN:
+        return f"must be at most {LONGEST_PATTERN} characters"
+    if _written_out(pattern) > MOST_COUNTED:
+        return f"must not repeat anything more than {MOST_COUNTED:,} times"
+    try:
+        compiled = _compiled(pattern, ignore_case, dot_all)
+    except _library().error as error:
+        return f"is no regular expression: {error}"
+    except (RecursionError, OverflowError, ValueError, TypeError) as error:
+        return f"is no regular expression that can be read: {error}"
+    return _tried(compiled, pattern, mode)
+
+
+def _tried(compiled: Any, pattern: str, mode: str) -> str:
+    give_up = time.thread_time() + ALL_TRIALS_SECONDS
+    for number, text in enumerate(near_misses(pattern)):
+        if number >= MOST_TRIALS:
+            break
+        try:
+            _matches(compiled, text, mode, TRIAL_SECONDS)
+        except TimeoutError:
+            try:
+                _matches(compiled, text, mode, 3 * TRIAL_SECONDS)
+            except TimeoutError:
+                return (
+                    f"backtracks catastrophically: {TRIAL_LENGTH:,} characters beginning with {_shown(text)} "
+                    f"keep it busy for more than {1000 * TRIAL_SECONDS:.0f} ms. Don't repeat what repeats already"
+                )
+        except MemoryError:
+            return f"takes too much memory on a text beginning with {_shown(text)}"
+        if time.thread_time() > give_up:
+            return f"is too slow: {number + 1} texts of {TRIAL_LENGTH:,} characters took {ALL_TRIALS_SECONDS:g} s"
+    return ""
+
+
+def near_misses(pattern: str) -> Iterator[str]:
+    """Texts of about TRIAL_LENGTH characters that a repeat of the pattern nearly matches, and some of plain repeats
+    for what Python's own parser doesn't know."""
+    try:
+        parsed = _parsed(pattern)
+        pumps = list(dict.fromkeys(_pumps(parsed, "")))
+        whole = _sample(parsed, 0)
+    except (re.error, RecursionError, OverflowError, AttributeError):
+        pumps, whole = [], "".join(char for char in pattern if char not in _SIGNS)
+    pumps += [("", piece) for piece in (*_PIECES, *sorted(set(pattern) - set(_SIGNS)))]
+    for before, body in pumps:
+        for end in ("\0", "\n\0\n", "\0" + whole):  # the last: `regex` looks first for what every match must hold
+            yield before + body * max(1, (TRIAL_LENGTH - len(before)) // len(body)) + end
+
+
+def _written_out(pattern: str) -> int:
+    """How many pieces a pattern has when its {n} are written out: never less, where Python's parser doesn't know it.
+    The highest number alone counts too."""
+    if _VERBOSE.search(pattern):  # white space and comments may then stand anywhere, within {n} too
+        bare = "".join(pattern.split())
+        commentless = "".join(re.sub("#[^\n]*", "", pattern).split())
+        return max(_at_most_written_out(one) for one in (pattern, bare, commentless))
+    try:
+        return max(_highest(pattern), _size(_parsed(pattern)))
+    except (re.error, RecursionError, OverflowError):
+        return _at_most_written_out(pattern)
+
+
+def _at_most_written_out(pattern: str) -> int:
+    """As if every {n} stood inside the next."""
+    return max(_highest(pattern), math.prod(max(int(found[0][:12]), 1) for found in _COUNT.findall(pattern)))
+
+
+def _highest(pattern: str) -> int:
+    return max((int(number[:12]) for found in _COUNT.findall(pattern) for number in found if number), default=0)
+
+
+def _size(parsed: Any) -> int:
+    size = 0
+    for operation, argument in parsed:
+        name = str(operation)
+        if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
+            size += max(int(argument[0]), 1) * _size(argument[2])
+        elif name == "BRANCH":
+            size += sum(map(_size, argument[1]))
+        elif name in {"SUBPATTERN", "ATOMIC_GROUP", "ASSERT", "ASSERT_NOT"}:
+            size += _size(argument if name == "ATOMIC_GROUP" else argument[-1])
+        else:
+            size += 1
+    return size
+
+
+def _pumps(parsed: Any, before: str) -> Iterator[tuple[str, str]]:
+    """(what leads up to it, its body) of every repeat."""
+    for operation, argument in parsed:
+        name = str(operation)
+        if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
+            _, most, body = argument
+            if int(most) > 5:
+                yield from ((before, text) for pick in range(3) if (text := _sample(body, pick)))
+            yield from _pumps(body, before)
+        elif name == "BRANCH":
+            for alternative in argument[1]:
+                yield from _pumps(alternative, before)
+        elif name in {"SUBPATTERN", "ATOMIC_GROUP", "ASSERT", "ASSERT_NOT"}:
+            yield from _pumps(argument if name == "ATOMIC_GROUP" else argument[-1], before)
+        before = (before + _one(name, argument, 0))[:TRIAL_LENGTH]
+
+
+def _sample(parsed: Any, pick: int) -> str:
+    """A text that it matches, or nearly; another one for each `pick`."""
+    return "".join(_one(str(operation), argument, pick) for operation, argument in parsed)[:TRIAL_LENGTH]
+
+
+def _one(name: str, argument: Any, pick: int) -> str:
+    if name == "LITERAL":
+        return chr(argument)
+    if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
+        return _sample(argument[2], pick) * min(max(int(argument[0]), 1), TRIAL_LENGTH)
+    if name == "BRANCH":
+        return _sample(argument[1][pick % len(argument[1])], pick)
+    if name == "SUBPATTERN":
+        return _sample(argument[-1], pick)
+    if name == "ATOMIC_GROUP":
+        return _sample(argument, pick)
+    if name == "ANY":
+        return "a0 "[pick % 3]
+    if name == "NOT_LITERAL":
+        return next(char for char in "a0 <" if ord(char) != argument)
+    return _member(argument, pick) if name == "IN" else ""
+
+
+_CATEGORIES = {"CATEGORY_DIGIT": "0", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a", "CATEGORY_NOT_DIGIT": "a"}
+
+
+def _member(items: Any, pick: int) -> str:
+    """A character of a set."""
+    if str(items[0][0]) == "NEGATE":
+        excluded = {argument for operation, argument in items if str(operation) == "LITERAL"}
+        free = [char for char in "a0 \n<.é" if ord(char) not in excluded]
+        return free[pick % len(free)] if free else "~"
+    operation, argument = items[pick % len(items)]
+    if str(operation) == "LITERAL":
+        return chr(argument)
+    if str(operation) == "RANGE":
+        return chr(argument[0])
+    return _CATEGORIES.get(str(argument), ".")
+
+
+def _matches(compiled: Any, text: str, mode: str, seconds: float) -> bool:
+    return getattr(compiled, _CALLS[mode])(text, timeout=seconds) is not None
+
+
+@functools.lru_cache(maxsize=512)
+def _compiled(pattern: str, ignore_case: bool, dot_all: bool) -> Any:
+    library = _library()
+    flags = (library.IGNORECASE if ignore_case else 0) | (library.DOTALL if dot_all else 0)
+    with _WARNINGS, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return library.compile(pattern, flags)
+
+
+def _library() -> Any:
+    import regex  # 20 ms that most processes don't need
+
+    return regex
+
+
+def _parsed(pattern: str) -> Any:
+    """The tree of Python's own patterns, which has no stubs."""
+    with _WARNINGS, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return importlib.import_module("re._parser").parse(pattern)
+
+
+def _shown(text: str) -> str:
+    return repr(text[:24]) + ("…" if len(text) > 24 else "")

@@ -1,0 +1,75 @@
+"""What rewards that are more than a function on text get to work with; opened when first asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workers.sandbox import Sandbox
+
+SECRET_PREFIX = "GRPO_SECRET_"  # noqa: S105  the name of the variables, no secret
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A server that a judge may ask, with its key: made by an admin on the secrets page under a name."""
+
+    address: str
+    """https://host/v1: what requests begin with."""
+    key: str = field(default="", repr=False)
+    refusal: Callable[[str], str | None] | None = field(default=None, repr=False, compare=False)
+    """Why nothing is sent to an IP address, None where it may be: to be asked of the very one that is connected to.
+    Without it every address may be."""
+
+
+class Unavailable(Exception):
+    """Something a reward needs is not here. The text says what, for people."""
+
+
+def endpoint_from_environment(name: str) -> Endpoint:
+    """The endpoint that the supervisor fetched at its claim. Raises Unavailable."""
+    text = os.environ.get(SECRET_PREFIX + name)
+    if text is None:
+        raise Unavailable(f"There is no endpoint named {name} in this run: {SECRET_PREFIX}{name} is not set.")
+    try:
+        held = json.loads(text)
+        return Endpoint(address=str(held["address"]), key=str(held.get("key", "")))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        pass  # whose words and context may hold the key
+    raise Unavailable(f"The endpoint named {name} can't be read.")
+
+
+class Tools:
+    """One for each process that scores. Close it at the end: it may own processes."""
+
+    def __init__(
+        self,
+        *,
+        open_sandbox: Callable[[tuple[str, ...]], Sandbox],
+        endpoint: Callable[[str], Endpoint] = endpoint_from_environment,
+        trainer: Mapping[str, Callable[..., object]] | None = None,
+    ) -> None:
+        self._open = open_sandbox
+        self.endpoint = endpoint
+        self.trainer = dict(trainer or {})
+        """What only the trainer's process has, by name; empty elsewhere."""
+        self._sandboxes: dict[tuple[str, ...], Sandbox] = {}
+        self._lock = threading.Lock()
+
+    def sandbox(self, *preload: str) -> Sandbox:
+        """A sandbox whose zygote has these modules imported. Raises workers.sandbox.SandboxUnavailable."""
+        with self._lock:
+            if preload not in self._sandboxes:
+                self._sandboxes[preload] = self._open(preload)
+            return self._sandboxes[preload]
+
+    def close(self) -> None:
+        with self._lock:
+            opened, self._sandboxes = list(self._sandboxes.values()), {}
+        for sandbox in opened:
+            sandbox.close()

@@ -1,0 +1,150 @@
+"""TRL's own rewards, by name. They need TRL, and some the tokens' ids, so the trainer alone scores with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workers.rewards.reward import BatchFunction, Completion, Cost, Example, Group, Params, Reward, Row, Scores, param
+from workers.rewards.tools import Tools, Unavailable
+
+ELSEWHERE = "TRL's own rewards are computed by the trainer only."
+
+
+@dataclass(frozen=True)
+class NoParams(Params):
+    """Nothing to set."""
+
+
+@dataclass(frozen=True)
+class ReasoningParams(Params):
+    delimiter: str = param("</think>", "What ends the reasoning; the answer is looked for after it.")
+
+    def problem(self) -> str | None:
+        return None if self.delimiter else "delimiter: must not be empty"
+
+
+@dataclass(frozen=True)
+class CosineParams(Params):
+    max_len: int = param(1_000, "Tokens at which the cosine ends.", min=1, max=1_000_000)
+    min_value_wrong: float = param(-1.0, "Score of the shortest wrong completion.", min=-1_000.0, max=1_000.0)
+    max_value_wrong: float = param(-0.5, "Score of the longest wrong completion.", min=-1_000.0, max=1_000.0)
+    min_value_correct: float = param(0.5, "Score of the longest right completion.", min=-1_000.0, max=1_000.0)
+    max_value_correct: float = param(1.0, "Score of the shortest right completion.", min=-1_000.0, max=1_000.0)
+
+
+@dataclass(frozen=True)
+class RepetitionParams(Params):
+    ngram_size: int = param(3, "Tokens of an n-gram.", min=1, max=100)
+    max_penalty: float = param(-1.0, "Score of a text that only repeats itself.", min=-1_000.0, max=0.0)
+
+
+@dataclass(frozen=True)
+class OverlongParams(Params):
+    max_completion_len: int = param(1_024, "Tokens beyond which the score is -1.", min=1, max=10_000_000)
+    soft_punish_cache: int = param(256, "Over so many tokens before it the score falls.", min=0, max=10_000_000)
+
+    def problem(self) -> str | None:
+        fits = self.soft_punish_cache <= self.max_completion_len
+        return None if fits else "soft_punish_cache: must not be above max_completion_len"
+
+
+def _cosine_range(params: Any) -> tuple[float, float]:
+    ends = (params.min_value_wrong, params.max_value_wrong, params.min_value_correct, params.max_value_correct)
+    return min(ends), max(ends)
+
+
+def _by_trl(key: str) -> BatchFunction:
+    def scored(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
+        ask = tools.trainer.get(key)
+        if ask is None:
+            raise Unavailable(ELSEWHERE)
+        given = ask(completions, rows, params)
+        assert isinstance(given, Scores)  # noqa: S101  what the trainer's own module returns
+        return given
+
+    return scored
+
+
+def _reward(key: str, **told: Any) -> Reward:
+    return Reward(key=key, batch=_by_trl(key), group=Group.TRL, cost=Cost.TRAINER, **told)
+
+
+_WHY = "Scored by the trainer only."
+_ANSWER = {"answer": r"\frac{1}{3}"}
+
+REWARDS = (
+    _reward(
+        "trl_accuracy",
+        title="TRL: accuracy",
+        help="1 when the mathematical answer equals the row's solution (or answer), by math-verify.",
+        params=NoParams,
+        range=(0.0, 1.0),
+        needs=("answer",),
+        low="Another answer, or none that can be read.",
+        high="An equal answer.",
+        use="To compare with results of others that used it. Mathematical equivalence of this library does the same in "
+        "the sandbox, where no expression can hold the trainer up.",
+        examples=(Example(r"It is \boxed{\frac{1}{3}}.", None, _ANSWER, why=_WHY),),
+    ),
+    _reward(
+        "trl_reasoning_accuracy",
+        title="TRL: accuracy after reasoning",
+        help="As TRL's accuracy, of what follows the end of the reasoning; 0 where the reasoning has no end.",
+        params=ReasoningParams,
+        range=(0.0, 1.0),
+        needs=("answer",),
+        low="Another answer, none, or reasoning without an end.",
+        high="An equal answer after the reasoning.",
+        use="For models that think in tags, where an answer inside the reasoning must not count.",
+        examples=(Example(r"<think>…</think>\boxed{\frac{1}{3}}", None, _ANSWER, why=_WHY),),
+    ),
+    _reward(
+        "trl_cosine_scaled",
+        title="TRL: accuracy scaled by length",
+        help="TRL's accuracy on a cosine of the length: short right answers best, short wrong ones worst.",
+        params=CosineParams,
+        range=(-1.0, 1.0),
+        range_of=_cosine_range,
+        needs=("answer",),
+        low="A short wrong completion.",
+        high="A short right completion.",
+        use="Against reasoning that grows without getting better.",
+        examples=(Example(r"It is \boxed{\frac{1}{3}}.", None, _ANSWER, why=_WHY),),
+    ),
+    _reward(
+        "trl_think_format",
+        title="TRL: think format",
+        help="1 when the completion begins with one <think>…</think>.",
+        params=NoParams,
+        range=(0.0, 1.0),
+        low="It doesn't begin with the tag, or the tag isn't closed.",
+        high="It begins with one block of reasoning.",
+        use="To compare with results of others that used it; this library's think_tags says more.",
+        examples=(Example("<think>a</think>b", None, why=_WHY),),
+    ),
+    _reward(
+        "trl_repetition_penalty",
+        title="TRL: repetition penalty",
+        help="The share of repeated n-grams of tokens, times the largest penalty.",
+        params=RepetitionParams,
+        range=(-1.0, 0.0),
+        range_of=lambda params: (params.max_penalty, 0.0),
+        low="It repeats one n-gram all the time.",
+        high="No n-gram comes twice.",
+        use="Against completions that fill their length with the same words.",
+        examples=(Example("no no no no no", None, why=_WHY),),
+    ),
+    _reward(
+        "trl_soft_overlong",
+        title="TRL: soft over-long punishment",
+        help="0 up to a length in tokens, then falling to -1 (DAPO).",
+        params=OverlongParams,
+        range=(-1.0, 0.0),
+        low="Longer than the maximum.",
+        high="Short enough.",
+        use="Where completions run into max_completion_length: set the maximum to it.",
+        examples=(Example("A short text.", None, why=_WHY),),
+    ),
+)

@@ -1,0 +1,29 @@
+"""Runs code that nobody trusts: what a model wrote, and what an admin wrote as a reward. Standard library only."""
+
+from workers.sandbox.outcomes import (
+    Backend,
+    Job,
+    Kind,
+    Limits,
+    Outcome,
+    Program,
+    SandboxUnavailable,
+    TestJob,
+    TestOutcome,
+    TestResult,
+)
+from workers.sandbox.pool import Sandbox
+
+__all__ = [
+    "Backend",
+    "Job",
+    "Kind",
+    "Limits",
+    "Outcome",
+    "Program",
+    "Sandbox",
+    "SandboxUnavailable",
+    "TestJob",
+    "TestOutcome",
+    "TestResult",
+]

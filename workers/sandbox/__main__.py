@@ -1,0 +1,27 @@
+"""`python -m workers.sandbox [--json]`: attack every backend on this machine, and say which one holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from workers.sandbox import selftest
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m workers.sandbox", description=__doc__)
+    parser.add_argument("--json", action="store_true", help="one JSON object: backend, and why each other one isn't it")
+    options = parser.parse_args()
+    report = selftest.probe()
+    if options.json:
+        print(json.dumps({"backend": report.backend, "tried": report.tried}))
+    else:
+        for backend, why in report.tried.items():
+            print(f"{backend}: {'holds' if not why else 'does not hold: ' + why}")
+        print(f"Code runs in {report.backend}." if report.backend else "No code that a model wrote can run here.")
+    return 0 if report.backend else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,84 @@
+"""What came of an evaluation, by its report and by what its process said of itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+from workers.sandbox import orders
+from workers.sandbox.orders import Report
+from workers.sandbox.outcomes import Kind, Limits, Outcome
+
+GONE = "The sandbox's own process ended; it was started anew."
+_ANSWERED = (Kind.OK, Kind.ERROR, Kind.MEMORY)
+
+
+@dataclass(frozen=True)
+class End:
+    report: Report | None
+    """None: its zygote ended before it."""
+    answer: Any
+    """The last one on its channel; it may be a lie, but only one about itself."""
+    ended_as: tuple[Kind, str] | None
+    """Why the caller ended it, if it did."""
+    limits: Limits
+    is_program: bool
+
+    def outcome(self, stdout: bytes | bytearray, stderr: bytes | bytearray) -> Outcome:
+        report = self.report
+        kind, message = self._how()
+        answer = self.answer if kind in _ANSWERED and self.ended_as is None else None
+        answer = answer if isinstance(answer, dict) else {}
+        value = report.status >> 8 if self.is_program and report and kind is Kind.OK else None
+        return Outcome(
+            kind=kind,
+            value=answer.get("value") if kind is Kind.OK and answer else value,
+            stdout=_text(stdout),
+            stderr=_text(stderr),
+            seconds=report.seconds if report else 0.0,
+            message=message,
+            traceback=_string(answer.get("traceback")),
+            trouble=self._is_trouble(),
+        )
+
+    def _is_trouble(self) -> bool:
+        if self.ended_as is not None:
+            return self.ended_as[1] is GONE
+        return self.report is None or self.report.end == orders.NEVER_BEGAN
+
+    def _how(self) -> tuple[Kind, str]:
+        report = self.report
+        if self.ended_as is not None:
+            return self.ended_as
+        if report is None:
+            return Kind.KILLED, GONE
+        if report.end is orders.NEVER_BEGAN:
+            return Kind.KILLED, f"No process could be started: {os.strerror(report.status)}"
+        processor = report.processor_seconds > self.limits.seconds
+        by_signal = os.WTERMSIG(report.status) if os.WIFSIGNALED(report.status) else 0
+        if report.end is orders.DEADLINE or (by_signal == signal.SIGKILL and processor):
+            return Kind.TIMEOUT, f"It took longer than {self.limits.seconds:g} s."
+        told = self._told()
+        if told is not None and (not by_signal or report.end is orders.ORDERED):
+            return told
+        if by_signal:
+            return Kind.KILLED, f"It was killed by {signal.Signals(by_signal).name}."
+        if self.is_program:
+            return Kind.OK, ""
+        return Kind.ERROR, f"It ended early with exit code {os.waitstatus_to_exitcode(report.status)}."
+
+    def _told(self) -> tuple[Kind, str] | None:
+        answer = self.answer
+        if not isinstance(answer, dict) or answer.get("kind") not in (*_ANSWERED, Kind.KILLED):
+            return None
+        return Kind(answer["kind"]), _string(answer.get("message"))
+
+
+def _string(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _text(data: bytes | bytearray) -> str:
+    return data.decode("utf-8", "replace")

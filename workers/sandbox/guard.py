@@ -1,0 +1,114 @@
+"""What keeps a value from becoming code in the process that holds the tests.
+
+A test may hand what the candidate gave to anything: `loads = pickle.loads`, `map(eval, …)`, a function of a library
+that evaluates texts. Such code would run beside the verdict. So from the candidate's first answer on, the interpreter's
+own audit events for it (which no code can take back) end the test.
+"""
+
+from __future__ import annotations
+
+import ast
+import collections
+import dataclasses
+import os
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+_RUNS_CODE = frozenset(
+    (
+        *("compile", "marshal.load", "marshal.loads", "pickle.find_class", "code.__new__", "function.__new__"),
+        *("os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile", "os.fork", "os.forkpty", "pty.spawn"),
+        *("subprocess.Popen", "sqlite3.load_extension", "sqlite3.enable_load_extension"),
+    )
+)
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_IMPORTS = vars(sys.modules["_frozen_importlib"])
+"""Globals of the frames that load modules: their code is the library's."""
+_VERIFIER = "workers.sandbox.verifier"
+"""What called the test: beyond it no frame is looked at."""
+_MAKES_NO_CODE = (
+    (vars(ast), "parse"),  # a tree
+    (vars(collections), "namedtuple"),  # of names that it has checked
+    (vars(dataclasses), "_create_fn"),
+    (vars(dataclasses), "add_fns_to_class"),
+)
+"""Functions that compile a text for a good reason, by their globals and names."""
+
+Refuse = Callable[[str], BaseException]
+"""Given what was about to happen, for people: what to raise instead."""
+
+
+class Guard:
+    """Of this process. Does nothing until it is armed."""
+
+    def __init__(self) -> None:
+        self._refuse: Refuse | None = None
+        self._test: CodeType | None = None
+        self._is_added = False
+
+    def add(self) -> None:
+        """For good: such a hook stays until the process ends."""
+        if not self._is_added:
+            self._is_added = True
+            sys.addaudithook(self._hear)
+
+    def arm(self, refuse: Refuse, test: CodeType) -> None:
+        """`test`: whose own texts it may execute."""
+        self._refuse, self._test = refuse, test
+
+    def disarm(self) -> None:
+        self._refuse = self._test = None
+
+    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+        refuse = self._refuse
+        if refuse is None:
+            return
+        if event == "open":
+            path, mode, flags = args
+            is_read = not flags & _WRITES if type(flags) is int else mode in (None, "r", "rb")
+            if is_read or path == os.devnull:
+                return
+        elif event not in _RUNS_CODE and not event.startswith("ctypes."):
+            return
+        if _is_of_the_library(sys._getframe(1)):
+            return
+        if event == "compile" and self._test is not None and _text(args[0]) in _texts(self._test):
+            return
+        raise refuse(event)
+
+
+def _is_of_the_library(frame: FrameType | None) -> bool:
+    """Whether a module is being loaded, or code is made that no value has a say in."""
+    if frame is not None and any(
+        frame.f_globals is names and frame.f_code.co_name == name for names, name in _MAKES_NO_CODE
+    ):
+        return True
+    while frame is not None:
+        if frame.f_globals is _IMPORTS:
+            return True
+        if frame.f_globals.get("__name__") == _VERIFIER:
+            return False
+        frame = frame.f_back
+    return False
+
+
+def _text(source: object) -> str | None:
+    if isinstance(source, bytes):
+        return source.decode("utf-8", "replace").strip()
+    return source.strip() if isinstance(source, str) else None
+
+
+def _texts(code: CodeType) -> set[str]:
+    """Constants of a test: `exec("assert f(1) == 1")` runs what its author wrote."""
+    found: set[str] = set()
+    for one in code.co_consts:
+        if isinstance(one, str):
+            found.add(one.strip())
+        elif isinstance(one, CodeType):
+            found |= _texts(one)
+    return found
+
+
+GUARD = Guard()

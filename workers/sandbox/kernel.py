@@ -1,0 +1,93 @@
+"""System calls that Python has no function for."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_prctl = _libc.prctl
+_prctl.argtypes = [ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong]
+_mount = _libc.mount
+_mount.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p]
+_syscall = _libc.syscall
+_unshare, _setns = _libc.unshare, _libc.setns
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWPID = 0x20000000
+_TMPFS = 2 | 4 | 8
+"""MS_NOSUID, MS_NODEV, MS_NOEXEC."""
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_SECCOMP = 22
+PR_SET_NO_NEW_PRIVS = 38
+SECCOMP_MODE_FILTER = 2
+
+_fork = ctypes.PyDLL(None).fork
+
+_CAPSET = {"x86_64": 126, "aarch64": 91}.get(os.uname().machine, -1)
+_CAPABILITY_VERSION_3 = 0x20080522
+_CAPABILITIES_OF_SELF = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+_NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
+
+
+def checked(result: int, what: str) -> int:
+    """Raises OSError with the name of what failed."""
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def prctl(option: int, value: int = 0, extra: int = 0) -> None:
+    """Raises OSError."""
+    checked(_prctl(option, value, extra, 0, 0), f"prctl({option})")
+
+
+def fork() -> int:
+    """os.fork for a process that has never had a second thread. What Python does after a fork about other threads and
+    their locks has nothing to do then, and would copy a hundred pages to find that out. Raises OSError."""
+    pid: int = _fork()
+    return checked(pid, "fork")
+
+
+def unshare(flags: int) -> None:
+    """Raises OSError."""
+    checked(_unshare(flags), "unshare")
+
+
+def setns(fd: int, flags: int) -> None:
+    """Raises OSError."""
+    checked(_setns(fd, flags), "setns")
+
+
+def mount_tmpfs(path: bytes, options: bytes) -> None:
+    """Raises OSError."""
+    checked(_mount(b"tmpfs", path, b"tmpfs", _TMPFS, options), "mount")
+
+
+def drop_capabilities() -> None:
+    """Of this process, for good where no_new_privs is set. Raises OSError."""
+    checked(_syscall(_CAPSET, _CAPABILITIES_OF_SELF, _NO_CAPABILITIES), "capset")
+
+
+def raw(number: int, *arguments: object) -> int:
+    """A system call by its number. Raises OSError."""
+    return checked(_syscall(number, *arguments), f"system call {number}")
+
+
+class Filter:
+    """A seccomp filter that lies ready."""
+
+    def __init__(self, code: bytes) -> None:
+        self._code = ctypes.create_string_buffer(code, len(code))
+        described = struct.pack("@HP", len(code) // 8, ctypes.addressof(self._code))
+        self._described = ctypes.create_string_buffer(described, len(described))
+        self.address = ctypes.addressof(self._described)
+
+
+def install(address: int) -> None:
+    """The filter at this address, on this process and for good. Needs no_new_privs. Raises OSError."""
+    checked(_prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, address, 0, 0), "seccomp")

@@ -1,0 +1,273 @@
+"""What crosses between a candidate and its verifier beyond plain values: as something like it, made anew over there.
+
+Iterators are drained and iterated again, views and numbers of the standard library become what they were, a builtin
+function goes by its name, and a function of the candidate's that a test hands it (`apply(square, 3)`) goes back so.
+"""
+
+from __future__ import annotations
+
+import builtins
+import re
+import sys
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from workers.sandbox import raising
+from workers.sandbox.plain import Encoder, Unplain, decode, of_numpy, said
+
+DRAINED = 10_000
+"""Values taken of an iterator, which may be endless. Whoever asks for more fails."""
+_DRAINED_BYTES = 200_000
+"""Of these values as they are written: of an endless one they may grow, too."""
+_NAMES = (
+    *("abs", "all", "any", "bool", "bytes", "chr", "complex", "dict", "divmod", "float", "frozenset", "hash", "hex"),
+    *("int", "len", "list", "max", "min", "object", "oct", "ord", "pow", "range", "repr", "reversed", "round"),
+    *("set", "sorted", "str", "sum", "tuple", "type"),
+)
+_BUILTINS = {name: getattr(builtins, name) for name in _NAMES}
+_NAME_OF = {one: name for name, one in _BUILTINS.items()}
+_BY_NAME = (type, type(len))
+_VIEWS = {type({}.keys()): "keys", type({}.values()): "values", type({}.items()): "items"}
+_DTYPE = re.compile(r"[<>|=]?[biufc]\d{1,2}\Z")
+
+
+_MAPPINGS = (dict, Counter, OrderedDict, defaultdict)
+_CONTAINERS = (list, deque, tuple, set, bytearray, *_MAPPINGS)
+_DICTS: dict[Any, str] = {Counter: "Counter", OrderedDict: "OrderedDict"}
+_LIBRARY_FUNCTIONS = ("operator", "_operator", "math")
+"""Modules whose functions cross by their names: none does more than to compute."""
+
+
+class Spent(Exception):
+    """More is asked of an iterator than was taken of it."""
+
+
+class Stub:
+    """How a function of the candidate's looks in a test: it has a name and can be called."""
+
+    __slots__ = ("__name__", "_call")
+
+    def __init__(self, name: str, call: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]) -> None:
+        self.__name__ = name
+        self._call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._call(self.__name__, args, kwargs)
+
+    def __repr__(self) -> str:
+        return f"<function {self.__name__}>"
+
+
+def more(encoder: Encoder, value: Any, depth: int) -> Any:
+    """For plain.encode. Raises Unplain, and whatever an iterator raises."""
+    kind = type(value)
+    if kind is Stub:
+        return {"name": value.__name__}
+    if kind is range:
+        return {"range": [encoder.encode(one, depth) for one in (value.start, value.stop, value.step)]}
+    if kind in _VIEWS:
+        return {_VIEWS[kind]: encoder.items(list(value), depth)}
+    if kind is deque:
+        return {"deque": encoder.items(list(value), depth)}
+    if kind in _DICTS:
+        return {_DICTS[kind]: [encoder.items([key, one], depth) for key, one in dict.items(value)]}
+    if kind is defaultdict:
+        factory = _NAME_OF.get(value.default_factory) if type(value.default_factory) in _BY_NAME else None
+        return {"defaultdict": [factory, [encoder.items([key, one], depth) for key, one in dict.items(value)]]}
+    if kind is bytearray:
+        return {"bytearray": value.decode("latin-1")}
+    if kind is slice:
+        return {"slice": [encoder.encode(one, depth) for one in (value.start, value.stop, value.step)]}
+    if value is ...:
+        return {"ellipsis": 0}
+    if kind in _BY_NAME:
+        if value in _NAME_OF:
+            return {"builtin": _NAME_OF[value]}
+        if kind is _BY_NAME[1] and value.__module__ in _LIBRARY_FUNCTIONS:
+            return {"function": [value.__module__, value.__name__]}
+    if of_numpy(kind):
+        return _numpy(encoder, value, depth)
+    if hasattr(kind, "__next__") and hasattr(kind, "__iter__"):
+        return {"iterator": _drained(encoder, value, depth)}
+    for module, name, write, _ in _LIBRARY:
+        loaded = sys.modules.get(module)
+        if loaded is not None and kind is getattr(loaded, name, None):
+            return {name: encoder.encode(write(value), depth)}
+    raise Unplain(said(kind))
+
+
+def still(encoder: Encoder, value: Any, depth: int) -> Any:
+    """As `more`, for looking at a value: no iterator is touched."""
+    kind = type(value)
+    if hasattr(kind, "__next__"):
+        raise Unplain(said(kind))
+    return more(encoder, value, depth)
+
+
+def _drained(encoder: Encoder, iterator: Iterator[Any], depth: int) -> list[Any]:
+    """Its values, whether there are more, and what it raised after them. Raises Unplain for one that isn't plain."""
+    values: list[Any] = []
+    size = 0
+    while True:
+        try:
+            value = next(iterator)
+        except StopIteration:
+            return [values, False, None]
+        except Exception as error:
+            return [values, False, encoder.encode(raising.written(error), depth)]
+        if len(values) == DRAINED or size > _DRAINED_BYTES:
+            return [values, True, None]
+        encoded = encoder.items([value], depth)[0]
+        size += len(ascii(encoded))
+        values.append(encoded)
+
+
+def _numpy(encoder: Encoder, value: Any, depth: int) -> Any:
+    if value.shape == ():
+        return encoder.encode(value.item(), depth + 1)
+    return {"array": [value.dtype.str, encoder.encode(value.tolist(), depth + 1)]}
+
+
+def _array(held: Any) -> Any:
+    """The array, or the list of lists where there is no numpy."""
+    dtype, values = held[0], decode(held[1], READ)
+    if not _DTYPE.match(dtype):
+        raise Unplain(f"an array of {dtype[:20]}")
+    try:
+        import numpy
+    except ImportError:
+        return values
+    made = numpy.array(values)
+    if made.dtype.kind not in "biufc":
+        raise Unplain("an array of other things than numbers")  # of texts numpy would make numbers, NaN too
+    return made.astype(dtype)
+
+
+def _iterator(held: Any) -> Iterator[Any]:
+    values, is_more, raised = held
+    return _again(decode(values, READ), is_more is True, None if raised is None else decode(raised, READ))
+
+
+def _again(values: list[Any], is_more: bool, raised: Any) -> Iterator[Any]:
+    yield from values
+    if raised is not None:
+        raise raising.made(raised)
+    if is_more:
+        raise Spent(f"More than {len(values):,} values are asked of an iterator.")
+
+
+def _function(held: Any) -> Any:
+    module, name = held
+    if module not in _LIBRARY_FUNCTIONS or name[:1] == "_" or name == "call":
+        raise Unplain("a function")
+    __import__(module)
+    function = getattr(sys.modules[module], name)
+    if type(function) is not _BY_NAME[1]:
+        raise Unplain("a function")
+    return function
+
+
+def _pairs(held: Any) -> list[tuple[Any, Any]]:
+    return [(key, one) for key, one in decode(held, READ)]
+
+
+def _default(held: Any) -> Any:
+    factory, pairs = held
+    return defaultdict(None if factory is None else _BUILTINS[factory], _pairs(pairs))
+
+
+def change(old: Any, new: Any) -> None:
+    """Make a container into another one of its type, in place; what is inside likewise."""
+    kind = type(old)
+    if kind is not type(new):
+        return
+    if kind in (list, deque, tuple):
+        kept = [one if _changes(one, other) else other for one, other in zip(old, new, strict=False)]
+        if kind is list:
+            old[:] = [*kept, *new[len(kept) :]]
+        elif kind is deque:
+            kept += list(new)[len(kept) :]
+            old.clear()
+            old.extend(kept)
+    elif kind in _MAPPINGS:
+        table = {key: old[key] if key in old and _changes(old[key], other) else other for key, other in new.items()}
+        old.clear()
+        dict.update(old, table)
+    elif kind is set:
+        old.clear()
+        old.update(new)
+    elif kind is bytearray:
+        old[:] = new
+
+
+def _is_kept(old: Any, new: Any) -> bool:
+    """Of a tuple, which nothing can put another value into."""
+    return type(old) is type(new) and (type(old) in _CONTAINERS or bool(old == new))
+
+
+def _changes(old: Any, new: Any) -> bool:
+    """Whether it was changed in place."""
+    if type(old) is not type(new) or type(old) not in _CONTAINERS:
+        return False
+    if type(old) is tuple and (len(old) != len(new) or not all(map(_is_kept, old, new))):
+        return False
+    change(old, new)
+    return True
+
+
+def _of_library(module: str, name: str, read: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    def make(held: Any) -> Any:
+        __import__(module)
+        return read(getattr(sys.modules[module], name), decode(held))
+
+    return make
+
+
+def _decimal(kind: Any, held: Any) -> Any:
+    """With a NaN that JSON tells of, if it is one: so no message has a NaN unseen."""
+    text, number = held
+    if type(text) is not str:
+        raise TypeError
+    made = kind(text)
+    if made.is_nan() and number == number:
+        raise Unplain("a NaN that isn't told")
+    return made
+
+
+_LIBRARY: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (
+    ("decimal", "Decimal", lambda value: (str(value), float("nan") if value.is_nan() else 0.0), _decimal),
+    ("fractions", "Fraction", lambda value: (value.numerator, value.denominator), lambda kind, held: kind(*held)),
+    ("datetime", "datetime", lambda value: value.isoformat(), lambda kind, held: kind.fromisoformat(held)),
+    ("datetime", "date", lambda value: value.isoformat(), lambda kind, held: kind.fromisoformat(held)),
+    ("pathlib", "PosixPath", str, lambda kind, held: kind(held)),
+    ("pathlib", "PurePosixPath", str, lambda kind, held: kind(held)),
+    ("datetime", "time", lambda value: value.isoformat(), lambda kind, held: kind.fromisoformat(held)),
+    (
+        "datetime",
+        "timedelta",
+        lambda value: (value.days, value.seconds, value.microseconds),
+        lambda kind, held: kind(*held),
+    ),
+)
+"""Module, type, how it is written as a plain value, how it is read again."""
+
+READ: dict[str, Callable[[Any], Any]] = {
+    "range": lambda held: range(*decode(held)),
+    "keys": lambda held: dict.fromkeys(decode(held, READ)).keys(),
+    "values": lambda held: dict(enumerate(decode(held, READ))).values(),
+    "items": lambda held: dict(decode(held, READ)).items(),
+    "deque": lambda held: deque(decode(held, READ)),
+    "iterator": _iterator,
+    "Counter": lambda held: Counter(dict(_pairs(held))),
+    "OrderedDict": lambda held: OrderedDict(_pairs(held)),
+    "defaultdict": _default,
+    "bytearray": lambda held: bytearray(held, "latin-1"),
+    "slice": lambda held: slice(*decode(held, READ)),
+    "ellipsis": lambda _: ...,
+    "function": _function,
+    "builtin": lambda held: _BUILTINS[held],
+    "array": _array,
+    **{name: _of_library(module, name, read) for module, name, _, read in _LIBRARY},
+}
+"""For plain.decode: what a verifier reads."""

@@ -1,0 +1,325 @@
+"""What a test asks of a candidate, read from its syntax: nothing is executed.
+
+A test runs in another process than the candidate's code, so it may call the candidate's functions with plain values and
+look at plain values that they give. One that needs more ("Stack" as a class with methods, a lambda handed over) can't
+be judged there: `problems` says so, and such a test never counts as passed.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import re
+import warnings
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from workers.sandbox import borrowed
+from workers.sandbox.ahead import OnlyCall
+from workers.sandbox.ahead import only_call as only_call_of
+from workers.sandbox.asserting import judging
+from workers.sandbox.closed import is_closed
+from workers.sandbox.reaching import reaches
+from workers.sandbox.syntax import (
+    FUNCTIONS,
+    Function,
+    TooDeep,
+    binds,
+    deeper,
+    imported,
+    local,
+    name_of,
+    parameters,
+    places,
+)
+
+FILE = "<test>"
+LONGEST = 50_000
+"""Characters that `problems` reads: the tree of a longer test takes too much memory."""
+_BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "__builtins__"}
+_SOLUTION = frozenset(("solution", "candidate", "main", "submission", "answer", "your_module", "my_module"))
+"""How tests call the module that the model writes when they import from it."""
+_PLAIN_ATTRIBUTES = frozenset(
+    name
+    for kind in (
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        list,
+        tuple,
+        dict,
+        set,
+        frozenset,
+        range,
+        deque,
+        bytearray,
+        Counter,
+        defaultdict,
+    )
+    for name in dir(kind)
+) | frozenset(
+    (
+        *("shape", "dtype", "size", "ndim", "T", "tolist", "item", "all", "any", "sum", "mean", "astype", "flatten"),
+        *("year", "month", "day", "hour", "minute", "second", "days", "seconds", "total_seconds", "isoformat", "date"),
+    )
+)
+_CLASS_NAME = re.compile(r"[A-Z][A-Za-z0-9]*\Z")
+_ARGUMENTS_OF = (ast.FunctionDef, ast.AsyncFunctionDef)
+_VALUES = (ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Subscript, ast.Assert, ast.If, ast.While, ast.IfExp)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Of one test."""
+
+    tree: ast.Module
+    """Without its imports from the candidate's module."""
+    rewritten: bool
+    """Whether it had any."""
+    names: frozenset[str]
+    """Free names that are the candidate's, or nobody's."""
+    library: dict[str, tuple[str, str]]
+    """Free names of a library's: (module, what in it; "" the module itself)."""
+    runs: tuple[str, ...]
+    """Functions and classes that the test only defines, to be run after it (running.py)."""
+    needs: str
+    """Why it can't be judged with plain values, for people; "" if it can."""
+    closed: bool
+    """Whether it surely touches nothing but names of its own, so that others may be judged where it ran."""
+    doubts: str = ""
+    """Why it may judge less than it seems to, for people."""
+    only_call: OnlyCall | None = None
+    """What can be asked before the test is run."""
+
+
+def problems(test: str) -> str:
+    """Why a test can't be judged with plain values, for people; "" if it can, or if it can't be read."""
+    reading = _read_bounded(test)
+    return reading.needs if reading else ""
+
+
+def doubts(test: str) -> str:
+    """Why a test that can be judged may judge less than it seems to, for people; "" if there is nothing to say."""
+    reading = _read_bounded(test)
+    return reading.doubts if reading and not reading.needs else ""
+
+
+def _read_bounded(test: str) -> Reading | None:
+    if len(test) > LONGEST or deeper(test):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return read(test)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+
+
+def read(test: str) -> Reading:
+    """Raises what parsing raises: SyntaxError, ValueError, MemoryError, RecursionError. Not bounded in time."""
+    tree = ast.parse(test, FILE)
+    only_call = only_call_of(tree)
+    if only_call is not None:
+        known = _of_form(only_call.form)
+        is_asked = only_call.name in known.names and not known.needs
+        return replace(known, tree=tree, only_call=only_call if is_asked else None)
+    rewritten = "import" in test and _drop_imports(tree)
+    try:
+        return _Reader(tree, rewritten).reading()
+    except TooDeep:
+        return Reading(tree, rewritten, frozenset(), {}, (), "Its functions stand too deeply inside each other.", False)
+
+
+@lru_cache(maxsize=4096)
+def _of_form(form: str) -> Reading:
+    return _Reader(ast.parse(form, FILE), False).reading()
+
+
+def _drop_imports(tree: ast.Module) -> bool:
+    """Take imports from the candidate's module out of it: the names become free. Whether there were any."""
+    found = False
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if not isinstance(body, list):
+            continue
+        for place, statement in enumerate(body):
+            if (
+                isinstance(statement, ast.ImportFrom)
+                and statement.module in _SOLUTION
+                and all(alias.asname is None for alias in statement.names)
+            ):
+                body[place] = ast.copy_location(ast.Pass(), statement)
+                found = True
+    return found
+
+
+class _Reader:
+    def __init__(self, tree: ast.Module, rewritten: bool) -> None:
+        self._tree = tree
+        self._rewritten = rewritten
+        self._defined: dict[str, Function] = {}
+        """Functions of the test's own, at its top."""
+        self._classes: set[str] = set()
+        self._bound: set[str] = set()
+        self._aliases: dict[Function, set[str]] = {}
+        """Parameters that are given a function of the candidate's, as HumanEval's check(candidate)."""
+        self._given: set[str] = set()
+        """Variables that hold what the candidate gave."""
+        self._nodes = list(places(tree))
+        self._bind()
+        self._problem = ""
+
+    def reading(self) -> Reading:
+        loads = list(self._loads())
+        free = {name.id for name, _ in loads}
+        library = borrowed.library(free, {name.id for name, parent in loads if not isinstance(parent, ast.Attribute)})
+        self._free = frozenset(free - library.keys())
+        self._find_aliases()
+        self._find_given()
+        used = False
+        for node, parent, scope in self._nodes:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and self._candidates(node, scope):
+                used = used or _is_used(node, parent)
+                self._look_at_name(node, parent)
+            self._look_at(node, scope)
+            if self._problem:
+                break
+        names = imported(self._tree) | {name: ".".join(filter(None, place)) for name, place in library.items()}
+        runs: tuple[str, ...] = ()
+        if not self._problem:
+            self._problem = reaches(self._tree, names, self._bound)
+        if not self._problem and not used:
+            self._problem = "It calls nothing that the tested code defines."
+        if not self._problem:
+            judged = judging(self._tree, names)
+            runs, self._problem = judged.runs, judged.problem
+        doubt = "" if self._problem else borrowed.doubt(self._tree, self._free)
+        closed = is_closed(self._tree, library)
+        return Reading(self._tree, self._rewritten, self._free, library, runs, self._problem, closed, doubt)
+
+    def _bind(self) -> None:
+        """Names that the test itself gives a meaning outside of its functions."""
+        for node, _, scope in self._nodes:
+            if scope:
+                continue
+            self._bound.update(binds(node))
+            if isinstance(node, _ARGUMENTS_OF):
+                self._defined[node.name] = node
+            elif isinstance(node, ast.ClassDef):
+                self._classes.add(node.name)
+
+    def _loads(self) -> Iterator[tuple[ast.Name, ast.AST]]:
+        """Names that are nobody's in the test."""
+        inside: dict[Function, set[str]] = {}
+        for node, parent, scope in self._nodes:
+            if isinstance(node, FUNCTIONS):
+                inside[node] = local(node)
+            if not isinstance(node, ast.Name) or not isinstance(node.ctx, ast.Load):
+                continue
+            name = node.id
+            if name not in self._bound and name not in _BUILTINS and not any(name in inside[one] for one in scope):
+                yield node, parent
+
+    def _find_aliases(self) -> None:
+        for node, _, _ in self._nodes:
+            if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+                continue
+            function = self._defined.get(node.func.id)
+            if function is None:
+                continue
+            taken = [one.arg for one in (*function.args.posonlyargs, *function.args.args)]
+            for parameter, value in zip(taken, node.args, strict=False):
+                if isinstance(value, ast.Name) and value.id in self._free:
+                    self._aliases.setdefault(function, set()).add(parameter)
+
+    def _find_given(self) -> None:
+        for node, _, scope in self._nodes:
+            if isinstance(node, ast.Assign) and self._calls(node.value, scope):
+                self._given.update(target.id for target in node.targets if isinstance(target, ast.Name))
+
+    def _candidates(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
+        """Whether it is a name of the candidate's."""
+        if not isinstance(node, ast.Name):
+            return False
+        for function in reversed(scope):
+            if node.id in self._aliases.get(function, ()):
+                return True
+            if node.id in parameters(function):
+                return False
+        return node.id in self._free
+
+    def _calls(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
+        """Whether it is a call of the candidate's."""
+        return isinstance(node, ast.Call) and self._candidates(node.func, scope)
+
+    def _look_at_name(self, node: ast.Name, parent: ast.AST) -> None:
+        name = node.id[:80]
+        if isinstance(parent, ast.Attribute) and parent.attr not in ("__name__", "__doc__"):
+            self._problem = f"“{name}” is used as more than a function: {name}.{parent.attr[:80]}."
+        elif isinstance(parent, ast.Raise):
+            self._problem = f"“{name}” is used as an exception of the tested code's own."
+        elif isinstance(parent, ast.ClassDef):
+            self._problem = f"“{name}” is used as a class to derive from."
+        elif isinstance(parent, _VALUES) or (isinstance(parent, ast.For) and parent.iter is node):
+            self._problem = f"“{name}” is used as a value, not called as a function."
+
+    def _look_at(self, node: ast.AST, scope: tuple[Function, ...]) -> None:
+        if isinstance(node, ast.Attribute) and node.attr not in _PLAIN_ATTRIBUTES:
+            if self._calls(node.value, scope):
+                self._problem = (
+                    f"What “{name_of(node.value)}” gives is used as more than a plain value: .{node.attr[:80]}."
+                )
+            elif isinstance(node.value, ast.Name) and node.value.id in self._given:
+                name = node.value.id[:80]
+                self._problem = f"“{name}” is used as more than a plain value: {name}.{node.attr[:80]}."
+        elif isinstance(node, ast.ExceptHandler) and node.type is not None:
+            for one in ast.walk(node.type):
+                if isinstance(one, ast.Name) and self._candidates(one, scope):
+                    self._problem = f"“{one.id[:80]}” is used as an exception of the tested code's own."
+        elif isinstance(node, ast.Await) and self._calls(node.value, scope):
+            self._problem = "A function of the tested code's is awaited."
+        elif isinstance(node, ast.Call):
+            self._look_at_call(node, scope)
+
+    def _look_at_call(self, node: ast.Call, scope: tuple[Function, ...]) -> None:
+        function = node.func
+        values = [*node.args, *(one.value for one in node.keywords)]
+        if self._calls(function, scope) or (isinstance(function, ast.Name) and function.id in self._given):
+            self._problem = f"A function that the tested code makes is called: “{name_of(function)}”."
+        elif self._candidates(function, scope):
+            for value in values:
+                self._look_at_argument(name_of(function), value, scope)
+        elif isinstance(function, ast.Name) and function.id in ("isinstance", "issubclass"):
+            for one in ast.walk(values[1]) if len(values) > 1 else ():
+                if isinstance(one, ast.Name) and self._candidates(one, scope):
+                    self._problem = f"“{one.id[:80]}” is used as a class of the tested code's."
+        elif (
+            isinstance(function, ast.Attribute)
+            and isinstance(function.value, ast.Name)
+            and function.value.id == "asyncio"
+            and any(self._calls(value, scope) for value in values)
+        ):
+            self._problem = "A function of the tested code's is awaited."
+
+    def _look_at_argument(self, called: str, value: ast.expr, scope: tuple[Function, ...]) -> None:
+        if isinstance(value, ast.Lambda) or (isinstance(value, ast.Name) and value.id in self._defined):
+            self._problem = f"A function of the test's own is given to “{called}”."
+            return
+        if isinstance(value, ast.Name) and value.id in self._classes:
+            self._problem = f"A class of the test's own is given to “{called}”."
+            return
+        for one in ast.walk(value):
+            if isinstance(one, ast.Call) and isinstance(one.func, ast.Name):
+                name = one.func.id
+                if name in self._classes or (_CLASS_NAME.match(name) and self._candidates(one.func, scope)):
+                    self._problem = f"“{name[:80]}” makes an object that is given to “{called}”."
+                    return
+
+
+def _is_used(node: ast.Name, parent: ast.AST) -> bool:
+    """Called, or handed to what may call it."""
+    return isinstance(parent, (ast.Call, ast.keyword, ast.Assign, ast.List, ast.Tuple, ast.Dict, ast.Starred))

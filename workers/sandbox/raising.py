@@ -1,0 +1,127 @@
+"""An exception on its way between processes: its name, its text and plain values, and made anew over there."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from workers.sandbox import plain
+
+MESSAGE = 500
+_MOST = 4 * MESSAGE
+"""Bytes that the arguments of an exception may take, and what it holds."""
+_ERRORS = {
+    name: one for name, one in vars(builtins).items() if isinstance(one, type) and issubclass(one, BaseException)
+}
+_BUILTIN = frozenset(_ERRORS.values())
+_LIBRARY = {
+    ("json.decoder", "JSONDecodeError"): "json",
+    **dict.fromkeys((("statistics", "StatisticsError"),), "statistics"),
+    **{("decimal", name): "decimal" for name in ("DecimalException", "InvalidOperation", "DivisionByZero", "Overflow")},
+    **{("_queue", "Empty"): "queue", ("queue", "Full"): "queue", ("binascii", "Error"): "binascii"},
+    **{("struct", "error"): "struct", ("re", "error"): "re", ("zlib", "error"): "zlib", ("_csv", "Error"): "csv"},
+    **{("ipaddress", name): "ipaddress" for name in ("AddressValueError", "NetmaskValueError")},
+    **{("configparser", name): "configparser" for name in ("Error", "NoSectionError", "NoOptionError")},
+    **{("dataclasses", "FrozenInstanceError"): "dataclasses", ("graphlib", "CycleError"): "graphlib"},
+    **{
+        ("numpy.linalg", "LinAlgError"): "numpy.linalg",
+        ("xml.etree.ElementTree", "ParseError"): "xml.etree.ElementTree",
+    },
+}
+"""Exceptions of libraries that cross as themselves, by where they say that they are from: where they are had. Nothing
+that a test's own machinery takes for a sign (SkipTest) is here."""
+
+
+def written(error: BaseException) -> dict[str, Any]:
+    """{"name", "text", "bases": its builtin types, nearest first, "library": a library's type among its own or None,
+    "args", "holds": plain ones or None}. Raises nothing, whatever the exception does."""
+    kind = type(error)
+    raised: dict[str, Any] = {"name": kind.__name__[:80], "text": text(error)}
+    raised["bases"] = [one.__name__ for one in kind.__mro__ if one in _BUILTIN]
+    reads: dict[str, Callable[[], Any]] = {
+        "library": lambda: next(list(place) for place in map(_place, kind.__mro__) if place in _LIBRARY),
+        "args": lambda: list(error.args),
+        "holds": lambda: dict(vars(error)),
+    }
+    for key, read in reads.items():
+        raised[key] = None
+        try:
+            held = read()
+            if len(repr(plain.encode(held))) < _MOST:
+                raised[key] = held
+        except BaseException:  # noqa: S112  the text is enough
+            continue
+    return raised
+
+
+def _place(kind: type) -> tuple[str, str]:
+    return kind.__module__, kind.__qualname__
+
+
+def text(error: BaseException) -> str:
+    """It may ask code that nobody trusts."""
+    try:
+        return str.__str__(str(error))[:MESSAGE]
+    except BaseException:
+        return "an exception whose text can't be had"
+
+
+def made(raised: Any) -> BaseException:
+    """The builtin exception of that name, or one made here under its builtin bases; a known library's as itself."""
+    if type(raised) is not dict:
+        return RuntimeError("an exception without a name")
+    name, said, args = str(raised.get("name"))[:80], str(raised.get("text"))[:MESSAGE], raised.get("args")
+    error = _made(_kind(name, raised), args if type(args) is list else [said], said)
+    if error is None:
+        return Exception(f"{name}: {said}")
+    holds = raised.get("holds")
+    if type(holds) is dict and hasattr(error, "__dict__"):
+        error.__dict__.update((key, one) for key, one in holds.items() if type(key) is str and key[:2] != "__")
+    return error
+
+
+def _kind(name: str, raised: dict[str, Any]) -> type[BaseException]:
+    bases = raised.get("bases")
+    named = [_ERRORS[one] for one in bases if type(one) is str and one in _ERRORS] if type(bases) is list else []
+    kind = _ERRORS.get(name)
+    if kind is not None and kind in named:
+        return kind
+    nearest = [one for one in named if not any(other is not one and issubclass(other, one) for other in named)]
+    library = _of_library(raised.get("library"))
+    if library is not None:
+        if library.__name__ == name:
+            return library
+        nearest = [library]
+    name = name if name.isidentifier() else "Error"
+    try:
+        return type(name, tuple(nearest) or (Exception,), {})
+    except TypeError:  # two that can't be one
+        return type(name, (nearest[0],), {})
+
+
+def _of_library(place: Any) -> type[BaseException] | None:
+    module = _LIBRARY.get(tuple(place)) if type(place) is list and all(type(one) is str for one in place) else None
+    if module is None:
+        return None
+    try:
+        __import__(module)
+    except ImportError:
+        return None
+    found = getattr(sys.modules[module], place[1], None)
+    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+
+
+def _made(kind: type[BaseException], args: list[Any], said: str) -> BaseException | None:
+    for given in (args, [said]):
+        try:
+            return kind(*given)
+        except Exception:  # noqa: S112  some want other arguments than they keep
+            continue
+    try:
+        error = kind.__new__(kind)
+        error.args = tuple(args)
+    except Exception:
+        return None
+    return error

@@ -1,0 +1,292 @@
+"""Which backend holds on this machine: each is attacked in earnest; the first from which nothing escapes is taken."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workers.sandbox.outcomes import Backend, Job, Kind, Limits, Outcome, SandboxUnavailable
+
+ORDER = (Backend.BUBBLEWRAP, Backend.LANDLOCK)
+"""The best first. BARE holds little, and is never chosen."""
+
+_LIMITS = Limits(seconds=10, memory_mb=64, disk_mb=2)
+_SHORT = Limits(seconds=0.3, memory_mb=64)
+_cached: Report | None = None
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Report:
+    backend: Backend | None
+    """The best one that holds; None: none does."""
+    tried: dict[Backend, str]
+    """Each backend: "" if it holds, else why not, for people."""
+
+
+@dataclass(frozen=True)
+class _Attack:
+    name: str
+    """What was possible if it succeeds: "a file of the user could be read"."""
+    source: str
+    """With a function attack(secret, folder, pid, port) that gives the parts that succeeded."""
+    bare: bool = False
+    """Whether BARE promises to hold it too."""
+
+
+def probe() -> Report:
+    """Of this machine and user; tried once in a process."""
+    global _cached
+    with _lock:
+        if _cached is None:
+            _cached = _tried()
+        return _cached
+
+
+def best() -> Backend:
+    """Raises SandboxUnavailable with what each backend lacks."""
+    report = probe()
+    if report.backend is None:
+        raise SandboxUnavailable(" ".join(f"{name}: {why}" for name, why in report.tried.items()))
+    return report.backend
+
+
+def _tried() -> Report:
+    tried = {backend: lacks(backend) for backend in ORDER}
+    return Report(next((backend for backend, why in tried.items() if not why), None), tried)
+
+
+def lacks(backend: Backend) -> str:
+    """ "" if it holds what it promises, else why not."""
+    from workers.sandbox.pool import Sandbox
+
+    attacks = [attack for attack in ATTACKS if attack.bare or backend is not Backend.BARE]
+    try:
+        with Sandbox(backend) as sandbox, _Targets() as targets:
+            jobs = [Job(attack.source, "attack", targets.arguments) for attack in attacks]
+            outcomes = sandbox.run([*jobs, Job("value = 6 * 7\ndef answer(): return value", "answer")], _LIMITS)
+            [endless] = sandbox.run([Job("while True: pass")], _SHORT)
+            spoiled = targets.spoiled()
+    except (SandboxUnavailable, OSError) as error:
+        return str(error)
+    *attacked, works = outcomes
+    if (works.kind, works.value) != (Kind.OK, 42):
+        return f"a harmless program didn't run: {works.kind}, {works.message}"
+    found = [f"{attack.name} ({out})" for attack, one in zip(attacks, attacked, strict=True) if (out := _through(one))]
+    if endless.kind is not Kind.TIMEOUT:
+        found.append(f"an endless loop ended as {endless.kind}")
+    if spoiled and backend is not Backend.BARE:
+        found.append(spoiled)
+    return "; ".join(found)
+
+
+def _through(outcome: Outcome) -> str:
+    """What an attack says it could do. One that was killed or ran out of memory could do nothing."""
+    if outcome.kind is Kind.OK:
+        return ", ".join(outcome.value) if isinstance(outcome.value, list) else "no answer"
+    return "" if outcome.kind in (Kind.MEMORY, Kind.KILLED) else f"not known: {outcome.kind}, {outcome.message}"
+
+
+class _Targets:
+    """Of this very process: a secret file, a folder to write to, a port that listens."""
+
+    def __enter__(self) -> _Targets:
+        self._folder = _temporary_folder()
+        self._path = Path(self._folder.name)
+        (self._path / "secret").write_text("secret")
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self._hidden = socket.socket(socket.AF_UNIX)
+        self._hidden.bind(b"\0" + os.fsencode(self._path))
+        self._hidden.listen()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._server.close()
+        self._hidden.close()
+        self._folder.cleanup()
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        return str(self._path / "secret"), str(self._path), os.getpid(), self._server.getsockname()[1]
+
+    def spoiled(self) -> str:
+        """What was done to the targets, whatever the attack said."""
+        if sorted(path.name for path in self._path.iterdir()) != ["secret"]:
+            return "files appeared outside"
+        return "" if (self._path / "secret").read_text() == "secret" else "a file of the user was changed"
+
+
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Where a file can be written. Raises OSError."""
+    try:
+        return tempfile.TemporaryDirectory(prefix="sandbox-test-")
+    except FileNotFoundError:  # a container that is read-only
+        return tempfile.TemporaryDirectory(prefix="sandbox-test-", dir="/dev/shm")
+
+
+_TRY = """
+import ctypes, os
+done = []
+def tried(name, do):
+    try:
+        result = do()
+    except BaseException:
+        return
+    if not (isinstance(result, int) and result < 0):
+        done.append(name)
+libc = ctypes.CDLL(None)
+"""
+
+ATTACKS = (
+    _Attack(
+        "files outside could be read",
+        _TRY
+        + """
+def attack(secret, folder, pid, port):
+    for path in (secret, "/etc/passwd", "/etc/hostname", f"/proc/{pid}/environ", "/proc/self/environ",
+                 f"/proc/{pid}/cmdline", f"/proc/{pid}/mem", "/dev/mem", "/dev/kmsg", "/dev/shm/x"):
+        tried(path, lambda: open(path, "rb").read(1))
+    for path in (folder, os.path.expanduser("~root"), "/home", "/proc", "/sys"):
+        tried(path, lambda: os.listdir(path))
+    return done
+""",
+    ),
+    _Attack(
+        "files outside could be changed",
+        _TRY
+        + """
+def attack(secret, folder, pid, port):
+    inside = os.path.join(folder, "new")
+    tried("write", lambda: open(secret, "a").write("x"))
+    tried("create", lambda: open(inside, "w"))
+    tried("truncate", lambda: os.truncate(secret, 0))
+    tried("mode", lambda: os.chmod(secret, 0o777))
+    tried("times", lambda: os.utime(secret))
+    tried("remove", lambda: os.unlink(secret))
+    tried("rename", lambda: os.rename(secret, inside))
+    tried("symlink", lambda: os.symlink(secret, inside))
+    tried("link", lambda: os.link(secret, inside))
+    tried("folder", lambda: os.mkdir(inside))
+    tried("system", lambda: open("/usr/lib/new", "w"))
+    tried("shm", lambda: open("/dev/shm/sandbox-test", "w"))
+    return done
+""",
+    ),
+    _Attack(
+        "more disk than allowed could be filled",
+        """
+import os
+PLACES = {os.getcwd(), "/tmp", "/var/tmp", "/dev/shm"}
+def attack(secret, folder, pid, port):
+    written = 0
+    for number in range(64):
+        for place in PLACES:
+            try:
+                with open(f"{place}/fill-{number}", "wb", 0) as file:
+                    written += file.write(b"x" * 262144)
+            except OSError:
+                pass
+    for number in range(64):
+        for place in PLACES:
+            try:
+                os.unlink(f"{place}/fill-{number}")
+            except OSError:
+                pass
+    return [f"{written} bytes"] if written > 2 * 1024 * 1024 else []
+""",
+    ),
+    _Attack(
+        "the network could be reached",
+        _TRY
+        + """
+import socket
+def attack(secret, folder, pid, port):
+    tried("TCP", lambda: socket.create_connection(("127.0.0.1", port), 2))
+    tried("TCP socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    tried("UDP socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    tried("IPv6 socket", lambda: socket.socket(socket.AF_INET6, socket.SOCK_STREAM))
+    tried("raw socket", lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1))
+    tried("Unix socket", lambda: socket.socket(socket.AF_UNIX).connect(chr(0) + folder))
+    return done
+""",
+        bare=True,
+    ),
+    _Attack(
+        "other processes could be signalled",
+        _TRY
+        + """
+def attack(secret, folder, pid, port):
+    tried("the caller", lambda: os.kill(pid, 0))
+    tried("the parent", lambda: os.kill(os.getppid(), 0) if os.getppid() else -1)
+    tried("all", lambda: os.kill(-1, 0))
+    tried("the group", lambda: os.kill(0, 0))
+    tried("by pidfd", lambda: os.pidfd_open(pid))
+    tried("ptrace", lambda: libc.ptrace(16, pid, 0, 0))
+    return done
+""",
+        bare=True,
+    ),
+    _Attack(
+        "processes could be started",
+        _TRY
+        + """
+import threading
+def attack(secret, folder, pid, port):
+    def fork():
+        if os.fork() == 0:
+            os._exit(0)
+    tried("fork", fork)
+    tried("spawn", lambda: os.posix_spawn("/bin/true", ["true"], {}))
+    tried("exec", lambda: os.execv("/bin/true", ["true"]))
+    tried("thread", lambda: threading.Thread(target=len, args=("",)).start())
+    return done
+""",
+        bare=True,
+    ),
+    _Attack(
+        "the kernel let in more than it should",
+        _TRY
+        + """
+def attack(secret, folder, pid, port):
+    for name, numbers in {"unshare": (272, 97), "mount": (165, 40), "setns": (308, 268), "bpf": (321, 280),
+                          "io_uring": (425, 425), "keyctl": (250, 219), "memfd": (319, 279), "shmget": (29, 194),
+                          "userfaultfd": (323, 282), "perf": (298, 241)}.items():
+        number = numbers[os.uname().machine == "aarch64"]
+        buffer = ctypes.create_string_buffer(128)
+        tried(name, lambda: libc.syscall(number, 0x10000000 if name == "unshare" else 0, buffer, 64, 0o1600, 0, 0))
+    return done
+""",
+        bare=True,
+    ),
+    _Attack(
+        "more memory than allowed could be had",
+        """
+def attack(secret, folder, pid, port):
+    held = []
+    try:
+        while len(held) < 512:
+            held.append(bytearray(1 << 20))
+    except MemoryError:
+        pass
+    size = len(held)
+    del held
+    return [f"{size} MiB"] if size > 200 else []
+""",
+        bare=True,
+    ),
+    _Attack(
+        "the environment is not empty",
+        """
+import os
+def attack(secret, folder, pid, port):
+    known = {"PATH", "HOME", "LANG", "PWD", "LC_CTYPE", "LD_BIND_NOW"}
+    return [name for name in os.environ if name not in known and not name.endswith("_NUM_THREADS")]
+""",
+        bare=True,
+    ),
+)

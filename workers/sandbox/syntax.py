@@ -1,0 +1,134 @@
+"""The syntax of a test: its nodes, the names it gives a meaning, and what they are short for."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+DEEPEST = 60
+"""Brackets inside each other: beyond that some texts keep the parser busy for a time that doubles with each level."""
+DEEPEST_SCOPE = 20
+"""Functions inside each other: each is looked through once for every one around it."""
+
+_BINDING = frozenset(
+    (
+        *(ast.Name, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom),
+        *(ast.ExceptHandler, ast.MatchAs, ast.MatchStar),
+    )
+)
+_LOOKED_AT = _BINDING | {ast.Attribute, ast.Call, ast.Assign, ast.Await, ast.Lambda}
+_NOTHING_IN = frozenset(
+    (ast.Constant, ast.Load, ast.Store, ast.Del, *ast.operator.__subclasses__(), *ast.cmpop.__subclasses__())
+)
+_BRACKETS = re.compile(r"[([{]|([)\]}])")
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Place = tuple[ast.AST, ast.AST, tuple[Function, ...]]
+"""A node, its parent, the functions around it."""
+
+
+class TooDeep(ValueError):
+    """Functions stand inside each other on more than DEEPEST_SCOPE levels."""
+
+
+def places(tree: ast.Module) -> Iterator[Place]:
+    """Nodes that say something, as they stand in the text. Raises TooDeep."""
+    stack: list[Place] = [(tree, tree, ())]
+    while stack:
+        place = stack.pop()
+        node, _, scope = place
+        kind = type(node)
+        if kind in _LOOKED_AT:
+            yield place
+            if kind is ast.Name:
+                continue
+        inner = (*scope, node) if isinstance(node, FUNCTIONS) else scope
+        if len(inner) > DEEPEST_SCOPE:
+            raise TooDeep
+        for name in reversed(kind._fields):
+            value = getattr(node, name, None)
+            if type(value) is list:
+                stack += [(child, node, inner) for child in reversed(value) if isinstance(child, ast.AST)]
+            elif isinstance(value, ast.AST) and type(value) not in _NOTHING_IN:
+                stack.append((value, node, inner))
+
+
+def binds(node: ast.AST) -> Iterator[str]:
+    """Names that this node itself gives a meaning."""
+    if type(node) not in _BINDING:
+        return
+    if isinstance(node, ast.Name):
+        if not isinstance(node.ctx, ast.Load):
+            yield node.id
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        for alias in node.names:
+            yield alias.asname or alias.name.partition(".")[0]
+    elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+        yield node.name
+
+
+def parameters(function: Function) -> set[str]:
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+    return {one.arg for one in every if one is not None}
+
+
+def local(function: Function) -> set[str]:
+    """Names that mean something of its own inside a function."""
+    found = parameters(function)
+    for node in ast.walk(function):
+        if node is not function:
+            found.update(binds(node))
+    return found
+
+
+def required(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Arguments that a call must give."""
+    arguments = function.args
+    positional = len(arguments.posonlyargs) + len(arguments.args) - len(arguments.defaults)
+    return positional + arguments.kw_defaults.count(None)
+
+
+def name_of(node: ast.expr) -> str:
+    """Of a name, or of what is called by one."""
+    node = node.func if isinstance(node, ast.Call) else node
+    return node.id[:80] if isinstance(node, ast.Name) else ""
+
+
+def imported(tree: ast.Module) -> dict[str, str]:
+    """What names are short for: {"p": "pickle", "loads": "pickle.loads"}."""
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                top = alias.name.partition(".")[0]
+                found[alias.asname or top] = alias.name if alias.asname else top
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                found[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    return found
+
+
+def dotted(node: ast.AST, names: dict[str, str]) -> str:
+    """In full: "numpy.testing.assert_allclose" for np.testing.assert_allclose; "" for what is no such thing."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return ""
+    return ".".join((names.get(node.id, node.id), *reversed(parts)))
+
+
+def deeper(text: str, most: int = DEEPEST) -> bool:
+    """Whether brackets stand inside each other on more levels."""
+    depth = 0
+    for match in _BRACKETS.finditer(text) if sum(map(text.count, "([{")) > most else ():
+        depth = max(0, depth - 1) if match[1] else depth + 1
+        if depth > most:
+            return True
+    return False

@@ -1,0 +1,85 @@
+"""Reward models: loaded as the run names them, and asked by TRL itself.
+
+What TRL would do with a model's name alone is not enough: it gives it the policy's revision, and a head of random
+numbers where the model has none.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+
+from workers.contract import REWARD_MODEL, RewardSpec, RunSpec
+from workers.trainer.spec import SpecError
+
+FATAL = ("CUDA", "memory")
+"""After an error of the device, or without memory, nothing else would work either."""
+
+
+@dataclass(frozen=True)
+class RewardModel:
+    """One of the run's rewards that is a model."""
+
+    index: int
+    """Of the reward in the run's."""
+    name: str
+    model: Any
+    tokenizer: Any
+
+
+def load(run: RunSpec, *, chat: bool) -> list[RewardModel]:
+    """`chat`: prompts are messages. Raises SpecError."""
+    named = [(index, reward) for index, reward in enumerate(run.rewards) if reward.function == REWARD_MODEL]
+    return [_loaded(index, reward, run, chat) for index, reward in named]
+
+
+def _loaded(index: int, reward: RewardSpec, run: RunSpec, chat: bool) -> RewardModel:
+    path, revision = str(reward.params["model"]), str(reward.params.get("revision") or "") or None
+    path = str(Path(path).expanduser()) if path.startswith("~") else path
+    try:
+        config = AutoConfig.from_pretrained(path, revision=revision)
+        if not any("ForSequenceClassification" in name for name in config.architectures or ()):
+            raise SpecError(f"Reward {reward.name!r}: {path} is no sequence-classification model.")
+        model = AutoModelForSequenceClassification.from_pretrained(
+            path,
+            revision=revision,
+            num_labels=1,
+            dtype="auto" if run.hardware.trainer_gpus else torch.float32,
+            use_safetensors=True,
+        )
+        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
+    except (ValueError, OSError, RuntimeError, ImportError) as error:
+        traceback.print_exc()
+        said = " ".join(str(error).split())[:300]
+        raise SpecError(f"Reward {reward.name!r}: the model {path} can't be loaded: {said}") from error
+    if tokenizer.pad_token_id is None and tokenizer.eos_token is None:
+        raise SpecError(f"Reward {reward.name!r}: the tokenizer of {path} has neither a padding nor an end token.")
+    if chat and tokenizer.chat_template is None:
+        raise SpecError(
+            f"Reward {reward.name!r}: prompts are messages, and the tokenizer of {path} has no chat template."
+        )
+    _guard(model, reward.name)
+    return RewardModel(index, reward.name, model, tokenizer)
+
+
+def _guard(model: Any, name: str) -> None:
+    """What it can't score (a text longer than its positions) is no number, rather than the end of the training."""
+    ask = model.forward
+
+    def forward(input_ids: Any, **inputs: Any) -> Any:
+        try:
+            return ask(input_ids=input_ids, **inputs)
+        except (IndexError, RuntimeError, ValueError) as error:
+            if any(sign in str(error) for sign in FATAL):
+                raise
+            print(f"Reward {name!r} raised {type(error).__name__}: {error}", file=sys.stderr)
+            return SimpleNamespace(logits=torch.full((len(input_ids), 1), torch.nan, device=input_ids.device))
+
+    model.forward = forward
