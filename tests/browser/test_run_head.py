@@ -27,11 +27,19 @@ labels.tag([run], builders.a_user(), ["theirs"])
 notes.write(Run.objects.get(pk=run), "Theirs.", notes.edition(""), builders.a_user())
 """
 JUDGED = """
-from runs import live
+from datetime import timedelta
+from django.db.models import Q
+from django.utils import timezone
+from runs.health.presets import Presets
+from runs.health.tick import look_at
+from runs.ingest import accept
 from runs.models import Run
-health = {**Run.objects.get(pk=run).health, "verdict": "watch", "step": 20}
-Run.objects.filter(pk=run).update(health=health)
-live.changed(run)
+from tests.runs import builders
+now = Run.objects.get(pk=run)
+accept(now.latest(), [builders.train(i, reward=i / 100, epoch=i / 40) for i in range(now.last_seq + 1, until + 1)])
+# As if a while had passed: values of the same verdict are told at a slower pace.
+later = timezone.now() + timedelta(minutes=until)
+result = any(look_at(r, Presets().of(r), later) for r in map(Run.objects.get, [Q(pk=run)] * 3))  # a tick may be first
 """
 STOPPED = """
 from controlplane.accounts.models import User
@@ -144,6 +152,7 @@ def test_phases_go_on_and_new_events_come_on_top(site: Stack, run: str, page: Pa
 
 
 def test_folds_and_the_focus_stay_when_the_head_is_read_anew(site: Stack, run: str, page: Page) -> None:
+    assert site.django(JUDGED, run=run, until=10)  # else the first assessment would come some time in this test
     visit(site, page, run)
     card = page.locator("#run-health > section")
     outer, inner = card.locator("> details"), card.locator("details.checks")
@@ -153,7 +162,7 @@ def test_folds_and_the_focus_stay_when_the_head_is_read_anew(site: Stack, run: s
     site.django(ANOTHER, run=run)
     expect(page.locator("#run-about")).to_contain_text("Theirs.")
     assert card.evaluate("(card, before) => card === before", before), "nothing of it had changed"
-    site.django(JUDGED, run=run)
+    assert site.django(JUDGED, run=run, until=20)
     expect(card).to_contain_text("step 20")
     expect(outer).to_have_attribute("open", "")
     expect(inner).to_have_attribute("open", "")
