@@ -12,6 +12,8 @@ from django.core.management.base import BaseCommand, CommandParser
 
 from controlplane.serving.embedded import BASE_DIR
 
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
+
 
 class Command(BaseCommand):
     help = "Run the tests. Arguments go to pytest: manage.py test tests/runs -k ingest"
@@ -36,7 +38,7 @@ class Command(BaseCommand):
         sys.exit(done.returncode)
 
     def _say_what_is_missing(self) -> None:
-        if not any(shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome", "chrome")):
+        if not any(map(shutil.which, CHROMIUMS)):
             self.stdout.write("No Chromium on PATH: browser tests are skipped (apt-get install chromium runs them).")
         if not os.environ.get("GRPO_TRAINER_PYTHON"):
             self.stdout.write("No trainer environment: trainer tests are skipped.")
