@@ -19,7 +19,7 @@ from tests.gpu import ratio
 from tests.gpu.figures import parts, peaks_of, preallocated, reserved, step_seconds, tokens_per_s, used_peaks
 from tests.gpu.installation import Site, tail
 from tests.gpu.launches import Launch, Stage
-from tests.gpu.results import Entry
+from tests.gpu.results import FROM_DISPATCH, FROM_PAGE, Entry
 from tests.gpu.setups import Ratio, Setup
 from workers.contract import AttemptSpec, FileName, Rollout, from_dict, servers_of
 
@@ -225,7 +225,7 @@ def figures_of(launch: Launch) -> Entry:
         "nvml_peak_gib": peaks,
         "peak_parts_gib": apart,
         "first_step_s": round(launch.seen[0].t - launch.begun, 2) if launch.seen else None,
-        "first_step_from": "the dispatch" if launch.waited else "the page",
+        "first_step_from": FROM_DISPATCH if launch.waited else FROM_PAGE,
     }
 
 

@@ -12,8 +12,25 @@ HERE = Path(__file__).parent
 COMMITTED = HERE / "results.json"
 PAGE = HERE / "RESULTS.md"
 GOAL_S, TARGET_S, RATIO = 3.0, 15.0, 1.01
+FROM_PAGE, FROM_DISPATCH = "the page", "the dispatch"
+"""What `first_step_s` counts from."""
 
 Entry = dict[str, Any]
+
+PROMISED: dict[str, Any] = {
+    "name": None,
+    "gpus": None,
+    "steps": None,
+    "tokens_per_s": None,
+    "peak_gib": [],
+    "peak_parts_gib": [],
+    "first_step_s": None,
+    "kill_free_s": [],
+    "step_ratio": None,
+    "date": None,
+    "command": None,
+}
+"""What every object of a file of results has, whatever else it holds -> how it says that this was not measured."""
 
 
 def read(path: Path) -> list[Entry]:
@@ -28,18 +45,26 @@ def read(path: Path) -> list[Entry]:
 def merged(old: Iterable[Entry], new: Iterable[Entry]) -> list[Entry]:
     """By name: what was measured again takes the place of what was there, the rest stays.
 
-    A failure says why and leaves what an earlier sitting has proved; a success takes an earlier failure away.
+    A failure says why and leaves what an earlier sitting has proved; a success takes an earlier failure away. What
+    this sitting did not measure takes nobody's place.
     """
     result = {entry["name"]: entry for entry in old}
     for entry in new:
         before = {key: value for key, value in result.get(entry["name"], {}).items() if key != "failed"}
-        result[entry["name"]] = {**before, **entry}
+        found = {key: value for key, value in entry.items() if key not in before or not _unmeasured(key, value)}
+        result[entry["name"]] = {**before, **found}
     return list(result.values())
 
 
+def _unmeasured(key: str, value: Any) -> bool:
+    return key in PROMISED and value == PROMISED[key]
+
+
 def write(path: Path, entries: list[Entry]) -> None:
+    """Every promised key in each of them, also where nothing was measured."""
     temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps(entries, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    whole = [{**PROMISED, **entry} for entry in entries]
+    temporary.write_text(json.dumps(whole, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     temporary.replace(path)
 
 
@@ -63,8 +88,8 @@ _MEANING = (
     "of memory in use by NVML (all samples of the run, and its receipt): CUDA contexts, NCCL, libraries. What vLLM "
     "preallocates (weights, KV cache and graphs by its own log; inside the trainer its share of the card) is listed "
     "apart. With vLLM's sleep mode the parts don't peak together, so that nothing is left for the contexts.",
-    "- **first step**: from sending the New run page (from the dispatch, where the run had to wait for GPUs) until the "
-    "first training line.",
+    "- **first step**: from sending the New run page until the first training line; with *, from the dispatch, as the "
+    "run had to wait for GPUs before it.",
     "- **kill → free**: from sending “stop now”, in the middle of a generation, until every GPU of the run is at its "
     f"baseline + 300 MiB by the receipt. Target {TARGET_S:.0f} s, goal {GOAL_S:.0f} s.",
     "- **next**: from the end of the killed run until the next one in the queue had the same GPUs.",
@@ -87,7 +112,7 @@ def _table(entries: list[Entry]) -> list[str]:
             _text(e.get("steps")),
             _text(e.get("tokens_per_s"), 0),
             _text(e.get("peak_gib"), 1),
-            _text(e.get("first_step_s"), 1),
+            _text(e.get("first_step_s"), 1) + ("*" if e.get("first_step_from") == FROM_DISPATCH else ""),
             _text(e.get("kill_free_s"), 2),
             _text(e.get("next_start_s"), 2),
             _text(e.get("step_ratio"), 4),
@@ -107,7 +132,7 @@ def _section(entry: Entry) -> list[str]:
     if entry.get("nvml_peak_gib"):
         lines.append(f"- In use at most, by NVML: {_text(entry['nvml_peak_gib'], 1)} GiB")
     if entry.get("first_step_s") is not None:
-        lines.append(f"- First step {entry['first_step_s']:.1f} s after {entry.get('first_step_from', 'the page')}")
+        lines.append(f"- First step {entry['first_step_s']:.1f} s after {entry.get('first_step_from', FROM_PAGE)}")
     for kill in entry.get("kills") or ():
         lines.append(f"- {_kill(kill)}")
     if entry.get("step_ratio") is not None:

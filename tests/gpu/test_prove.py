@@ -6,7 +6,6 @@ import io
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,14 +23,14 @@ from controlplane.hardware.shipped import by_slug
 from runs import leasing
 from runs.models import Run
 from runs.spec import spec_of
-from tests.gpu import figures, models, proof, prove, ratio, results
+from tests.gpu import figures, models, proof, prove, ratio
 from tests.gpu.figures import Row
 from tests.gpu.person import PASSWORD, USER, Person
 from tests.gpu.setups import PLANS, Setup
 from tests.runs.launching_page import SCHEMA, a_config, a_ready_host, a_version
 from workers.contract import AttemptSpec, DataSpec, HardwareSpec, ModelSpec, Placement, RunSpec
 
-SETUPS = [unit for plan in ("one-gpu", "four-gpus") for unit in PLANS[plan] if isinstance(unit, Setup)]
+SETUPS = [unit for plan in ("one-gpu", "two-gpus", "four-gpus") for unit in PLANS[plan] if isinstance(unit, Setup)]
 VERSIONS = {"torch": "2.11.0", "trl": "1.16.0", "vllm": "0.22.1", "deepspeed": "0.19.8", "bitsandbytes": "0.50.2"}
 
 
@@ -100,57 +99,6 @@ def test_the_next_start_counts_from_the_last_run_that_was_in_the_way() -> None:
     both, alone = Held({"gpu:0", "gpu:1"}, 2, 90.2, None), Held({"gpu:7"}, 2, 95, None)
     launches: Any = [early, late, both, alone]
     assert [proof.next_start(one, launches) for one in launches] == [None, 0.2, None, None]
-
-
-# --- results --------------------------------------------------------------------------------------------------
-
-
-def test_sittings_add_up_by_name_and_a_failure_leaves_what_was_proved() -> None:
-    first: list[results.Entry] = [{"name": "a", "steps": 5, "step_ratio": 1.0}, {"name": "b", "failed": "no memory"}]
-    again = results.merged(first, [{"name": "a", "steps": 6}, {"name": "b", "steps": 4}, {"name": "c"}])
-    assert again == [{"name": "a", "steps": 6, "step_ratio": 1.0}, {"name": "b", "steps": 4}, {"name": "c"}]
-    assert results.merged(again, [{"name": "a", "failed": "why"}])[0]["steps"] == 6
-
-
-def test_the_page_has_a_row_and_a_section_for_each_set_up() -> None:
-    kill = {"when": "with 8 requests running", "free": True, "free_s": 1.234, "gone_s": 0.2, "free_wall_s": 1.3}
-    entry = {
-        "name": "server", "machine": "2 × H200", "versions": "torch 2", "gpus": 2, "steps": 5, "tokens_per_s": 12345.6,
-        "peak_gib": [50.0, 126.54], "gpu_ids": [0, 1], "peak_parts_gib": [{"trainer_torch": 48.0}, {}],
-        "first_step_s": 61.23, "kill_free_s": [1.234, 1.5], "kills": [kill], "step_ratio": 1.0031,
-        "step_s_product": 0.7, "step_s_bare": 0.698, "step_ratio_how": "in turns", "command": "x",
-    }  # fmt: skip
-    page = results.render([entry, {"name": "broken", "failed": "out of memory"}])
-    assert "| [server](#server) | 2 | 5 | 12,346 | 50.0, 126.5 | 61.2 | 1.23, 1.50 | – | 1.0031 |" in page
-    assert "receipt free" in page
-    assert "**The last try failed:** out of memory" in page
-    assert "2 × H200; torch 2" in page
-
-
-def test_a_sitting_takes_nothing_back_that_another_has_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "COMMITTED", tmp_path / "committed.json")
-    monkeypatch.setattr(results, "PAGE", tmp_path / "page.md")
-    results.write(tmp_path / "committed.json", [{"name": "a", "failed": "no time"}, {"name": "b", "steps": 2}])
-    for name in ("a", "b"):
-        prove.Saver(tmp_path / f"{name}.json")({"name": name, "steps": 5})
-    for name in ("a", "b"):
-        assert prove.main(["--render", str(tmp_path / f"{name}.json")]) == 0
-    assert results.read(tmp_path / "committed.json") == [{"name": "a", "steps": 5}, {"name": "b", "steps": 5}]
-
-
-def test_a_rehearsal_without_a_gpu_gets_onto_no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "COMMITTED", tmp_path / "committed.json")
-    monkeypatch.setattr(results, "PAGE", tmp_path / "page.md")
-    results.write(tmp_path / "found.json", [{"name": "cpu-transformers", "steps": 3}, {"name": "colocate-1gpu"}])
-    assert prove.main(["--render", str(tmp_path / "found.json")]) == 0
-    assert [entry["name"] for entry in results.read(tmp_path / "committed.json")] == ["colocate-1gpu"]
-    assert "cpu-transformers" not in (tmp_path / "page.md").read_text()
-
-
-def test_the_committed_page_is_the_one_of_the_committed_figures() -> None:
-    if not results.COMMITTED.exists():
-        pytest.skip("no figures of a GPU are committed yet")
-    assert results.PAGE.read_text() == results.render(results.read(results.COMMITTED))
 
 
 # --- models ---------------------------------------------------------------------------------------------------
