@@ -11,8 +11,11 @@ from controlplane.templatetags.figures import significant
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY
 
-TIMES = 5.0
-"""A component whose span is more than so many times that of all others together drowns them."""
+TIMES = 4.0
+"""A component drowns the others if its part spans so many times that of the largest other, and its weight doesn't say
+so: by so much it outweighs that one when both weights are taken at their word."""
+BY_WEIGHT = 25.0
+"""And so many times, if its weight does say so: 1 beside 0.2, or beside 0.05, is how people weigh a format."""
 NORMALISED = {"unique_chars": "unique_chars_normalised"}
 """Of a reward without a bound: the one that says the same between 0 and 1."""
 
@@ -47,6 +50,12 @@ class Span:
     def size(self) -> float:
         return self.usual[1] - self.usual[0] if self.usual else 0.0
 
+    @property
+    def said(self) -> float:
+        """What its weight says of it: its size, if it scored from 0 to 1. A narrower range is a weight, too."""
+        scale = abs(self.raw[1] - self.raw[0]) if self.raw else 1.0
+        return abs(self.spec.weight) * min(scale, 1.0)
+
 
 @dataclass(frozen=True)
 class Drowns:
@@ -54,9 +63,13 @@ class Drowns:
 
     span: Span
     times: float
-    others: float
+    """Of the span of the largest of the others."""
+    largest: Span
+    """Of the others."""
+    size: float
+    """Its span."""
     weight: float
-    """That gives it the span of the largest of the others."""
+    """That gives the one that drowns them the same."""
     instead: str
     """Key of the reward that says the same between 0 and 1; "": none."""
     instead_title: str
@@ -146,21 +159,21 @@ def _placed(span: Span, left: float, width: float) -> Span:
 def _drowns(spans: Sequence[Span], aggregation: str) -> Drowns | None:
     """Where each is normalised by itself, scales don't matter: the weights alone are the spans."""
     normalised = aggregation == NORMALIZE_THEN_SUM
-    sizes = [abs(span.spec.weight) if normalised else span.size for span in spans]
-    if sum(size > 0 for size in sizes) < 2:
+    sizes = [(abs(span.spec.weight) if normalised else span.size, span) for span in spans]
+    counted = sorted((one for one in sizes if one[0] > 0), key=lambda one: one[0], reverse=True)
+    if len(counted) < 2:
         return None
-    place = max(range(len(sizes)), key=sizes.__getitem__)
-    largest, rest = sizes[place], [size for i, size in enumerate(sizes) if i != place]
-    others = math.fsum(rest)
-    if largest <= TIMES * others:
+    (size, span), (other, largest) = counted[:2]
+    said = size / other if normalised else span.said / largest.said
+    if size < other * min(TIMES * max(said, 1.0), BY_WEIGHT):
         return None
-    span = spans[place]
     instead = "" if normalised else NORMALISED.get(span.spec.function, "")
     return Drowns(
         span=span,
-        times=largest / others,
-        others=others,
-        weight=_rounded(span.spec.weight * max(rest) / largest),
+        times=size / other,
+        largest=largest,
+        size=other,
+        weight=_rounded(span.spec.weight * other / size),
         instead=instead,
         instead_title=LIBRARY[instead].title if instead else "",
     )

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from controlplane.rewards.balance import balance, in_words
@@ -37,16 +39,60 @@ def test_a_count_of_characters_beside_a_tag_drowns_it() -> None:
     found = balance([TAGS, VARIETY], SUM_THEN_NORMALIZE).drowns
     assert found is not None
     low, high = LIBRARY["unique_chars"].typical or (0, 0)
-    assert (found.span.spec, found.times, found.others) == (VARIETY, high - low, 1.0)
+    assert (found.span.spec, found.times, found.largest.spec, found.size) == (VARIETY, high - low, TAGS, 1.0)
     assert found.instead == "unique_chars_normalised"
 
 
-def test_both_fixes_mend_it() -> None:
-    found = balance([TAGS, VARIETY], SUM_THEN_NORMALIZE).drowns
+def weighed(function: str, weight: float, **params: object) -> RewardSpec:
+    return RewardSpec(f"{function}_{weight:g}", function, weight, params)
+
+
+FIVE_TAGS = [RewardSpec(f"tag{number}", "answer_tag", 1.0) for number in range(5)]
+DROWNED = [
+    [TAGS, VARIETY],
+    [weighed("think_tags", 0.9), weighed("unique_chars", 0.1)],
+    [*FIVE_TAGS, weighed("unique_chars", 0.5)],
+    [weighed("think_tags", 0.1), weighed("numeric_match", 1.0), weighed("unique_chars", 0.1)],
+    [weighed("tests_passed", 1.0), weighed("python_style", 1.0, scale="minus the count")],
+    [weighed("numeric_match", 0.2), weighed("reward_model", 0.2)],
+]
+
+
+@pytest.mark.parametrize("specs", DROWNED)
+def test_both_fixes_mend_it(specs: list[RewardSpec]) -> None:
+    found = balance(specs, SUM_THEN_NORMALIZE).drowns
     assert found is not None
-    lighter = RewardSpec("variety", "unique_chars", found.weight)
-    assert balance([TAGS, lighter], SUM_THEN_NORMALIZE).drowns is None
-    assert balance([TAGS, RewardSpec("variety", found.instead)], SUM_THEN_NORMALIZE).drowns is None
+    assert found.span.spec == specs[-1]
+    others, drowning = specs[:-1], specs[-1]
+    assert balance([*others, replace(drowning, weight=found.weight)], SUM_THEN_NORMALIZE).drowns is None
+    if found.instead:
+        mild = replace(drowning, function=found.instead)
+        assert balance([*others, mild], SUM_THEN_NORMALIZE).drowns is None
+
+
+@pytest.mark.parametrize("aggregation", [SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM])
+@pytest.mark.parametrize(
+    "specs",
+    [
+        [weighed("numeric_match", 1.0), weighed("answer_tag", 0.2)],
+        [weighed("numeric_match", 1.0), weighed("answer_tag", 0.1)],
+        [weighed("numeric_match", 1.0), weighed("answer_tag", 0.05), weighed("think_tags", 0.05)],
+        [weighed("numeric_match", 2.0), weighed("soft_format", 0.25), weighed("overlong", 0.5)],
+        [weighed("numeric_match", 1.0), weighed("overlong", 1.0, punishment=-0.1)],
+        [weighed("trl_cosine_scaled", 1.0), weighed("think_tags", 0.2)],
+        [weighed("tests_passed", 1.0), weighed("python_executes", 0.2, wrong_score=-1.0)],
+        [weighed("numeric_match", 1.0), weighed("reward_model", 0.1)],
+        [weighed("think_tags", 0.9), weighed("unique_chars_normalised", 0.1)],
+    ],
+)
+def test_what_people_weigh_lightly_is_not_drowned(specs: list[RewardSpec], aggregation: str) -> None:
+    assert balance(specs, aggregation).drowns is None
+
+
+def test_a_weight_that_leaves_the_other_next_to_nothing_drowns_it() -> None:
+    found = balance([weighed("numeric_match", 1.0), weighed("think_tags", 0.01)], SUM_THEN_NORMALIZE).drowns
+    assert found is not None
+    assert (found.times, found.weight) == (100.0, 0.01)
 
 
 def test_where_each_is_normalised_by_itself_only_weights_count() -> None:

@@ -59,6 +59,14 @@ def test_every_reward_of_the_library_can_be_saved_with_its_defaults(key):
     assert part == {"name": f"{key}_0", "function": key, "weight": 1.0, "params": LIBRARY[key].defaults()}
 
 
+def test_the_editor_says_which_component_drowns_which_and_how_to_mend_it():
+    sent = fields("think_tags", "unique_chars", **{"c0-weight": "0.9", "c1-weight": "0.1"})
+    page = operator().post("/rewards/balance/", sent).content.decode()
+    assert "unique_chars_1 drowns the others:" in page
+    assert "which is 5 times the span of think_tags_0 (0.90), the largest of the others." in page
+    assert "Set its weight to 0.02<" in page
+
+
 @pytest.mark.parametrize("key", [key for key, reward in LIBRARY.items() if reward.check(reward.defaults())])
 def test_one_that_has_to_be_told_something_says_what_and_shows_its_parameters(key):
     answer = save(fields(key))
