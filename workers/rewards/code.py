@@ -86,6 +86,9 @@ class PythonStyleParams(CodeParams):
 def python_syntax(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonSyntaxParams, tools: Tools
 ) -> Scores:
+    """0 or 1, `wrong_score` in place of 0. 1: the last code block parses as Python, whatever it would do; it is never
+    run. 0: it doesn't, is empty or nests too deep, or there is none. Early in training of a base model, beside a
+    reward for what the code does."""
     codes = [code_of(completion, params) for completion in completions]
     jobs = {index: Job(PARSER, "parses", (code,)) for index, code in enumerate(codes) if code and _is_tame(code)}
     outcomes = _run(jobs, tools, Limits(disk_mb=0))
@@ -97,6 +100,9 @@ def python_syntax(
 def python_executes(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonExecutesParams, tools: Tools
 ) -> Scores:
+    """0 or 1, `wrong_score` in place of 0. 1: the last code block runs to its end within its time and memory. 0: an
+    exception, an exit of its own, a limit, or no code. Where rows have no tests: it says little, since definitions that
+    nobody calls run well."""
     codes = [code_of(completion, params) for completion in completions]
     jobs = {index: Job(with_setup(code, params)) for index, code in enumerate(codes) if code}
     outcomes = _run(jobs, tools, _limits(params))
@@ -108,6 +114,9 @@ def python_executes(
 def tests_passed(
     completions: Sequence[Completion], rows: Sequence[Row], params: TestsPassedParams, tools: Tools
 ) -> Scores:
+    """0 to 1: the share of the row's test_cases that the last code block passes; only 0 and 1 with `all_or_nothing`.
+    1: every one. 0: none, or no code. A test without an answer has not passed. Rows without tests don't count. For
+    tasks with tests such as MBPP."""
     codes = [code_of(completion, params) for completion in completions]
     tests = [_tests(row) for row in rows]
     values: list[float | None] = [0.0 if there else None for there in tests]
@@ -127,6 +136,9 @@ def tests_passed(
 def python_style(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonStyleParams, tools: Tools
 ) -> Scores:
+    """0 to 1, or `-most` to 0 where the scale is "minus the count". Highest: ruff finds nothing in the last code block;
+    each finding costs the same. Lowest: `most` findings or more, code that doesn't parse, or none. With a small weight
+    beside tests."""
     codes = [code_of(completion, params) for completion in completions]
     argv = _ruff(params)
     jobs = {index: Program(argv, stdin=code) for index, code in enumerate(codes) if code}

@@ -131,6 +131,9 @@ def columns_of(completions: Sequence[Completion], rows: Sequence[Row]) -> dict[s
 
 
 def python(completions: Sequence[Completion], rows: Sequence[Row], params: PythonParams, tools: Tools) -> Scores:
+    """What the source's function returns, meant to lie from `lowest` to `highest` (0 to 1); what its ends mean is its
+    own. None in it: that row doesn't count. A batch that raises, hangs or has another length fails as a whole. When
+    nothing of the library fits."""
     count = len(completions)
     columns = columns_of(completions, rows)
     function = _function(params.source)

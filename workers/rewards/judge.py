@@ -69,6 +69,9 @@ class JudgeParams(Params):
 
 
 def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeParams, tools: Tools) -> Scores:
+    """0 to 1: the number that another model gives by the rubric, `lowest` becoming 0 and `highest` 1. Where no score
+    comes back, the row fails and has none; where the rubric asks for {answer}, rows without one don't count. For what
+    no function can check; it can be talked to, so with a small weight beside a reward that can't."""
     endpoint = tools.endpoint(params.endpoint)
     bodies = {
         index: _body(completion, row, params)

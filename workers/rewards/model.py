@@ -32,6 +32,9 @@ class RewardModelParams(Params):
 
 
 def reward_model(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
+    """Any number, about -5 to 5 as a rule: the one logit of a sequence-classification model for prompt and completion.
+    Higher: it likes the answer more; 0 has no meaning of its own. For what can't be computed, such as tone. Always
+    raises Unavailable: TRL asks the model itself, in the trainer."""
     raise Unavailable("A reward model is asked by the trainer only: it needs the model in memory.")
 
 

@@ -55,20 +55,57 @@ def _cosine_range(params: Any) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
-def _by_trl(key: str) -> BatchFunction:
-    def scored(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
-        ask = tools.trainer.get(key)
-        if ask is None:
-            raise Unavailable(ELSEWHERE)
-        given = ask(completions, rows, params)
-        assert isinstance(given, Scores)  # noqa: S101  what the trainer's own module returns
-        return given
-
-    return scored
+def accuracy(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
+    """0 or 1. 1: math-verify finds the completion's formula equal to the row's solution (or answer). 0: another one, or
+    none in LaTeX. Rows whose solution is no formula don't count. To compare with results of others that used it;
+    `math_equivalent` does the same in the sandbox."""
+    return _by_trl("trl_accuracy", completions, rows, params, tools)
 
 
-def _reward(key: str, **told: Any) -> Reward:
-    return Reward(key=key, batch=_by_trl(key), group=Group.TRL, cost=Cost.TRAINER, **told)
+def reasoning_accuracy(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
+    """0 or 1. 1: as `accuracy`, of what follows the last `delimiter`. 0: another answer after it, none, or no delimiter
+    at all, whatever stands before. For models that think in tags, where an answer inside the thought must not
+    count."""
+    return _by_trl("trl_reasoning_accuracy", completions, rows, params, tools)
+
+
+def cosine_scaled(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
+    """-1 to 1, as its four values say. 1: right and short, falling to 0.5 at `max_len` tokens and beyond. -1: wrong and
+    short, rising to -0.5: a wrong completion is let try longer. Nothing lies between -0.5 and 0.5, and 0 is no score
+    of it. Against reasoning that grows without getting better (arXiv:2502.03373)."""
+    return _by_trl("trl_cosine_scaled", completions, rows, params, tools)
+
+
+def think_format(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
+    """0 or 1. 1: the completion's first characters are <think>, it is closed, and no other opens. 0: anything else, an
+    opening tag that the chat template has written included. To compare with results of others; `think_tags` says
+    more."""
+    return _by_trl("trl_think_format", completions, rows, params, tools)
+
+
+def repetition_penalty(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
+    """`max_penalty` (-1) to 0. 0: no n-gram of tokens comes twice, or there are fewer tokens than `ngram_size`. Near
+    -1: one n-gram is repeated all the time. Against completions that fill their length with the same words."""
+    return _by_trl("trl_repetition_penalty", completions, rows, params, tools)
+
+
+def soft_overlong(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
+    """-1 to 0. 0: up to `max_completion_len` less `soft_punish_cache` tokens, then falling evenly. -1: at
+    `max_completion_len` and beyond. Where completions run into their longest length (DAPO, arXiv:2503.14476)."""
+    return _by_trl("trl_soft_overlong", completions, rows, params, tools)
+
+
+def _by_trl(key: str, completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
+    ask = tools.trainer.get(key)
+    if ask is None:
+        raise Unavailable(ELSEWHERE)
+    given = ask(completions, rows, params)
+    assert isinstance(given, Scores)  # noqa: S101  what the trainer's own module returns
+    return given
+
+
+def _reward(key: str, batch: BatchFunction, **told: Any) -> Reward:
+    return Reward(key=key, batch=batch, group=Group.TRL, cost=Cost.TRAINER, **told)
 
 
 _WHY = "Scored by the trainer only."
@@ -77,6 +114,7 @@ _ANSWER = {"answer": r"\frac{1}{3}"}
 REWARDS = (
     _reward(
         "trl_accuracy",
+        accuracy,
         title="TRL: accuracy",
         help="1 when the mathematical answer equals the row's solution (or answer), by math-verify.",
         params=NoParams,
@@ -90,6 +128,7 @@ REWARDS = (
     ),
     _reward(
         "trl_reasoning_accuracy",
+        reasoning_accuracy,
         title="TRL: accuracy after reasoning",
         help="As TRL's accuracy, of what follows the end of the reasoning; 0 where the reasoning has no end.",
         params=ReasoningParams,
@@ -102,6 +141,7 @@ REWARDS = (
     ),
     _reward(
         "trl_cosine_scaled",
+        cosine_scaled,
         title="TRL: accuracy scaled by length",
         help="TRL's accuracy on a cosine of the length: short right answers best, short wrong ones worst.",
         params=CosineParams,
@@ -115,6 +155,7 @@ REWARDS = (
     ),
     _reward(
         "trl_think_format",
+        think_format,
         title="TRL: think format",
         help="1 when the completion begins with one <think>…</think>.",
         params=NoParams,
@@ -126,6 +167,7 @@ REWARDS = (
     ),
     _reward(
         "trl_repetition_penalty",
+        repetition_penalty,
         title="TRL: repetition penalty",
         help="The share of repeated n-grams of tokens, times the largest penalty.",
         params=RepetitionParams,
@@ -138,6 +180,7 @@ REWARDS = (
     ),
     _reward(
         "trl_soft_overlong",
+        soft_overlong,
         title="TRL: soft over-long punishment",
         help="0 up to a length in tokens, then falling to -1 (DAPO).",
         params=OverlongParams,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,12 +51,21 @@ def test_a_reward_says_what_its_scores_mean_and_when_to_use_it(key: str) -> None
     assert [reward.function, reward.whole, reward.batch].count(None) == 2
 
 
-@pytest.mark.parametrize("key", [*PURE, "math_equivalent"])
+@pytest.mark.parametrize("key", LIBRARY)
 def test_a_function_says_the_same_to_who_reads_the_code(key: str) -> None:
+    """Its range comes first, then what the ends mean, and when to use it."""
     reward = LIBRARY[key]
     words = inspect.getdoc(reward.function or reward.whole or reward.batch) or ""
+    first, *rest = re.split(r"(?<=[.:,;])\s", words, maxsplit=1)
+    assert re.search(r"\d|number|function returns", first)
+    assert len(" ".join(rest)) > 60
     assert "0" in words
-    assert len(words) > 60
+    assert words.endswith(".")
+
+
+def test_no_two_rewards_share_a_docstring() -> None:
+    functions = [reward.function or reward.whole or reward.batch for reward in LIBRARY.values()]
+    assert len({inspect.getdoc(function) for function in functions}) == len(LIBRARY)
 
 
 @pytest.mark.parametrize(("key", "number"), EXAMPLES)
