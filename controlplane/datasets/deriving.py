@@ -13,23 +13,32 @@ from controlplane.datasets.reading.filtering import Filter, FilterError
 
 
 def derive(
-    user: User | None, parent: DatasetVersion, wanted: Filter | Mapping[str, Any], *, name: str = ""
+    user: User | None,
+    parent: DatasetVersion,
+    wanted: Filter | Mapping[str, Any],
+    *,
+    name: str = "",
+    tokenizer: str = "",
 ) -> DatasetVersion:
     """The rows that `wanted` means, as the next version of the parent's dataset, or the first of a new one (`name`).
 
-    They keep their row_id and the part that they are in: what was kept out of training stays out. Raises DatasetError.
+    They keep their row_id and the part that they are in: what was kept out of training stays out. `tokenizer`: a
+    Tokenizer's sha256, to count the tokens with that the filter asks for; "" is the parent's. Raises DatasetError.
     """
     if parent.status != DatasetVersion.READY:
         raise DatasetError("Only a version that is ready has rows to choose from.")
     asked = as_filter(wanted)
     if not asked:
         raise DatasetError("The filter is empty: it would give the same rows again.")
+    tokenizer = tokenizer or parent.tokenizer
+    if asked.max_prompt_tokens is not None and not tokenizer:
+        raise DatasetError("Choose the tokenizer that tokens are counted with.")
     with made(user, name or parent.dataset.name, new=bool(name)) as version:
         version.parent, version.source_kind = parent, DatasetVersion.DERIVED
         version.source = {"filter": asked.as_dict()}
         version.file_name = parent.file_name
         version.mapping, version.split = parent.mapping, parent.split
-        version.tokenizer, version.token_limit = parent.tokenizer, parent.token_limit
+        version.tokenizer, version.token_limit = tokenizer, asked.max_prompt_tokens or parent.token_limit
         version.save()
         make_folder(version.folder)
     return version

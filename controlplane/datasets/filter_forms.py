@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from django import forms
 
+from controlplane.datasets.mapping_forms import tokenizers
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.reading.filtering import NO_DIFFICULTY, Filter, FilterError
 
@@ -104,11 +105,32 @@ class DeriveForm(forms.Form):
         allow_empty_file=True,
         help_text="As the difficulty map of a run's page exports it.",
     )
+    tokens = forms.IntegerField(
+        label="Prompts of at most",
+        required=False,
+        min_value=1,
+        max_value=10_000_000,
+        help_text="Tokens, chat template included; rows with longer prompts are left out. Empty: any length.",
+        widget=forms.NumberInput(attrs={"placeholder": "any"}),
+    )
+    tokenizer = forms.ChoiceField(
+        label="Tokens counted with", required=False, help_text="The tokenizer and chat template of the model to train."
+    )
+
+    def __init__(self, version: DatasetVersion, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        counting, known = self.fields["tokenizer"], tokenizers()
+        if isinstance(counting, forms.ChoiceField):
+            counting.choices = [("", "no tokenizer"), *known]
+        self.initial.setdefault("tokenizer", version.tokenizer)
+        self.can_count = bool(known)
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
         if self.errors:
             return fields
+        if fields["tokens"] and not fields["tokenizer"]:
+            self.add_error("tokenizer", "Choose the tokenizer that tokens are counted with.")
         file, where = fields.get("rows_file"), "rows"
         text = fields["rows"]
         if file and not text.strip():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
@@ -64,7 +65,7 @@ def problems(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse
 @require_GET
 def rows(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = version_for(request, dataset_id, number)
-    return render(request, "datasets/rows.html", _rows(request, version, DeriveForm()))
+    return render(request, "datasets/rows.html", _rows(request, version, DeriveForm(version)))
 
 
 @require_GET
@@ -101,7 +102,7 @@ def export(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBa
 def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     """A version of the rows that the filter in the address means, or of those that are named by number."""
     version = version_for(request, dataset_id, number)
-    form, shown = DeriveForm(request.POST, request.FILES), FilterForm(version, request.GET)
+    form, shown = DeriveForm(version, request.POST, request.FILES), FilterForm(version, request.GET)
     if form.is_valid():
         name = form.cleaned_data["name"].strip()
         problem = name_problem(name) if name else ""
@@ -111,7 +112,9 @@ def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
             form.add_error(None, "The filter above can't be read.")
         else:
             try:
-                made = deriving.derive(person(request), version, _wanted(form, shown), name=name)
+                made = deriving.derive(
+                    person(request), version, _wanted(form, shown), name=name, tokenizer=_tokenizer(form)
+                )
             except DatasetError as error:
                 form.add_error(None, str(error))
             else:
@@ -120,9 +123,14 @@ def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 
 
 def _wanted(form: DeriveForm, shown: FilterForm) -> Filter:
-    """Row numbers stand for themselves; the filter is for those who name none."""
+    """Row numbers stand for themselves; the filter is for those who name none. Tokens are counted of either."""
     ids = form.cleaned_data["row_ids"]
-    return shown.filter if ids is None else Filter(row_ids=ids)
+    wanted = shown.filter if ids is None else Filter(row_ids=ids)
+    return replace(wanted, max_prompt_tokens=form.cleaned_data["tokens"])
+
+
+def _tokenizer(form: DeriveForm) -> str:
+    return str(form.cleaned_data["tokenizer"]) if form.cleaned_data["tokens"] else ""
 
 
 def _rows(request: HttpRequest, version: DatasetVersion, derive_form: DeriveForm) -> dict[str, Any]:

@@ -71,6 +71,6 @@ def _against(draft: Draft, completion: int, limit: int, whose: str) -> Iterator[
             "max_completion_length",
             f"The longest prompt has {chars:,} characters: with {completion:,} tokens of completion it may pass "
             f"{limit:,} ({whose}).",
-            "Shorten the completions, or leave long prompts out of the dataset.",
+            "Shorten the completions, or make a version of the dataset without long prompts: under its Rows.",
             *([Fix(f"Set it to {room}", {"max_completion_length": str(room)})] if room >= 16 else []),
         )

@@ -27,7 +27,7 @@ class Filter:
     """What is empty or None asks for nothing; what is given must all hold."""
 
     text: str = ""
-    """In a message of the prompt, in the answer or in the metadata; letters' case does not count."""
+    """In a message of the prompt, in the answer, a test or the metadata; letters' case does not count."""
     difficulty: tuple[str, ...] = ()
     """One of them."""
     tags: tuple[str, ...] = ()
@@ -35,6 +35,8 @@ class Filter:
     min_prompt_chars: int | None = None
     max_prompt_chars: int | None = None
     """Characters of the prompt without the system prompt, both ends included."""
+    max_prompt_tokens: int | None = None
+    """Of the whole prompt as the model gets it. Only where a version is made are tokens counted."""
     part: str = ""
     """train or validation"""
     row_ids: tuple[int, ...] | None = None
@@ -79,6 +81,8 @@ class Filter:
             said.append(f"prompts of at least {least:,} characters")
         elif most is not None:
             said.append(f"prompts of at most {most:,} characters")
+        if self.max_prompt_tokens is not None:
+            said.append(f"prompts of at most {self.max_prompt_tokens:,} tokens")
         if self.part:
             said.append(f"the {'validation' if self.part == 'validation' else 'training'} part")
         if self.row_ids is not None:
@@ -87,11 +91,16 @@ class Filter:
 
 
 def matching(batch: pa.RecordBatch, wanted: Filter) -> list[int]:
-    """The places in the batch (columns of canonical.SCHEMA) of the rows that are meant, in order."""
+    """The places in the batch (columns of canonical.SCHEMA) of the rows that are meant, in order.
+
+    Raises FilterError where tokens would have to be counted.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if wanted.max_prompt_tokens is not None:
+        raise FilterError("Rows are chosen by their tokens only where a version is made of them.")
     mask = np.ones(batch.num_rows, dtype=bool)
     if wanted.part:
         mask &= _bools(pc.equal(batch.column("split"), wanted.part))
@@ -131,6 +140,9 @@ def _with_text(batch: pa.RecordBatch, text: str) -> Any:
     found = np.zeros(batch.num_rows, dtype=bool)
     found[row[_bools(pc.match_substring(content, text, ignore_case=True))]] = True
     found |= _bools(pc.match_substring(batch.column("answer"), text, ignore_case=True))
+    tests = batch.column("test_cases")
+    in_tests = _bools(pc.match_substring(pc.list_flatten(tests), text, ignore_case=True))
+    found[pc.list_parent_indices(tests).to_numpy(zero_copy_only=False)[in_tests]] = True
     inside = msgspec.json.encode(text).decode()[1:-1]  # as it stands in the metadata, which is JSON
     return found | _bools(pc.match_substring(batch.column("metadata"), inside, ignore_case=True))
 

@@ -96,7 +96,8 @@ def _of_lengths(told: Mapping[str, Any], token_limit: int | None) -> Iterator[Hi
     if tokens and token_limit and tokens["longest"] > token_limit:
         text = (
             f"The longest prompt has {tokens['longest']:,} tokens, the limit is {token_limit:,}; 95 % have at most "
-            f"{tokens['p95']:,}. Whatever is longer is cut or refused where the model's context ends."
+            f"{tokens['p95']:,}. A run takes prompts whole, and ends where vLLM is given one that its context can't "
+            "hold. Under Rows, a version without the long ones can be made."
         )
         yield Hint("watch", "Prompts over the token limit", text)
     chars = told["lengths"].get("prompt_chars")

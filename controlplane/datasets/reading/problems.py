@@ -127,7 +127,8 @@ KINDS: Mapping[str, Kind] = {
     # What a row can be trained on with.
     "too_many_tokens": Kind(
         "Prompt over the token limit",
-        "Shorten the prompt, or raise the limit: a run cuts it or leaves it out.",
+        "A run takes prompts whole. Shorten it; or, once the rows are imported, make a version without long prompts "
+        "under Rows.",
         WARNING,
     ),
     "exact_duplicate": Kind(

@@ -19,6 +19,7 @@ from controlplane.datasets.reading.mapping import ColumnMapping
 from runs.models import Run
 from tests.controlplane.datasets.sources import jsonl
 from tests.controlplane.datasets.steps import checked, ready, worked
+from tests.controlplane.datasets.test_mapping_pages import a_known_tokenizer
 from tests.controlplane.datasets.test_pages import at
 from tests.controlplane.people import make_user, operator, viewer
 
@@ -246,9 +247,25 @@ def test_a_filtered_version_by_the_file_of_a_difficulty_map(version: DatasetVers
     assert worked(version.children.get()).rows == 2
 
 
+def test_a_filtered_version_without_long_prompts_is_counted_with_the_chosen_tokenizer(version: DatasetVersion) -> None:
+    assert "a host has to bring" in operator().get(at(version, "rows/")).content.decode()
+    known = a_known_tokenizer()
+    page = operator().get(at(version, "rows/")).content.decode()
+    assert 'name="tokens"' in page
+    assert "a host has to bring" not in page
+    operator().post(at(version, "derive/"), {"rows": "1 2 29", "tokens": "150", "tokenizer": known.pk})
+    made = worked(version.children.get())
+    assert (made.rows, made.tokenizer, made.token_limit) == (2, known.pk, 150)
+    page = viewer().get(at(made)).content.decode()
+    assert "prompts of at most 150 tokens" in page
+    assert "Prompts over the token limit" not in page
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
+        ({"tokens": "5"}, "Choose the tokenizer"),
+        ({"tokens": "0"}, "greater than or equal to 1"),
         ({"rows": "1, two"}, "“two” is no row number"),
         ({"rows": "-1"}, "no row number"),
         ({"rows": "{}"}, "no row number"),
@@ -260,6 +277,7 @@ def test_a_filtered_version_by_the_file_of_a_difficulty_map(version: DatasetVers
 def test_what_makes_no_version_is_said_and_stays_typed(
     version: DatasetVersion, fields: dict[str, str], said: str
 ) -> None:
+    a_known_tokenizer()
     answer = operator().post(at(version, "derive/"), {"name": "typed by me"} | fields)
     page = answer.content.decode()
     assert (answer.status_code, said in page) == (400, True)

@@ -13,6 +13,7 @@ from controlplane.datasets.reading import deriving, files, looking, shown
 from controlplane.datasets.reading.exporting import export
 from controlplane.datasets.reading.filtering import Filter, FilterError
 from controlplane.datasets.reading.looking import look
+from tests.controlplane.datasets.tokenizers import a_tokenizer
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -29,6 +30,8 @@ SCHEMA = pa.schema(
     ],
     metadata={b"grpo": b'{"format": 1, "chat": true}'},
 )
+
+SHORT = "{% for message in messages %}[{{ message.content }}]{% endfor %}"
 
 
 def a_row(number: int, content: str = "", **changes: Any) -> dict[str, Any]:
@@ -63,7 +66,11 @@ def mixed(tmp_path: Path) -> Path:
             a_row(1, "Größe of a “quoted”\nthing", answer=None, split="validation"),
             a_row(2, metadata={"difficulty": 3, "tags": "sorting", "note": 'says "yes"'}),
             a_row(3, "Think.", answer="Forty-TWO", metadata={"difficulty": "easy"}),
-            a_row(4, "", prompt=[{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]),
+            a_row(
+                4,
+                prompt=[{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}],
+                test_cases=["assert one()", "assert Both()"],
+            ),
         ],
         group=2,
     )
@@ -79,6 +86,7 @@ def mixed(tmp_path: Path) -> Path:
         ({"text": "“quoted”\nthing"}, [1]),
         ({"text": "forty-two"}, [3]),
         ({"text": 'says "YES"'}, [2]),
+        ({"text": "both()"}, [4]),
         ({"text": ".*"}, []),
         ({"difficulty": ["easy"]}, [0, 3]),
         ({"difficulty": ["3", "easy"]}, [0, 2, 3]),
@@ -151,6 +159,7 @@ def test_what_is_taken_away_is_what_was_meant(mixed: Path) -> None:
         ({"colour": "red"}, "colour"),
         ({"difficulty": "easy"}, "can't be read"),
         ({"min_prompt_chars": 5, "max_prompt_chars": 4}, "No prompt has"),
+        ({"max_prompt_tokens": "5"}, "can't be read"),
     ],
 )
 def test_what_is_no_filter_is_said_in_words(wanted: dict[str, Any], words: str) -> None:
@@ -159,10 +168,11 @@ def test_what_is_no_filter_is_said_in_words(wanted: dict[str, Any], words: str) 
 
 
 def test_a_filter_is_kept_and_told_as_what_it_asks_for() -> None:
-    wanted = Filter(text="prime", difficulty=("easy", ""), max_prompt_chars=400, row_ids=(1, 2))
+    wanted = Filter(text="prime", difficulty=("easy", ""), max_prompt_chars=400, max_prompt_tokens=9, row_ids=(1, 2))
     assert Filter.from_dict(json.loads(json.dumps(wanted.as_dict()))) == wanted
     assert wanted.sentence() == (
-        "with “prime”; difficulty easy or none; prompts of at most 400 characters; 2 rows by number"
+        "with “prime”; difficulty easy or none; prompts of at most 400 characters; prompts of at most 9 tokens; "
+        "2 rows by number"
     )
     assert (Filter().as_dict(), Filter().sentence(), bool(Filter()), bool(wanted)) == ({}, "", False, True)
 
@@ -189,6 +199,50 @@ def test_a_filter_that_no_row_passes_makes_no_version(mixed: Path, tmp_path: Pat
         files.MAPPED,
         files.MAPPED_PROBLEMS,
     ]
+
+
+def test_prompts_with_too_many_tokens_are_left_out_where_a_version_is_made(mixed: Path, tmp_path: Path) -> None:
+    wanted, tokenizer = {"part": "train", "max_prompt_tokens": 16}, a_tokenizer(tmp_path / "t", chat_template=SHORT)
+    mapped = derived(tmp_path, {"parent": str(mixed), "filter": wanted, "tokenizer": str(tokenizer)})
+    # A token is a byte of “[Think.][Think.]” and “[one][two]”.
+    assert mapped["statistics"]["lengths"]["prompt_tokens"]["longest"] == 16
+    assert pq.read_table(tmp_path / "new" / files.ROWS).column("row_id").to_pylist() == [3, 4]
+    with pytest.raises(FilterError, match="only where a version is made"):
+        look(mixed, {"filter": wanted})
+
+
+def test_prompts_that_the_template_refuses_are_left_out_and_told(mixed: Path, tmp_path: Path) -> None:
+    picky = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('No system') }}{% endif %}x"
+    given = {"parent": str(mixed), "filter": {"max_prompt_tokens": 99}}
+    given["tokenizer"] = str(a_tokenizer(tmp_path / "t", chat_template=picky))
+    mapped = derived(tmp_path, given)
+    assert (mapped["rows"], [problem["line"] for problem in mapped["problems"]]) == (1, [1, 2, 3, 4])
+    assert {problem["kind"] for problem in mapped["problems"]} == {"not_counted"}
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (None, "is not here any more"),
+        ({"chat_template": ""}, "No row passes this filter. 5 could not be counted"),
+        ({"chat_template": "{% if"}, "chat template can't be read"),
+    ],
+)
+def test_a_tokenizer_that_counts_nothing_makes_no_version(
+    mixed: Path, tmp_path: Path, config: dict[str, str] | None, said: str
+) -> None:
+    tokenizer = None if config is None else str(a_tokenizer(tmp_path / "t", **config))
+    given = {"parent": str(mixed), "filter": {"max_prompt_tokens": 99}, "tokenizer": tokenizer}
+    mapped = derived(tmp_path, given)
+    assert (mapped["usable"], said in mapped["file_error"]["message"]) == (False, True)
+    assert not (tmp_path / "new" / files.ROWS).exists()
+
+
+def derived(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
+    (folder / "new").mkdir()
+    mapped = deriving.run(folder / "new", given)
+    assert json.loads((folder / "new" / files.MAPPED).read_text()) == json.loads(json.dumps(mapped))
+    return mapped
 
 
 def test_rows_are_given_without_a_letter_changed_as_far_as_there_is_room(tmp_path: Path) -> None:

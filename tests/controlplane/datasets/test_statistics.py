@@ -112,6 +112,7 @@ def test_prompts_over_the_limit_are_told_with_their_figures() -> None:
     (hint,) = [one for one in hints(statistics.as_dict(), token_limit=512) if "limit" in one["title"]]
     assert "3,000 tokens" in hint["text"]
     assert "512" in hint["text"]
+    assert "takes prompts whole" in hint["text"]
 
 
 @pytest.mark.parametrize(
