@@ -53,6 +53,7 @@ def parses(code):
 """
 RULES = re.compile(r"[A-Z]+[0-9]*(,[A-Z]+[0-9]*)*")
 SCALES = ("0 to 1", "minus the count")
+RUFF_LIMITS = Limits(seconds=20.0, memory_mb=1_024, disk_mb=0)
 
 
 @dataclass(frozen=True)
@@ -137,21 +138,24 @@ def python_style(
     completions: Sequence[Completion], rows: Sequence[Row], params: PythonStyleParams, tools: Tools
 ) -> Scores:
     """0 to 1, or `-most` to 0 where the scale is "minus the count". Highest: ruff finds nothing in the last code block;
-    each finding costs the same. Lowest: `most` findings or more, code that doesn't parse, or none. With a small weight
-    beside tests."""
+    each finding costs the same. Lowest: `most` findings or more, code that doesn't parse or that ruff can't read, or
+    none. With a small weight beside tests."""
     codes = [code_of(completion, params) for completion in completions]
     argv = _ruff(params)
     jobs = {index: Program(argv, stdin=code) for index, code in enumerate(codes) if code}
-    outcomes = _run(jobs, tools, Limits(seconds=20.0, memory_mb=1_024, disk_mb=0))
+    outcomes = _run(jobs, tools, RUFF_LIMITS)
+    works = _ruff_works(argv, outcomes, tools)
     lowest = _style_range(params)[0]
     values: list[float | None] = [lowest] * len(codes)
     notes = ["It has no code."] * len(codes)
     failures: list[Failure] = []
     for index, outcome in outcomes.items():
         found = _findings(outcome)
-        if found is None:
+        if found is None and (outcome.trouble or not works):
             values[index], notes[index] = None, ""
             failures.append(_ruff_failure(index, outcome))
+        elif found is None:
+            notes[index] = f"Ruff can't read it: {ending(outcome) or 'it ended without findings.'}"
         elif None in found:
             notes[index] = "It doesn't parse."
         else:
@@ -215,6 +219,14 @@ def _ruff(params: PythonStyleParams) -> tuple[str, ...]:
         "--stdin-filename=code.py",
         "-",
     )
+
+
+def _ruff_works(argv: tuple[str, ...], outcomes: dict[int, Outcome], tools: Tools) -> bool:
+    """Code can be nested so that ruff dies of it, which must not spare it the lowest score; what ends ruff over an
+    empty text as well is not the code's doing."""
+    if all(_findings(outcome) is not None for outcome in outcomes.values()):
+        return True
+    return _findings(_run({0: Program(argv)}, tools, RUFF_LIMITS)[0]) is not None
 
 
 def _findings(outcome: Outcome) -> dict[str | None, int] | None:

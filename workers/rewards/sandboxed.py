@@ -72,7 +72,11 @@ def failure(index: int, outcome: Outcome) -> Failure:
 
 
 def without_trouble(outcomes: Mapping[int, Outcome], values: list[float | None]) -> list[Failure]:
-    """Takes the scores back that the sandbox has no say on because it failed itself; a failure for each."""
+    """Takes the scores back that the sandbox has no say on because it failed itself; a failure for each.
+
+    Only where no code can bring that about to be spared a 0: its zygote ended or hung, or no process could be made. The
+    verifier's end is no such trouble, since values that a candidate gives can take its memory and its time. (Without
+    seccomp a bare candidate could end the zygote; it could do anything else there, too.)"""
     failures = [failure(index, outcome) for index, outcome in outcomes.items() if outcome.trouble]
     for each in failures:
         values[each.index] = None

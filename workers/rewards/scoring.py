@@ -72,7 +72,7 @@ def _whole_batch(
         given = reward.batch(completions, rows, params, tools)
     except (Unavailable, SandboxUnavailable) as error:
         return all_failed(len(completions), "unavailable", str(error))
-    except Exception as error:
+    except Exception as error:  # of a library or a server's odd answer: told and counted, not the end of the training
         told = failed(0, error)
         return all_failed(len(completions), told.kind, told.message, told.traceback)
     if len(given.values) != len(completions):

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.workers.rewards.sandboxes import BACKENDS, best_tools, tools_on
+from tests.workers.sandbox.conftest import forks_of, left_of, zygote
+from tests.workers.sandbox.test_pool import wait_for
 from workers.rewards import LIBRARY, Completion, Cost, Scores, Tools, score
 from workers.rewards.reward import Example
+from workers.rewards.sandboxed import PRELOADED
 from workers.sandbox import Kind, Outcome, Sandbox, SandboxUnavailable, outcomes
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
@@ -48,6 +54,19 @@ def test_a_sandbox_that_fails_itself_says_nothing_of_the_code(
     scores = given(key, ADD, tools, TESTS)
     assert scores.values == [None]
     assert [(each.index, each.kind, each.message) for each in scores.failures] == [(0, "killed", "It went away.")]
+
+
+def test_a_zygote_that_is_killed_leaves_the_row_without_a_score_and_the_next_has_one(tools: Tools) -> None:
+    tools.sandbox(*PRELOADED).rest()
+    pid = zygote(tools.sandbox(*PRELOADED))
+    assert left_of(pid) == []
+    killer = threading.Thread(target=lambda: (wait_for(lambda: forks_of(pid) != []), os.kill(pid, signal.SIGKILL)))
+    killer.start()
+    scores = given("python_executes", FENCED.format("while True: pass"), tools, seconds=60.0)
+    killer.join()
+    assert scores.values == [None]
+    assert [(each.index, each.kind) for each in scores.failures] == [(0, "killed")]
+    assert one("python_executes", FENCED.format("while True: pass"), tools, seconds=0.3) == 0.0
 
 
 EXAMPLES = [(key, number, each) for key in SANDBOXED for number, each in enumerate(LIBRARY[key].examples)]
@@ -174,6 +193,7 @@ def test_a_group_is_scored_in_order(tools: Tools) -> None:
         ("x = '" + "a" * 200 + "'", {"line_length": 80}, 0.9),
         ("x = '" + "a" * 200 + "'", {"line_length": 320}, 1.0),
         ("import os\n" * 5_000, {"rules": "F,E,W"}, 0.0),
+        ("x = " + "not " * 10_000 + "1", {"scale": "minus the count"}, -10.0),
     ],
 )
 def test_fewer_findings_score_higher(code: str, params: dict[str, Any], expected: float, tools: Tools) -> None:
