@@ -20,6 +20,7 @@ from typing import Any
 
 import psutil
 
+from tests.benchmarks import _page_figures
 from tests.benchmarks._figures import percentile
 from tests.stack import ROOT, Stack
 
@@ -65,16 +66,7 @@ class Viewers:
             crowd.open(1, slow=True)
             crowd.watch(SETTLE_S)
             beside = crowd.watch(seconds)
-        return {
-            f"viewers_{viewers}_p95_ms": seen["p95_ms"],
-            f"viewers_{viewers}_p50_ms": seen["p50_ms"],
-            f"viewers_{viewers}_p95_ms_beside_a_slow_one": beside["p95_ms"],
-            "kb_per_viewer": round(each / 1024, 1),
-            "viewer_frames_per_s": round(seen["frames"] / viewers / seconds, 2),
-            "viewers_lost": beside["lost"],
-            "viewers_missed_steps": beside["missed"],
-            "viewers_web_cpu_percent": round(100 * cpu / seconds),
-        }
+        return _page_figures.viewers(viewers, seconds, seen=seen, beside=beside, cpu_s=cpu, each_bytes=each)
 
     def open(self, count: int, *, slow: bool = False) -> None:
         opened = self._ask({"open": count, "slow": slow})

@@ -19,9 +19,8 @@ from typing import Any
 
 from playwright.sync_api import Browser
 
-from tests.benchmarks import _chromium, _stored
+from tests.benchmarks import _chromium, _page_figures, _stored
 from tests.benchmarks._crowd import Crowd
-from tests.benchmarks._figures import percentile
 from tests.benchmarks._first_visit import Visitor
 from tests.benchmarks._product import Product, until
 from tests.benchmarks._stored_rows import SPIKE
@@ -84,17 +83,9 @@ def _live(product: Product, browser: Browser, options: argparse.Namespace) -> di
     written = _written(product.folder(run), since)
     figure, chart = (_latencies(written, seen[name]) for name in ("figure", "drawn"))
     product.stop(run)
-    return {
-        "figure_p50_ms": _ms(figure, 0.5),
-        "figure_p95_ms": _ms(figure, 0.95),
-        "drawn_p50_ms": _ms(chart, 0.5),
-        "drawn_p95_ms": _ms(chart, 0.95),
-        "others_frame_p95_ms": _ms(frames, 0.95),
-        "main_thread_percent": round(100 * busy / took, 1),
-        "charts_on_the_page": charts,
-        "charts_on_screen": shown,
-        "steps_timed": len(figure),
-    }
+    return _page_figures.live(
+        figure_s=figure, drawn_s=chart, others_s=frames, busy_s=busy, took_s=took, charts=charts, shown=shown
+    )
 
 
 def _heap(product: Product, browser: Browser, options: argparse.Namespace) -> dict[str, Any]:
@@ -109,7 +100,7 @@ def _heap(product: Product, browser: Browser, options: argparse.Namespace) -> di
             page.wait_for_timeout(2000)
             heaps.append(_chromium.heap_mb(session))
     product.wait(run, "succeeded")
-    return {"heap_mb_half": round(heaps[0], 1), "heap_mb_end": round(heaps[1], 1)}
+    return _page_figures.heap(*heaps)
 
 
 def _step(product: Product, run: str) -> int:
@@ -124,33 +115,27 @@ def _long(product: Product, browser: Browser, options: argparse.Namespace) -> di
         metrics = LONG if name == "100k" else ("reward", *FORMAT)
         run = _stored.long_run(product.stack, product.page, name=name, steps=steps, metrics=metrics, spikes=spikes)
         answers = [_get_s(product, f"/runs/{run}/series.json?metrics=reward") for _ in range(ASKED)]
-        figures |= _first_charts(product, run, name)
+        seen = _first_charts(product, run)
         with _chromium.opened(browser, product.stack, f"/runs/{run}/") as (page, _):
             _chromium.charts_drawn_s(page, 1)
-            figures[f"spikes_{name}"] = page.evaluate(_chromium.SPIKES, SPIKE)
-        figures[f"chart_{name}_p50_ms"] = _ms(answers, 0.5)
-        figures[f"chart_{name}_p95_ms"] = _ms(answers, 0.95)
-    return figures | {"chart_1m_ms": figures["chart_1m_p50_ms"], "spikes_kept_of_20": figures["spikes_100k"]}
+            kept = page.evaluate(_chromium.SPIKES, SPIKE)
+        took = [seconds for _, seconds in seen]
+        figures |= _page_figures.long(name, answers_s=answers, first_s=took, first_charts=seen[0][0], spikes=kept)
+    return figures
 
 
-def _first_charts(product: Product, run: str, name: str) -> dict[str, Any]:
-    """Seconds until every chart on screen was drawn, of several first visits."""
+def _first_charts(product: Product, run: str) -> list[tuple[int, float]]:
+    """Of several first visits: the charts on screen, and seconds until every one of them was drawn."""
     with Visitor() as visitor:
         cookies = product.stack.cookies("operator")
-        seen = [visitor.charts_s(f"{product.stack.url}/runs/{run}/", cookies) for _ in range(VISITS)]
-    took = [seconds for _, seconds in seen]
-    return {
-        f"first_charts_{name}_s": round(percentile(took, 0.5), 2),
-        f"first_charts_{name}_slowest_s": round(max(took), 2),
-        f"first_charts_{name}": seen[0][0],
-    }
+        return [visitor.charts_s(f"{product.stack.url}/runs/{run}/", cookies) for _ in range(VISITS)]
 
 
 def _list(product: Product, browser: Browser, options: argparse.Namespace) -> dict[str, Any]:
     _stored.many_runs(product.stack, product.page, options.listed)
     whole = [_get_s(product, "/runs/") for _ in range(ASKED)]
     part = [_get_s(product, "/runs/", **{"HX-Request": "true"}) for _ in range(ASKED)]
-    return {"list_10k_p95_ms": _ms(whole, 0.95), "list_refresh_p95_ms": _ms(part, 0.95), "listed": options.listed}
+    return _page_figures.listed(whole_s=whole, part_s=part, count=options.listed)
 
 
 def _compare(product: Product, browser: Browser, options: argparse.Namespace) -> dict[str, Any]:
@@ -164,12 +149,7 @@ def _compare(product: Product, browser: Browser, options: argparse.Namespace) ->
         paint = _chromium.first_paint_s(page)
         page.locator(".chart").first.scroll_into_view_if_needed()
         drawn = _chromium.charts_drawn_s(page, 1)
-    return {
-        "compare_50_s": round(server, 2),
-        "compare_first_paint_s": round(paint, 2),
-        "compare_first_chart_s": round(drawn, 2),
-        "compared": options.compared,
-    }
+    return _page_figures.compared(server_s=server, paint_s=paint, drawn_s=drawn, count=options.compared)
 
 
 def _viewers(product: Product, browser: Browser, options: argparse.Namespace) -> dict[str, Any]:
@@ -184,16 +164,15 @@ def _crowd(product: Product, browser: Browser, options: argparse.Namespace) -> d
         crowd.start()
         found = crowd.measure(options.crowd_seconds)
         kept = crowd.finish()
-    return {
-        "rows_lost": kept.lost,
-        "rows_sent": kept.sent,
-        "rows_twice": kept.twice,
-        "crowd_runs": options.runs,
-        "crowd_metrics": options.metrics,
-        "crowd_s": options.crowd_seconds,
-        "crowd_web_cpu_percent": found["web_cpu_percent"],
-        "crowd_row_p99_ms": found["row_p99_ms"],
-    }
+    return _page_figures.crowd(
+        lost=kept.lost,
+        sent=kept.sent,
+        twice=kept.twice,
+        runs=options.runs,
+        metrics=options.metrics,
+        seconds=options.crowd_seconds,
+        found=found,
+    )
 
 
 PARTS = {
@@ -229,10 +208,6 @@ def _get_s(product: Product, path: str, **headers: str) -> float:
     took = time.perf_counter() - begin
     answer.raise_for_status()
     return took
-
-
-def _ms(seconds: list[float], share: float) -> float:
-    return round(percentile(seconds, share) * 1000, 1)
 
 
 if __name__ == "__main__":
