@@ -48,5 +48,5 @@ for step in range(1, CALLS + 1):
     progress.on_log(None, state, control, logs=logs)
     took.append((time.perf_counter() - started) * 1e6)
 progress.on_train_end(None, state, control)
-figures = {"p50": percentile(took, 0.5), "p99": percentile(took, 0.99), "lost": metrics.lost}
+figures = {"p50": percentile(took, 0.5), "p99": percentile(took, 0.99), "max": max(took), "lost": metrics.lost}
 (folder / "log_calls.json").write_text(json.dumps(figures))

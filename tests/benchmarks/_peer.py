@@ -3,7 +3,7 @@
 calls    cost of a log call of 20 metrics, each after some work, as in a training
 killed   logs every 10 ms, then SIGKILLs itself; prints what it logged
 stored   how many steps `killed` left behind
-dead     log calls while the server that they go to is gone
+dead     such calls after the server that they go to has died; how long one that waits for its answer takes
 visible  from a log call until the tool's server gives the point out
 read     a series of NUMBER steps with 20 spikes of one step: time of a chart's read, spikes in it
 """
@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from _peer_tools import METRIC, TOOLS, free_port  # type: ignore[import-not-found]
+from _peer_tools import METRIC, TOOLS  # type: ignore[import-not-found]
 
 METRICS = 20
 WORK_S = 0.002
@@ -40,7 +40,12 @@ def row(step: int) -> dict[str, float]:
 
 
 def calls(tool: Any, number: int) -> dict[str, Any]:
-    log = tool.writer()
+    took = sorted(_timed(tool.writer(), number))
+    return {"p50": took[len(took) // 2], "p99": took[int(0.99 * len(took))], "calls": len(took)}
+
+
+def _timed(log: Any, number: int) -> list[float]:
+    """Microseconds of each call; fewer calls where they would take longer than BUDGET_S."""
     took: list[float] = []
     end = time.monotonic() + BUDGET_S
     for step in range(1, number + 1):
@@ -53,8 +58,7 @@ def calls(tool: Any, number: int) -> dict[str, Any]:
         took.append(1e6 * (time.perf_counter() - begin))
         if time.monotonic() > end:
             break
-    took.sort()
-    return {"p50": took[len(took) // 2], "p99": took[int(0.99 * len(took))], "calls": len(took)}
+    return took
 
 
 def killed(tool: Any, number: int) -> None:
@@ -73,23 +77,35 @@ def stored(tool: Any, number: int) -> dict[str, Any]:
 
 
 def dead(tool: Any, number: int) -> dict[str, Any]:
-    """A call that waits for its answer; more than DEAD_LIMIT_S is not waited for."""
-    import mlflow
+    with tool.serving():
+        log = tool.writer()
+        log(0, row(0))
+    raised = []
 
-    mlflow.set_tracking_uri(f"http://127.0.0.1:{free_port()}")
-    client = mlflow.MlflowClient()
+    def tried(step: int, values: dict[str, float]) -> None:
+        try:
+            log(step, values)
+        except Exception as error:
+            raised.append(error)
+
+    longest = max(_timed(tried, number)) / 1e6
+    return {"seconds": longest, "raises": bool(raised), "waiting": _waiting(lambda: tool.log_and_wait(row(0)))}
+
+
+def _waiting(call: Any) -> dict[str, Any]:
+    """Of one call; more than DEAD_LIMIT_S is not waited for."""
     done = threading.Event()
     said: dict[str, Any] = {"raises": False}
     begin = time.monotonic()
 
-    def call() -> None:
+    def act() -> None:
         try:
-            client.log_metric("0" * 32, METRIC, 1.0, step=0)
+            call()
         except Exception:
             said["raises"] = True
         done.set()
 
-    threading.Thread(target=call, daemon=True).start()
+    threading.Thread(target=act, daemon=True).start()
     done.wait(DEAD_LIMIT_S)
     return {"seconds": time.monotonic() - begin, "returned": done.is_set(), **said}
 

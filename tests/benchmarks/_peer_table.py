@@ -25,8 +25,9 @@ LINES = (
     Line("killed_lost", "steps lost by a SIGKILL of the writer", "lower"),
     Line("killed_logged", "… of steps logged"),
     # A log call of a tool that asks no server is a stall of some microseconds.
-    Line("dead_server_s", "longest stall by a dead server, s", "lower", nothing=0.01),
+    Line("dead_server_s", "longest log call after its server died, s", "lower", nothing=0.01),
     Line("dead_server", "… what the training loop gets"),
+    Line("dead_server_waiting", "… where a call waits for its answer"),
     Line("visible_p50_ms", "until a point is given out, p50, ms", "lower"),
     Line("visible_max_ms", "until a point is given out, longest, ms", "lower"),
     Line("read_ms", "read of a chart of the long series, ms", "lower"),

@@ -106,6 +106,12 @@ class Mlflow:
         self.run = mlflow.start_run().info.run_id
         return lambda step, values: mlflow.log_metrics(values, step=step, synchronous=False)
 
+    def log_and_wait(self, values: dict[str, float]) -> None:
+        """A log call as it is by default, of the run that `writer` began."""
+        import mlflow
+
+        mlflow.log_metrics(values, step=0, synchronous=True)
+
     def stored(self) -> int:
         found = sqlite3.connect(self.folder / "mlflow.db").execute(
             "select count(distinct step) from metrics where key = ?", [METRIC]

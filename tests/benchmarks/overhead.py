@@ -109,6 +109,7 @@ def log_calls(python: str, work: Path) -> dict[str, Any]:
     for suffix, found in (("", json.loads((alone / "log_calls.json").read_text())), ("_control_dead", dead)):
         figures[f"log_call_p50_us{suffix}"] = round(found["p50"], 1)
         figures[f"log_call_p99_us{suffix}"] = round(found["p99"], 1)
+        figures[f"log_call_max_us{suffix}"] = round(found["max"], 1)
     return figures
 
 

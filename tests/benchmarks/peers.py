@@ -1,11 +1,12 @@
 """Beside trackio, MLflow and TensorBoard, each in its pinned version, in one run on this machine.
 
-What a log call costs, what a SIGKILL of the writer loses, what a dead server does to the training loop, the time until
-a point is given out (ours: to a page), the time to read a chart of a long series, and the one-step spikes on it; on
-each line whether ours is ahead, level (where a tool loses nothing, ours can't lose less) or behind. The
-tools are measured in a throw-away environment and write to local files or servers on loopback; each is used at its
-best: MLflow logs without waiting, TensorBoard is flushed by hand where freshness is measured. The table goes to
-standard error.
+What a log call costs, what a SIGKILL of the writer loses, the longest log call after the server has died, the time
+until a point is given out, the time to read a chart of a long series, and the one-step spikes on it; on each line
+whether ours is ahead, level (where a tool loses nothing, ours can't lose less) or behind. A point is given out when a
+client in Python has it: of ours the frame of the run page's websocket, of the others the answer to a question; what a
+browser draws is `bench page`'s. The tools are measured in a throw-away environment and write to local files or servers
+on loopback; each is used at its best: MLflow logs without waiting, TensorBoard is flushed by hand where freshness is
+measured. Beside the tools lies `about`: where ours is behind, and the machine. The table goes to standard error.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     finally:
         shutil.rmtree(work, ignore_errors=True)
     print(as_text(table), file=sys.stderr)
-    return {**table, "behind": behind(table)}
+    return {**table, "about": {"behind": behind(table)}}
 
 
 # --- the others ---------------------------------------------------------------------------------------------
@@ -75,18 +76,21 @@ def _peer(python: Path, name: str, folder: Path, options: argparse.Namespace) ->
     calls, logged = ask("calls", options.calls), ask("killed")["logged"]
     lost = logged - ask("stored", of="killed")["stored"]
     visible, read = ask("visible", options.points), ask("read", options.steps)
-    return {
-        **_lines(calls, logged, lost, visible, read),
-        **_dead(ask("dead") if name == "mlflow" else None),
-    }
+    stall = _stall_of(ask("dead", options.calls)) if name == "mlflow" else _stall(0.0, "writes to files, needs none")
+    return {**_lines(calls, logged, lost, visible, read), **stall}
 
 
-def _dead(found: Figures | None) -> Figures:
-    if found is None:
-        return {"dead_server_s": 0.0, "dead_server": "writes to files, needs none"}
-    if not found["returned"]:
-        return {"dead_server_s": found["seconds"], "dead_server": f"stalls for more than {found['seconds']:.0f} s"}
-    return {"dead_server_s": found["seconds"], "dead_server": "raises" if found["raises"] else "goes on"}
+def _stall_of(found: Figures) -> Figures:
+    return _stall(found["seconds"], "raises" if found["raises"] else "goes on", _waiting(found["waiting"]))
+
+
+def _stall(longest_s: float, words: str, waiting: str | None = None) -> Figures:
+    return {"dead_server_s": longest_s, "dead_server": words, "dead_server_waiting": waiting}
+
+
+def _waiting(found: Figures) -> str:
+    how = "raises after" if found["raises"] else "returns after"
+    return f"{how if found['returned'] else 'stalls for more than'} {found['seconds']:.0f} s"
 
 
 def _lines(calls: Figures, logged: int, lost: int, visible: Figures, read: Figures) -> Figures:
@@ -130,12 +134,8 @@ def _ours(folder: Path, options: argparse.Namespace) -> Figures:
         product.close()
     visible = {"p50": percentile(seen, 0.5), "max": max(seen)}
     cost = {"p50": calls["log_call_p50_us"], "p99": calls["log_call_p99_us"]}
-    stalled = calls["log_call_p99_us_control_dead"] / 1e6
-    return {
-        **_lines(cost, logged, lost, visible, read),
-        "dead_server_s": stalled,
-        "dead_server": "goes on, lines wait in a file",
-    }
+    stall = _stall(calls["log_call_max_us_control_dead"] / 1e6, "goes on, lines wait in a file")
+    return {**_lines(cost, logged, lost, visible, read), **stall}
 
 
 def _read(product: Product, steps: int) -> Figures:

@@ -7,13 +7,16 @@ import importlib
 import json
 import re
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from django.core.management import call_command
 
 from tests.benchmarks import _peer_table as table
 from tests.benchmarks import _peer_tools as tools
@@ -22,6 +25,7 @@ from tests.benchmarks import _peer_venv, peers
 LOST, SPIKES, STALL = (next(line for line in table.LINES if line.key == key) for key in (
     "killed_lost", "spikes_kept_of_20", "dead_server_s"))  # fmt: skip
 OURS = {"killed_lost": 0, "killed_logged": 390, "read_ms": 6.0, "spikes_kept_of_20": 20, "dead_server_s": 0.0002}
+GONE = {"returned": True, "seconds": 0.1, "raises": True}
 OTHER = {"killed_lost": 7, "killed_logged": 391, "read_ms": 4.0, "spikes_kept_of_20": 20, "dead_server_s": 0.0}
 
 
@@ -111,16 +115,18 @@ def test_a_measurement_that_answers_nothing_shows_what_it_said() -> None:
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (None, "writes to files, needs none"),
         ({"returned": False, "seconds": 30.0, "raises": False}, "stalls for more than 30 s"),
-        ({"returned": True, "seconds": 1.5, "raises": True}, "raises"),
-        ({"returned": True, "seconds": 0.1, "raises": False}, "goes on"),
+        ({"returned": True, "seconds": 1.5, "raises": True}, "raises after 2 s"),
+        ({"returned": True, "seconds": 0.1, "raises": False}, "returns after 0 s"),
     ],
 )
-def test_what_a_dead_server_does_is_said_in_words(found: dict[str, Any] | None, words: str) -> None:
-    told = peers._dead(found)
-    assert told["dead_server"] == words
-    assert told["dead_server_s"] == (found["seconds"] if found else 0.0)
+def test_what_a_dead_server_does_is_said_of_calls_that_wait_apart(found: dict[str, Any], words: str) -> None:
+    told = peers._stall_of({"seconds": 0.02, "raises": False, "waiting": found})
+    assert told == {"dead_server_s": 0.02, "dead_server": "goes on", "dead_server_waiting": words}
+
+
+def test_a_tool_of_files_and_one_with_a_server_have_the_same_lines() -> None:
+    assert set(peers._stall(0.0, "needs none")) == set(peers._stall_of({"seconds": 1, "raises": True, "waiting": GONE}))
 
 
 def test_a_tool_is_asked_for_every_line_and_what_it_lost_is_what_it_logged_and_does_not_have(
@@ -145,8 +151,16 @@ def test_a_tool_is_asked_for_every_line_and_what_it_lost_is_what_it_logged_and_d
 def test_only_some_tools_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(peers._peer_venv, "environment", lambda: pytest.fail("no environment is needed"))
     monkeypatch.setattr(peers, "_ours", lambda folder, options: OURS)
-    assert peers.main(["--only", "ours"]) == {"ours": OURS, "behind": []}
+    assert peers.main(["--only", "ours"]) == {"ours": OURS, "about": {"behind": []}}
     assert "steps lost by a SIGKILL" in capsys.readouterr().err
+
+
+def test_beside_the_tools_there_is_one_object_about_the_measurement() -> None:
+    said = StringIO()
+    call_command("bench", "peers", "--json", "--only=none", stdout=said)
+    figures = json.loads(said.getvalue())
+    assert set(figures) == {"about"}
+    assert set(figures["about"]) == {"behind", "benchmark", "load_before", "load_after", "cores"}
 
 
 # --- the environment ------------------------------------------------------------------------------------------
@@ -203,6 +217,42 @@ def test_log_calls_of_ours_are_timed(tmp_path: Path) -> None:
     assert 0 < found["p50"] <= found["p99"]
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert len(rows) == 25
+
+
+class Mortal(Memory):
+    """A tool whose log calls notice that its server is gone, and whose waiting calls never come back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive = False
+        self.refused = 0
+
+    def writer(self) -> tools.Log:
+        assert self.alive
+        return lambda step, values: None if self.alive else self.refuse()
+
+    def refuse(self) -> None:
+        self.refused += 1
+        raise ConnectionError
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        self.alive = True
+        yield "nowhere"
+        self.alive = False
+
+    def log_and_wait(self, values: dict[str, float]) -> None:
+        threading.Event().wait()
+
+
+def test_log_calls_after_the_servers_death_are_timed_and_one_that_waits_apart(
+    peer: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(peer, "DEAD_LIMIT_S", 0.05)
+    tool = Mortal()
+    found = peer.dead(tool, 7)
+    assert (tool.refused, found["raises"], found["waiting"]["returned"]) == (7, True, False)
+    assert 0 < found["seconds"] < peer.BUDGET_S
 
 
 def test_of_a_tool_that_gives_out_every_point_every_spike_is_counted(peer: ModuleType) -> None:
