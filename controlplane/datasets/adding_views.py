@@ -26,8 +26,9 @@ UPLOAD, HUB, PATH = "upload", "hub", "path"
 @require_http_methods(["GET", "POST"])
 def upload(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
     dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
-    form = UploadForm(request.POST or None, request.FILES or None, dataset=dataset)
-    stopped = uploading.problem(request) if request.method == "POST" else ""
+    given = (request.POST, request.FILES) if request.method == "POST" else ()  # both are empty where it was stopped
+    form = UploadForm(*given, dataset=dataset)
+    stopped = uploading.problem(request)
     if stopped:
         form.full_clean()
         form.errors.pop("file", None)

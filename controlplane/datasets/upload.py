@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from django.conf import settings
@@ -28,32 +30,44 @@ class LimitedUpload(FileUploadHandler):
 
     def new_file(self, *args: Any, **kwargs: Any) -> None:
         super().new_file(*args, **kwargs)
-        # Django's would take the suffix from the browser's file name, whatever that holds.
-        self.file = StoredUpload("upload", self.content_type or "", 0, self.charset, self.content_type_extra)
+        with self._in_words():
+            # Django's would take the suffix from the browser's file name, whatever that holds.
+            self.file = StoredUpload("upload", self.content_type or "", 0, self.charset, self.content_type_extra)
         self._digest = hashlib.sha256()
 
     def receive_data_chunk(self, raw_data: bytes, start: int) -> bytes | None:
         if start + len(raw_data) > settings.DATASET_MAX_BYTES:
             self._stop(f"The file is larger than {settings.DATASET_MAX_BYTES // 2**20:,} MiB, the most allowed here.")
-        try:
+        with self._in_words():
             self.file.write(raw_data)
-            self._digest.update(raw_data)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-                raise
-            self._stop("The disk of the control plane is full; the file was not stored.")
+        self._digest.update(raw_data)
         return None
 
     def file_complete(self, file_size: int) -> StoredUpload:
-        self.file.seek(0)
+        with self._in_words():
+            self.file.seek(0)  # which writes what is still in the file's buffer
         self.file.sha256 = self._digest.hexdigest()
         self.file.size = file_size
         self.file.name = self.file_name
         return self.file
 
     def upload_interrupted(self) -> None:
+        self._drop()
+
+    @contextmanager
+    def _in_words(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                raise
+            self._drop()
+            self._stop("The disk of the control plane is full; the file was not stored.")
+
+    def _drop(self) -> None:
         if hasattr(self, "file"):
-            self.file.close()
+            with suppress(OSError):  # closing tries once more to write what there was no room for
+                self.file.close()
 
     def _stop(self, why: str) -> None:
         if self.request is not None:
