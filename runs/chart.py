@@ -27,10 +27,12 @@ class Line:
 
 @dataclass(frozen=True)
 class Bound:
-    """A faint line with a name: where people who run GRPO start to look."""
+    """A faint line with a name: from where on the run's health is not well."""
 
     value: float
     name: str
+    level: str
+    """watch | bad"""
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Chart:
     x: str = "step"
     """step | time"""
     bounds: tuple[Bound, ...] = ()
+    """Laid over a plan by runs.health.drawn: the run's preset has them."""
     log: bool = False
     note: str = ""
     help: str = ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from runs.chart import Bound, Chart, Group, Line, colour
+from runs.chart import Chart, Group, Line, colour
 from workers.contract import Rollout, RunSpec
 
 FEW = 6
@@ -113,7 +113,6 @@ def _zero_spread() -> Chart:
         (Line("frac_reward_zero_std", "zero spread", "c6"),),
         format="percent",
         zero=True,
-        bounds=(Bound(0.8, "little is learnt above"),),
         help="Share of prompt groups whose completions all got the same reward",
     )
 
@@ -124,7 +123,7 @@ def _zero_spread() -> Chart:
 def _policy(spec: RunSpec) -> Iterator[Chart]:
     if beta(spec):
         kl = (Line("kl", "KL", "c1"),)
-        yield Chart("kl", "KL to the reference", kl, zero=True, bounds=(Bound(0.5, "drifting above"),))
+        yield Chart("kl", "KL to the reference", kl, zero=True)
     once = updates_per_batch(spec) <= 1
     if lines := clipped(spec):
         yield Chart(
@@ -133,14 +132,12 @@ def _policy(spec: RunSpec) -> Iterator[Chart]:
             lines,
             format="percent",
             zero=True,
-            bounds=(Bound(0.3, "large steps above"),),
             note="0 by construction: one update per batch." if once else "",
         )
     yield Chart(
         "ratio",
         "Policy ratio",
         (Line("mean_ratio", "ratio", "c1"),),
-        bounds=(Bound(0.8, "usual from"), Bound(1.2, "usual to")),
         note=_TOGETHER if once else "",
     )
     yield Chart("entropy", "Entropy", (Line("entropy", "entropy", "c1"),), zero=True, help="Mean token entropy, nats")
@@ -190,7 +187,6 @@ def _completions() -> tuple[Chart, ...]:
             (Line("completions/clipped_ratio", "cut", "c6"),),
             format="percent",
             zero=True,
-            bounds=(Bound(0.3, "raise the limit above"),),
             help="Share of completions that did not end by themselves",
         ),
     )

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
 from runs import charts, dryrun, launching, queries, runpage, stopping
+from runs.health import drawn
 from runs.limits import QueueFull
 from runs.models import Run, RunEvent
 from runs.sentences import STOPS
@@ -30,7 +31,7 @@ TABS = {
     "spec": "Spec",
 }
 MOST_CHECKPOINTS = 300
-"""That the page lists; the timeline has them all."""
+"""That the page lists; the tab of events has them all."""
 
 
 @require_safe
@@ -39,7 +40,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
     tab = request.GET.get("tab", "charts")
     if tab not in TABS:
         tab = "charts"
-    groups = charts.plan_of(run)
+    groups = drawn.with_bounds(charts.plan_of(run), run)
     page = {
         "id": run.pk,
         "socket": f"/ws/runs/{run.pk}/",

@@ -53,6 +53,7 @@ RULES: tuple[Rule, ...] = (
         means="GPU {gpu} has been used {value} of the time for two minutes and more: it waits for something.",
         try_="Look at the step’s time split: slow rewards on the CPU, or one side waiting for the other?",
         metric="gpu/{gpu}/util_percent",
+        drawn=True,
         unless=_no_gpu,
     ),
 )

@@ -46,6 +46,7 @@ RULES: tuple[Rule, ...] = (
         means="The policy stays {value} nats away from the reference model: it may be losing what it knew.",
         try_="Lower the learning rate, or raise β so that the distance costs more.",
         metric="kl",
+        drawn=True,
         unless=_without_reference,
     ),
     Rule(
@@ -60,6 +61,8 @@ RULES: tuple[Rule, ...] = (
         means="{value} of the tokens are clipped: the updates on a batch go further than the clip lets them.",
         try_="Lower the learning rate, or take fewer updates on each batch (num_iterations, steps_per_generation).",
         metric="clip_ratio/region_mean",
+        also="cispo_clip_ratio",
+        drawn=True,
         unless=_clips_nothing,
     ),
     Rule(
@@ -72,6 +75,8 @@ RULES: tuple[Rule, ...] = (
         means="The ratio of new to old probability is {value} away from 1: each batch changes the policy a lot.",
         try_="Lower the learning rate or the number of updates on a batch; look at the gradient norm, too.",
         metric="mean_ratio",
+        drawn=True,
+        around=1.0,
         unless=_one_update,
     ),
     Rule(
@@ -86,6 +91,7 @@ RULES: tuple[Rule, ...] = (
         try_="Raise the temperature or epsilon_high, add an entropy bonus (entropy_coef), or lower the learning rate.",
         solved="The entropy is {value} nats with the reward near its highest: the policy is sure, and mostly right.",
         metric="entropy",
+        drawn=True,
     ),
     Rule(
         id="entropy_rise",
@@ -108,6 +114,7 @@ RULES: tuple[Rule, ...] = (
         means="The entropy stays at {value} nats.",
         try_="Lower the temperature, or wait: with long completions TRL’s own targets are 2 to 10 nats.",
         metric="entropy",
+        drawn=True,
     ),
     Rule(
         id="stale",
@@ -119,6 +126,7 @@ RULES: tuple[Rule, ...] = (
         means="vLLM and the trainer differ by {value} nats a token: completions come from another policy.",
         try_="Look at the weight updates; give both the same dtype and attention; fewer updates between generations.",
         metric="sampling/sampling_logp_difference/mean",
+        drawn=True,
         unless=_one_policy,
     ),
     Rule(
@@ -132,6 +140,7 @@ RULES: tuple[Rule, ...] = (
         means="The mean importance ratio is {value}: much of each batch counts little or nothing.",
         try_="As for a gap of log-probabilities; a higher vllm_importance_sampling_clip_max masks less.",
         metric="sampling/importance_sampling_ratio/mean",
+        drawn=True,
         unless=_one_policy,
     ),
     Rule(
@@ -145,6 +154,7 @@ RULES: tuple[Rule, ...] = (
         means="The least importance ratio is {value}: some completions come from a policy that is long gone.",
         try_="Update vLLM’s weights more often; fewer updates between generations.",
         metric="sampling/importance_sampling_ratio/min",
+        drawn=True,
         unless=_masked_ratio,
     ),
     Rule(
@@ -170,6 +180,7 @@ RULES: tuple[Rule, ...] = (
         means="The gradient norm stays at {value}: every step is clipped hard, or none is.",
         try_="Lower the learning rate; look at the scale of the rewards and at scale_rewards.",
         metric="grad_norm",
+        drawn=True,
     ),
     Rule(
         id="grad_zero",
@@ -182,6 +193,7 @@ RULES: tuple[Rule, ...] = (
         try_="See whether the groups have spread, whether anything is trainable, and what the precision is.",
         solved="The gradient norm is {value} with the reward near its highest: there is nothing left to learn.",
         metric="grad_norm",
+        drawn=True,
     ),
     Rule(
         id="loss",
@@ -193,6 +205,8 @@ RULES: tuple[Rule, ...] = (
         means="The loss is at {value} in size, where about 0 is normal.",
         try_="Lower the learning rate; look at the KL term and at the scale of the rewards.",
         metric="loss",
+        drawn=True,
+        around=0.0,
     ),
     Rule(
         id="not_finite",

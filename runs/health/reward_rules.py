@@ -93,6 +93,7 @@ RULES: tuple[Rule, ...] = (
         try_="Take prompts that are sometimes solved, more generations, a higher temperature, or a finer reward.",
         solved="{value} of the groups have no spread because the reward is near its highest: the prompts are learnt.",
         metric="frac_reward_zero_std",
+        drawn=True,
     ),
     Rule(
         id="components",
@@ -158,6 +159,7 @@ RULES: tuple[Rule, ...] = (
         means="{value} of the completions reach the limit of {cap} tokens{masked}.",
         try_="Raise max_completion_length, ask for shorter answers in the prompt, or pay for ending in time.",
         metric="completions/clipped_ratio",
+        drawn=True,
     ),
     Rule(
         id="tools",
@@ -171,5 +173,6 @@ RULES: tuple[Rule, ...] = (
         means="{value} of the tool calls fail.",
         try_="Read a transcript: is it the arguments that the model writes, or the tool?",
         metric="tools/failure_frequency",
+        drawn=True,
     ),
 )

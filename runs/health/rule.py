@@ -44,5 +44,11 @@ class Rule:
     """Said instead where the reward is near its highest: then the finding is a note."""
     metric: str = ""
     """The chart that shows it."""
+    also: str = ""
+    """What the same metric is called with another loss."""
+    drawn: bool = False
+    """Its bounds are lines on that chart: the figure is the metric's own value, of however many steps."""
+    around: float | None = None
+    """The figure is how far the metric is from here: a bound lies on both sides of it."""
     unless: Callable[[Config], str] = lambda config: ""
     """Why the rule says nothing of such a run; empty: it does."""

@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 from tests.browser.conftest import Complaints, sign_in
+from tests.browser.driving import chart, curves, until
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -36,6 +37,14 @@ from runs.models import HealthPreset
 found = HealthPreset.objects.filter(name=name).first()
 result = found and {"bounds": found.bounds, "source": found.source}
 """
+GO_BY = """
+from runs.models import HealthPreset, Run
+Run.objects.filter(pk=run).update(preset=HealthPreset.objects.create(name="Close", bounds=bounds))
+"""
+LINES = (
+    """id => (document.querySelector(`[data-chart='${id}'] [data-plot]`)?.layout?.shapes ?? []).map(line => line.y0)"""
+)
+TOP = "id => document.querySelector(`[data-chart='${id}'] [data-plot]`)._fullLayout.yaxis.range[1]"
 DEFAULT = "from runs.models import HealthPreset\nresult = HealthPreset.objects.get(is_default=True).name"
 FORGET = """
 from controlplane.alerting.models import AlertTarget
@@ -102,6 +111,30 @@ def test_a_preset_is_copied_changed_and_a_run_that_goes_by_it_is_judged_anew(
     expect(found).to_contain_text("Bound: Preset “Strict on KL”.")
     page.goto(f"{site.url}/settings/health/")
     expect(page.get_by_role("row", name="Strict on KL").locator("[data-label='Runs that chose it']")).to_have_text("1")
+    assert complaints.heard == []
+
+
+def test_bounds_are_lines_on_the_charts_and_one_far_away_leaves_the_curve_its_room(
+    site: Stack, page: Page, complaints: Complaints
+) -> None:
+    run = site.django(A_RUN)
+    near = {"kl": {"watch": 0.3, "bad": 2.0}, "zero_spread": {"watch": 0.15, "bad": 0.98}}
+    site.django(GO_BY, run=run, bounds=near)
+    page.goto(f"{site.url}/runs/{run}/")
+    assert drawn(page, "kl") == [0.3]
+    expect(chart(page, "kl").get_by_text("watch above 0.3")).to_be_visible()
+    assert page.evaluate(TOP, "kl") < 1.5 * 0.25
+    assert drawn(page, "zero-spread") == [15]
+    page.goto(f"{site.url}/settings/health/")
+    page.get_by_role("link", name="Close").click()
+    bound(page, "kl", "watch").fill("0.1")
+    bound(page, "kl", "bad").fill("0.2")
+    page.get_by_role("button", name="Save preset").click()
+    page.goto(f"{site.url}/runs/{run}/")
+    assert drawn(page, "kl") == [0.1, 0.2]
+    chart(page, "kl").locator("summary").click()
+    page.get_by_label("Logarithmic").check()
+    until(page, lambda: page.evaluate(LINES, "kl") == [0.2], "the far line of a logarithmic axis did not go")
     assert complaints.heard == []
 
 
@@ -199,6 +232,13 @@ def a_copy(site: Stack, page: Page) -> None:
 
 def bound(page: Page, rule: str, level: str) -> Locator:
     return page.locator(f"[name='{rule}-{level}']")
+
+
+def drawn(page: Page, id_: str) -> list[float]:
+    """Where a chart has its lines, in its own figures, once its curve is drawn."""
+    curves(page, id_)
+    lines: list[float] = page.evaluate(LINES, id_)
+    return lines
 
 
 def health(site: Stack, page: Page, run: str) -> Locator:

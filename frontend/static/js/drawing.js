@@ -1,6 +1,5 @@
 // What Plotly is told of one chart, as plain data: traces from columns of numbers, and the one look of all charts.
 
-import { significant } from "./figures.js";
 import { smooth, tokensOf, valuesAt } from "./series.js";
 
 /**
@@ -8,7 +7,7 @@ import { smooth, tokensOf, valuesAt } from "./series.js";
  * @typedef {import("./series.js").Kind} Kind
  * @typedef {{metric: string, label: string, colour: string, band: string, evaluation: string, weight: number}} Line
  * @typedef {{id: string, title: string, lines: Line[], format: string, zero: boolean, x: "step" | "time",
- *   bounds: {value: number, name: string}[], log: boolean, stack?: boolean}} Spec
+ *   bounds: {value: number, name: string, level: string}[], log: boolean, stack?: boolean}} Spec
  * @typedef {{step: number | null, t: number, kind: string, text: string}} Mark
  * @typedef {{smoothing: number, log: boolean, x?: Kind, large?: boolean, dense?: boolean, height?: number}} Look
  * @typedef {{get: (metric: string) => Columns, clock: import("./series.js").Clock}} Numbers
@@ -36,6 +35,10 @@ const DASHES = ["solid", "dash", "dot", "dashdot"];
 const NEAR_PX = 7;
 /** More points than this are too close together for full-size markers. */
 const MANY = 40;
+/** A bound that is drawn beyond the data makes the axis longer by this share of their height at most. */
+const REACH = 0.3;
+/** Nearer than this share to an axis that starts at 0, a line can't be told from the axis. */
+const ON_AXIS = 0.02;
 const DAY_MS = 24 * 3600 * 1000;
 
 /** In one line each: the second that Plotly adds for the date has no room. */
@@ -128,7 +131,7 @@ export function drawing(spec, numbers, marks, look, tokens) {
   const lines = spec.lines
     .map((line, i) => ({ ...line, ...stroke(line, i, spec.lines.length), columns: numbers.get(line.metric) }))
     .filter((line) => line.columns.value.length);
-  const [lowest, highest] = spec.stack ? [0, heaped(lines)] : extent(lines);
+  const [lowest, highest] = spec.stack ? [0, heaped(lines)] : extent(lines, look.log);
   const { by, suffix } = scale(spec.format, highest);
   const to = { kind, numbers, look, tokens, by, suffix };
   /** @type {End[]} */
@@ -206,11 +209,13 @@ function union(all) {
 /** How high they can lie on each other. @param {Drawn[]} lines */
 const heaped = (lines) => lines.reduce((sum, line) => sum + Math.max(0, extent([line])[1]), 0);
 
-/** @param {{columns: Columns, weight: number}[]} lines @returns {[lowest: number, highest: number]} */
-function extent(lines) {
+/** @param {{columns: Columns, weight: number}[]} lines @param {boolean} log  then 0 and less have no place
+ * @returns {[lowest: number, highest: number]} */
+function extent(lines, log = false) {
   let [lowest, highest] = [Infinity, -Infinity];
   for (const { columns, weight } of lines) {
     for (const value of columns.value) {
+      if (log && value * weight <= 0) continue;
       lowest = Math.min(lowest, value * weight);
       highest = Math.max(highest, value * weight);
     }
@@ -287,7 +292,7 @@ export function layout(spec, look, tokens, ends, figures) {
   const most = spec.stack ? LABELLED_PARTS : LABELLED;
   const labels = ends.length > 1 && ends.length <= most;
   const legend = ends.length > most && look.large === true;
-  const bounds = near(spec, figures);
+  const bounds = near(spec, look.log, figures);
   return {
     font,
     paper_bgcolor: "rgba(0,0,0,0)",
@@ -318,8 +323,9 @@ export function layout(spec, look, tokens, ends, figures) {
     })),
     annotations: [
       ...bounds.map((b) => ({
-        xref: "paper", x: 0, xanchor: "left", y: look.log ? Math.log10(b.value * figures.by) : b.value * figures.by, yanchor: "bottom", showarrow: false,
-        text: plain(`${b.name} ${significant(b.value * figures.by)}${figures.suffix}`), font: { size: 10, color: tokens["ink-3"] },
+        // The worse one's words at the other end: they would lie on the milder one's.
+        xref: "paper", ...(b.level === "bad" ? { x: 1, xanchor: "right" } : { x: 0, xanchor: "left" }), y: look.log ? Math.log10(b.value * figures.by) : b.value * figures.by, yanchor: "bottom", showarrow: false,
+        text: plain(b.name), font: { size: 10, color: tokens["ink-3"] },
       })),
       ...(labels ? directLabels(ends, look, spec.zero && !look.log ? 0 : figures.lowest, figures.highest) : []),
     ],
@@ -333,11 +339,16 @@ function xAxis(kind) {
   return { type: "linear", tickformat: ",d", hoverformat: ",d", unifiedhovertitle: { text: "step %{x}" } };
 }
 
-/** A bound far from the data would flatten the line: it shows as soon as the line comes near it. @param {Spec} spec
+/** Plotly makes room for every line and its words, so a bound far from the data would flatten the curve: it shows as soon
+ * as the curve comes near it. @param {Spec} spec @param {boolean} log
  * @param {{by: number, lowest: number, highest: number}} figures */
-function near(spec, { by, lowest, highest }) {
-  const reach = 0.3 * ((highest - (spec.zero ? 0 : lowest)) || Math.abs(highest) * 0.1);
-  return spec.bounds.filter((b) => b.value * by <= highest + reach && b.value * by >= lowest - reach);
+function near(spec, log, { by, lowest, highest }) {
+  const on = (/** @type {number} */ y) => (log ? Math.log10(y) : y);
+  const from0 = spec.zero && !log;
+  const [bottom, top] = [on(from0 ? Math.min(0, lowest) : lowest), on(highest)];
+  const height = top - bottom || (log ? 1 : Math.abs(top) * 0.1);
+  const least = from0 ? bottom + ON_AXIS * height : bottom - REACH * height;
+  return spec.bounds.filter((b) => on(b.value * by) >= least && on(b.value * by) <= top + REACH * height);
 }
 
 /**

@@ -1,0 +1,53 @@
+"""The bounds that a run is judged by, as lines on the charts of the metrics that they judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from runs import charts
+from runs.chart import Bound, Chart, Group
+from runs.health.config import Config, config_of
+from runs.health.presets import Bounds, preset_of
+from runs.health.rules import RULES, Rule
+from runs.health.words import value_text
+from runs.models import Run
+from runs.spec import spec_of
+from workers.contract import ContractError
+
+
+def with_bounds(groups: Sequence[Group], run: Run) -> list[Group]:
+    """The charts with the bounds of the run's own preset, named as its health card names them. A rule that is off, does
+    not apply to the run, or judges something else than a metric's own value draws nothing. One query."""
+    if run.kind != "train":
+        return list(groups)
+    try:
+        config = config_of(spec_of(run), charts.gpus_of(run))
+    except ContractError:  # another version's: nothing of it is judged
+        return list(groups)
+    preset = preset_of(run)
+    rules = [(rule, preset.bounds(rule)) for rule in RULES if rule.drawn and not rule.unless(config)]
+    return [replace(group, charts=tuple(_bounded(chart, rules, config) for chart in group.charts)) for group in groups]
+
+
+def _bounded(chart: Chart, rules: Sequence[tuple[Rule, Bounds]], config: Config) -> Chart:
+    lines: list[Bound] = []
+    for rule, bounds in rules:
+        names = {rule.also, *(rule.metric.format(gpu=gpu) for gpu in config.gpus or ("",))}
+        judged = [line.label for line in chart.lines if line.metric in names]
+        if judged:
+            lines += _lines(rule, bounds, "" if len(judged) == len(chart.lines) else f"{judged[0]}: ")
+    return replace(chart, bounds=tuple(lines))
+
+
+def _lines(rule: Rule, bounds: Bounds, of: str) -> Iterator[Bound]:
+    for level, bound in ((rule.mild, bounds.watch), ("bad", bounds.bad)):
+        if bound is not None:
+            for place, side in _places(rule, bound):
+                yield Bound(place, f"{of}{level} {side} {value_text(place, rule.format)}", level)
+
+
+def _places(rule: Rule, bound: float) -> tuple[tuple[float, str], ...]:
+    if rule.around is None:
+        return ((bound, "above" if rule.above else "below"),)
+    return ((rule.around - bound, "below"), (rule.around + bound, "above"))
