@@ -14,9 +14,10 @@ from django.conf import settings as django_settings
 
 from controlplane.serving.embedded import BASE_DIR as ROOT
 from runs.states import EDGES, EndReason, final_status, sentence
-from workers.contract import LOG_NAMES, FileName, Phase
+from workers.celery import app
+from workers.contract import LOG_NAMES, EventKind, FileName, GpuReceipt, Phase, Receipt, Task
 from workers.settings import HostSettings, variable
-from workers.supervisor import ends
+from workers.supervisor import ends, killing
 from workers.supervisor.steps import Step
 
 CODE = re.compile(r"`([^`]+)`")
@@ -119,6 +120,46 @@ def test_the_reasons_for_an_end() -> None:
 def test_every_reason_says_what_it_is_known_by() -> None:
     known = table("runs/README.md", "reason").column("known by")
     check([f"runs/README.md:{line}: say what this reason is known by." for line, words in known if not words])
+
+
+def test_the_processes_of_a_host() -> None:
+    processes = table("workers/README.md", "process")
+    roles = {re.sub(r"-[0-9]+$", "-N", name) for name in LOG_NAMES}
+    names = {*(task.removeprefix("workers.") for task in Task), *roles}
+    check(
+        [
+            f"{processes.end}: there is a process {name}: add it to a row."
+            for name in sorted(names - {*processes.names()})
+        ]
+        + [f"{processes.end}: no process is called {name}." for name in processes.names() if name not in names]
+    )
+    parents = " ".join(words for _, words in processes.column("parent and session"))
+    limits = (f"{app.conf.worker_concurrency} pool children", f"{app.conf.task_time_limit} s at most")
+    check([f"{processes.end}: workers/celery.py says: {limit}." for limit in limits if limit not in parents])
+
+
+def test_the_kill_protocol() -> None:
+    steps = re.split(r"\n(?=[0-9]\. )", section("workers/README.md", "The kill protocol").split("\n\n|")[0])[1:]
+    first, rounds, receipt = (steps[number - 1] for number in (1, 4, 6))
+    told = {name for name in CODE.findall(receipt) if name != EventKind.ENDED}
+    wanted = {field.name for one in (Receipt, GpuReceipt) for field in fields(one)}
+    check(
+        [f"The receipt has {name}: say so in step 6." for name in sorted(wanted - told)]
+        + [f"The receipt has no {name}: take it out of step 6." for name in sorted(told - wanted)]
+    )
+    assert CODE.findall(first) == [Phase.STOPPING]
+    assert f"up to {killing.ROUNDS_A_TICK} a tick" in rounds
+
+
+def section(document: str, title: str) -> str:
+    """What stands below a heading of the second level."""
+    return (ROOT / document).read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+@pytest.mark.parametrize("document", ["README.md", "runs/README.md", "workers/README.md"])
+def test_every_setting_of_a_host_that_is_named_exists(document: str) -> None:
+    named = set(re.findall(r"`(GRPO_[A-Z0-9_]+)`", (ROOT / document).read_text()))
+    check([f"{document}: there is no {name}." for name in sorted(named - {*HOST})])
 
 
 def test_the_exit_codes_that_mean_something() -> None:
