@@ -160,7 +160,7 @@ def test_a_file_is_dropped_anywhere_and_its_problems_are_read(
     expect(page.get_by_text("22 rows, 2 problems in 2 rows")).to_be_visible()
     expect(page.get_by_text("Not an object")).to_be_visible()
     with page.expect_download() as download:
-        page.get_by_role("link", name="All as JSON Lines").click()
+        page.get_by_role("link", name="As JSON Lines").click()
     lines = download.value.path().read_text().splitlines()
     assert [json.loads(line)["line"] for line in lines] == [21, 22]
     page.get_by_role("button", name="Drop them and go on").click()

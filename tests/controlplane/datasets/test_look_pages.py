@@ -84,6 +84,19 @@ def test_all_problems_are_a_download_also_without_their_file() -> None:
     assert len(of(viewer().get(at(bad, "problems.jsonl"))).splitlines()) == 4
 
 
+def test_a_download_that_lists_fewer_problems_than_were_counted_says_so() -> None:
+    bad = checked(jsonl(ROWS[:3]) + b"broken\n" * 4)
+    pages = [at(bad), at(bad, "report/"), at(bad, "report/?kind=malformed_json")]
+    assert not [page for page in pages if "only counted" in viewer().get(page).content.decode()]
+    DatasetVersion.objects.filter(pk=bad.pk).update(report=bad.report | {"listed": 3})
+    for page in pages:
+        assert "has 3 of the 4 problems of this file" in viewer().get(page).content.decode()
+    mapped = bad.report | {"listed": 2}
+    DatasetVersion.objects.filter(pk=bad.pk).update(report=bad.report | {"mapped": mapped})
+    page = viewer().get(at(bad, "report/?kind=malformed_json&of=import")).content.decode()
+    assert "has 2 of the 4 problems found there" in page
+
+
 @pytest.mark.parametrize(
     ("excerpt", "column", "before", "mark"),
     [
