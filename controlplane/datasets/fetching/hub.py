@@ -81,6 +81,7 @@ def _tried(call: Callable[[], Any]) -> Any:
         try:
             return call()
         except Exception as error:
+            # huggingface_hub, httpx and xet have no class of errors in common: the answer's status tells.
             if not _may_pass(error):
                 raise
             time.sleep(tries)
@@ -119,11 +120,10 @@ def _size(folder: Path) -> int:
 def _in_words(source: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
-    except Refused:
-        raise
-    except MemoryError:
+    except (Refused, MemoryError):
         raise
     except Exception as error:
+        # The same of what the hub's clients raise; the child's only answer to people is a sentence.
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise _refusal(error, source["id"], source["revision"]) from error
