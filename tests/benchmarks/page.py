@@ -3,8 +3,9 @@
 Live: 26 metrics twice a second, one Chromium and 19 socket clients: line written -> figure on the page, -> drawn on a
 chart; the main thread with 24 charts, of which 6 are on screen; the page's heap while an hour of steps comes in
 quickly. Stored: a run of 100,000 steps and one of 1,000,000 (server, all charts on screen drawn on a first visit,
-one-step spikes that are still on the chart), a list of 10,000 runs, a comparison of 50. Many: 1,000 viewers of one run,
-and 200 runs with 50 metrics.
+one-step spikes that are still on the chart), a list of 10,000 runs, the answer with 10 metrics of 50 runs for
+a comparison, and its page with 20 of them, as many as it draws. Many: 1,000 viewers of one run, and 200 runs with 50
+metrics.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _options(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--parts", default=",".join(PARTS), help="some of them, with commas")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long a live page is watched")
     parser.add_argument("--listed", type=int, default=10_000, help="runs in the list")
-    parser.add_argument("--compared", type=int, default=50, help="runs beside each other")
+    parser.add_argument("--compared", type=int, default=50, help="runs in one answer of a comparison's numbers")
     parser.add_argument("--viewers", type=int, default=1000, help="viewers of one run")
     parser.add_argument("--runs", type=int, default=200, help="runs at once")
     parser.add_argument("--supervisors", type=int, default=4, help="of them with real supervisors")
