@@ -14,6 +14,11 @@ export class LogSearch {
     this.found = /** @type {HTMLElement} */ (root.querySelector("[data-log-found]"));
     this.steps = /** @type {HTMLElement} */ (root.querySelector("[data-log-steps]"));
     this.list = /** @type {HTMLElement} */ (root.querySelector("[data-log-hits]"));
+    /** @type {{at: number, text: string}[]} */
+    this.hits = [];
+    this.at = -1;
+    this.next = 0;
+    this.turn = 0;
     this.reset();
     this.listen(/** @type {HTMLElement} */ (root.querySelector("[data-log-errors]")));
   }
@@ -60,11 +65,10 @@ export class LogSearch {
   reset() {
     /** @type {{text?: string, errors?: boolean, jump?: boolean} | null} */
     this.query = null;
-    /** @type {{at: number, text: string}[]} */
     this.hits = [];
     this.at = -1;
     this.next = 0;
-    this.turn = (this.turn ?? 0) + 1;
+    this.turn += 1;
     this.done = false;
   }
 
