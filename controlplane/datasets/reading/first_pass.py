@@ -92,12 +92,22 @@ def _sample(path: Path, format: Format) -> list[dict[str, Any]]:  # noqa: A002 -
 
 def _recognised(sample: list[dict[str, Any]], seen: Schema) -> Recognised:
     """What most groups of the first rows look like: one bad row among them doesn't change what the file is."""
-    columns = [{"name": name} for name in seen.main or seen.counts]
+    columns = [{"name": name, "share": _share(sample, name)} for name in seen.main or seen.counts]
     typical = [row for row in sample[:200] if not seen.oddity(row)[0]] or sample
     groups = [typical[at : at + GROUP] for at in range(0, min(len(typical), GROUPS * GROUP), GROUP)] or [[]]
     told = [recognise(group, columns) for group in groups]
     most = Counter(one.mapping for one in told).most_common(1)[0][0]
     return next(one for one in told if one.mapping == most)
+
+
+def _share(sample: list[dict[str, Any]], name: str) -> float:
+    """Of the rows, how many have something in the column."""
+    filled = sum(1 for row in sample if (value := row.get(name)) is not None and not _blank(value))
+    return filled / max(1, len(sample))
+
+
+def _blank(value: Any) -> bool:
+    return isinstance(value, str) and not value.strip()
 
 
 def _possible(mapping: ColumnMapping, seen: Schema) -> ColumnMapping:

@@ -13,6 +13,7 @@ from typing import Any
 from controlplane.datasets.reading.conversations import are_messages
 from controlplane.datasets.reading.fields import listed
 from controlplane.datasets.reading.mapping import ColumnMapping
+from controlplane.datasets.reading.templating import PROMPT
 from controlplane.datasets.reading.transforms import GSM8K, GSM8K_MARKER, INSTRUCTION, THINK, THINK_PROMPT, WITH_TESTS
 
 Rows = Sequence[Mapping[str, Any]]
@@ -43,23 +44,29 @@ class Schema:
 
 MESSAGES = ("messages", "conversations", "conversation", "chat", "dialogue", "turns", "prompt")
 SCHEMAS: Mapping[str, Schema] = {
-    "instruction_response": Schema("Instruction and response", ("instruction",), ("response",), ("input",)),
-    "instruction_output": Schema("Instruction, input and output", ("instruction",), ("output",), ("input",)),
-    "instruction_answer": Schema("Instruction and answer", ("instruction",), ("answer", "solution"), ("input",)),
+    "prompt_answer": Schema(
+        "Prompt and answer", ("prompt",), ("answer", "final_answer", "solution", "ground_truth"), ("input",)
+    ),
     "problem_solution": Schema("Problem and solution", ("problem",), ("answer", "final_answer", "solution")),
     "question_answer": Schema(
         "Question and answer", ("question", "query"), ("final_answer", "answer", "solution", "response")
     ),
-    "prompt_answer": Schema(
-        "Prompt and answer",
-        ("prompt",),
-        ("answer", "solution", "response", "completion", "output", "target", "ground_truth", "expected"),
-        ("input",),
+    "instruction_response": Schema("Instruction and response", ("instruction",), ("response",), ("input",)),
+    # A prompt beside these is often the whole text of an Alpaca row, its answer at the end.
+    "instruction_output": Schema("Instruction, input and output", ("instruction",), ("output",), ("input",)),
+    "instruction_answer": Schema("Instruction and answer", ("instruction",), ("answer", "solution"), ("input",)),
+    "prompt_response": Schema(
+        "Prompt and response", ("prompt",), ("response", "completion", "output", "target", "expected"), ("input",)
     ),
     "input_output": Schema(
         "Input and output", ("input",), ("output", "answer", "response", "target", "label", "expected")
     ),
 }
+"""What asks one thing comes before an instruction, which many rows may share: beside a question it is put above it."""
+INSTRUCTION_COLUMN = "instruction"
+FILLED = (0.9, 0.5, 0.0)
+"""Shares of the rows that fill a column: those that nearly all rows fill are looked at first, whatever others are
+called."""
 TESTS = ("test_cases", "tests", "test_list", "unit_tests")
 DIFFICULTY = ("difficulty", "level", "difficulty_level", "hardness")
 TAGS = ("tags", "topics", "categories", "labels", "concepts")
@@ -68,9 +75,15 @@ FOLLOW_UPS = (("follow_up", "follow_up_response"), ("followup", "followup_respon
 
 
 def recognise(preview_rows: Rows, columns: Sequence[Mapping[str, Any]]) -> Recognised:
-    """`columns`: of the report, {"name", …}, in the file's order; `preview_rows`: the first rows, perhaps shortened."""
-    names = {str(column["name"]).strip().lower(): str(column["name"]) for column in reversed(columns)}
-    found = _messages(preview_rows, names) or _pair(preview_rows, names) or _fallback(preview_rows, names)
+    """`columns`: {"name", …}, in the file's order, and perhaps "share", of the rows that have something in it;
+    `preview_rows`: the first rows, perhaps shortened."""
+    names: dict[str, str] = {}
+    for column in columns:
+        names.setdefault(str(column["name"]).strip().lower(), str(column["name"]))
+    share = {str(column["name"]): column.get("share", 1) for column in columns}
+    filled = [{low: name for low, name in names.items() if share[name] >= least} for least in FILLED]
+    told = (_messages(preview_rows, some) or _pair(some, names) for some in filled)
+    found = next((one for one in told if one), None) or _fallback(preview_rows, filled)
     for refine in _REFINEMENTS:
         found = refine(found, preview_rows, names)
     return found
@@ -86,9 +99,9 @@ def _messages(rows: Rows, names: Mapping[str, str]) -> Recognised | None:
     return Recognised("messages", "Chat messages", why, ColumnMapping(prompt=column, messages=True, answer=answer))
 
 
-def _pair(rows: Rows, names: Mapping[str, str]) -> Recognised | None:
+def _pair(filled: Mapping[str, str], names: Mapping[str, str]) -> Recognised | None:
     for slug, schema in SCHEMAS.items():
-        prompt, answer = _first(schema.prompt, names), _first(schema.answer, names)
+        prompt, answer = _first(schema.prompt, filled), _first(schema.answer, filled)
         if not (prompt and answer):
             continue
         second = _first(schema.input, names)
@@ -102,15 +115,35 @@ def _pair(rows: Rows, names: Mapping[str, str]) -> Recognised | None:
     return None
 
 
-def _fallback(rows: Rows, names: Mapping[str, str]) -> Recognised:
-    texts = [name for name in names.values() if _all(rows, name, lambda value: isinstance(value, str))]
-    prompt = _first(PROMPTS, names)
+def _fallback(rows: Rows, filled: Sequence[Mapping[str, str]]) -> Recognised:
+    prompt = next((name for names in filled if (name := _first(PROMPTS, names))), "")
     if prompt:
         why = f"“{prompt}” is what prompts are usually called; no column looks like its answers."
         return Recognised("text", "Prompts alone", why, ColumnMapping(prompt=prompt))
-    prompt = texts[0] if texts else next(iter(names.values()), "")
+    names = [name for some in filled for name in some.values()]
+    texts = [name for name in names if _all(rows, name, lambda value: isinstance(value, str))]
+    prompt = next(iter([*texts, *names]), "")
     why = "No column has a name that is known here. Choose them: the first one with texts is a guess."
     return Recognised("unknown", "Not recognised", why, ColumnMapping(prompt=prompt))
+
+
+def _instruction_above(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    """An instruction beside the question says how to answer it."""
+    column, mapping = names.get(INSTRUCTION_COLUMN, ""), found.mapping
+    if mapping.messages or not mapping.answer or column in (mapping.prompt, mapping.answer):
+        return found
+    if not column or column != column.strip():  # a place in a template has no spaces at its ends
+        return found
+    if not all(_stands_beside(row.get(column), row.get(mapping.prompt)) for row in rows):
+        return found
+    why = f"{found.why} “{column}” is put above the prompt, by the template."
+    return replace(found, why=why, mapping=replace(mapping, template=f"{{{column}}}\n\n{{{PROMPT}}}"))
+
+
+def _stands_beside(instruction: Any, prompt: Any) -> bool:
+    """Whether it is a text that the prompt doesn't have in it already."""
+    told = instruction.strip() if isinstance(instruction, str) else ""
+    return bool(told) and not (isinstance(prompt, str) and told in prompt)
 
 
 def _final_answer_after_a_marker(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
@@ -168,6 +201,7 @@ def _difficulty_and_tags(found: Recognised, rows: Rows, names: Mapping[str, str]
 
 
 _REFINEMENTS: tuple[Callable[[Recognised, Rows, Mapping[str, str]], Recognised], ...] = (
+    _instruction_above,
     _final_answer_after_a_marker,
     _reasoning,
     _further_turn,

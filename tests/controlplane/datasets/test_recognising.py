@@ -28,10 +28,23 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("prompt and answer", {"prompt": "1+1", "answer": "2"}, "prompt_answer", {"prompt": "prompt", "answer": "answer"}),
     (
         "prompt, answer, instruction and input",
-        {"prompt": "p", "answer": "a", "instruction": "i", "input": "x"},
-        "instruction_answer",
-        {"prompt": "instruction", "answer": "answer", "input": "input"},
+        {"prompt": "What is 15% of 200?", "answer": "30", "instruction": "Calculate the percentage", "input": ""},
+        "prompt_answer",
+        {"prompt": "prompt", "answer": "answer", "input": "input", "template": "{instruction}\n\n{prompt}"},
     ),
+    (
+        "an instruction beside a problem",
+        {"instruction": "Put the result in a box.", "problem": "1+1", "solution": "\\boxed{2}"},
+        "problem_solution",
+        {"prompt": "problem", "answer": "solution", "template": "{instruction}\n\n{prompt}"},
+    ),
+    (
+        "the whole text of an Alpaca row in its prompt",
+        {"instruction": "Sort", "input": "3 1", "output": "1 3", "prompt": "### Instruction: Sort\n3 1\n### 1 3"},
+        "instruction_output",
+        {"prompt": "instruction", "input": "input", "answer": "output", "template": ""},
+    ),
+    ("prompt and response", {"prompt": "1+1", "response": "2"}, "prompt_response", {"answer": "response"}),
     (
         "question and answer",
         {"question": "1+1?", "answer": "2"},
@@ -127,6 +140,52 @@ def test_each_schema_is_recognised_and_its_proposal_works(
     assert canonical(row, found.mapping, 0)["prompt"]
     assert found.why.endswith(".")
     assert found.title
+
+
+# As training scripts for arithmetic bring them: what to do, and the question itself.
+BESIDE = [
+    {"prompt": "What is 15% of 200?", "answer": "30", "instruction": "Calculate the percentage", "input": ""},
+    {
+        "prompt": "A store has 120 apples. They sell 3/4 of them. How many apples are left?",
+        "answer": "30",
+        "instruction": "Solve the word problem step by step",
+        "input": "",
+    },
+]
+
+
+def test_the_question_reaches_the_model_with_its_instruction_above_it() -> None:
+    found = recognised(*BESIDE)
+    made = [canonical(row, found.mapping, place) for place, row in enumerate(BESIDE)]
+    assert made[0]["prompt"] == [{"role": "user", "content": "Calculate the percentage\n\nWhat is 15% of 200?"}]
+    assert made[1]["prompt"][0]["content"].endswith("How many apples are left?")
+    assert [row["answer"] for row in made] == ["30", "30"]
+    assert "“instruction” is put above the prompt" in found.why
+
+
+@pytest.mark.parametrize("instruction", [None, "", "What is 15% of 200?", ["Add", "divide"]])
+def test_an_instruction_that_adds_nothing_is_no_part_of_the_prompt(instruction: Any) -> None:
+    found = recognised(BESIDE[1], {**BESIDE[0], "instruction": instruction})
+    assert (found.mapping.prompt, found.mapping.template) == ("prompt", "")
+
+
+def with_shares(row: dict[str, Any], **shares: float) -> Recognised:
+    return recognise([row] * 4, [{"name": name, "share": shares.get(name, 1.0)} for name in row])
+
+
+@pytest.mark.parametrize(("share", "answer"), [(0.2, "solution"), (0.6, "solution"), (0.95, "answer")])
+def test_a_filled_column_is_proposed_before_an_emptier_one_of_a_better_name(share: float, answer: str) -> None:
+    row = {"problem": "1+1", "answer": "2", "solution": "It is 2."}
+    assert with_shares(row, answer=share).mapping.answer == answer
+
+
+def test_a_column_that_few_rows_fill_is_proposed_where_there_is_no_other() -> None:
+    assert with_shares({"prompt": "1+1", "answer": "2"}, answer=0.1).mapping.answer == "answer"
+    assert with_shares({"prompt": "1+1", "text": "1+1"}, prompt=0.1).mapping.prompt == "text"
+
+
+def test_the_first_of_unknown_columns_with_texts_is_the_guess() -> None:
+    assert recognised({"id": 4, "Frage": "Wie viel?", "Quelle": "Buch"}).mapping.prompt == "Frage"
 
 
 def test_a_marker_in_some_answers_only_is_no_gsm8k() -> None:
