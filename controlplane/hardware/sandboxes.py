@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from controlplane.hardware import inventory
 from controlplane.hardware.models import Host
 
+BARE = (
+    "Count on it to do all that the trainer’s user can: read files and keys, empty files, and by way of that user’s "
+    "other processes use the network."
+)
+"""What code can do on a host where it runs without a sandbox; workers/README.md says it in full."""
+
 
 @dataclass(frozen=True)
 class HostSandbox:
@@ -21,12 +27,17 @@ class HostSandbox:
 
     @property
     def bare(self) -> bool:
-        """Code runs there, and nothing holds it."""
+        """Code runs there without a sandbox."""
         return self.known and not self.backend and self.allowed
 
     @property
     def runs_code(self) -> bool:
         return bool(self.backend) or self.bare
+
+    @property
+    def reach(self) -> str:
+        """What code that a model wrote can do there, for people; "" where a sandbox holds it, or it doesn't run."""
+        return BARE if self.bare else ""
 
     @property
     def why_not(self) -> str:

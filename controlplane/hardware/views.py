@@ -75,7 +75,7 @@ def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
         host.save(update_fields=["unsandboxed_allowed", "unsandboxed_by"])
         if host.unsandboxed_allowed:
             launching.dispatch_ready()
-            messages.warning(request, f"Code that rewards run on {host.name} is held by nothing from now on.")
+            messages.warning(request, f"Code that rewards run has no sandbox on {host.name} from now on.")
         else:
             messages.success(request, f"{host.name} runs no code without a sandbox. Runs that have begun go on.")
         return redirect("hardware")

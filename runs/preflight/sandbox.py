@@ -36,9 +36,9 @@ def check(draft: Draft) -> Iterator[Finding]:
         if host.sandbox.bare:
             yield warn(
                 "host",
-                f"{host.name} has no sandbox, and an admin allows code there: what the model writes runs with no more "
-                f"than limits of time and memory ({_listed(rewards)}).",
-                "It can read what the trainer's user can, and use the network.",
+                f"{host.name} has no sandbox, and an admin allows code there: what the model writes runs without one "
+                f"({_listed(rewards)}).",
+                host.sandbox.reach,
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,12 +10,13 @@ from django.utils import timezone
 
 from controlplane.hardware import announcing
 from controlplane.hardware.models import Host
-from controlplane.hardware.sandboxes import problem, sandbox_of
+from controlplane.hardware.sandboxes import BARE, problem, sandbox_of
 from runs import launching
 from runs.models import Attempt
 from tests.controlplane.hardware.page import page
 from tests.controlplane.people import admin, operator, viewer
 from tests.runs.builders import a_host, a_run, rewards_named
+from workers.sandbox import Backend, Job, Sandbox
 
 pytestmark = pytest.mark.django_db
 
@@ -29,7 +31,7 @@ def told(sandbox: Any, **columns: Any) -> Host:
 
 def test_what_a_host_tells_is_kept() -> None:
     found = sandbox_of(told(HOLDS))
-    assert (found.known, found.backend, found.runs_code) == (True, "landlock", True)
+    assert (found.known, found.backend, found.runs_code, found.reach) == (True, "landlock", True, "")
     assert found.lacks == (("bubblewrap", "user namespaces are refused"),)
 
 
@@ -71,15 +73,42 @@ def test_an_admin_allows_code_all_the_same_and_the_page_says_who() -> None:
     assert Attempt.objects.get().status == "queued"
     client = admin()
     asked = client.get(f"/hardware/hosts/{host.pk}/unsandboxed/").content.decode()
-    assert "It can read every file" in asked
+    for consequence in ("read every file", "environment of this user’s processes", "empty every file", "the network"):
+        assert consequence in asked
     assert not Host.objects.get().unsandboxed_allowed
     assert client.post(f"/hardware/hosts/{host.pk}/unsandboxed/", {"allowed": "1"}).status_code == 302
     assert Attempt.objects.get().status == "starting"
     shown = page()
-    assert "with nothing to hold it" in shown
+    assert f"Code that models write runs on {host.name} without a sandbox." in shown
+    assert BARE in shown
     assert f"{Host.objects.get().unsandboxed_by.username} allowed it" in shown
     client.post(f"/hardware/hosts/{host.pk}/unsandboxed/", {"allowed": "0"})
     assert not Host.objects.get().unsandboxed_allowed
+
+
+LOOKS_AROUND = """
+import socket
+def looks(path):
+    done = []
+    for name, do in {"reads": lambda: open(path).read(), "empties": lambda: open(path, "w"),
+                     "calls": lambda: socket.socket()}.items():
+        try:
+            do()
+        except OSError:
+            continue
+        done.append(name)
+    return done
+"""
+
+
+@pytest.mark.processes
+def test_code_without_a_sandbox_can_what_the_page_says(tmp_path: Path) -> None:
+    kept = tmp_path / "checkpoint"
+    kept.write_text("weights")
+    with Sandbox(Backend.BARE) as sandbox:
+        [outcome] = sandbox.run([Job(LOOKS_AROUND, "looks", (str(kept),))])
+    assert outcome.value == ["reads", "empties"]  # a kernel with seccomp gives it no socket of its own
+    assert kept.read_text() == ""
 
 
 def test_nobody_else_does() -> None:
