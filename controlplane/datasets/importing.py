@@ -60,7 +60,8 @@ def create_from_path(user: User | None, name: str, path: str, *, new: bool = Fal
 def map_again(user: User | None, old: DatasetVersion, mapping: ColumnMapping | None = None) -> DatasetVersion:
     """The same source as a new version, to be mapped in another way: a ready version never changes.
 
-    What the check found is known already, so it waits for its mapping at once; `mapping` is what is proposed there.
+    What the check found is known already, so it waits for its mapping at once (or, as the old one does, for somebody to
+    say what becomes of its bad rows); `mapping` is what is proposed there.
     """
     if not (old.folder / files.SOURCE).is_file():
         raise DatasetError("This version was made of another one's rows. Map that one anew, then filter it again.")
@@ -73,7 +74,9 @@ def map_again(user: User | None, old: DatasetVersion, mapping: ColumnMapping | N
         version.parent, version.report, version.split = old, report, old.split
         version.rows, version.columns = report.get("rows", 0), column_names(report)
         version.mapping = mapping.as_dict() if mapping else old.mapping
-        version.status, version.queued_at = DatasetVersion.NEEDS_MAPPING, None
+        undecided = old.status == DatasetVersion.INVALID
+        version.status = DatasetVersion.INVALID if undecided else DatasetVersion.NEEDS_MAPPING
+        version.queued_at = None
         version.save()
         _take_over(old.folder, version.folder)
     return version
@@ -92,13 +95,10 @@ def ask_for_import(
 
     `share`: of the rows, for validation. `tokenizer`: a Tokenizer's sha256 to count with; `limit`: in its tokens.
     """
-    asked = mapping.as_dict()
-    if version.report.get("bad_rows"):
-        asked["leave_out"] = True  # rows that can't be read were left out by an act of its own
     waits = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.NEEDS_MAPPING)
     changed = waits.update(
         status=DatasetVersion.CHECKING,
-        mapping=asked,
+        mapping=mapping.as_dict(),
         split={"share": share, "seed": seed},
         tokenizer=tokenizer,
         token_limit=limit,
@@ -111,7 +111,7 @@ def ask_for_import(
 
 
 def leave_bad_rows_out(version: DatasetVersion) -> bool:
-    """Somebody decided to go on without the rows that can't be used."""
+    """Somebody decided to go on without the rows that no mapping can use."""
     if not version.usable_without_bad_rows:
         return False
     left = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from django.contrib import messages
@@ -17,7 +18,8 @@ from controlplane.datasets.looking import render_example
 from controlplane.datasets.mapping_forms import MappingForm
 from controlplane.datasets.models import DatasetVersion, Tokenizer
 from controlplane.datasets.queries import version_for
-from controlplane.datasets.showing import overview, pretty
+from controlplane.datasets.reading.mapping import ColumnMapping
+from controlplane.datasets.showing import may_leave_out, overview, pretty
 
 
 @operator_required
@@ -48,9 +50,12 @@ def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     if not form.is_valid():
         return render(request, "datasets/version.html", overview(version, form), status=400)
     fields = form.cleaned_data
+    # The button names rows of the mapping that was tried. With another one they are others, to be asked about again.
+    same = form.mapping(leave_out=False) == replace(ColumnMapping.from_dict(version.mapping), leave_out=False)
+    leave_out = same and may_leave_out(version) and request.POST.get("leave_out") == "1"
     asked = importing.ask_for_import(
         version,
-        form.mapping(leave_out=request.POST.get("leave_out") == "1"),
+        form.mapping(leave_out=leave_out),
         share=fields["share"],
         seed=fields["seed"],
         tokenizer=fields["tokenizer"],

@@ -119,7 +119,7 @@ def _check(version: DatasetVersion) -> Fields:
         report = _child(version, "check", given, files.REPORT)
     except ChildFailed as error:
         report = {"file_error": error.as_dict()}
-    broken = bool(report.get("file_error") or report.get("bad_rows"))
+    broken = bool(report.get("file_error") or report.get("broken_rows"))
     return {
         "status": DatasetVersion.INVALID if broken else DatasetVersion.NEEDS_MAPPING,
         "rows": report.get("rows", 0),
@@ -134,6 +134,7 @@ def _import(version: DatasetVersion) -> Fields:
         "split": version.split,
         "tokenizer": _tokenizer(version),
         "token_limit": version.token_limit,
+        "drop_broken": True,  # with such rows a version comes here only after somebody said so
     }
     mapped = _mapped(version, "import", given)
     if not mapped.get("usable"):

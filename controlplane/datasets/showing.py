@@ -54,6 +54,9 @@ def version_context(version: DatasetVersion) -> dict[str, Any]:
         "mapped_count": problem_pages.count(mapped),
         "error_count": problem_pages.errors(report),
         "note_count": problem_pages.count(report) - problem_pages.errors(report),
+        "broken_rows": report.get("broken_rows", report.get("bad_rows", 0)),  # older reports know one kind
+        "unfit_rows": report.get("unfit_rows", 0),
+        "mapped_unfit": _unfit(mapped),
         "read_rows": read_rows(report),
         "training_rows": version.rows - version.validation_rows,
         "fits_not": bool(mapped) and version.status == DatasetVersion.NEEDS_MAPPING,
@@ -106,8 +109,12 @@ def known_models() -> list[str]:
 def may_leave_out(version: DatasetVersion) -> bool:
     """Whether the mapping can be used for the rows that it fits, without the others."""
     mapped = version.report.get("mapped") or {}
-    usable = bool(mapped.get("bad_rows") and not mapped.get("gave_up") and not _file_error(mapped))
+    usable = bool(_unfit(mapped) and not mapped.get("gave_up") and not _file_error(mapped))
     return usable and version.status == DatasetVersion.NEEDS_MAPPING
+
+
+def _unfit(mapped: dict[str, Any]) -> int:
+    return int(mapped.get("unfit_rows", mapped.get("bad_rows")) or 0)
 
 
 def read_rows(report: dict[str, Any]) -> int:
@@ -190,7 +197,7 @@ def mapping_facts(version: DatasetVersion) -> list[tuple[str, str, bool]]:
     facts.append(("Prompt becomes", becomes, False))
     if mapping.get("drop_duplicates"):
         facts.append(("Duplicates", "dropped", False))
-    if mapping.get("leave_out"):
+    if mapping.get("leave_out") or (version.report.get("mapped") or {}).get("bad_rows"):
         facts.append(("Bad rows", "dropped", False))
     return facts
 

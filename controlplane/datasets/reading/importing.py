@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +20,31 @@ from controlplane.datasets.reading.parting import Parting
 from controlplane.datasets.reading.problems import ERROR, KINDS, FileProblem, Problem, excerpt, visible
 from controlplane.datasets.reading.progress import Progress
 from controlplane.datasets.reading.records import Record
-from controlplane.datasets.reading.report import Collector
+from controlplane.datasets.reading.report import OF_THE_CODE, Collector
 from controlplane.datasets.reading.splitting import Split
-
-_OF_THE_CODE = ("code_syntax", "test_syntax")
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """{"mapping": {...}, "split": {"share", "seed"}, "tokenizer": folder or None, "token_limit": n or None} -> MAPPED,
-    which is written as well.
+    """{"mapping": {...}, "split": {"share", "seed"}, "tokenizer": folder or None, "token_limit": n or None,
+    "drop_broken": bool} -> MAPPED, which is written as well.
 
-    ROWS and SHOWN are there afterwards if and only if it is usable. Raises ValueError for a split that is none.
+    Rows that the mapping doesn't fit are dropped if it says so ("leave_out"), rows that no mapping can use if
+    `drop_broken`: two questions to people. ROWS and SHOWN are there afterwards if and only if it is usable.
+    Raises ValueError for a split that is none.
     """
     mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
     split = Split.from_dict(arguments.get("split"))
     tokenizer = arguments.get("tokenizer")
     source = folder / files.SOURCE
     progress = Progress(folder, "importing", source.stat().st_size)
-    with Parting(folder) as parting, Collector(folder / files.MAPPED_PROBLEMS) as collector:
-        importing = _Importing(folder, mapping, collector)
+    with ExitStack() as stack:
+        parting = stack.enter_context(Parting(folder))
+        collector = stack.enter_context(Collector(folder / files.MAPPED_PROBLEMS))
+        importing = stack.enter_context(closing(_Importing(folder, mapping, collector)))
         file_error = importing.read(parting, progress)
         usable = bool(len(parting)) and not (file_error or collector.gave_up)
-        usable = usable and (mapping.leave_out or not collector.errors)
+        usable = usable and (mapping.leave_out or not collector.unfit_rows)
+        usable = usable and (mapping.leave_out or arguments.get("drop_broken", False) or not collector.broken_rows)
         mapped: dict[str, Any] = {"rows": 0, "validation_rows": 0, "sha256": "", "columns": [], "preview": []}
         mapped |= {"statistics": None, "hints": [], "dropped_duplicates": 0}
         if usable:
@@ -66,9 +73,12 @@ class _Importing:
         self._folder = folder
         self._mapping = mapping
         self._collector = collector
-        self._unfit = _known_from_the_check(folder, mapping)
+        self._known = _Known(folder / files.PROBLEMS, mapping)
         self._tests = mapping.test_cases if mapping.test_cases != _tests_of_the_check(folder) else ""
         """A column of tests that nobody has looked at."""
+
+    def close(self) -> None:
+        self._known.close()
 
     def read(self, parting: Parting, progress: Progress) -> dict[str, str] | None:
         """Every row of the source into `parting`, what is wrong with others into the collector. What is wrong with the
@@ -96,7 +106,7 @@ class _Importing:
 
     def _take(self, record: Record, parting: Parting) -> None:
         wrong = [problem for problem in record.problems if KINDS[problem.kind].level == ERROR]
-        wrong += self._unfit.get(record.line, ())
+        wrong += self._known.of(record.line)
         if record.row is None or wrong:
             for problem in wrong:
                 self._collector.add(problem)
@@ -128,21 +138,36 @@ def _tests_of_the_check(folder: Path) -> str:
     return str(((recognised or {}).get("mapping") or {}).get("test_cases") or "")
 
 
-def _known_from_the_check(folder: Path, mapping: ColumnMapping) -> dict[int, list[Problem]]:
-    """Line -> errors that only the check's second pass looks for and that are this mapping's as well."""
-    columns = {mapping.prompt, mapping.answer, mapping.test_cases, mapping.follow_up, mapping.follow_up_response} - {""}
-    found: dict[int, list[Problem]] = {}
-    try:
-        lines = (folder / files.PROBLEMS).open("rb")
-    except FileNotFoundError:
-        return found
-    decode = msgspec.json.Decoder(Problem).decode
-    with lines:
-        for line in lines:
-            problem = decode(line)
-            if problem.kind == "duplicate_keys" or (problem.kind in _OF_THE_CODE and problem.field in columns):
-                found.setdefault(problem.line, []).append(problem)
-    return found
+class _Known:
+    """Errors that only the check's second pass looks for and that are this mapping's as well. They stand in the file of
+    all problems in the order of the rows, so none is kept here but those of one line."""
+
+    def __init__(self, path: Path, mapping: ColumnMapping) -> None:
+        self._columns = {mapping.prompt, mapping.answer, mapping.test_cases}
+        self._columns |= {mapping.follow_up, mapping.follow_up_response}
+        self._problems = self._read(path)
+        self._lines = groupby(self._problems, attrgetter("line"))
+        self._line, self._of_it = 0, list[Problem]()
+
+    def of(self, line: int) -> list[Problem]:
+        """Asked for ascending lines."""
+        while self._line < line:
+            found = next(self._lines, None)
+            self._line, self._of_it = (found[0], list(found[1])) if found else (sys.maxsize, [])
+        return self._of_it if self._line == line else []
+
+    def close(self) -> None:
+        self._problems.close()
+
+    def _read(self, path: Path) -> Generator[Problem, None, None]:
+        if not path.exists():
+            return
+        decode = msgspec.json.Decoder(Problem).decode
+        with path.open("rb") as lines:
+            for problem in map(decode, lines):
+                of_the_code = problem.kind in OF_THE_CODE and problem.field and problem.field in self._columns
+                if problem.kind == "duplicate_keys" or of_the_code:
+                    yield problem
 
 
 def _told(rows: Iterator[dict[str, Any]], of: int, folder: Path) -> Iterator[dict[str, Any]]:

@@ -155,12 +155,67 @@ def test_rows_that_the_mapping_does_not_fit_are_shown_and_can_be_dropped() -> No
     client.post(at(version, "mapping/"), fields)
     version = worked(version)
     page = client.get(at(version)).content.decode()
-    assert "1 of 6 rows don&#x27;t fit" in page or "1 of 6 rows don't fit" in page
+    assert "1 of 6 rows does not fit this mapping" in page
     assert "Answer without its marker" in page
     client.post(at(version, "mapping/"), fields | {"leave_out": "1"})
     version = worked(version)
     assert (version.status, version.rows) == (DatasetVersion.READY, 5)
     assert "1 bad row dropped" in client.get(at(version)).content.decode()
+
+
+MIXED = [{"q": f"What is {n}?", "a": f"It is {n}" if n else "nothing of that kind"} for n in range(6)]
+OF_MIXED = FIELDS | {"prompt": "q", "answer": "a", "answer_after": "It is"}
+
+
+def imported(client: Client, version: DatasetVersion, **change: str) -> tuple[str, str]:
+    """(status, page) after an import was asked for."""
+    client.post(at(version, "mapping/"), OF_MIXED | change)
+    return worked(version).status, client.get(at(version)).content.decode()
+
+
+def test_dropping_bad_lines_is_no_leave_to_drop_what_a_mapping_does_not_fit() -> None:
+    version, client = checked(jsonl(MIXED) + b"broken\n"), operator()
+    assert "What shall become of the 1 bad row?" in client.get(at(version)).content.decode()
+    client.post(at(version, "leave-out/"))
+    status, page = imported(client, version)
+    assert (status, version.mapping["leave_out"]) == (DatasetVersion.NEEDS_MAPPING, False)
+    assert "1 of 6 rows does not fit this mapping" in page
+    assert "Import, and drop the 1 row that does not fit" in page
+    status, page = imported(client, version, leave_out="1")
+    assert (status, version.rows) == (DatasetVersion.READY, 5)
+    assert "2 bad rows dropped" in page
+
+
+def test_the_leave_to_drop_rows_is_of_the_mapping_that_was_tried() -> None:
+    version, client = checked(jsonl(MIXED)), operator()
+    assert imported(client, version, leave_out="1")[0] == DatasetVersion.NEEDS_MAPPING  # nobody was told a number yet
+    status, page = imported(client, version, answer_after="of that", leave_out="1")
+    assert status == DatasetVersion.NEEDS_MAPPING
+    assert "5 of 6 rows do not fit this mapping" in page
+    assert imported(client, version, answer_after="of that", leave_out="1")[0] == DatasetVersion.READY
+
+
+def test_rows_that_only_the_proposed_mapping_does_not_fit_lead_to_the_mapping() -> None:
+    rows = [{"question": f"What is {n}?", "answer": str(n) if n > 3 else None} for n in range(6)]
+    version, client = checked(jsonl(rows)), operator()
+    page = client.get(at(version)).content.decode()
+    assert version.status == DatasetVersion.NEEDS_MAPPING
+    assert "6 rows, 4 problems in 4 rows" in page
+    assert "4 rows do not fit the mapping that is proposed" in page
+    assert "What shall become" not in page
+    client.post(at(version, "mapping/"), FIELDS | {"answer": "", "answer_after": ""})
+    assert (worked(version).status, version.rows) == (DatasetVersion.READY, 6)
+
+
+def test_bad_rows_are_told_from_those_that_the_proposed_mapping_does_not_fit() -> None:
+    rows = [{"question": f"What is {n}?", "answer": str(n) if n else None} for n in range(6)]
+    version, client = checked(jsonl(rows) + b"broken\n[]\n"), operator()
+    page = client.get(at(version)).content.decode()
+    assert "8 rows, 3 problems in 3 rows" in page
+    assert "What shall become of the 2 bad rows?" in page
+    assert "1 other row does not fit the mapping that is proposed next" in page
+    page = client.post(at(version, "leave-out/"), follow=True).content.decode()
+    assert "The 2 bad rows are left out. 1 row does not fit the mapping that is proposed" in page
 
 
 def test_a_mapping_is_not_changed_twice() -> None:

@@ -77,7 +77,14 @@ def test_bad_rows_are_left_out_only_when_somebody_says_so():
     version.refresh_from_db()
     assert importing.ask_for_import(version, MAPPING, share=0)
     assert worked(version).status == DatasetVersion.READY
-    assert (version.rows, version.mapping["leave_out"]) == (5, True)
+    assert (version.rows, version.mapping["leave_out"], version.report["mapped"]["bad_rows"]) == (5, False, 1)
+
+
+def test_bad_rows_that_nobody_has_decided_about_are_not_lost_by_mapping_the_file_again():
+    again = importing.map_again(None, checked(jsonl(ROWS) + b"broken\n"))
+    assert again.status == DatasetVersion.INVALID
+    assert again.usable_without_bad_rows
+    assert not importing.ask_for_import(again, MAPPING)
 
 
 def test_a_file_that_can_not_be_read_is_no_choice():
