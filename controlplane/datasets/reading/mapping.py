@@ -56,7 +56,7 @@ class ColumnMapping:
     chat: bool = True
     """The prompt goes through the model's chat template; otherwise it is plain text for a base model."""
     leave_out: bool = False
-    """Leave out rows with problems. Somebody has to ask for it: rows never vanish silently."""
+    """Leave out the rows that this mapping doesn't fit. Somebody has to ask for it: rows never vanish silently."""
     drop_duplicates: bool = False
     """Of rows with the same prompt, up to white space and case, keep the first."""
 
@@ -82,7 +82,10 @@ def resolved(mapping: ColumnMapping) -> ColumnMapping:
 def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
     """(field of the mapping, sentence) for all that can't work with a file of these columns."""
     if mapping.transform == CUSTOM:
-        yield "transform", "Transforms of your own are not possible yet. Choose one of those that are built in."
+        yield (
+            "transform",
+            "Custom transforms aren't offered. Choose a built-in one, or bring the answers in a column.",
+        )
         return
     if mapping.transform not in TRANSFORMS:
         yield "transform", f"There is no transform “{mapping.transform}”."

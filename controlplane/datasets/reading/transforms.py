@@ -11,7 +11,7 @@ from controlplane.datasets.reading.fields import RowProblem
 COLUMNS, INSTRUCTION, WITH_TESTS = "columns", "instruction_response", "instruction_response_tests"
 GSM8K, THINK = "gsm8k", "think"
 CUSTOM = "custom"
-"""A person's own Python function. It needs a sandbox for what people write: refused, with a sentence, until then."""
+"""A person's own Python function. It isn't offered: a mapping that names it is refused with a sentence."""
 GSM8K_MARKER = "####"
 THINK_PROMPT = "Think first, inside <think>…</think>. Then give the answer alone, inside <answer>…</answer>."
 
