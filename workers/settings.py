@@ -79,6 +79,8 @@ class HostSettings:
     log_batch_watched_s: float = 0.5
     log_cap_bytes: int = 50_000_000
     """Of each log, this much of the head and of the tail is sent."""
+    log_live_bytes: int = 50_000_000
+    """Of each log, so much may be sent between head and tail while somebody watches."""
     save_deadline_s: float = 120.0
     term_grace_s: float = 0.0
     """Between SIGTERM and SIGKILL. SIGTERM never saves, so nothing is gained by waiting."""

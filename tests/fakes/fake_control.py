@@ -35,6 +35,8 @@ class FakeControl:
         self.lines: dict[int, dict[str, Any]] = {}
         self.samples: list[dict[str, Any]] = []
         self.logs: dict[str, bytes] = {}
+        self.lost_answers = 0
+        """So many of the next requests are answered by nothing, once they have done their work."""
         self.seen = True
         """The last sync was the supervisor's own."""
         self.reaped: list[dict[str, Any]] = []
@@ -135,7 +137,7 @@ class FakeControl:
         with self._lock:
             have = self.logs.get(name, b"")
             if offset <= len(have):
-                self.logs[name] = have[:offset] + body
+                self.logs[name] = have + body[len(have) - offset :]
         return {"size": len(self.logs.get(name, b""))}
 
     def _reaped(self, data: dict[str, Any]) -> tuple[int, Any]:
@@ -189,6 +191,10 @@ class _Handler(BaseHTTPRequestHandler):
             status, answer = 401, {"error": {"what": "who?", "where": self.path, "fix": ""}}
         else:
             status, answer = self.owner.answer(url.path, parse_qs(url.query), body)
+        if self.owner.lost_answers:
+            self.owner.lost_answers -= 1
+            self.close_connection = True
+            return
         data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))

@@ -1,4 +1,4 @@
-"""The supervisor's parts on their own: outbox, tail, logs, samples, verification, reasons, settings."""
+"""The supervisor's parts on their own: outbox, tail, samples, verification, reasons, settings."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from workers.contract import EventKind
 from workers.settings import HostSettings, SettingsError
 from workers.supervisor import commands, ends, trainerlines
 from workers.supervisor.control import Control
-from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.logs import LogUploader
 from workers.supervisor.outbox import Outbox
 from workers.supervisor.process import TRAINER, Exit
 from workers.supervisor.samples import SampleUploader
@@ -166,38 +164,7 @@ def test_a_line_of_another_shape_breaks_nothing(tmp_path: Path, line: dict[str, 
     assert new is None or new.t == 9.0
 
 
-# --- logs and samples -----------------------------------------------------------------------------------------
-
-
-def test_of_a_long_log_head_and_tail_are_sent_with_a_line_between(tmp_path: Path, control: Any, client: Any) -> None:
-    folder = AttemptFolder(tmp_path)
-    folder.create()
-    folder.log("trainer").write_bytes(b"H" * 100 + b"m" * 5000 + b"T" * 100)
-    settings = replace(SETTINGS, log_cap_bytes=100)
-    uploader = LogUploader("a", folder, client, settings, watched=lambda: True, hold=lambda: False)
-    uploader.tick(1.0)
-    uploader.tick(2.0)
-    assert control.logs["trainer"] == b"H" * 100
-    uploader.close()
-    for now in range(3, 9):
-        uploader.tick(float(now))
-    middle = b"\n[5000 bytes left out; the host has the whole file]\n"
-    assert control.logs["trainer"] == b"H" * 100 + middle + b"T" * 100
-    assert uploader.drained
-
-
-def test_logs_of_an_unwatched_run_are_gathered(tmp_path: Path, control: Any, client: Any) -> None:
-    folder = AttemptFolder(tmp_path)
-    folder.create()
-    settings = replace(SETTINGS, log_batch_s=10.0)
-    uploader = LogUploader("a", folder, client, settings, watched=lambda: False, hold=lambda: False)
-    folder.log("trainer").write_bytes(b"one")
-    uploader.tick(100.0)
-    folder.log("trainer").write_bytes(b"onetwo")
-    uploader.tick(105.0)
-    assert control.logs["trainer"] == b"one"
-    uploader.tick(110.0)
-    assert control.logs["trainer"] == b"onetwo"
+# --- samples --------------------------------------------------------------------------------------------------
 
 
 def test_samples_that_the_control_plane_has_already_are_not_sent_twice(

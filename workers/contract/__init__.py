@@ -30,6 +30,7 @@ from workers.contract.lines import (
     SyncAnswer,
 )
 from workers.contract.names import (
+    LOG_LEFT_OUT,
     LOG_NAMES,
     MAX_SERVERS,
     METRIC_KINDS,
@@ -59,6 +60,7 @@ from workers.contract.spec import (
 )
 
 __all__ = [
+    "LOG_LEFT_OUT",
     "LOG_NAMES",
     "MAX_SERVERS",
     "METRIC_KINDS",

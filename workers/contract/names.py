@@ -22,6 +22,7 @@ class FileName:
     PIDS = "pids.json"  # supervisor: {"boot_id", "processes": [[pid, start_time], ...]} of every descendant
     STOP = "STOP"  # supervisor -> trainer: exists when the trainer shall save and stop
     STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, looked for at each tick
+    LOG_PARTS = "log_parts.jsonl"  # supervisor: what of its logs was sent past their heads, workers.supervisor.logparts
     REAPED = "reaped.json"  # reaper: the receipt of an attempt whose supervisor died
     CHECKPOINTS = "checkpoints"  # trainer's output_dir
     LOGS = "logs"
@@ -32,6 +33,8 @@ SERVER_ROLES = ("vllm", *(f"vllm-{number}" for number in range(2, MAX_SERVERS + 
 """Role and log of each vLLM server of an attempt, the first one's first."""
 LOG_NAMES = ("supervisor", "download", *SERVER_ROLES, "trainer")
 """logs/<name>.log; a run has only those of its own processes."""
+LOG_LEFT_OUT = "bytes left out here; the host has the whole file]"
+"""In the log that the control plane stores, the end of a line that says how much of the host's file is not in it."""
 
 
 class EventKind(StrEnum):
