@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from runs.models import Attempt, LogChunk
+from workers.contract import LOG_LEFT_OUT
 
 MOST_HITS = 200
 """In one answer."""
@@ -31,6 +32,7 @@ SIGNS = (
 )  # fmt: skip
 """One of these is in each such line: to look for them takes a hundredth of the time."""
 _ERROR = re.compile(ERROR.encode(), re.MULTILINE)
+_LEFT_OUT = LOG_LEFT_OUT.encode()
 _BREAK = re.compile(rb"[\r\n]")
 
 Finder = Callable[[bytes], Iterator[int]]
@@ -51,6 +53,8 @@ class Found:
     size: int = 0
     done: bool = False
     """Nothing is left after `next`."""
+    left_out: bool = False
+    """Between the lines that were searched are some that only the host has."""
 
 
 def of_text(text: str) -> Finder:
@@ -109,6 +113,7 @@ def _end_of_lines(block: bytes) -> int:
 
 def _take(found: Found, block: bytes, at: int, find: Finder) -> bool:
     """The block's hits; False: there were enough of them before its end."""
+    found.left_out = found.left_out or _LEFT_OUT in block
     line_end = 0
     for hit in find(block):
         if hit < line_end:

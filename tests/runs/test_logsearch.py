@@ -55,6 +55,12 @@ def test_what_is_written_later_is_found_from_where_the_search_ended(attempt: Att
     assert search(attempt, "needle", first.next).hits == [{"at": 4, "text": "two needle"}]
 
 
+def test_a_search_says_that_lines_were_left_out_of_what_it_went_through(attempt: Attempt) -> None:
+    store(attempt, b"one\n[5000 bytes left out here; the host has the whole file]\ntwo\n", 7)
+    assert search(attempt, "no such words").left_out
+    assert not search(attempt, "no such words", start=60).left_out
+
+
 def test_more_hits_than_an_answer_holds_come_with_the_next_one(attempt: Attempt) -> None:
     store(attempt, b"".join(b"line %d\n" % i for i in range(1000)))
     seen: list[int] = []
@@ -124,7 +130,7 @@ def test_the_page_asks_by_address_and_only_for_known_logs(attempt: Attempt) -> N
     store(attempt, b"a <needle>\n", name="supervisor")
     client, base = viewer(), f"/runs/{attempt.run_id}/logs"
     found = client.get(f"{base}/supervisor/search", {"q": "<needle>"}).json()
-    assert found == {"hits": [{"at": 0, "text": "a <needle>"}], "next": 11, "size": 11, "done": True}
+    assert found == {"hits": [{"at": 0, "text": "a <needle>"}], "next": 11, "size": 11, "done": True, "left_out": False}
     assert client.get(f"{base}/supervisor/search").json()["hits"] == []
     assert client.get(f"{base}/passwd/search", {"q": "x"}).status_code == 404
 

@@ -69,7 +69,7 @@ export class LogSearch {
     this.at = -1;
     this.next = 0;
     this.turn += 1;
-    this.done = false;
+    this.done = this.leftOut = false;
   }
 
   clear() {
@@ -115,7 +115,7 @@ export class LogSearch {
     this.tell();
   }
 
-  /** @param {{hits: {at: number, text: string}[], next: number, size: number, done: boolean}} found */
+  /** @param {{hits: {at: number, text: string}[], next: number, size: number, done: boolean, left_out: boolean}} found */
   take(found) {
     // The line in the making is read again when the search goes on.
     const last = this.hits.at(-1)?.at ?? -1;
@@ -124,6 +124,7 @@ export class LogSearch {
     this.hits.push(...fresh);
     this.next = found.next;
     this.done = found.done;
+    this.leftOut ||= found.left_out;
     const needle = (this.query?.text ?? "").toLowerCase();
     this.list.append(...fresh.map((hit, i) => item(hit, from + i, needle)));
     this.list.hidden = this.steps.hidden = this.hits.length === 0;
@@ -138,11 +139,13 @@ export class LogSearch {
     const count = this.hits.length;
     const all = this.done ? "" : "the first ";
     const number = this.at >= 0 ? `${this.at + 1} of ` : "";
-    this.found.textContent = count
+    const said = count
       ? `${number}${all}${count} ${count === 1 ? what : several}${this.done ? "" : ", more follow"}`
       : this.query?.errors
         ? "No line of this log tells of an error."
         : "Nothing found.";
+    const where = "Parts of this log are only on the host.";
+    this.found.textContent = this.leftOut ? `${said.replace(/\.?$/, ".")} ${where}` : said;
   }
 
   /** @param {number} by */
