@@ -15,7 +15,7 @@ from controlplane import outage
 from controlplane.alerting import delivery
 from runs import live
 from runs.health import history as past
-from runs.health.assess import Finding, alerts, assess
+from runs.health.assess import MACHINE, Finding, alerts, assess
 from runs.health.presets import Preset, Presets
 from runs.health.reading import read
 from runs.models import Attempt, Run, RunEvent
@@ -29,7 +29,7 @@ ALERT = "alert"
 EVERY = timedelta(seconds=10)
 """Between two assessments of one run."""
 TOLD_EVERY = timedelta(seconds=30)
-"""After which its watchers get new values though the verdict is the same."""
+"""After which its watchers get new values though it says the same of the same figures."""
 BUDGET_S = 1.0
 """Of one round; whoever is left comes first in the next."""
 ENDED_FOR = timedelta(minutes=10)
@@ -161,4 +161,9 @@ def _is_old(told_at: str | None, now: datetime) -> bool:
 
 
 def _shown(health: Mapping[str, Any]) -> list[tuple[str, str]]:
-    return [(str(health.get("verdict")), "")] + [(f["rule"], f["level"]) for f in health.get("findings") or ()]
+    """What watchers are told of at once. A figure's first value is, too: else a run's page would go on saying what the
+    first few steps said, when most figures have none. The machine's come and go with its samples."""
+    findings = [(finding["rule"], finding["level"]) for finding in health.get("findings") or ()]
+    checks = (check for check in health.get("checks") or () if check["rule"] not in MACHINE)
+    valued = [(check["rule"], "valued") for check in checks if check.get("value") is not None]
+    return [(str(health.get("verdict")), ""), *findings, *valued]
