@@ -1,18 +1,20 @@
 """What checking a dataset costs, beside one bare orjson.loads a line of the same file, and how soon rows are shown.
 
-The file: chat rows with an answer, difficulty and tags, 200 MB of JSON Lines. Both passes of the check are timed; the
-first one also in this process, in turns with the bare loop, because only so the two meet the same machine. Speeds next
-to each other are of processor time; `_wall` says what a clock showed. Peak memory is the checking child's own. The page
-that is shown first is of a version of five million rows.
+The file: chat rows with an answer, difficulty and tags, 200 MB of JSON Lines; the answer of every fourth is a Python
+function with tests. Both passes of the check are timed, the second with a tokenizer and a limit so low that the tokens
+of all prompts are counted. The first is timed in this process as well, in turns with the bare loop, because only so the
+two meet the same machine. Speeds next to each other are of processor time; `_wall`, and the second pass, are what a
+clock showed. Peak memory is the checking child's own. Pages are of a version of five million rows, from the request to
+the last byte of the answer of a real web process: `preview_ms` is the median of first pages, `preview_cold_ms` the very
+first one.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import io
 import json
-import os
+import logging
 import random
 import re
 import shutil
@@ -24,22 +26,35 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import orjson
 
 from controlplane.datasets.reading import files, first_pass, formats, shown
 from controlplane.datasets.reading.progress import Progress
 from controlplane.datasets.reading.report import Collector
+from tests.benchmarks import _chats
 from tests.benchmarks._figures import percentile
+from tests.stack import Stack
 
 MB = 1_000_000
-WORDS = 5000
-PAGE = 50
+FIRST_PAGES = 40
 PAGES = 200
+TOKEN_LIMIT = 400
+VERSION = """
+from controlplane.datasets.models import Dataset, DatasetVersion
+version = DatasetVersion.objects.create(
+    dataset=Dataset.objects.create(name="bench"), number=1, status=DatasetVersion.READY, rows=rows, file_name="bench",
+    report={"mapped": {"statistics": {"rows": rows, "difficulty": {"counts": [{"name": "easy", "count": rows}]}}}},
+)
+version.folder.mkdir(parents=True)
+result = [str(version.folder), version.get_absolute_url()]
+"""
 TINY = b'{"question":"%d","answer":"1"}\n'
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     options = _options(argv or [])
+    logging.getLogger("httpx").setLevel(logging.WARNING)
     folder = Path(tempfile.mkdtemp(prefix="grpo-bench-datasets-", dir=options.folder))
     try:
         figures: dict[str, Any] = {}
@@ -66,14 +81,15 @@ def _options(argv: list[str]) -> argparse.Namespace:
 
 def _passes(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     source = folder / files.SOURCE
-    rows = _write_chats(source, options.megabytes * MB)
+    rows = _chats.write(source, options.megabytes * MB)
+    tokenizer = _chats.tokenizer(folder / "tokenizer")
     size = source.stat().st_size / MB
     bare: list[_Took] = []
     first: list[_Took] = []
     for _ in range(options.rounds):
         bare.append(_timed(lambda: _bare(source)))
         first.append(_timed(lambda: _first_pass(source)))
-    peak, report, _ = _child(folder)
+    peak, report, _ = _child(folder, {"tokenizer": str(tokenizer), "token_limit": TOKEN_LIMIT})
     second = report["passes"][1]
     return {
         "rows": rows,
@@ -86,13 +102,45 @@ def _passes(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         "second_pass_mb_per_s": second["mb_per_s"],
         "second_pass_rows_per_s": second["rows_per_s"],
         "peak_mb": peak,
-        "problems": sum(kind["count"] for kind in report["kinds"]),
+        "problems": {kind["kind"]: kind["count"] for kind in report["kinds"]},
     }
 
 
 def _preview(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    data = Path(tempfile.mkdtemp(prefix="gt-", dir=options.folder))  # short: there are sockets in it
+    stack = Stack.start(data)
+    try:
+        made, address = stack.django(VERSION, rows=options.shown)
+        _write_shown(Path(made), options.shown)
+        with stack.client("viewer") as client:
+            return {"shown_rows": shown.count(Path(made)), **_pages(client, f"{address}rows/", options.shown)}
+    finally:
+        stack.stop()
+
+
+def _pages(client: httpx.Client, address: str, rows: int) -> dict[str, float]:
+    def asked(after: int = 0) -> float:
+        began = time.perf_counter()
+        answer = client.get(address, params={"after": after} if after else {})
+        took = (time.perf_counter() - began) * 1000
+        if f"What is {after} plus {after}?" not in answer.text:
+            raise RuntimeError(
+                f"the page of row {after} does not show it ({answer.status_code}):\n{answer.text[:4000]}"
+            )
+        return took
+
+    cold, first, chance = asked(), [asked() for _ in range(FIRST_PAGES)], random.Random(1)
+    later = [asked(chance.randrange(rows)) for _ in range(PAGES)]
+    return {
+        "preview_ms": round(percentile(first, 0.5), 1),
+        "preview_cold_ms": round(cold, 1),
+        "preview_any_page_p99_ms": round(percentile(later, 0.99), 1),
+    }
+
+
+def _write_shown(folder: Path, rows: int) -> None:
     writer = shown.Writer(folder)
-    for number in range(options.shown):
+    for number in range(rows):
         writer.add(
             {
                 "row_id": number,
@@ -104,24 +152,13 @@ def _preview(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
             }
         )
     writer.close()
-    first = _milliseconds(lambda: shown.page(folder, 0, PAGE))
-    chance = random.Random(1)
-    later = [
-        _milliseconds(lambda at=at: shown.page(folder, at, PAGE))  # type: ignore[misc]
-        for at in (chance.randrange(options.shown) for _ in range(PAGES))
-    ]
-    return {
-        "shown_rows": shown.count(folder),
-        "preview_ms": round(first, 2),
-        "preview_any_page_p99_ms": round(percentile(later, 0.99), 2),
-    }
 
 
 def _many(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     with (folder / files.SOURCE).open("wb") as file:
         for start in range(0, options.many, 10_000):
             file.write(b"".join(TINY % number for number in range(start, min(start + 10_000, options.many))))
-    peak, report, seconds = _child(folder)
+    peak, report, seconds = _child(folder, {})
     return {
         "many_rows": report["rows"],
         "many_peak_mb": peak,
@@ -152,12 +189,6 @@ def _timed(work: Callable[[], Any]) -> _Took:
     return _Took(time.process_time() - processor, time.perf_counter() - wall)
 
 
-def _milliseconds(work: Callable[[], Any]) -> float:
-    began = time.perf_counter()
-    work()
-    return (time.perf_counter() - began) * 1000
-
-
 def _rate(size: float, took: list[_Took]) -> float:
     return round(size / min(one.processor for one in took), 1)
 
@@ -176,7 +207,7 @@ def _first_pass(source: Path) -> None:
         first_pass.run(source, formats.detect(source), None, collector, progress, found)
 
 
-def _child(folder: Path) -> tuple[float, dict[str, Any], float]:
+def _child(folder: Path, given: dict[str, Any]) -> tuple[float, dict[str, Any], float]:
     """(peak MB of the process that checks the folder, its report, seconds)."""
     code = (
         "import atexit, runpy, sys\n"
@@ -185,7 +216,10 @@ def _child(folder: Path) -> tuple[float, dict[str, Any], float]:
     )
     began = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", code, str(folder), "check"], input=b"{}", capture_output=True, check=False
+        [sys.executable, "-c", code, str(folder), "check"],
+        input=json.dumps(given).encode(),
+        capture_output=True,
+        check=False,
     )
     seconds = time.perf_counter() - began
     said = done.stderr.decode()
@@ -193,30 +227,3 @@ def _child(folder: Path) -> tuple[float, dict[str, Any], float]:
     if done.returncode or peak is None:
         raise RuntimeError(f"the check ended with {done.returncode}: {said[-2000:]}")
     return round(int(peak[1]) * 1024 / MB, 1), json.loads((folder / files.REPORT).read_bytes()), seconds
-
-
-def _write_chats(path: Path, size: int) -> int:
-    chance = random.Random(1)
-    words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(WORDS)]
-    written = rows = 0
-    with path.open("wb", buffering=io.DEFAULT_BUFFER_SIZE * 64) as file:
-        while written < size:
-            written += file.write(_chat(chance, words, rows))
-            rows += 1
-        file.flush()
-        os.fsync(file.fileno())
-    return rows
-
-
-def _chat(chance: random.Random, words: list[str], number: int) -> bytes:
-    asked = " ".join(chance.choices(words, k=chance.randint(40, 120)))
-    row = {
-        "prompt": [
-            {"role": "system", "content": "You are a careful assistant.\nThink before you answer."},
-            {"role": "user", "content": f"{number}: {asked}"},
-        ],
-        "answer": " ".join(chance.choices(words, k=chance.randint(5, 40))),
-        "difficulty": chance.choice(("easy", "medium", "hard")),
-        "tags": ["reading", "writing"],
-    }
-    return json.dumps(row).encode() + b"\n"
