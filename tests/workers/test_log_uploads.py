@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.fake_control import TOKEN, FakeControl
-from tests.workers.attempts import QUICK
+from tests.workers.attempts import QUICK, RUN, attempt, wait_until
+from workers import reaper
 from workers.contract import LOG_LEFT_OUT, FileName
 from workers.settings import HostSettings
 from workers.supervisor.control import Control
@@ -25,7 +26,7 @@ SETTINGS = replace(
     log_live_bytes=BUDGET,
 )
 HEAD = b"H" * (CAP - 1) + b"\n"
-GAP = re.compile(rb"\[(\d+) %s\n" % re.escape(LOG_LEFT_OUT.encode()))
+GAP = re.compile(rb"\[(\d+) bytes left out here%s\n" % re.escape(LOG_LEFT_OUT.encode()))
 LINE = b"line %06d says this and that\n"
 
 
@@ -73,16 +74,19 @@ class Log:
         return [int(count) for count in GAP.findall(self.stored)]
 
     def is_the_file(self) -> bool:
-        """What is stored is the file, with as many bytes left out at each line that says so as it says."""
-        at, file = 0, self.path.read_bytes()
-        words = [*GAP.split(self.stored.replace(OVER, b"")), b"0"]
-        for kept, count in zip(words[::2], words[1::2], strict=True):
-            # A line that was cut ends before the words.
-            kept = kept if file.startswith(kept, at) else kept.removesuffix(b"\n")
-            if not file.startswith(kept, at):
-                return False
-            at += len(kept) + int(count)
-        return at == len(file)
+        return is_the_file(self.stored, self.path.read_bytes())
+
+
+def is_the_file(stored: bytes, file: bytes) -> bool:
+    """With as many bytes left out at each line that says so as it says."""
+    at, words = 0, [*GAP.split(stored.replace(OVER, b"")), b"0"]
+    for kept, count in zip(words[::2], words[1::2], strict=True):
+        # A line that was cut ends before the words.
+        kept = kept if file.startswith(kept, at) else kept.removesuffix(b"\n")
+        if not file.startswith(kept, at):
+            return False
+        at += len(kept) + int(count)
+    return at == len(file)
 
 
 @pytest.fixture
@@ -314,3 +318,17 @@ def test_where_a_gap_cannot_be_written_down_only_the_end_is_sent(past_head: Log)
     past_head.end()
     assert past_head.is_the_file()
     assert len(past_head.gaps) == 1
+
+
+@pytest.mark.processes
+def test_a_run_is_followed_past_the_head_and_its_log_goes_on_after_the_supervisor(tmp_path: Path) -> None:
+    limits = {"log_cap_bytes": CAP, "log_live_bytes": BUDGET}
+    with attempt(tmp_path, trainer="noise:10000,forever", **limits) as made:
+        logs = made.control.logs
+        made.control.watched = True
+        made.launch()
+        wait_until(lambda: GAP.search(logs.get("trainer", b"")), made.why)
+        made.kill_supervisor()
+        assert reaper.reap(RUN, 1, TOKEN, made.settings) is True
+        for name in ("trainer", "supervisor"):
+            assert is_the_file(logs[name], made.folder.log(name).read_bytes())

@@ -33,8 +33,8 @@ SERVER_ROLES = ("vllm", *(f"vllm-{number}" for number in range(2, MAX_SERVERS + 
 """Role and log of each vLLM server of an attempt, the first one's first."""
 LOG_NAMES = ("supervisor", "download", *SERVER_ROLES, "trainer")
 """logs/<name>.log; a run has only those of its own processes."""
-LOG_LEFT_OUT = "bytes left out here; the host has the whole file]"
-"""In the log that the control plane stores, the end of a line that says how much of the host's file is not in it."""
+LOG_LEFT_OUT = "; the host has the whole file]"
+"""In the log that the control plane stores, the end of a line that says that some of the host's file is not in it."""
 
 
 class EventKind(StrEnum):

@@ -28,7 +28,7 @@ WINDOWS = 1024
 SPREAD_S = 4096.0
 """What is left of the budget would last for so long at the rate at which it is spent: the rate falls with it, so that
 a log that is watched for hours still moves. A full window is followed by a pause of four seconds."""
-OVER = b"[This log is too long to be followed on; its last part comes at the run's end. The host has the whole file]\n"
+OVER = f"[This log is too long to be followed further: its last part comes when the run ends{LOG_LEFT_OUT}\n".encode()
 
 
 @dataclass
@@ -166,7 +166,7 @@ class LogUploader:
         return len(stream.parts.last.words) + window if begun else 0
 
     def _leave_out(self, stream: _Stream, fd: int, count: int, *, unrecorded: bool = False) -> bool:
-        words = f"[{count} {LOG_LEFT_OUT}\n".encode()
+        words = f"[{count} bytes left out here{LOG_LEFT_OUT}\n".encode()
         return self._begin(stream, fd, words, stream.parts.reached(stream.sent) + count, unrecorded=unrecorded)
 
     def _begin(self, stream: _Stream, fd: int, words: bytes, start: int, *, unrecorded: bool = False) -> bool:
