@@ -44,7 +44,7 @@ def _change(request: HttpRequest, row: HealthPreset) -> HttpResponseBase:
     if not form.is_valid():
         return _show(request, form, status=422)
     form.save()
-    messages.success(request, f"Preset {row.name} is saved. Runs that go by it are judged anew within seconds.")
+    messages.success(request, f"Preset {row.name} is saved. Runs that train by it are judged anew within seconds.")
     return redirect("health_presets")
 
 

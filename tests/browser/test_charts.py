@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser.conftest import Complaints, sign_in
-from tests.browser.driving import chart, choose, until
+from tests.browser.driving import ASSESSED, chart, choose, drag, plot, until
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -59,7 +59,9 @@ def a_run(site: Stack, context: BrowserContext) -> Callable[..., str]:
     sign_in(site, context, "admin")
 
     def make(steps: int = 30, components: tuple[str, ...] = ("format", "accuracy")) -> str:
-        return str(site.django(A_RUN, steps=steps, components=list(components)))
+        run = str(site.django(A_RUN, steps=steps, components=list(components)))
+        site.django(ASSESSED, run=run)
+        return run
 
     return make
 
@@ -134,6 +136,13 @@ def test_moments_and_ranges_are_those_of_the_viewers_zone(site: Stack, a_run: Ca
     assert 5 <= low < high <= 15
 
 
+def test_a_figure_that_stays_the_same_is_drawn_flat(site: Stack, a_run: Callable[..., str], page: Page) -> None:
+    page.goto(f"{site.url}/runs/{a_run()}/?c.smooth=0.9")
+    chart(page, "kl").scroll_into_view_if_needed()
+    until(page, lambda: page.evaluate(f"({LINE})('kl')?.x.at(-1)") == 30)
+    assert set(page.evaluate(f"({LINE})('kl').y")) == {0.01}
+
+
 def test_a_look_at_a_part_fetches_what_the_whole_leaves_out(
     site: Stack, a_run: Callable[..., str], page: Page, complaints: Complaints
 ) -> None:
@@ -160,10 +169,8 @@ def test_the_pointer_on_one_chart_is_shown_on_the_others(site: Stack, a_run: Cal
     page.set_viewport_size({"width": 1440, "height": 1600})  # a chart that is not on screen is not drawn
     page.goto(f"{site.url}/runs/{a_run()}/")
     until(page, lambda: all(page.evaluate(f"({LINE})('{id_}')") for id_ in ("reward", "kl")))
-    box = plot(page, "reward").bounding_box()
-    assert box
-    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
-    page.mouse.move(box["x"] + box["width"] / 2 + 2, box["y"] + 60)
+    for x in (150, 152):
+        plot(page, "reward").hover(position={"x": x, "y": 60})
     expect(chart(page, "kl").locator("[data-cursor]")).to_be_visible()
     expect(chart(page, "kl").locator("[data-value]")).to_have_class(re.compile("pointed"))
     expect(chart(page, "reward").locator("[data-cursor]")).to_be_hidden()
@@ -255,19 +262,6 @@ def test_thirty_components_with_long_names_fit_a_phone(
     expect(page.locator("[data-group='Reward components'] [data-chart]:visible")).to_have_count(30)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     assert complaints.heard == []
-
-
-def plot(page: Page, id_: str) -> Locator:
-    return chart(page, id_).locator(".nsewdrag").first
-
-
-def drag(page: Page, id_: str, start: int, end: int) -> None:
-    box = plot(page, id_).bounding_box()
-    assert box
-    page.mouse.move(box["x"] + start, box["y"] + 40)
-    page.mouse.down()
-    page.mouse.move(box["x"] + end, box["y"] + 42, steps=5)
-    page.mouse.up()
 
 
 def order_of(page: Page) -> list[str]:

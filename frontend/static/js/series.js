@@ -250,11 +250,13 @@ export function thin(columns, limit = LIMIT, kept = KEPT) {
  * @param {number[]} values @param {number} weight  0 (none) to below 1
  */
 export function smooth(values, weight) {
-  let sum = 0;
+  let mean = 0;
   let norm = 0;
   return values.map((value) => {
-    sum = sum * weight + value * (1 - weight);
     norm = norm * weight + (1 - weight);
-    return sum / norm;
+    const share = (1 - weight) / norm;
+    // What stays the same stays exactly that: an axis would be fitted to the rounding.
+    if (value !== mean) mean = mean * (1 - share) + value * share;
+    return mean;
   });
 }
