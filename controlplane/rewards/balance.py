@@ -12,10 +12,10 @@ from workers.contract import RewardSpec
 from workers.rewards import LIBRARY
 
 TIMES = 4.0
-"""A component drowns the others if its part spans so many times that of the largest other, and its weight doesn't say
-so: by so much it outweighs that one when both weights are taken at their word."""
+"""A component drowns the others if its part of the total spans so many times that of the largest other, over and above
+what their weights say: 1 beside 0.2 says five times by itself."""
 BY_WEIGHT = 25.0
-"""And so many times, if its weight does say so: 1 beside 0.2, or beside 0.05, is how people weigh a format."""
+"""And if it spans so many times that one, whatever the weights say; 1 beside 0.05 is how people weigh a format."""
 NORMALISED = {"unique_chars": "unique_chars_normalised"}
 """Of a reward without a bound: the one that says the same between 0 and 1."""
 
