@@ -16,7 +16,7 @@ from runs.asked import whole
 from runs.models import Attempt, Run
 from runs.pump import from_store
 from runs.states import FINAL
-from workers.contract import LOG_NAMES, SERVER_ROLES
+from workers.contract import LOG_LEFT_OUT, LOG_NAMES, SERVER_ROLES
 
 LOG_PART = 256 * 1024
 LOG_TYPE = "text/plain; charset=utf-8"
@@ -34,6 +34,7 @@ def logs(request: HttpRequest, run_id: str) -> HttpResponse:
         "attempts": attempts,
         "logs": _shown(run, queries.log_sizes(attempt)),
         "errors": logsearch.ERROR,
+        "left_out": LOG_LEFT_OUT,
     }
     return render(request, "runs/_logs.html", context)
 

@@ -30,6 +30,8 @@ export class LogView {
     this.follow = /** @type {HTMLInputElement} */ (find("follow"));
     this.download = /** @type {HTMLAnchorElement} */ (find("download"));
     this.error = new RegExp(root.dataset.errors ?? "(?!)", "m");
+    /** How a line ends that says what was left out. */
+    this.leftOut = `${root.dataset.leftOut}\n`;
     this.base = root.dataset.logBase ?? "";
     this.latest = this.attempt = root.dataset.attempt ?? "";
     this.name = this.first = "";
@@ -297,7 +299,7 @@ export class LogView {
     this.open_.replaceChildren(this.lines(decode(bytes)));
   }
 
-  /** Lines as a terminal shows them; those that tell of an error, and what is searched for, stand out.
+  /** Lines as a terminal shows them; those that tell of an error or of a gap, and what is searched for, stand out.
    * @param {string} text */
   lines(text) {
     const all = document.createDocumentFragment();
@@ -310,13 +312,14 @@ export class LogView {
     for (const raw of text.split(/(?<=\n)/)) {
       const line = overwritten(raw);
       const telling = this.error.test(line);
-      if (!telling && !(needle && line.toLowerCase().includes(needle))) {
+      const leftOut = line.endsWith(this.leftOut);
+      if (!telling && !leftOut && !(needle && line.toLowerCase().includes(needle))) {
         plain += line;
         continue;
       }
       flush();
       const span = document.createElement("span");
-      if (telling) span.className = "telling";
+      if (telling || leftOut) span.className = telling ? "telling" : "left-out";
       markIn(span, line, needle);
       all.append(span);
     }
