@@ -147,10 +147,17 @@ def test_a_search_goes_through_its_matches_and_is_kept_in_the_address(site: Stac
     expect(page.locator(".log-view")).to_contain_text(line(123_499))
 
 
-def test_nothing_found_is_said(site: Stack, a_log: str, page: Page) -> None:
+def test_nothing_found_is_said_and_that_it_may_be_in_what_was_left_out(site: Stack, a_log: str, page: Page) -> None:
     visit(site, page, a_log)
     page.get_by_label("Search the whole log").fill("no such words")
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.locator("[data-log-found]")).to_have_text("Nothing found.")
     page.get_by_role("button", name="First error").click()
     expect(page.locator("[data-log-found]")).to_have_text("No line of this log tells of an error.")
+    gap = "[5000 bytes left out here; the host has the whole file]\n"
+    site.django(MORE, run=a_log, text=gap)
+    expect(page.locator(".log-view .left-out")).to_have_text(gap)
+    page.get_by_role("button", name="First error").click()
+    expect(page.locator("[data-log-found]")).to_have_text(
+        "No line of this log tells of an error. Parts of this log are only on the host."
+    )
