@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, closing
 from itertools import groupby
 from operator import attrgetter
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from controlplane.datasets.reading import code, files, formats, needing, records
+from controlplane.datasets.reading import files, formats, records
 from controlplane.datasets.reading.fields import RowProblem
 from controlplane.datasets.reading.making import make
 from controlplane.datasets.reading.mapping import ColumnMapping, canonical, resolved
@@ -22,6 +22,7 @@ from controlplane.datasets.reading.progress import Progress
 from controlplane.datasets.reading.records import Record
 from controlplane.datasets.reading.report import OF_THE_CODE, Collector
 from controlplane.datasets.reading.splitting import Split
+from controlplane.datasets.reading.unchecked import Unchecked
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,12 +74,12 @@ class _Importing:
         self._folder = folder
         self._mapping = mapping
         self._collector = collector
-        self._known = _Known(folder / files.PROBLEMS, mapping)
-        self._tests = mapping.test_cases if mapping.test_cases != _tests_of_the_check(folder) else ""
-        """A column of tests that nobody has looked at."""
+        self._unchecked = Unchecked(folder, mapping)
+        self._known = _Known(folder / files.PROBLEMS, mapping, code=not self._unchecked.has_code)
 
     def close(self) -> None:
         self._known.close()
+        self._unchecked.close()
 
     def read(self, parting: Parting, progress: Progress) -> dict[str, str] | None:
         """Every row of the source into `parting`, what is wrong with others into the collector. What is wrong with the
@@ -95,7 +96,8 @@ class _Importing:
                 self._take(record, parting)
                 progress.at(at, record.number + 1)
                 if self._collector.gave_up:
-                    break
+                    return None
+            self._unchecked.tell(self._collector)
         except FileProblem as problem:
             return problem.as_dict()
         return None
@@ -113,38 +115,29 @@ class _Importing:
             return
         try:
             made = canonical(record.row, self._mapping, record.number)
-            self._look_at_tests(made["test_cases"], record.line)
-            parting.add({**made, "line": record.line})
         except RowProblem as problem:
             message = visible(str(problem))
             shown = _excerpt(record, problem.field)
             self._collector.add(Problem(record.line, problem.kind, message, shown, field=visible(problem.field)))
-
-    def _look_at_tests(self, tests: Iterable[str], line: int) -> None:
-        for number, test in enumerate(tests if self._tests else (), 1):
-            if wrong := code.problem(test):
-                said = f"Test {number} in “{self._tests}” doesn't parse: {wrong.message}."
-                raise RowProblem("test_syntax", said, self._tests)
-            if needing_more := needing.problem(test, number, line, self._tests):
-                self._collector.add(needing_more)
-
-
-def _tests_of_the_check(folder: Path) -> str:
-    """The column whose tests the check's second pass has read; "" without one."""
-    try:
-        recognised = msgspec.json.decode((folder / files.REPORT).read_bytes())["recognised"]
-    except FileNotFoundError:
-        return ""
-    return str(((recognised or {}).get("mapping") or {}).get("test_cases") or "")
+            return
+        fits = True
+        for found in self._unchecked.problems(record.row, made, record.line):
+            self._collector.add(found)
+            fits = fits and KINDS[found.kind].level != ERROR
+        if fits:
+            self._unchecked.add(record.row, made, record.line)
+            parting.add({**made, "line": record.line})
 
 
 class _Known:
     """Errors that only the check's second pass looks for and that are this mapping's as well. They stand in the file of
-    all problems in the order of the rows, so none is kept here but those of one line."""
+    all problems in the order of the rows, so none is kept here but those of one line. `code`: whether it has looked at
+    this mapping's code."""
 
-    def __init__(self, path: Path, mapping: ColumnMapping) -> None:
+    def __init__(self, path: Path, mapping: ColumnMapping, *, code: bool) -> None:
         self._columns = {mapping.prompt, mapping.answer, mapping.test_cases}
         self._columns |= {mapping.follow_up, mapping.follow_up_response}
+        self._code = code
         self._problems = self._read(path)
         self._lines = groupby(self._problems, attrgetter("line"))
         self._line, self._of_it = 0, list[Problem]()
@@ -166,7 +159,7 @@ class _Known:
         with path.open("rb") as lines:
             for problem in map(decode, lines):
                 of_the_code = problem.kind in OF_THE_CODE and problem.field and problem.field in self._columns
-                if problem.kind == "duplicate_keys" or of_the_code:
+                if problem.kind == "duplicate_keys" or (self._code and of_the_code):
                     yield problem
 
 

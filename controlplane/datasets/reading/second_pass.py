@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controlplane.datasets.reading import code, fields, needing, records, repeated_keys
+from controlplane.datasets.reading import records, repeated_keys, row_code
 from controlplane.datasets.reading.chat import Renderer, TemplateProblem
-from controlplane.datasets.reading.code import CodeProblem
 from controlplane.datasets.reading.excerpts import EXCERPT, excerpt, visible
 from controlplane.datasets.reading.fields import RowProblem
 from controlplane.datasets.reading.formats import Format
@@ -19,7 +17,6 @@ from controlplane.datasets.reading.problems import Problem
 from controlplane.datasets.reading.progress import Progress
 from controlplane.datasets.reading.records import Record
 from controlplane.datasets.reading.report import Collector
-from controlplane.datasets.reading.transforms import COLUMNS, INSTRUCTION, WITH_TESTS
 
 AT_ONCE = 256
 """Prompts whose tokens are counted together."""
@@ -67,7 +64,7 @@ def run(
         progress.at(at, rows, now=True)
         for found in prompts.found():
             near += 1
-            collector.add(_near(found))
+            collector.add(near_problem(found))
     return Found(rows, near)
 
 
@@ -88,23 +85,11 @@ class _Pass:
             made = canonical(row, self._mapping, record.number)
         except RowProblem:
             made = None  # the first pass has told why
-        self._look_at_code(row, made, line)
+        for problem in row_code.problems(row, made, self._mapping, line):
+            self._add(problem)
         if made is not None:
             self._prompts.add(prompt_text(made["prompt"]), line)
             self.tokens.add(made["prompt"], line)
-
-    def _look_at_code(self, row: Mapping[str, Any], made: Mapping[str, Any] | None, line: int) -> None:
-        tests = _tests(row, self._mapping)
-        for field, text in _answers(row, made, self._mapping):
-            for found in code.problems(text, expected=bool(tests)):
-                said = f"“{field}” has Python that doesn't parse: {found.message}, at its line {found.line}."
-                self._add(_code_problem("code_syntax", line, field, said, text, found))
-        for number, test in enumerate(tests, 1):
-            if problem := code.problem(test):
-                said = f"Test {number} in “{self._mapping.test_cases}” doesn't parse: {problem.message}."
-                self._add(_code_problem("test_syntax", line, self._mapping.test_cases, said, test, problem))
-            elif needing_more := needing.problem(test, number, line, self._mapping.test_cases):
-                self._add(needing_more)
 
 
 class _Tokens:
@@ -156,53 +141,7 @@ def _renderer(folder: Path | None, collector: Collector) -> Renderer | None:
     return None
 
 
-def _answers(
-    row: Mapping[str, Any], made: Mapping[str, Any] | None, mapping: ColumnMapping
-) -> Iterator[tuple[str, str]]:
-    """(column, text) of what may be or hold code, as it stands in the file where it is taken whole."""
-    whole = mapping.transform in (COLUMNS, INSTRUCTION, WITH_TESTS) and not mapping.answer_after
-    if mapping.messages and not mapping.answer:
-        said = row.get(mapping.prompt)
-        for message in said if isinstance(said, list) else ():
-            if isinstance(message, dict) and message.get("role") == "assistant":
-                yield from _text(mapping.prompt, message.get("content"))
-    elif whole or mapping.follow_up:
-        for column in dict.fromkeys((mapping.answer, mapping.follow_up_response)):
-            yield from _text(column, row.get(column))
-    elif made is not None:
-        yield from _text(mapping.answer, made["answer"])
-
-
-def _text(column: str, value: Any) -> Iterator[tuple[str, str]]:
-    if column and isinstance(value, str):
-        yield column, value
-
-
-def _tests(row: Mapping[str, Any], mapping: ColumnMapping) -> list[str]:
-    if not mapping.test_cases:
-        return []
-    try:
-        return fields.tests(row, mapping.test_cases, needed=False)
-    except RowProblem:
-        return []  # told by the first pass
-
-
-def _code_problem(kind: str, line: int, field: str, message: str, text: str, found: CodeProblem) -> Problem:
-    lines = text.split("\n")
-    shown = lines[min(found.line, len(lines)) - 1]
-    start = max(0, found.column - 1 - EXCERPT // 2)
-    return Problem(
-        line,
-        kind,
-        visible(message),
-        visible(shown[start : start + EXCERPT]),
-        found.column,
-        field=visible(field),
-        code_line=found.line,
-    )
-
-
-def _near(found: Near) -> Problem:
+def near_problem(found: Near) -> Problem:
     if found.numbers_only:
         message = f"The same as line {found.like:,} but for its numbers."
     elif found.same_words:

@@ -228,3 +228,40 @@ def test_tests_in_a_column_that_only_the_mapping_names_are_read_by_the_import(tm
     assert made["problems"][0]["message"].startswith("Test 2 in “checks” doesn't parse")
     made = importing.run(tmp_path, {"mapping": {**mapping, "leave_out": True}, "split": {"share": 0}})
     assert (made["usable"], made["rows"]) == (True, 4)
+
+
+ASKING = [
+    *("What do the two pumps of the city move in an hour?", "How far is the harbour from the mill by boat in winter?"),
+    "HOW far is the harbour from the mill, by boat, in winter?",
+    *("What do the two pumps of the city move in an hour?", "Which of the three bridges was closed for repairs?"),
+]
+
+
+def imported(folder: Path, rows: list[dict[str, Any]], **chosen: Any) -> dict[str, Any]:
+    """What an import makes of rows, with a mapping that is the check's guess but for what is `chosen`."""
+    mapping = report(folder, jsonl(rows))["recognised"]["mapping"] | chosen
+    return importing.run(folder, {"mapping": mapping, "split": {"share": 0}})
+
+
+def test_code_in_an_answer_that_only_the_mapping_names_is_read_by_the_import(tmp_path: Path) -> None:
+    rows = [{"prompt": asked, "answer": "x", "code": "def f(a):\n    return a"} for asked in ASKING]
+    rows[1]["code"] = "def f(a)\n    return a"
+    made = imported(tmp_path, rows, answer="code")
+    assert (made["usable"], made["unfit_rows"]) == (False, 1)
+    (found,) = [one for one in made["problems"] if one["kind"] == "code_syntax"]
+    assert (found["line"], found["field"], found["code_line"], found["excerpt"]) == (2, "code", 1, "def f(a)")
+    made = imported(tmp_path, rows, answer="code", leave_out=True)
+    assert (made["usable"], made["rows"]) == (True, 4)
+
+
+def test_prompts_that_repeat_in_a_column_that_only_the_mapping_names_are_told_by_the_import(tmp_path: Path) -> None:
+    rows = [{"prompt": f"{n}", "answer": "x", "other": asked} for n, asked in enumerate(ASKING)]
+    again = [(3, "near_duplicate", "The same words as in line 2"), (4, "exact_duplicate", "The prompt is the same as")]
+    # What a template writes around each prompt makes none of them alike.
+    for template in ("", "Answer in one short and polite sentence without any numbers in it: {prompt}"):
+        made = imported(tmp_path, rows, prompt="other", template=template)
+        told = [(one["line"], one["kind"], one["message"]) for one in made["problems"]]
+        assert [(line, kind) for line, kind, _ in told] == [(line, kind) for line, kind, _ in again]
+        assert all(said.startswith(begin) for (_, _, said), (_, _, begin) in zip(told, again, strict=True))
+        assert (made["usable"], made["rows"]) == (True, 5)
+    assert imported(tmp_path, rows)["problems"] == []  # of the column that it took, the check has told
