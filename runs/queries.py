@@ -174,11 +174,12 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
         },
         "state": "",
     }
-    told["state"] = _state(told)
+    told["state"] = _state(told, values_of=run.health.get("told_at"))
     return told
 
 
-def _state(told: Summary) -> str:
+def _state(told: Summary, *, values_of: str | None) -> str:
+    """What the run's page reads its parts anew for. `values_of`: when health last had values to show."""
     parts = [
         told["status"],
         told["attempt"],
@@ -192,6 +193,7 @@ def _state(told: Summary) -> str:
         told["max_steps"],
         told["health"]["verdict"],
         told["health"]["count"],
+        values_of,
     ]
     return "|".join(map(str, parts))
 

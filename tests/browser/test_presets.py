@@ -37,6 +37,17 @@ from runs.models import HealthPreset
 found = HealthPreset.objects.filter(name=name).first()
 result = found and {"bounds": found.bounds, "source": found.source}
 """
+MORE_STEPS = """
+from django.utils import timezone
+from runs.health import tick
+from runs.health.presets import preset_of
+from runs.ingest import accept
+from runs.models import Run
+from tests.runs import builders
+lines = [builders.train(i, reward=0.1, kl=0.25, frac_reward_zero_std=0.2, loss=0.1) for i in range(41, 81)]
+accept(Run.objects.get(pk=run).latest(), lines)
+result = tick.look_at(found := Run.objects.get(pk=run), preset_of(found), timezone.now(), tell=False)
+"""
 GO_BY = """
 from runs.models import HealthPreset, Run
 Run.objects.filter(pk=run).update(preset=HealthPreset.objects.create(name="Close", bounds=bounds))
@@ -136,6 +147,15 @@ def test_bounds_are_lines_on_the_charts_and_one_far_away_leaves_the_curve_its_ro
     page.get_by_label("Logarithmic").check()
     until(page, lambda: page.evaluate(LINES, "kl") == [0.2], "the far line of a logarithmic axis did not go")
     assert complaints.heard == []
+
+
+def test_an_open_page_shows_newer_values_of_health_though_the_verdict_stays(site: Stack, page: Page) -> None:
+    run = site.django(A_RUN)
+    card = health(site, page, run)
+    expect(card).to_contain_text("as of step 40")
+    assert site.django(MORE_STEPS, run=run)
+    expect(card).to_contain_text("as of step 80")
+    expect(card).to_contain_text("Health: well")
 
 
 def test_wrong_bounds_are_named_beside_their_fields_and_nothing_is_saved(
