@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.templatetags.figures import size_in_words
 from runs.models import Attempt, Priority, RunEvent, Waits
 from runs.states import FINAL, EndReason, RunStatus, sentence
 from workers.contract import SAVING, Phase
@@ -192,7 +193,7 @@ def _role(data: dict[str, Any]) -> str:
 
 
 def _size(count: object) -> str:
-    return f" ({float(count) / 2**20:.1f} MiB)" if isinstance(count, int | float) else ""
+    return f" ({size_in_words(count)})" if isinstance(count, int | float) else ""
 
 
 _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {

@@ -63,7 +63,7 @@ class UploadForm(_Source):
         allow_empty_file=True,  # refused below, in our own words
         max_length=None,
         help_text="JSON Lines, a JSON list, CSV, TSV or Parquet; each may be compressed with gzip. "
-        "What it is is told from its content, not from its name.",
+        "Its content says which it is, not its name.",
         widget=forms.FileInput(),
         error_messages={"required": "Choose a file.", "missing": "Choose a file.", "invalid": "Choose a file."},
     )

@@ -49,6 +49,14 @@ def test_the_reason_of_an_end_is_told_in_words(detail: str, says: str) -> None:
     assert sentences.of_event(RunEvent(kind="phase", data={"phase": "stopping", "detail": detail})) == says
 
 
+@pytest.mark.parametrize(
+    ("size", "says"), [(3_100_000_000, "2.89\N{NO-BREAK SPACE}GiB"), (52_428_800, "50\N{NO-BREAK SPACE}MiB")]
+)
+def test_a_checkpoint_says_its_size_as_people_do(size: int, says: str) -> None:
+    saved = RunEvent(kind="checkpoint", data={"step": 100, "path": "checkpoint-100", "bytes": size})
+    assert sentences.of_event(saved) == f"Saved a checkpoint at step 100 ({says})."
+
+
 def test_a_second_server_is_named_as_such() -> None:
     started = RunEvent(kind="process_started", data={"role": "vllm-2", "pid": 7})
     assert sentences.of_event(started) == "Started the vLLM 2 process (pid 7)."
