@@ -58,6 +58,7 @@ SHAPES = {
     "1.5b": Shape(1536, 28, 12, 2, 8960),
     "3b": Shape(2048, 36, 16, 2, 11008),
     "7b": Shape(3584, 28, 28, 4, 18944, tie_word_embeddings=False),
+    "20b": Shape(6144, 44, 48, 8, 16384, tie_word_embeddings=False),
 }
 
 

@@ -1,6 +1,6 @@
 """Proves the set-ups on real GPUs through the whole product: pages, queue, supervisor, trainer, vLLM, kill, receipt.
 
-    python -m tests.gpu.prove --out DIR [--plan one-gpu|four-gpus|eight-gpus|cpu-rehearsal] [--only NAME,NAME]
+    python -m tests.gpu.prove --out DIR [--plan one-gpu|two-gpus|four-gpus|eight-gpus|cpu-rehearsal] [--only NAME,NAME]
     python -m tests.gpu.prove --render [FILE]     take FILE's entries into results.json, and write RESULTS.md
 
 The interpreter that runs it runs everything, and needs the packages of the control plane, the trainer and vLLM;

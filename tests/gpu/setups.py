@@ -29,7 +29,9 @@ class Setup:
 
     @property
     def batch(self) -> str:
-        at = {**self.profile, **self.launch}
+        from controlplane.hardware.shipped import by_slug  # Django's models: only once a sitting has set it up
+
+        at = {**by_slug(self.slug).batch, **self.profile, **self.launch}
         names = {
             "per_device_train_batch_size": "completions a pass",
             "gradient_accumulation_steps": "passes",
@@ -133,6 +135,23 @@ FOUR_BIT = Setup(
     profile={"memory_cap_gib": 16 - CONTEXT_GIB, **_batch(4, 4, 4, 128)},
     steps=4,
 )
+
+
+def _sixteen_gb(level: str) -> Setup:
+    return Setup(
+        f"qlora-20b-16gb-{level}",
+        f"16gb-{level}",
+        "20b",
+        1,
+        "QLoRA of a 20B shape in 4 bits, with the profile's own batch and lengths, under a cap of 16 GiB, context "
+        "included; completions by the trainer.",
+        profile={"memory_cap_gib": 16 - CONTEXT_GIB},
+        steps=2,
+        limit_s=330,
+    )
+
+
+SIXTEEN_GB = tuple(map(_sixteen_gb, ("aggressive", "standard", "conservative")))
 SHARED = Setup(
     "shared-server-lora-1gpu",
     "one-gpu-shared-server",
@@ -191,13 +210,18 @@ FOUR_GPUS: tuple[Setup | Ratio, ...] = (
     TP2,
     ZERO3,
     TWO_SERVERS,
-    EIGHT_GB_COLOCATE,
-    Ratio(SERVER),
 )
+TWO_GPUS: tuple[Setup | Ratio, ...] = (*SIXTEEN_GB, EIGHT_GB_COLOCATE, Ratio(SERVER, steps=40))
 REHEARSAL: tuple[Setup | Ratio, ...] = (CPU, CPU_SERVER, Ratio(CPU, pairs=1, steps=4))
 EIGHT_GPUS: tuple[Setup | Ratio, ...] = (ZERO3, TP2, TWO_SERVERS, SERVER, EIGHT_GB)
 """As FOUR_GPUS, two set-ups of four GPUs side by side."""
-PLANS = {"one-gpu": ONE_GPU, "four-gpus": FOUR_GPUS, "eight-gpus": EIGHT_GPUS, "cpu-rehearsal": REHEARSAL}
+PLANS = {
+    "one-gpu": ONE_GPU,
+    "two-gpus": TWO_GPUS,
+    "four-gpus": FOUR_GPUS,
+    "eight-gpus": EIGHT_GPUS,
+    "cpu-rehearsal": REHEARSAL,
+}
 EVERYTHING = {unit.name: unit for plan in PLANS.values() for unit in plan}
 
 
