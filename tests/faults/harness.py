@@ -32,7 +32,7 @@ SCALED = {
     "CONTROLPLANE_HOST_STALE_AFTER_S": "3",
     "CONTROLPLANE_SILENT_AFTER_S": "2",
     "CONTROLPLANE_REAP_EVERY_S": "2",
-    "CONTROLPLANE_LAUNCH_AGAIN_S": "3",
+    "CONTROLPLANE_LAUNCH_AGAIN_S": "10",  # a host that comes back on a busy machine has claimed by then
     "GRPO_ANNOUNCE_S": "0.5",
     "GRPO_ANNOUNCE_WATCHED_S": "0.5",
     "GRPO_HEARTBEAT_S": "0.3",
@@ -63,11 +63,14 @@ result = bool(host and len(host.inventory.get("gpus") or []) == gpus)
 """
 LAUNCH = """
 import hashlib, json
+from django.utils import timezone
 from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardVersion
 from runs import launching
+if just_heard:
+    Host.objects.filter(name="testhost").update(announced_at=timezone.now())
 profile, _ = HardwareProfile.objects.get_or_create(
     name=hashlib.sha256(json.dumps(hardware).encode()).hexdigest(), defaults={"spec": hardware})
 run = launching.submit(
@@ -161,12 +164,14 @@ class Product:
         supervisor: str = "",
         steps: int = 5,
         user: str = "operator",
+        just_heard: bool = False,
     ) -> ARun:
-        """Submit a run; by default its trainer goes on until its gate `trainer` is opened."""
+        """Submit a run; by default its trainer goes on until its gate `trainer` is opened. `just_heard`: the launch is
+        sent to a host that hears nothing any more, as in the moment after its last announcement."""
         behaviour = {"trainer": trainer, "vllm": vllm, "supervisor": supervisor}
         words = [f"run {len(self.runs)}", *(f"#{program}={what}" for program, what in behaviour.items() if what)]
         names = {"hardware": hardware or CPU, "name": " ".join(words), "model": str(self.model)}
-        run = ARun(self, self.stack.django(LAUNCH, **names, steps=steps, user=user))
+        run = ARun(self, self.stack.django(LAUNCH, **names, steps=steps, user=user, just_heard=just_heard))
         self.runs.append(run)
         return run
 

@@ -129,8 +129,8 @@ class Held:
 
     def send(self) -> None:
         """A run whose launch message lies in Redis: a read that had begun takes the first message at once."""
-        self.also.append(self.product.launch(CPU, trainer="steps:20"))
-        self.runs["sent"] = self.product.launch(CPU, trainer="steps:20")
+        self.also.append(self.product.launch(CPU, trainer="steps:20", just_heard=True))
+        self.runs["sent"] = self.product.launch(CPU, trainer="steps:20", just_heard=True)
         assert self.product.stack.django(WAITING) >= 1
         assert self.runs["sent"].look()["status"] == "starting"
         assert not self.runs["sent"].living()

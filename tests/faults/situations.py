@@ -125,8 +125,15 @@ def ask_to_stop(client: httpx.Client, run: ARun, mode: str) -> None:
     assert answer.status_code == 302, answer.text
 
 
-def pool_of(product: Product, program: str) -> list[proc.Identity]:
-    """The processes of a Celery worker that execute its tasks."""
+def pool_of(product: Product, program: str, size: int) -> list[proc.Identity]:
+    """The processes of a Celery worker that execute its tasks, in a moment in which it has no others: the host's asks
+    the trainer's interpreter what it is."""
     worker = os.getpgid(product.fleet.pids()[program])
-    rows = [row for row in proc.table() if row.group == worker and row.pid != worker]
-    return [row.identity for row in rows]
+    found: list[proc.Identity] = []
+
+    def alone() -> bool:
+        found[:] = [row.identity for row in proc.table() if row.group == worker and row.pid != worker]
+        return len(found) == size
+
+    product.until(alone, lambda: f"{program} has {len(found)} processes")
+    return found

@@ -134,7 +134,7 @@ def test_without_redis_stops_arrive_by_poll_and_afterwards_hints_flow_again(prod
 def test_launches_wait_for_a_host_worker_that_is_away_and_runs_there_go_on(product: Product) -> None:
     run = training(product)
     with away(product, "host"):
-        early = product.launch(CPU, trainer="steps:3")  # the host counts as there: the message is on its way
+        early = product.launch(CPU, trainer="steps:3", just_heard=True)  # the message is on its way
         early.until(lambda seen: seen["launches_sent"] == 1)
         outlast(run)
         late = product.launch(CPU, trainer="steps:3")

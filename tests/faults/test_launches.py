@@ -10,7 +10,7 @@ import redis
 
 from tests.faults import invariants
 from tests.faults.harness import ARun, Product, on_gpus
-from tests.faults.situations import at_once, deaf_host, pool_of, wait
+from tests.faults.situations import at_once, changed, deaf_host, pool_of, wait
 from workers.supervisor import proc
 
 pytestmark = pytest.mark.processes
@@ -43,6 +43,11 @@ def outcomes(run: ARun) -> list[str]:
     return re.findall(rf"launch of {run.attempt_id}: (\w+)", log)
 
 
+def until_all_arrived(run: ARun, by_hand: int) -> None:
+    """Those of the control plane, which sends again what is not claimed for a while, and ours."""
+    run.until(lambda row: len(outcomes(run)) == row["launches_sent"] + by_hand)
+
+
 def supervisors(run: ARun) -> int:
     """How many have taken the attempt on, in its whole life."""
     return (run.folder / "logs" / "supervisor.log").read_text().count(f"supervising {run.attempt_id} as pid")
@@ -59,18 +64,20 @@ def ends_well_once(run: ARun) -> None:
 def test_a_launch_that_is_delivered_again_starts_nothing_more(product: Product) -> None:
     """Ten at once, with the first; two while the supervisor prepares; one while it trains; one after the end."""
     with deaf_host(product):
-        ten, held = product.launch(on_gpus()), product.launch(on_gpus(), supervisor="gate")
+        ten = product.launch(on_gpus(), just_heard=True)
+        held = product.launch(on_gpus(), supervisor="gate", just_heard=True)
         for run in (ten, held):
-            run.until(lambda row: row["launches_sent"] == 1)
+            run.until(lambda row: row["launches_sent"])
         at_once(*[lambda: deliver(ten)] * 5, lambda: deliver(ten, times=5))
     held.until(lambda row: row["phase"] == "preparing")
     deliver(held, times=2)
-    product.until(lambda: len(outcomes(held)) == 3, lambda: held.why(outcomes(held)))
+    until_all_arrived(held, by_hand=2)
     held.open_gate("supervisor")
     for run in (ten, held):
         run.until_step(1)
         deliver(run)
-    product.until(lambda: (len(outcomes(ten)), len(outcomes(held))) == (12, 4), lambda: ten.why(outcomes(ten)))
+    until_all_arrived(ten, by_hand=11)
+    until_all_arrived(held, by_hand=3)
     for run in (ten, held):
         assert sorted(outcomes(run)) == [*["running"] * (len(outcomes(run)) - 1), "started"]
         ends_well_once(run)
@@ -83,7 +90,7 @@ def test_a_launch_that_is_delivered_again_starts_nothing_more(product: Product) 
 
 def test_a_launch_that_redis_loses_is_sent_again(product: Product) -> None:
     product.kill("host")  # a worker that is there would have the message in its socket already
-    run = product.launch()
+    run = product.launch(just_heard=True)
     wait(lambda: run.look()["launches_sent"] == 1, run.why)
     path = product.stack.installation.redis_url.removeprefix("unix://").partition("?")[0]
     with redis.Redis(unix_socket_path=path) as broker:
@@ -96,7 +103,7 @@ def test_a_launch_that_redis_loses_is_sent_again(product: Product) -> None:
 
 def test_a_launch_to_a_host_that_hears_nothing_keeps_its_tries(product: Product) -> None:
     with deaf_host(product):
-        run = product.launch()
+        run = product.launch(just_heard=True)
         run.until(lambda row: row["launches_sent"])
         tries = run.look()["launches_sent"]
         product.stack.django(TICKS)
@@ -108,18 +115,18 @@ def test_a_launch_to_a_host_that_hears_nothing_keeps_its_tries(product: Product)
 
 def test_three_launches_without_a_claim_end_the_attempt_and_a_late_one_starts_nothing(product: Product) -> None:
     """The host announces itself, but the processes that execute its tasks stand still."""
-    pool = pool_of(product, "host")
-    assert len(pool) == 2
-    for process in pool:
-        proc.send(process, signal.SIGSTOP)
-    try:
-        run = product.launch(on_gpus())
-        row = run.ended()
-        assert (row["status"], row["reason"], row["launches_sent"]) == ("failed", "launch_failed", 3)
-        assert set(row["leases"].values()) == {"released"}
-    finally:
+    with changed(product, "control", CONTROLPLANE_LAUNCH_AGAIN_S="3"):
+        pool = pool_of(product, "host", size=2)
         for process in pool:
-            proc.send(process, signal.SIGCONT)
+            proc.send(process, signal.SIGSTOP)
+        try:
+            run = product.launch(on_gpus())
+            row = run.ended()
+            assert (row["status"], row["reason"], row["launches_sent"]) == ("failed", "launch_failed", 3)
+            assert set(row["leases"].values()) == {"released"}
+        finally:
+            for process in pool:
+                proc.send(process, signal.SIGCONT)
     deliver(run)
     log = run.folder / "logs" / "supervisor.log"
     product.until(lambda: log.exists() and "the claim was refused" in log.read_text(), lambda: run.why(outcomes(run)))

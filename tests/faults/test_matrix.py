@@ -27,8 +27,9 @@ PATIENT = {
     "GRPO_SAVE_DEADLINE_S": "120",
     "GRPO_GPU_FREE_DEADLINE_S": "120",
     "GRPO_TREE_SCAN_S": "0.5",
+    "CONTROLPLANE_LAUNCH_AGAIN_S": "20",
 }
-"""A held state must not end by itself, however slow the machine is."""
+"""A held state must not end by itself, and a launch must have been claimed, however slow the machine is."""
 
 
 # --- the table -----------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def impatient(shared: Product) -> Iterator[None]:
 
 
 def test_a_server_that_does_not_come_up_or_stay_ends_its_run(product: Product) -> None:
-    runs = {vllm: product.launch(with_server(ready_timeout_s=3), vllm=vllm) for vllm in ENDS}
+    runs = {vllm: product.launch(with_server(ready_timeout_s=15), vllm=vllm) for vllm in ENDS}
     for vllm, run in runs.items():
         reason, words = ENDS[vllm]
         row = invariants.check(run, status="failed", reason=reason)

@@ -63,7 +63,7 @@ def test_a_stop_ends_a_run_in_each_state(product: Product, mode: str) -> None:
 @pytest.mark.parametrize("mode", ["save", "now"])
 def test_a_stop_before_the_claim_starts_nothing(product: Product, mode: str) -> None:
     with deaf_host(product):
-        run = product.launch()
+        run = product.launch(just_heard=True)
         run.until(lambda row: row["status"] == "starting" and not row["claimed"])
         assert run.stop(mode)
     invariants.check(run, status="stopped", reason="cancelled")
