@@ -68,7 +68,7 @@ def test_one_of_two_servers_that_dies_is_named_and_takes_the_run_with_it(tmp_pat
 
 
 def test_one_of_two_servers_that_is_never_ready_is_named(tmp_path: Path) -> None:
-    with server_attempt(tmp_path, count=2, server="slow:0|never_ready", ready_s=3) as made:
+    with server_attempt(tmp_path, count=2, server="slow:0|never_ready", ready_s=12) as made:
         made.launch()
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_not_ready"

@@ -60,8 +60,12 @@ def test_a_server_that_dies_at_its_start_is_named_at_once(tmp_path: Path) -> Non
 
 
 def test_a_server_that_dies_takes_a_waiting_trainer_with_it(tmp_path: Path) -> None:
-    with server_attempt(tmp_path, server="dies_after:1", trainer="forever,ignore_term") as made:
+    with server_attempt(tmp_path, trainer="forever,ignore_term") as made:
         made.launch()
+        made.wait_for_step(1)
+        front = made.control.of_kind("process_started")[0]["data"]["pid"]
+        (engine,) = [row.identity for row in proc.table() if row.ppid == front]
+        proc.send(engine, signal.SIGKILL)
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_exited"
         assert ended["exit_codes"] == {"trainer": 137, "vllm": 1}
@@ -90,7 +94,7 @@ def test_a_stop_after_the_trainers_crash_keeps_its_reason_and_does_not_wait_for_
 
 
 def test_another_server_on_the_port_is_not_taken_for_ours(tmp_path: Path) -> None:
-    with server_attempt(tmp_path, server="wrong_name", ready_s=2) as made:
+    with server_attempt(tmp_path, server="wrong_name", ready_s=12) as made:
         made.launch()
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_not_ready"
