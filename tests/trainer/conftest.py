@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,13 @@ Start = Callable[..., "subprocess.Popen[str]"]
 @pytest.fixture
 def start(trainer_python: Path) -> Iterator[Start]:
     """start("-m", "workers.trainer", folder): a process of the trainer's interpreter, ended with the test."""
+    with starting(trainer_python) as run:
+        yield run
+
+
+@contextmanager
+def starting(trainer_python: Path) -> Iterator[Start]:
+    """What `start` gives; its processes end with the block."""
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: object) -> subprocess.Popen[str]:
@@ -28,10 +36,12 @@ def start(trainer_python: Path) -> Iterator[Start]:
         started.append(process)
         return process
 
-    yield run
-    for process in started:
-        process.kill()
-        process.communicate()
+    try:
+        yield run
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
 
 
 @pytest.fixture
