@@ -1,0 +1,19 @@
+"""Pages of an installation that has nothing yet: each says so in a card, where its rows will stand."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.controlplane.people import admin
+
+pytestmark = pytest.mark.django_db
+
+PATHS = ("/runs/", "/runs/compare/", "/datasets/", "/rewards/", "/hardware/", "/settings/alerts/", "/settings/secrets/")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_a_page_is_for_is_said_where_its_rows_will_be(path: str) -> None:
+    page = admin().get(path).content.decode()
+    assert re.search(r'<section class="card"[^>]*>\s*<div class="empty"', page)
