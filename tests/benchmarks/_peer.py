@@ -41,7 +41,7 @@ def row(step: int) -> dict[str, float]:
 
 def calls(tool: Any, number: int) -> dict[str, Any]:
     took = sorted(_timed(tool.writer(), number))
-    return {"p50": took[len(took) // 2], "p99": took[int(0.99 * len(took))], "calls": len(took)}
+    return {"p50": took[len(took) // 2], "p99": took[int(0.99 * len(took))], "max": took[-1], "calls": len(took)}
 
 
 def _timed(log: Any, number: int) -> list[float]:

@@ -24,12 +24,12 @@ LINES = (
     Line("log_call_p99_us", "log call of 20 metrics, p99, µs", "lower"),
     Line("killed_lost", "steps lost by a SIGKILL of the writer", "lower"),
     Line("killed_logged", "… of steps logged"),
-    # A log call of a tool that asks no server is a stall of some microseconds.
+    # The longest of thousands of calls: a scheduler's turn on a busy machine is in it, whoever's call it hits.
     Line("dead_server_s", "longest log call after its server died, s", "lower", nothing=0.01),
     Line("dead_server", "… what the training loop gets"),
     Line("dead_server_waiting", "… where a call waits for its answer"),
-    Line("visible_p50_ms", "until a point is given out, p50, ms", "lower"),
-    Line("visible_max_ms", "until a point is given out, longest, ms", "lower"),
+    Line("visible_p50_ms", "until a client has a point, p50, ms", "lower"),
+    Line("visible_max_ms", "until a client has a point, longest, ms", "lower"),
     Line("read_ms", "read of a chart of the long series, ms", "lower"),
     Line("read_points", "… points in it"),
     Line("spikes_kept_of_20", "one-step spikes on it, of 20", "higher"),

@@ -1,12 +1,13 @@
 """Beside trackio, MLflow and TensorBoard, each in its pinned version, in one run on this machine.
 
 What a log call costs, what a SIGKILL of the writer loses, the longest log call after the server has died, the time
-until a point is given out, the time to read a chart of a long series, and the one-step spikes on it; on each line
-whether ours is ahead, level (where a tool loses nothing, ours can't lose less) or behind. A point is given out when a
-client in Python has it: of ours the frame of the run page's websocket, of the others the answer to a question; what a
-browser draws is `bench page`'s. The tools are measured in a throw-away environment and write to local files or servers
-on loopback; each is used at its best: MLflow logs without waiting, TensorBoard is flushed by hand where freshness is
-measured. Beside the tools lies `about`: where ours is behind, and the machine. The table goes to standard error.
+until a client has a point, the time to read a chart of a long series, and the one-step spikes on it; on each line
+whether ours is ahead, level (where a tool loses nothing, ours can't lose less) or behind. The client is a program,
+not a page: ours gets the frame of the run page's websocket, the others' an answer; `bench page` has what a page
+draws. A tool without a server can't lose it: its longest log call stands there. The tools are measured in a
+throw-away environment and write to local files or servers on loopback; each is used at its best: MLflow logs without
+waiting, TensorBoard is flushed by hand where freshness is measured. Beside the tools lies `about`: where ours is
+behind, and the machine. The table goes to standard error.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def _peer(python: Path, name: str, folder: Path, options: argparse.Namespace) ->
     calls, logged = ask("calls", options.calls), ask("killed")["logged"]
     lost = logged - ask("stored", of="killed")["stored"]
     visible, read = ask("visible", options.points), ask("read", options.steps)
-    stall = _stall_of(ask("dead", options.calls)) if name == "mlflow" else _stall(0.0, "writes to files, needs none")
+    alone = _stall(calls["max"] / 1e6, "writes to files, needs none")
+    stall = _stall_of(ask("dead", options.calls)) if name == "mlflow" else alone
     return {**_lines(calls, logged, lost, visible, read), **stall}
 
 
