@@ -110,6 +110,14 @@ def test_every_page_can_be_read_and_reached_and_stands_still(
     assert {of: wrong for of, wrong in found.items() if wrong} == {}
 
 
+def test_the_axis_of_a_young_run_names_no_step_twice(site: Stack, paths: dict[str, str], still: BrowserContext) -> None:
+    page = still.new_page()
+    page.goto(f"{site.url}/runs/{site.django(f'{DATA}young_run()')}/")
+    marks = page.locator("[data-chart=reward] .xtick")
+    expect(marks.first).to_be_visible()
+    assert len(set(marks.all_text_contents())) == marks.count()
+
+
 def test_nothing_jumps_while_data_comes_in(site: Stack, paths: dict[str, str], still: BrowserContext) -> None:
     run = site.django(f"{DATA}young_run()")
     pages = {size[0]: still.new_page() for size in (WIDE, PHONE)}

@@ -336,7 +336,8 @@ export function layout(spec, look, tokens, ends, figures) {
 function xAxis(kind) {
   if (kind === "time") return { type: "date", tickformatstops: TIME_TICKS, hoverformat: "%b %-d, %H:%M:%S", unifiedhovertitle: { text: "%{x|%b %-d, %H:%M:%S}" } };
   if (kind === "tokens") return { type: "linear", tickformat: ".3~s", hoverformat: ".4~s", unifiedhovertitle: { text: "%{x} tokens" } };
-  return { type: "linear", tickformat: ",d", hoverformat: ",d", unifiedhovertitle: { text: "step %{x}" } };
+  // Of one or two steps Plotly marks the halves, too: rounded, two marks would be of one step.
+  return { type: "linear", tickformat: ",.9~r", hoverformat: ",d", unifiedhovertitle: { text: "step %{x}" } };
 }
 
 /** Plotly makes room for every line and its words, so a bound far from the data would flatten the curve: it shows as soon
