@@ -10,7 +10,7 @@ import pytest
 from tests.stack import Stack
 from tests.workers.attempts import wait_until
 
-pytestmark = [pytest.mark.processes, pytest.mark.trainer]
+pytestmark = [pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
 
 CATALOGUE = """
 from controlplane.hardware.models import HardwareProfile, Host
