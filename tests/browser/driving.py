@@ -26,6 +26,15 @@ WITHOUT = """(whole, part) => {
   return copy.textContent;
 }"""
 RANGE = "id => document.querySelector(`[data-chart='${id}'] [data-plot]`)?.layout?.xaxis?.range"
+ASSESSED = """
+from django.utils import timezone
+from runs.health.presets import Presets
+from runs.health.tick import look_at
+from runs.models import Run
+found = Run.objects.get(pk=run)
+look_at(found, Presets().of(found), timezone.now())
+"""
+"""A run has its first verdict: on an open page it would come some time, and move what lies below."""
 WAIT_S = 60
 
 
@@ -57,15 +66,28 @@ def zoom(page: Page, id_: str, start: float, end: float) -> tuple[float, float]:
     """Drags over so much of a chart's width (0 to 1); answers the range that it then shows."""
     before = page.evaluate(RANGE, id_)
     chart(page, id_).scroll_into_view_if_needed()
-    box = chart(page, id_).locator(".nsewdrag").first.bounding_box()
+    box = plot(page, id_).bounding_box()
     assert box
-    page.mouse.move(box["x"] + start * box["width"], box["y"] + 40)
-    page.mouse.down()
-    page.mouse.move(box["x"] + end * box["width"], box["y"] + 42, steps=5)
-    page.mouse.up()
+    drag(page, id_, start * box["width"], end * box["width"])
     until(page, lambda: page.evaluate(RANGE, id_) != before, f"the chart {id_} was not zoomed")
     low, high = page.evaluate(RANGE, id_)
     return low, high
+
+
+def plot(page: Page, id_: str) -> Locator:
+    """Of a chart, where the pointer zooms."""
+    return chart(page, id_).locator(".nsewdrag").first
+
+
+def drag(page: Page, id_: str, start: float, end: float) -> None:
+    """Over a chart, from one place to another, in px from its left."""
+    # Hovering waits until it stands still and nothing covers it.
+    plot(page, id_).hover(position={"x": start, "y": 40})
+    page.mouse.down()
+    box = plot(page, id_).bounding_box()
+    assert box
+    page.mouse.move(box["x"] + end, box["y"] + 42, steps=5)
+    page.mouse.up()
 
 
 def downloaded(page: Page, click: Callable[[], None], to: Path) -> Path:

@@ -1,6 +1,7 @@
 // The completions tab: a step's table, a search, one group, a prompt through the run, the difficulty map. Each is a part
 // of the page that the server writes; its links (?tab=completions&s.…) are followed in place, and are the page's address.
 
+import { released } from "./pressing.js";
 import { PromptMap } from "./promptmap.js";
 import * as urlstate from "./urlstate.js";
 import { wordDiff } from "./worddiff.js";
@@ -91,6 +92,7 @@ export class CompletionsTab {
     try {
       response = await fetch(address, { signal: asking.signal });
       text = await response.text();
+      await released();
     } catch {
       if (asking.signal.aborted) return; // something else is asked for meanwhile
     }

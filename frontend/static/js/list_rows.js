@@ -1,5 +1,7 @@
 // The rows of the list as they arrive. Figures go in at once; a row moves only while nobody points at one, or stands on
-// one by keyboard: until then a button says what waits. Knows no socket.
+// one by keyboard: until then a button says what waits; and nothing is exchanged under a finger. Knows no socket.
+
+import { released } from "./pressing.js";
 
 /** @param {ParentNode} part @returns {HTMLElement[]} */
 const rowsOf = (part) => [...part.querySelectorAll("tr[id]")].map((row) => /** @type {HTMLElement} */ (row));
@@ -20,9 +22,9 @@ export class Rows {
     this.list = list;
     this.news = news;
     this.onChange = onChange;
-    list.addEventListener("mouseleave", () => this.#release());
+    list.addEventListener("mouseleave", () => void this.#release());
     // The focus has not arrived anywhere yet.
-    list.addEventListener("focusout", () => queueMicrotask(() => this.#release()));
+    list.addEventListener("focusout", () => queueMicrotask(() => void this.#release()));
     news.addEventListener("click", () => {
       if (this.#held) this.#put(this.#held);
     });
@@ -33,7 +35,8 @@ export class Rows {
   }
 
   /** @param {string} html @param {boolean} asked somebody waits for just this */
-  arrive(html, asked) {
+  async arrive(html, asked) {
+    await released();
     const fresh = new DOMParser().parseFromString(html, "text/html");
     if (!asked && this.#inUse() && orderOf(fresh) !== orderOf(this.list)) this.#hold(fresh);
     else this.#put(fresh);
@@ -59,7 +62,8 @@ export class Rows {
     this.onChange();
   }
 
-  #release() {
+  async #release() {
+    await released();
     if (this.#held && !this.#inUse()) this.#put(this.#held);
   }
 

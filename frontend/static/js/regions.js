@@ -1,13 +1,15 @@
 // The parts of the run page that change with its state: read anew from the server, and swapped in one by one.
 
+import { released } from "./pressing.js";
 import { localise } from "./times.js";
 
 const PAUSE_MS = 400;
 const AGAIN_MS = 2000;
-/** What somebody is in the middle of, and must not lose. */
-const BUSY = "dialog[open], details.menu[open], form[data-editing], input:focus, textarea:focus, select:focus";
+/** What somebody is in the middle of, or has asked for, and must not lose. */
+const BUSY = "dialog[open], details.menu[open], form[data-editing], .htmx-request, input:focus, textarea:focus, select:focus";
 const FOLDS = "details:not(.menu)";
 const FOCUSABLE = "summary, a[href], button";
+const FIELDS = "input, select, textarea";
 
 export class Regions {
   /** @param {string} url */
@@ -84,6 +86,7 @@ const stateOf = (/** @type {Document} */ part) => part.querySelector("[data-stat
 
 /** @param {Element} old @param {Element} region */
 function put(old, region) {
+  keepChoices(old, region);
   const focused = [...old.querySelectorAll(FOCUSABLE)].findIndex((element) => element === document.activeElement);
   const label = document.activeElement?.textContent;
   old.replaceWith(region);
@@ -91,6 +94,22 @@ function put(old, region) {
   // Who goes by keyboard stays where they are, if it is still there.
   if (again instanceof HTMLElement && (again.matches("summary") || again.textContent === label)) again.focus({ preventScroll: true });
   htmxOf()?.process(region);
+}
+
+/** What somebody chose or typed there and has not sent yet. @param {Element} old @param {Element} region */
+function keepChoices(old, region) {
+  for (const field of /** @type {NodeListOf<HTMLInputElement | HTMLSelectElement>} */ (old.querySelectorAll(FIELDS))) {
+    if (field.value === first(field)) continue;
+    const again = /** @type {typeof field | null} */ (region.querySelector(`${field.localName}[name="${CSS.escape(field.name)}"]`));
+    if (again instanceof HTMLSelectElement && ![...again.options].some((option) => option.value === field.value)) continue;
+    if (again) again.value = field.value;
+  }
+}
+
+/** What the server put into a field. @param {HTMLInputElement | HTMLSelectElement} field */
+function first(field) {
+  if (!(field instanceof HTMLSelectElement)) return field.defaultValue;
+  return ([...field.options].find((option) => option.defaultSelected) ?? field.options[0])?.value;
 }
 
 /** Each fold of a region, by the region's id and its place. @param {Element} region @returns {Map<string, HTMLDetailsElement>} */
@@ -108,12 +127,14 @@ function same(old, region) {
 
 const htmxOf = () => /** @type {any} */ (window).htmx;
 
-/** A part of the page; null while the web doesn't answer. @param {string} url */
+/** A part of the page, once nothing is pressed that it would replace; null while the web doesn't answer. @param {string} url */
 export async function textOf(url) {
   try {
     const response = await fetch(url);
     // Signed out, or gone: the socket says so, and asking again helps nobody.
-    return response.ok ? await response.text() : response.status >= 500 ? null : "";
+    const text = response.ok ? await response.text() : response.status >= 500 ? null : "";
+    await released();
+    return text;
   } catch {
     return null;
   }

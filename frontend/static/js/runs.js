@@ -39,7 +39,7 @@ async function refresh(waits) {
     const headers = { "HX-Request": "true" };
     const response = await fetch(`${list.dataset.url}${location.search}`, { headers, signal: mine.signal });
     if (response.redirected) location.reload();
-    else if (response.ok) rows.arrive(await response.text(), waits);
+    else if (response.ok) void rows.arrive(await response.text(), waits);
     else if (waits) failed();
   } catch {
     // The web doesn't answer; the bar says so, and an open connection brings the rows.
