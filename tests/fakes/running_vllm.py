@@ -79,7 +79,7 @@ class RunningVllm:
         return [model["id"] for model in httpx.get(self.url + "/v1/models", timeout=5).json()["data"]]
 
 
-def until(condition: Callable[[], object], why: Callable[[], str] = str, seconds: float = 10) -> None:
+def until(condition: Callable[[], object], why: Callable[[], str] = str, seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"not true within {seconds:g} s\n{why()}"

@@ -16,7 +16,7 @@ def python(name: str, code: str, folder: Path, **fields: object) -> Program:
     return Program(name=name, argv=[sys.executable, "-c", code], env=None, log=folder / f"{name}.log", **fields)  # type: ignore[arg-type]
 
 
-def until(condition: object, deadline_s: float = 20) -> None:
+def until(condition: object, deadline_s: float = 60) -> None:
     end = time.monotonic() + deadline_s
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < end, "it never happened"

@@ -211,7 +211,7 @@ def test_a_download_that_stalls_is_given_up(hub, fetch, tmp_path) -> None:
 def test_sigterm_ends_a_download_and_leaves_no_partial_file(hub, begin, tmp_path) -> None:
     hub.add("Org/Model", FILES, stall_after=1_000_000)
     process = begin("Org/Model")
-    wait_until(lambda: any(p.stat().st_size for p in tmp_path.rglob("*.incomplete")), lambda: "no partial file", 30)
+    wait_until(lambda: any(p.stat().st_size for p in tmp_path.rglob("*.incomplete")), lambda: "no partial file")
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 128 + signal.SIGTERM
     assert list(tmp_path.rglob("*.incomplete")) == []
@@ -220,7 +220,7 @@ def test_sigterm_ends_a_download_and_leaves_no_partial_file(hub, begin, tmp_path
 def test_what_a_killed_download_left_goes_with_the_next(hub, begin, fetch, tmp_path) -> None:
     repository = hub.add("Org/Model", FILES, stall_after=1_000_000)
     process = begin("Org/Model")
-    wait_until(lambda: any(p.stat().st_size for p in tmp_path.rglob("*.incomplete")), lambda: "no partial file", 30)
+    wait_until(lambda: any(p.stat().st_size for p in tmp_path.rglob("*.incomplete")), lambda: "no partial file")
     process.kill()
     process.wait()
     long_ago = time.time() - 3600

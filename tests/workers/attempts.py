@@ -108,12 +108,12 @@ class Attempt:
     def wait_for_step(self, step: int) -> None:
         wait_until(lambda: step in self.control.train_steps(), self.why)
 
-    def wait_for_end(self, seconds: float = 30.0) -> dict[str, Any]:
+    def wait_for_end(self, seconds: float = 90.0) -> dict[str, Any]:
         wait_until(lambda: self.control.ended is not None, self.why, seconds)
         assert self.control.ended is not None
         return self.control.ended
 
-    def wait_until_gone(self, seconds: float = 30.0) -> None:
+    def wait_until_gone(self, seconds: float = 90.0) -> None:
         wait_until(lambda: not self.lock_is_held() and not self.processes(), self.why, seconds)
 
     def processes(self) -> list[int]:
@@ -167,7 +167,7 @@ def attempt(
         control.close()
 
 
-def wait_until(condition: Callable[[], object], why: Callable[[], str] = str, seconds: float = 30.0) -> None:
+def wait_until(condition: Callable[[], object], why: Callable[[], str] = str, seconds: float = 90.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
