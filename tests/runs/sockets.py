@@ -15,7 +15,7 @@ from django.conf import settings
 from controlplane.asgi import application
 
 Json = dict[str, Any]
-PATIENCE_S = 10
+PATIENCE_S = 30
 
 
 class Socket:
