@@ -14,6 +14,7 @@ from tests.benchmarks._chromium import FLAGS
 from tests.browser.tiny_folder import write_model
 from tests.conftest import FAKE_TRAINER
 from tests.stack import Stack, command_of
+from tests.workers.attempts import wait_until
 
 
 @dataclass
@@ -57,7 +58,8 @@ def site(trainer_python: Path) -> Iterator[Stack]:
             FAKE_TRAINER, FAKE_TRAINER="forever,pause:0.05,samples:1", FAKE_TRAINER_LIFETIME="290"
         ),
         "GRPO_TRAINER_PYTHON": str(trainer_python),
-        "CONTROLPLANE_SILENT_AFTER_S": "10",
+        # Nobody speaks for runs that a test makes: none shall be out of reach before its test is over.
+        "CONTROLPLANE_SILENT_AFTER_S": "30",
     }
     stack = Stack.start(Path(tempfile.mkdtemp(prefix="gt-")), environment)
     try:
@@ -65,6 +67,28 @@ def site(trainer_python: Path) -> Iterator[Stack]:
         yield stack
     finally:
         stack.stop()
+
+
+LEFT = """
+from controlplane.accounts.models import User
+from runs import stopping
+from runs.models import Attempt
+from runs.states import ACTIVE
+from workers.contract import StopMode
+left = Attempt.objects.filter(status__in=ACTIVE, leases__state="held").distinct()
+for attempt in left.exclude(stop_mode=StopMode.NOW):
+    stopping.request_stop(attempt, StopMode.NOW, User.objects.get(username="admin"))
+result = list(left.values_list("pk", flat=True))
+"""
+
+
+@pytest.fixture(autouse=True)
+def nothing_trains_on(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The host has one CPU slot: the run of a test that failed would keep the next test's waiting."""
+    site = request.getfixturevalue("site") if "site" in request.fixturenames else None
+    yield
+    if site is not None:
+        wait_until(lambda: not site.django(LEFT), lambda: f"{site.django(LEFT)} don't end", 60)
 
 
 @pytest.fixture

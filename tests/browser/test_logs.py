@@ -129,6 +129,7 @@ def test_the_first_error_of_a_large_log_is_one_click_away(site: Stack, large: st
 
 def test_a_search_goes_through_its_matches_and_is_kept_in_the_address(site: Stack, large: str, page: Page) -> None:
     visit(site, page, large)
+    expect(page.locator("[data-log-view]")).to_contain_text(line(LARGE - 1))
     page.keyboard.press("/")
     page.keyboard.type("LINE 01234")
     page.keyboard.press("Enter")

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser.conftest import sign_in
-from tests.browser.driving import until
+from tests.browser.driving import ASSESSED, until
 from tests.browser.test_run_page import A_RUN, SIZE
 from tests.stack import Stack
 
@@ -127,6 +127,7 @@ def test_a_run_out_of_reach_heals_on_the_page_and_in_the_list_by_itself(
 def test_a_head_that_was_read_in_a_moment_that_no_frame_told_of_is_read_again(
     site: Stack, run: str, page: Page
 ) -> None:
+    site.django(ASSESSED, run=run)
     page.goto(f"{site.url}/runs/{run}/")
     expect(page.locator("#run-status .chip.running")).to_be_visible()
     stale = '<div id="run-notices" data-region data-state="another">A moment of its own.</div>'

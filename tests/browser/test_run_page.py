@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, WebSocketRoute, expect
 
 from tests.browser.conftest import Complaints, sign_in
-from tests.browser.driving import until
+from tests.browser.driving import ASSESSED, drag, until
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -37,6 +37,11 @@ first = attempt.last_seq + 1
 accept(attempt, [builders.train(i, reward=i / 100, loss=0.1) for i in range(first, first + 10)])
 """
 SIZE = "Math.max(0, ...(document.querySelector('[data-chart=reward] [data-plot]')?.data ?? []).map(t => t.x.length))"
+IN_A_ROW = """keys => {
+  const typed = key => new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true });
+  for (const key of keys) document.body.dispatchEvent(typed(key));
+}"""
+"""As somebody types them, however long this machine takes to pass them on."""
 RANGE = "document.querySelector('[data-chart=reward] [data-plot]').layout.xaxis.range"
 
 
@@ -47,7 +52,9 @@ def signed_in(site: Stack, context: BrowserContext) -> None:
 
 @pytest.fixture
 def run(site: Stack, signed_in: None) -> str:
-    return str(site.django(A_RUN, name="<b>bold</b>"))
+    run = str(site.django(A_RUN, name="<b>bold</b>"))
+    site.django(ASSESSED, run=run)
+    return run
 
 
 def test_a_range_that_somebody_zoomed_to_stays_while_numbers_arrive(
@@ -55,12 +62,7 @@ def test_a_range_that_somebody_zoomed_to_stays_while_numbers_arrive(
 ) -> None:
     page.goto(f"{site.url}/runs/{run}/")
     until(page, lambda: page.evaluate(SIZE) == 30)
-    plot = page.locator("[data-chart=reward] .nsewdrag").first.bounding_box()
-    assert plot
-    page.mouse.move(plot["x"] + 60, plot["y"] + 20)
-    page.mouse.down()
-    page.mouse.move(plot["x"] + 160, plot["y"] + 80, steps=5)
-    page.mouse.up()
+    drag(page, "reward", 60, 160)
     until(page, lambda: page.evaluate(RANGE)[1] < 25)
     zoomed = page.evaluate(RANGE)
     site.django(MORE, run=run)
@@ -78,12 +80,13 @@ def test_a_lost_connection_goes_on_where_it_was(site: Stack, run: str, page: Pag
 
     page.route_web_socket(f"**/ws/runs/{run}/**", through)
     page.goto(f"{site.url}/runs/{run}/")
-    until(page, lambda: len(sockets) == 1 and page.evaluate(SIZE) == 30)
-    sockets[0].close(code=1012)
+    until(page, lambda: sockets and page.evaluate(SIZE) == 30)
+    before = len(sockets)
+    sockets[-1].close(code=1012)
     site.django(MORE, run=run)
     until(page, lambda: page.evaluate(SIZE) == 40)
     assert "after=" in sockets[-1].url
-    assert len(sockets) >= 2
+    assert len(sockets) > before
     expect(page.locator("#connection")).to_be_hidden()
 
 
@@ -108,8 +111,7 @@ def test_a_chosen_theme_is_there_before_the_first_paint(site: Stack, signed_in: 
 
 def test_keys_go_where_they_say(site: Stack, signed_in: None, page: Page) -> None:
     page.goto(f"{site.url}/hardware/")
-    page.keyboard.press("g")
-    page.keyboard.press("r")
+    page.evaluate(IN_A_ROW, ["g", "r"])
     expect(page.get_by_role("heading", level=1)).to_have_text("Runs")
     page.wait_for_load_state()  # its modules listen from then on
     page.keyboard.press("?")

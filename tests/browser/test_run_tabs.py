@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.browser.conftest import Complaints, sign_in
+from tests.browser.driving import until
 from tests.browser.test_completions import a_run
 from tests.controlplane.test_figures import CHANGES
 from tests.stack import Stack
@@ -97,6 +98,7 @@ def test_the_export_is_of_the_filter_that_was_just_chosen(site: Stack, run: str,
     page.get_by_role("checkbox", name="Never solved").uncheck()
     expect(link).to_have_attribute("href", re.compile("class=moving(&|$)"))
     expect(page.get_by_text("Export the rows chosen as a dataset filter")).to_be_visible()
+    until(page, lambda: len(held) == 2, "the second was not asked for")
     held[-1].continue_()
     expect(page.get_by_text(re.compile(r"Export \d+ rows? as a dataset filter"))).to_be_visible()
     expect(link).to_have_attribute("href", re.compile("class=moving$"))
