@@ -24,7 +24,9 @@ class FilterForm(forms.Form):
         label="Text",
         max_length=400,
         required=False,
-        widget=forms.TextInput(attrs={"type": "search", "placeholder": "Search", "autocomplete": "off", "data-search": ""}),
+        widget=forms.TextInput(
+            attrs={"type": "search", "placeholder": "Search", "autocomplete": "off", "data-search": ""}
+        ),
     )
     difficulty = forms.MultipleChoiceField(required=False)
     tags = forms.MultipleChoiceField(required=False)
