@@ -29,6 +29,8 @@ from controlplane.serving.processes import Fleet
 from workers.contract import broker_url
 
 TICK_S = 0.3
+AGAIN_S = 1.0
+"""After which an interrupt comes again that nobody has heeded."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def served(options: Options, report: Callable[[str], None]) -> Iterator[Serving]
     data = Path(settings.DATA_DIR)
     # The data folder may have been there before, open to others: what we and our children write in it is ours alone.
     os.umask(0o077)
-    with _signals_interrupt(), data_folder_lock(data, options.command) as lock:
+    with signals_interrupt(), data_folder_lock(data, options.command) as lock:
         refuse_full_disk(data)
         refuse_unsafe_bind(options.bind)
         listener = open_listener(options.bind, options.port)
@@ -155,14 +157,19 @@ def _start(installation: Installation, fleet: Fleet, listener: socket.socket, re
 
 
 @contextlib.contextmanager
-def _signals_interrupt() -> Iterator[None]:
+def signals_interrupt() -> Iterator[None]:
     """SIGTERM and a closed terminal end us as Ctrl-C does."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
+        # Python drops what is raised while it finalizes an object: then the alarm raises it again.
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         raise KeyboardInterrupt
 
-    with _handler(interrupt, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        yield
+    with _handler(interrupt, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 @contextlib.contextmanager
@@ -172,6 +179,7 @@ def uninterrupted(report: Callable[[str], None]) -> Iterator[None]:
     def wait(number: int, frame: FrameType | None) -> None:
         report("Stopping; a moment …")
 
+    signal.setitimer(signal.ITIMER_REAL, 0)
     with _handler(wait, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         yield
 

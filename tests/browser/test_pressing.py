@@ -38,6 +38,11 @@ IN_ITS_FIRST_MOMENT = """() => {
 }"""
 """As a person's click comes that waited while the machine was busy."""
 
+NEXT_FRAME = """() => new Promise((go) => {
+  requestAnimationFrame(() => go("drawn"));
+  setTimeout(() => go("none"), 1000);
+})"""
+
 
 @pytest.fixture
 def run(site: Stack, context: BrowserContext) -> str:
@@ -125,3 +130,14 @@ def test_a_form_that_has_just_come_is_sent_without_leaving_the_page(site: Stack,
     page.get_by_role("button", name="Add a note").click()
     expect(page.locator("#run-about").get_by_text("Said at once.")).to_be_visible()
     assert page.evaluate("window.same") is True
+
+
+def test_nothing_can_be_pressed_before_the_frames_script_is_there(site: Stack, run: str, page: Page) -> None:
+    held: list[Route] = []
+    page.route("**/frame*.js", lambda route: held.append(route))
+    page.goto(f"{site.url}/runs/", wait_until="commit")
+    until(page, lambda: held)
+    assert page.evaluate(NEXT_FRAME) == "none"
+    held[0].continue_()
+    page.get_by_role("button", name="System theme").click()
+    expect(page.get_by_role("button", name="Light theme")).to_be_visible()

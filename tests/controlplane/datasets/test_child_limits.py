@@ -11,6 +11,7 @@ from controlplane.serving.embedded import BASE_DIR
 
 READ = """
 import io
+import os
 from controlplane.datasets.reading import limits
 limits.apply()
 import pyarrow as pa
@@ -19,8 +20,10 @@ file = io.BytesIO()
 pq.write_table(pa.table({f"column {n}": [str(n)] * 50_000 for n in range(32)}), file)
 assert pq.read_table(file).num_rows == 50_000
 mapped = next(line for line in open("/proc/self/status") if line.startswith("VmPeak"))
-print(int(mapped.split()[1]) * 1024 / limits.MEMORY_BYTES)
+print(int(mapped.split()[1]) * 1024 / limits.MEMORY_BYTES, flush=True)
+os._exit(0)
 """
+"""It ends as the child does."""
 
 
 def test_parquet_leaves_most_of_the_address_space_to_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
