@@ -217,9 +217,11 @@ def _second_pass(source: Path, tokenizer: Path) -> None:
 def _child(folder: Path, given: dict[str, Any]) -> tuple[float, dict[str, Any], float]:
     """(peak MB of the process that checks the folder, its report, seconds)."""
     code = (
-        "import atexit, runpy, sys\n"
-        "atexit.register(lambda: sys.stderr.write(open('/proc/self/status').read()))\n"
-        "runpy.run_module('controlplane.datasets.reading', run_name='__main__', alter_sys=True)"
+        "import os, sys\n"
+        "from controlplane.datasets.reading.__main__ import main\n"
+        "code = main(sys.argv)\n"
+        "print(open('/proc/self/status').read(), file=sys.stderr, flush=True)\n"
+        "os._exit(code)"
     )
     began = time.perf_counter()
     done = subprocess.run(

@@ -65,11 +65,16 @@ class Child:
 def in_a_child(folder: Path, verb: str = "check", arguments: Any = None) -> Child:
     # The child reads its own peak: rusage counts what the forked test process held before exec.
     code = (
-        "import atexit, runpy, sys\n"
-        "def told():\n"
-        "    sys.stderr.write(open('/proc/self/status').read() + f'pyarrow {\"pyarrow\" in sys.modules}')\n"
-        "atexit.register(told)\n"
-        "runpy.run_module('controlplane.datasets.reading', run_name='__main__', alter_sys=True)"
+        "import os, sys, traceback\n"
+        "from controlplane.datasets.reading.__main__ import main\n"
+        "try:\n"
+        "    code = main(sys.argv)\n"
+        "except Exception:\n"
+        "    traceback.print_exc()\n"
+        "    code = 1\n"
+        "said = open('/proc/self/status').read() + f'pyarrow {\"pyarrow\" in sys.modules}'\n"
+        "print(said, file=sys.stderr, flush=True)\n"
+        "os._exit(code)"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code, str(folder), verb],
