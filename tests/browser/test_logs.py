@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import until
@@ -69,6 +69,22 @@ def test_a_log_opens_at_its_end_and_follows_what_is_written(
     expect(view).to_contain_text("and a line in the making, which is finished")
     until(page, lambda: page.evaluate(f"{VIEW}.scrollHeight - {VIEW}.scrollTop - {VIEW}.clientHeight") < 24)
     assert complaints.heard == []
+
+
+def test_a_log_that_grows_while_it_is_scrolled_to_its_end_is_followed_on(site: Stack, a_log: str, page: Page) -> None:
+    visit(site, page, a_log)
+    expect(page.locator("[data-log-view]")).to_contain_text(line(199))
+    held: list[Route] = []
+    page.route("**/logs/trainer?*offset=*", lambda route: held.append(route))
+    site.django(MORE, run=a_log, text="the first news\n")
+    until(page, lambda: held)
+    page.evaluate(f"{VIEW}.dispatchEvent(new Event('scroll'))")  # of the scrolling before, as events come late
+    expect(page.get_by_label("Follow")).to_be_checked()
+    held[0].continue_()
+    page.unroute_all()
+    expect(page.locator("[data-log-view]")).to_contain_text("the first news")
+    site.django(MORE, run=a_log, text="the second news\n")
+    expect(page.locator("[data-log-view]")).to_contain_text("the second news")
 
 
 def test_whoever_reads_further_up_stays_there(site: Stack, a_log: str, page: Page) -> None:

@@ -43,6 +43,8 @@ export class LogView {
     this.turn = 0;
     this.working = Promise.resolve();
     this.wanted = this.edging = false;
+    /** Where the view was scrolled to last, by anybody. */
+    this.top = 0;
     this.search = new LogSearch(root, this);
     this.listen(find("wrap"), /** @type {HTMLSelectElement | null} */ (root.querySelector("[data-log-attempt]")));
     find("start").addEventListener("click", () => this.seek(0));
@@ -332,9 +334,12 @@ export class LogView {
   scrolled() {
     const { scrollTop, scrollHeight, clientHeight } = this.view;
     const left = scrollHeight - scrollTop - clientHeight;
-    // Scrolling up means reading: following stops until the person is at the end again.
+    // Scrolling up means reading: following stops until the person is at the end again. The event of our own scrolling
+    // may find more to read than when we scrolled: that stops nothing.
+    const up = scrollTop < this.top;
+    this.top = scrollTop;
     const atEnd = left < 24 && this.end() + this.openBytes() >= this.size;
-    if (this.follow.checked !== atEnd) this.follow.checked = atEnd;
+    if (this.follow.checked ? up && left >= 24 : atEnd) this.follow.checked = !this.follow.checked;
     this.tell();
     if (this.edging) return;
     const back = scrollTop < NEAR && (this.parts[0]?.start ?? 0) > 0;
@@ -375,6 +380,7 @@ export class LogView {
 
   toEnd() {
     this.view.scrollTop = this.view.scrollHeight;
+    this.top = this.view.scrollTop;
   }
 }
 
