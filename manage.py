@@ -22,7 +22,7 @@ def main():
     except (DataFolderUnusable, EnvironmentUnusable) as error:
         sys.exit(str(error))
     except Exception as error:
-        from controlplane.outage import is_away
+        from controlplane.http.outage import is_away
 
         if not is_away(error):
             raise

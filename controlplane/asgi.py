@@ -1,4 +1,4 @@
-"""The ASGI entry: Django for HTTP, runs.consumers for websockets (own origin only, signed-in people only)."""
+"""The ASGI entry: Django for HTTP, runs.live.consumers for websockets (own origin only, signed-in people only)."""
 
 import os
 from typing import Any
@@ -15,9 +15,9 @@ from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 from channels.security.websocket import AllowedHostsOriginValidator, WebsocketDenier  # noqa: E402
 from django.conf import settings  # noqa: E402
 
-from controlplane.bodylimit import BodyLimit  # noqa: E402
-from controlplane.onethread import OneThread  # noqa: E402
-from runs.api_urls import websocket_urlpatterns  # noqa: E402
+from controlplane.http.body_limit import BodyLimit  # noqa: E402
+from controlplane.http.one_thread import OneThread  # noqa: E402
+from runs.host_api.urls import websocket_urlpatterns  # noqa: E402
 
 
 class SameOrigin:

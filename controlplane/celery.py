@@ -60,7 +60,7 @@ app.conf.update(
         },
     },
 )
-app.autodiscover_tasks(["runs", "controlplane.datasets", "controlplane.alerting"])
+app.autodiscover_tasks(["runs", "controlplane.datasets", "runs.alerts"])
 
 
 @beat_embedded_init.connect  # type: ignore[untyped-decorator]

@@ -35,20 +35,20 @@ INSTALLED_APPS = [
     "controlplane.datasets",
     "controlplane.rewards",
     "controlplane.hardware",
-    "controlplane.alerting",
+    "runs.alerts",
     "runs",
 ]
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "controlplane.staticfiles.static_files",
-    "controlplane.accounts.middleware.ContentSecurityPolicy",
-    "controlplane.accounts.middleware.NoNul",
+    "controlplane.http.middleware.ContentSecurityPolicy",
+    "controlplane.http.middleware.NoNul",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "controlplane.accounts.middleware.SignInRequired",
+    "controlplane.http.middleware.SignInRequired",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
@@ -95,7 +95,7 @@ _MARK = hashlib.sha256(f"cookies of {SECRET_KEY}".encode()).hexdigest()[:8]
 SESSION_COOKIE_NAME = f"controlplane_session_{_MARK}"
 CSRF_COOKIE_NAME = f"controlplane_csrf_{_MARK}"
 CSRF_COOKIE_SAMESITE = "Lax"
-CSRF_FAILURE_VIEW = "controlplane.accounts.errors.csrf_failed"
+CSRF_FAILURE_VIEW = "controlplane.http.errors.csrf_failed"
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
@@ -137,7 +137,7 @@ LOGGING = {
     "filters": {
         "refusals": {"()": "controlplane.accounts.logmask.NoTracebackOfRefusals"},
         "link_tokens": {"()": "controlplane.accounts.logmask.MaskLinkTokens"},
-        "outage": {"()": "controlplane.outage.OncePerOutage"},
+        "outage": {"()": "controlplane.http.outage.OncePerOutage"},
     },
     "handlers": {"stderr": {"class": "logging.StreamHandler", "filters": ["refusals", "link_tokens", "outage"]}},
     "root": {"handlers": ["stderr"], "level": "INFO"},

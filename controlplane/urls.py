@@ -5,13 +5,13 @@ urlpatterns = [
     path("", include("runs.urls")),
     path("datasets/", include("controlplane.datasets.urls")),
     path("rewards/", include("controlplane.rewards.urls")),
-    path("hardware/", include("controlplane.hardware.urls")),
-    path("settings/alerts/", include("controlplane.alerting.urls")),
-    path("api/", include("controlplane.hardware.api_urls")),
+    path("hardware/", include("runs.hosts.urls")),
+    path("settings/alerts/", include("runs.alerts.urls")),
+    path("api/", include("runs.hosts.api_urls")),
     path("api/", include("controlplane.datasets.api_urls")),
 ]
 
-handler400 = "controlplane.accounts.errors.bad_request"
-handler403 = "controlplane.accounts.errors.forbidden"
-handler404 = "controlplane.accounts.errors.not_found"
-handler500 = "controlplane.accounts.errors.server_error"
+handler400 = "controlplane.http.errors.bad_request"
+handler403 = "controlplane.http.errors.forbidden"
+handler404 = "controlplane.http.errors.not_found"
+handler500 = "controlplane.http.errors.server_error"

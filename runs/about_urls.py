@@ -2,10 +2,10 @@
 
 from django.urls import path
 
-from runs import about_views
+from runs.run_page import notes_and_tags_views
 
 urlpatterns = [
-    path("runs/<slug:run_id>/about/", about_views.about, name="run_about"),
-    path("runs/<slug:run_id>/tags", about_views.tags, name="run_tags"),
-    path("runs/<slug:run_id>/notes", about_views.write_notes, name="run_notes"),
+    path("runs/<slug:run_id>/about/", notes_and_tags_views.about, name="run_about"),
+    path("runs/<slug:run_id>/tags", notes_and_tags_views.tags, name="run_tags"),
+    path("runs/<slug:run_id>/notes", notes_and_tags_views.write_notes, name="run_notes"),
 ]

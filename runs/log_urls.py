@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from runs import log_views
+from runs.run_page import log_views
 
 urlpatterns = [
     path("runs/<slug:run_id>/logs/", log_views.logs, name="run_logs"),

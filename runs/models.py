@@ -137,7 +137,7 @@ class Attempt(models.Model):
     resume_step = models.IntegerField(default=0)
     priority = models.IntegerField(default=Priority.NORMAL)
     turn = models.FloatField(default=time.time)
-    """Its place among those of its priority, in seconds since 1970; runs.queueing has the order."""
+    """Its place among those of its priority, in seconds since 1970; runs.scheduling.queueing has the order."""
     waits_for = models.CharField(max_length=200, blank=True)
     """In words; whose that is, is in the next two. runs.sentences puts them together."""
     waits_how = models.CharField(max_length=12, blank=True, choices=[(w, w) for w in Waits])
@@ -335,7 +335,7 @@ class SampleRow(models.Model):
     reward_mean = models.FloatField(null=True)
     completions = models.IntegerField(default=0)
     solved = models.IntegerField(default=0)
-    """Of the completions, by what runs.solving counts as solved."""
+    """Of the completions, by what runs.completions.solving counts as solved."""
     size = models.IntegerField(default=0)
     """Bytes of `data` as JSON; 0: the texts are gone, the figures of each completion are kept."""
     superseded = models.BooleanField(default=False)

@@ -13,9 +13,10 @@ from django.db.models.functions import Length
 from django.http import Http404, HttpRequest
 from django.utils import timezone
 
-from runs import queueing, sentences
+from runs import sentences
+from runs.metrics.series import series
 from runs.models import Attempt, LogChunk, MetricRow, ProfileTrial, Run, RunEvent, SampleRow
-from runs.series import series
+from runs.scheduling import queueing
 from runs.states import ON_HOST, RunStatus
 from workers.contract import EventKind
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from django.utils import timezone
 
 from controlplane.celery import app
-from runs import launching, reconcile
+from runs import tick as runs_tick
+from runs.scheduling import launching
 
 
 @app.task(name="runs.tick")  # type: ignore[untyped-decorator]  # Celery has no types
 def tick() -> None:
-    reconcile.tick(timezone.now())
+    runs_tick.tick(timezone.now())
 
 
 @app.task(name="runs.dispatch")  # type: ignore[untyped-decorator]

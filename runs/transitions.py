@@ -10,8 +10,8 @@ from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
 
-from controlplane.alerting import delivery as alerts
-from runs import live
+from runs import hints
+from runs.alerts import delivery as alerts
 from runs.models import Attempt, RunEvent
 from runs.states import FINAL, EndReason, RunStatus, final_status, sources
 
@@ -56,7 +56,7 @@ def move(
         )
         if to in FINAL:
             alerts.notify(event)
-        transaction.on_commit(lambda: live.changed(attempt.run_id))
+        transaction.on_commit(lambda: hints.changed(attempt.run_id))
     for name, value in columns.items():
         setattr(attempt, name, value)
     return True

@@ -2,18 +2,18 @@
 
 from django.urls import include, path
 
-from runs import views
+from runs.run_page import views
 
 urlpatterns = [
-    path("", include("runs.launch_urls")),
-    path("", include("runs.api_urls")),
-    path("", include("runs.list_urls")),
-    path("", include("runs.compare_urls")),
-    path("", include("runs.health_urls")),
-    path("", include("runs.completion_urls")),
+    path("", include("runs.new_run.urls")),
+    path("", include("runs.host_api.urls")),
+    path("", include("runs.run_list.urls")),
+    path("", include("runs.compare.urls")),
+    path("", include("runs.health.urls")),
+    path("", include("runs.completions.urls")),
     path("", include("runs.about_urls")),
     path("", include("runs.log_urls")),
-    path("", include("runs.series_urls")),
+    path("", include("runs.metrics.urls")),
     path("runs/<slug:run_id>/", views.run, name="run"),
     path("runs/<slug:run_id>/head/", views.head, name="run_head"),
     path("runs/<slug:run_id>/checkpoints/", views.checkpoints, name="run_checkpoints"),

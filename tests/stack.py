@@ -166,7 +166,7 @@ class Stack:
         self.fleet.wait_ready(["valkey"])
         host = here.host_worker()
         if host_app:
-            host = replace(host, argv=[host_app if word == "workers.celery" else word for word in host.argv])
+            host = replace(host, argv=[host_app if word == "workers.host.celery" else word for word in host.argv])
         for program in (here.web(self.listener), here.control_worker(), host):
             self.fleet.start(replace(program, env={**(program.env or {}), **self.environment}))
         self.fleet.wait_ready(["web", "control", "host"], deadline_s=180)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controlplane.accounts import vault
-from controlplane.alerting import addresses
+from runs.alerts import addresses
 from workers.rewards.tools import Endpoint, Unavailable
 
 

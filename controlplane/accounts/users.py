@@ -13,7 +13,8 @@ from controlplane.accounts import onetime
 from controlplane.accounts.forms import LimitsForm, NewUserForm, RoleForm
 from controlplane.accounts.models import Role, User
 from controlplane.accounts.roles import admin_required, person
-from runs import launching, live
+from runs import hints
+from runs.scheduling import launching
 
 
 @never_cache
@@ -58,7 +59,7 @@ def active(request: HttpRequest, user_id: int) -> HttpResponse:
         user.is_active = wanted
         user.save(update_fields=["is_active"])
         user.sign_in_links.all().delete()
-    live.person_changed(user.pk)
+    hints.person_changed(user.pk)
     return redirect("users")
 
 

@@ -13,8 +13,8 @@ from django.utils import timezone
 
 from controlplane import sealing
 from controlplane.accounts.models import HUB_TOKEN, Secret
-from workers.commands import hub_models
 from workers.contract import RewardSpec, RunSpec
+from workers.contract.commands import hub_models
 from workers.rewards import LIBRARY
 from workers.rewards.tools import SECRET_PREFIX
 

@@ -6,11 +6,11 @@ from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from controlplane.accounts.errors import error_json
 from controlplane.datasets import tokenizers
 from controlplane.hardware.models import ModelInspection
-from runs.tokens import host_token_fits
-from runs.wire import bearer
+from controlplane.http.errors import error_json
+from controlplane.http.request_body import bearer
+from controlplane.http.tokens import host_token_fits
 from workers.contract.tokenizers import NoTokenizer
 
 

@@ -17,7 +17,7 @@ from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.reading import files
 from controlplane.datasets.reading.filtering import Filter
-from runs.streams import file_answer
+from controlplane.http.streams import file_answer
 
 JSONL, PARQUET = "jsonl", "parquet"
 TYPES = {JSONL: "application/x-ndjson", PARQUET: "application/vnd.apache.parquet"}

@@ -22,7 +22,7 @@ from controlplane.datasets.queries import version_for
 from controlplane.datasets.reading import files
 from controlplane.datasets.reading.filtering import Filter
 from controlplane.datasets.showing import CHECK, IMPORT, filter_words, shown_row, version_context
-from runs.streams import file_answer
+from controlplane.http.streams import file_answer
 
 A_PAGE = 20
 

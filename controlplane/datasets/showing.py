@@ -18,7 +18,7 @@ from controlplane.datasets.reading.hints import hints as make_hints
 from controlplane.datasets.reading.mapping import COLUMN_FIELDS
 from controlplane.datasets.reading.transforms import TRANSFORMS
 from controlplane.datasets.sources import HubSource
-from controlplane.hardware.hosts import host_views
+from runs.hosts.cards import host_views
 
 CHECK, IMPORT = "check", "import"
 """The two reports of a version: of its file, and of what the mapping made of it."""

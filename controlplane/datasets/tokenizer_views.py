@@ -14,9 +14,9 @@ from django.views.decorators.http import require_http_methods
 from controlplane.accounts.roles import operator_required
 from controlplane.datasets import tokenizers
 from controlplane.datasets.queries import version_for
-from controlplane.hardware import flow
-from controlplane.hardware.hosts import host_views
 from controlplane.hardware.models import Host, ModelInspection
+from runs.hosts import actions
+from runs.hosts.cards import host_views
 
 MOST = 500
 COMES_WITHIN = timedelta(seconds=60)
@@ -40,8 +40,10 @@ def tokenizer(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
         return render(request, "datasets/_tokenizer.html", context)
     try:
         # Its answer of before may be of a time when no tokenizer was brought.
-        return _answered(request, context, flow.ask_inspection(host, model, again=tokenizers.of_model(model) is None))
-    except flow.HostAway:
+        return _answered(
+            request, context, actions.ask_inspection(host, model, again=tokenizers.of_model(model) is None)
+        )
+    except actions.HostAway:
         return render(request, "datasets/_tokenizer.html", context | {"away": True})
 
 
@@ -51,7 +53,7 @@ def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelIn
         "model": inspection.model,
         "host": inspection.host,
         "inspection": inspection,
-        "overdue": flow.overdue(inspection),
+        "overdue": actions.overdue(inspection),
         "found": found,
         # The files come a moment after the answer that names them.
         "coming": found is None and inspection.answered_at is not None and _coming(inspection),

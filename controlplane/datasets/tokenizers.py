@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from controlplane.datasets.models import Tokenizer
-from controlplane.hardware import flow
 from controlplane.hardware.models import Host, ModelInspection
+from runs.hosts import actions
 from workers.contract.tokenizers import HEAD_LIMIT, NoTokenizer, is_sha256, sizes_in
 
 PIECE = 2**18
@@ -47,7 +47,7 @@ def ask(host: Host, model: str) -> ModelInspection:
 
     A recent answer will do only if its tokenizer is here. Raises flow.HostAway.
     """
-    return flow.ask_inspection(host, model, again=of_model(model) is None)
+    return actions.ask_inspection(host, model, again=of_model(model) is None)
 
 
 def note(inspection: ModelInspection) -> str:

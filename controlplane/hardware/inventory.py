@@ -164,4 +164,4 @@ SHAPES: dict[str, Shape] = {
     "programs": _programs,
     "sandbox": sandbox,
 }
-"""workers.announce.inventory()'s keys."""
+"""workers.host.announce.inventory()'s keys."""

@@ -20,7 +20,7 @@ class Host(models.Model):
 
     name = models.CharField(max_length=64, unique=True)
     inventory = models.JSONField(default=dict)
-    """workers.announce.inventory(): boot_id, gpus, cpu_slots, memory, disk, versions, model_roots."""
+    """workers.host.announce.inventory(): boot_id, gpus, cpu_slots, memory, disk, versions, model_roots."""
     trainer_schema = models.JSONField(null=True)
     """workers.trainer.describe's answer: the fields of the installed GRPOConfig, typed; None: no trainer there."""
     announced_at = models.DateTimeField(null=True)

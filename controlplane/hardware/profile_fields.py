@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from workers.commands import ENVIRONMENT
 from workers.contract import MAX_SERVERS, Offload, Optimizer, Precision, Quantization, Rollout, Strategy, WeightSync
+from workers.contract.commands import ENVIRONMENT
 
 ATTACHED = "attached"
 """The form's own rollout, beside the contract's: mode `server`, with servers that somebody else runs."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from controlplane.hardware.inventory import MOST_GPUS
 from controlplane.hardware.server_rules import Problem, count, pins, servers, short
-from workers.commands import LORA_RANKS, environment_problem
 from workers.contract import (
     ZERO,
     HardwareSpec,
@@ -20,6 +19,7 @@ from workers.contract import (
     Strategy,
     WeightSync,
 )
+from workers.contract.commands import LORA_RANKS, environment_problem
 
 
 def problems(spec: HardwareSpec) -> list[Problem]:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from controlplane.accounts.models import User
-from controlplane.rewards import permissions, tools
+from controlplane.rewards import permissions
+from runs.playground import tools
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY, Completion, custom
 

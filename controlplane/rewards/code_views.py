@@ -9,8 +9,9 @@ from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
 from controlplane.accounts.roles import admin_required
-from controlplane.rewards import code_check, completions_source
+from controlplane.rewards import code_check
 from controlplane.rewards.forms import PARAM
+from runs.playground import completions_source
 from workers.rewards import custom
 
 _PREFIX = re.compile(r"[a-z0-9]{1,16}")

@@ -1,6 +1,8 @@
 from django.urls import path
 
-from controlplane.rewards import code_views, replay_views, try_views, version_views, views, yaml_views
+from controlplane.rewards import code_views, version_views, views, yaml_views
+from runs.playground import replay_views
+from runs.playground import views as playground_views
 
 urlpatterns = [
     path("", views.reward_configs, name="reward_configs"),
@@ -9,10 +11,10 @@ urlpatterns = [
     path("import/", yaml_views.import_, name="reward_config_import"),
     path("balance/", views.balance, name="reward_balance"),
     path("component/", views.component, name="reward_component"),
-    path("sample/", try_views.sample, name="reward_sample"),
-    path("runs/", try_views.runs, name="reward_runs"),
+    path("sample/", playground_views.sample, name="reward_sample"),
+    path("runs/", playground_views.runs, name="reward_runs"),
     path("replay/", replay_views.replay, name="reward_replay"),
-    path("try/", try_views.try_out, name="reward_try"),
+    path("try/", playground_views.try_out, name="reward_try"),
     path("code/", code_views.check, name="reward_code_check"),
     path("<int:config_id>/", views.edit, name="reward_config"),
     path("<int:config_id>/versions/", version_views.versions, name="reward_versions"),

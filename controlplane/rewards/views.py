@@ -16,8 +16,8 @@ from controlplane.rewards.forms import TAKEN, ConfigForm, Editor, editor_from, e
 from controlplane.rewards.library import groups
 from controlplane.rewards.models import RewardConfig
 from controlplane.rewards.queries import config_for, newest_versions
-from controlplane.rewards.try_views import sample_context
 from controlplane.rewards.version_views import version_page
+from runs.playground.views import sample_context
 from workers.rewards import LIBRARY
 
 START = ("think_tags", "numeric_match")

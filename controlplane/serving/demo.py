@@ -18,8 +18,8 @@ from controlplane.rewards import saving
 from controlplane.rewards.models import RewardConfig, RewardVersion
 from controlplane.serving.processes import BASE_DIR, Program, bury, has_ended, spawn, tail
 from controlplane.serving.serving import Serving
-from runs import launching
 from runs.models import Run
+from runs.scheduling import launching
 from runs.states import ACTIVE
 
 NAME = "Demo: arithmetic"

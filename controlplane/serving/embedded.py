@@ -110,7 +110,7 @@ class Installation:
     def host_worker(self) -> Program:
         """This machine's worker: launches, stops and reaps runs here."""
         queue = f"host.{self.host_name}"
-        return self._worker("host", _celery("workers.celery", queue, f"host@{self.host_name}", concurrency=2))
+        return self._worker("host", _celery("workers.host.celery", queue, f"host@{self.host_name}", concurrency=2))
 
     def _worker(self, name: str, argv: list[str]) -> Program:
         log = self.data / f"{name}.log"

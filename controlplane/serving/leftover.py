@@ -30,7 +30,7 @@ def training() -> int:
 def stop_all(serving: Serving, user: User, report: Callable[[str], None]) -> bool:
     """Stop every run now, wait for the proof, and for what the supervisors of this machine still have to hand over.
     True when all have ended."""
-    from runs.stopping import request_stop
+    from runs.scheduling.stopping import request_stop
 
     attempts = list(Attempt.objects.filter(status__in=ACTIVE))
     if not attempts:

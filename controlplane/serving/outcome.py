@@ -11,8 +11,8 @@ from typing import Any
 
 from controlplane.bootstrap import INSTALL_SECONDS, STARTED
 from runs import queries
+from runs.metrics.series import Points
 from runs.models import Attempt, MetricChunk, MetricRow, Run, RunEvent
-from runs.series import Points
 from workers.contract import FileName
 
 EVERY_POINT = 1_000_000

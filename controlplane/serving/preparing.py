@@ -52,7 +52,7 @@ def _static_fingerprint() -> str:
 
 def _write_host_token(installation: Installation) -> None:
     """This machine's host worker reads it; renamed into place, so that it is never seen half written."""
-    from runs.tokens import host_token
+    from controlplane.http.tokens import host_token
 
     path = installation.host_token_file
     draft = path.with_suffix(".new")

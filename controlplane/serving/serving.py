@@ -71,7 +71,7 @@ def _holds(condition: Callable[[], bool]) -> bool:
     """While the database is away nothing is known, and so nothing is true."""
     from django.db import Error, connection
 
-    from controlplane.outage import is_away
+    from controlplane.http.outage import is_away
 
     try:
         return condition()

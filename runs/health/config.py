@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runs import charts
+from runs.metrics import run_charts
 from workers.contract import RewardSpec, Rollout, RunSpec
 from workers.rewards import LIBRARY
 
@@ -68,8 +68,8 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = ()) -> Config:
     grpo = spec.grpo
     correction = bool(grpo.get("vllm_importance_sampling_correction", True))
     return Config(
-        beta=charts.beta(spec),
-        updates=charts.updates_per_batch(spec),
+        beta=run_charts.beta(spec),
+        updates=run_charts.updates_per_batch(spec),
         loss=str(grpo.get("loss_type") or "dapo"),
         cap=int(grpo.get("max_completion_length") or TRL_LIMIT),
         mask_truncated=bool(grpo.get("mask_truncated_completions")),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from runs import charts
-from runs.chart import Bound, Chart, Group
 from runs.health.config import Config, config_of
 from runs.health.presets import Bounds, preset_of
 from runs.health.rules import RULES, Rule
 from runs.health.words import value_text
+from runs.metrics import run_charts
+from runs.metrics.chart_spec import Bound, Chart, Group
 from runs.models import Run
 from runs.spec import spec_of
 from workers.contract import ContractError
@@ -22,7 +22,7 @@ def with_bounds(groups: Sequence[Group], run: Run) -> list[Group]:
     if run.kind != "train":
         return list(groups)
     try:
-        config = config_of(spec_of(run), charts.gpus_of(run))
+        config = config_of(spec_of(run), run_charts.gpus_of(run))
     except ContractError:  # another version's: nothing of it is judged
         return list(groups)
     preset = preset_of(run)

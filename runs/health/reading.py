@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from runs.groups import completions
+from runs.completions.groups import completions
 from runs.health import history as past
 from runs.health import texts
 from runs.health.config import config_of
 from runs.health.history import RECENT, Column, History, Row, Text
+from runs.metrics.series import Points
 from runs.models import Attempt, MetricChunk, MetricRow, Run, SampleRow
-from runs.series import Points
 from runs.spec import spec_of
 from workers.contract import EventKind
 

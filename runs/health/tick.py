@@ -11,9 +11,9 @@ from typing import Any
 from django.db import transaction
 from django.db.models import OuterRef, Prefetch, Q, Subquery
 
-from controlplane import outage
-from controlplane.alerting import delivery
-from runs import live
+from controlplane.http import outage
+from runs import hints
+from runs.alerts import delivery
 from runs.health import history as past
 from runs.health.assess import MACHINE, Finding, alerts, assess
 from runs.health.presets import Preset, Presets
@@ -123,7 +123,7 @@ def _store(run: Run, attempt: Attempt, health: dict[str, Any], now: datetime, *,
         Run.objects.filter(pk=run.pk).update(health=health)
         written = list(_events(attempt, alerts(before), alerts(health), health["step"], now)) if tell else []
         if written or telling:
-            transaction.on_commit(lambda: live.changed(run.pk))
+            transaction.on_commit(lambda: hints.changed(run.pk))
     run.health = health
     return True
 

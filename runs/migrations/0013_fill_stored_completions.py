@@ -16,8 +16,8 @@ def fill(apps, schema_editor):
 
 
 def _fill_run(apps, run_id):
-    from runs.progress import Visit, take
-    from runs.solving import of
+    from runs.completions.progress import Visit, take
+    from runs.completions.solving import of
 
     Run, PromptProgress, SampleStore = (apps.get_model("runs", n) for n in ("Run", "PromptProgress", "SampleStore"))
     solving = of(Run.objects.values_list("spec", flat=True).get(pk=run_id))
@@ -37,7 +37,7 @@ def _fill_run(apps, run_id):
 
 def _filled(apps, run_id, solving):
     """Every group of the run, its columns just written."""
-    from runs.groups import figures
+    from runs.completions.groups import figures
 
     SampleRow, Attempt = apps.get_model("runs", "SampleRow"), apps.get_model("runs", "Attempt")
     started = Attempt.objects.filter(run_id=run_id, started_at__isnull=False)

@@ -14,7 +14,7 @@ def fill(apps, schema_editor):
 
 
 def _outlines(MetricChunk, ChunkOutline):
-    from runs.series import Points, outline
+    from runs.metrics.series import Points, outline
 
     after = 0
     without = MetricChunk.objects.filter(outline__isnull=True).order_by("pk")
@@ -28,8 +28,8 @@ def _outlines(MetricChunk, ChunkOutline):
 
 
 def _trends(Run, MetricChunk, MetricRow):
-    from runs.series import Points, join
-    from runs.trend import REWARD, grown
+    from runs.metrics.series import Points, join
+    from runs.metrics.trend import REWARD, grown
 
     untold = Run.objects.filter(trend_of=0, last_seq__gt=0).order_by("pk")
     for run_id, folded in list(untold.values_list("pk", "folded_seq")):

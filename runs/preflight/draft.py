@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controlplane.hardware.sandboxes import HostSandbox
-from runs.limits import Allowance
 from runs.preflight.batch import Batch
+from runs.scheduling.limits import Allowance
 from workers.contract import HardwareSpec, LoraSpec, RewardSpec, ServerSpec
 
 TRL_DEFAULTS: dict[str, Any] = {

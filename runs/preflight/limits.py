@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runs.limits import TO_MAKE_ROOM
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, stop, warn
+from runs.scheduling.limits import TO_MAKE_ROOM
 
 
 def check(draft: Draft) -> Iterator[Finding]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, stop, warn
-from workers.commands import LORA_RANKS
 from workers.contract import LoraSpec, WeightSync
+from workers.contract.commands import LORA_RANKS
 
 
 def check(draft: Draft) -> Iterator[Finding]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runs.leasing import runs_code
 from runs.preflight.draft import Draft, HostFacts
 from runs.preflight.finding import Finding, note, stop, warn
 from runs.preflight.hosts import fitting_hosts
+from runs.scheduling.leasing import runs_code
 
 FIX = (
     "Make bubblewrap or Landlock work there (docker/README.md says what each needs), choose another host, leave these "

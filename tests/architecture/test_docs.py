@@ -7,7 +7,7 @@ import re
 import pytest
 
 from controlplane.serving.embedded import BASE_DIR as ROOT
-from runs.views import TABS
+from runs.run_page.views import TABS
 
 COMMANDS = sorted(
     path.stem for path in (ROOT / "controlplane" / "management" / "commands").glob("*.py") if path.stem != "__init__"

@@ -34,7 +34,13 @@ class Program:
 PROGRAMS = {
     "control plane": Program(
         modules=("controlplane", "runs", "manage"),
-        ours=("workers.contract", "workers.commands", "workers.dryrun", "workers.rewards", "workers.sandbox"),
+        ours=(
+            "workers.contract",
+            "workers.contract.commands",
+            "workers.contract.dry_run",
+            "workers.rewards",
+            "workers.sandbox",
+        ),
         never=frozenset(TRAINER_STACK),
     ),
     "host side": Program(
@@ -45,7 +51,13 @@ PROGRAMS = {
     ),
     "trainer": Program(
         modules=("workers.trainer",),
-        ours=("workers.contract", "workers.commands", "workers.hubfiles", "workers.rewards", "workers.sandbox"),
+        ours=(
+            "workers.contract",
+            "workers.contract.commands",
+            "workers.models.hub_files",
+            "workers.rewards",
+            "workers.sandbox",
+        ),
         never=frozenset(WEB_STACK | {"psutil", "pynvml"}),
     ),
     "rewards": Program(
@@ -53,7 +65,7 @@ PROGRAMS = {
     ),
 }
 STANDARD_LIBRARY_ONLY = (
-    "workers.contract", "workers.commands", "workers.dryrun",
+    "workers.contract", "workers.contract.commands", "workers.contract.dry_run",
     "runs.states", "controlplane.bootstrap", "controlplane.datafolder",
 )  # fmt: skip
 
@@ -134,7 +146,7 @@ DRY_RUNS = {
         TRAINER_STACK | {"workers.supervisor", "workers.trainer"},
     ),
     "the host worker": (
-        "from workers.celery import app; app.loader.import_default_modules(); app.finalize()",
+        "from workers.host.celery import app; app.loader.import_default_modules(); app.finalize()",
         # Kombu and Celery take two names of django.utils where Django is installed; Django itself stays out.
         TRAINER_STACK
         | {"django.conf", "django.db", "django.apps", "channels", "workers.trainer", "runs", "controlplane"},

@@ -14,9 +14,9 @@ from django.conf import settings as django_settings
 
 from controlplane.serving.embedded import BASE_DIR as ROOT
 from runs.states import EDGES, EndReason, final_status, sentence
-from workers.celery import app
 from workers.contract import LOG_NAMES, EventKind, FileName, GpuReceipt, Phase, Receipt, Task
-from workers.settings import HostSettings, variable
+from workers.host.celery import app
+from workers.host.settings import HostSettings, variable
 from workers.supervisor import ends, killing
 from workers.supervisor.steps import Step
 
@@ -135,7 +135,7 @@ def test_the_processes_of_a_host() -> None:
     )
     parents = " ".join(words for _, words in processes.column("parent and session"))
     limits = (f"{app.conf.worker_concurrency} pool children", f"{app.conf.task_time_limit} s at most")
-    check([f"{processes.end}: workers/celery.py says: {limit}." for limit in limits if limit not in parents])
+    check([f"{processes.end}: workers/host/celery.py says: {limit}." for limit in limits if limit not in parents])
 
 
 def test_the_kill_protocol() -> None:

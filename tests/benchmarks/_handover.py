@@ -20,7 +20,7 @@ METRICS = 20
 VARIETIES = 101
 FOLDED = "from runs.models import Run\nresult = list(Run.objects.values_list('last_seq', 'folded_seq').get(pk=run))"
 FOLD_ROWS = 1000
-"""runs.folding.FOLD_ROWS: fewer rows than these wait unfolded."""
+"""runs.metrics.folding.FOLD_ROWS: fewer rows than these wait unfolded."""
 
 
 def handover(product: Product, lines: int) -> tuple[dict[str, Any], Kept]:

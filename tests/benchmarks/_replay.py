@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from workers.contract import SCHEMA, FileName
-from workers.settings import HostSettings
+from workers.host.settings import HostSettings
 from workers.supervisor.control import Control
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.outbox import Outbox

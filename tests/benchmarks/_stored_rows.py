@@ -14,8 +14,9 @@ from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile
 from controlplane.rewards.models import RewardVersion
-from runs import folding, launching
+from runs.metrics import folding
 from runs.models import Attempt, Run
+from runs.scheduling import launching
 from runs.states import EndReason, RunStatus
 
 BEGAN = 1_700_000_000.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from runs import uploads
+from runs.host_api import uploads
 from runs.models import Attempt, Run
 from tests.runs import builders
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from controlplane.rewards.models import RewardConfig
-from runs import uploads
+from runs.host_api import uploads
 from runs.models import LogChunk, Run
 from tests.browser import completions_data
 from tests.runs import builders

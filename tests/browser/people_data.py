@@ -10,17 +10,19 @@ from typing import Any
 from django.utils import timezone
 
 from controlplane.accounts.models import Secret, User
-from controlplane.alerting.models import AlertDelivery, AlertTarget
 from controlplane.datasets import importing
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards import saving
 from controlplane.rewards.models import RewardVersion
-from runs import labels, launching, notes, stopping, uploads
+from runs.alerts.models import AlertDelivery, AlertTarget
 from runs.health.presets import Presets
 from runs.health.tick import look_at
-from runs.ingest import accept
+from runs.host_api import uploads
+from runs.host_api.ingest import accept
 from runs.models import Attempt, HealthPreset, ProfileTrial, Run
+from runs.run_page import notes, tags
+from runs.scheduling import launching, stopping
 from runs.states import RunStatus
 from tests.browser import completions_data
 from tests.controlplane.accounts.secret_rows import an_endpoint
@@ -121,7 +123,7 @@ def live_run(rows: list[dict[str, Any]], version: DatasetVersion, rewards: Rewar
     uploads.log(attempt, "trainer", 0, LOG)
     saved = {"step": 100, "path": "checkpoint-100", "bytes": 3_100_000_000}
     accept(attempt, [OutboxLine(attempt.last_seq + 1, time.time(), "checkpoint", None, saved)])
-    labels.tag([run.pk], builders.a_user(), ["math", "baseline"])
+    tags.tag([run.pk], builders.a_user(), ["math", "baseline"])
     notes.write(Run.objects.get(pk=run.pk), "Does β = 0.04 hold the format?", notes.edition(""), builders.a_user())
     judged(run)
     return Run.objects.get(pk=run.pk)
@@ -220,7 +222,7 @@ def comes_in(run_id: str, what: str) -> None:
         case "health":
             judged(run)
         case "tags":
-            labels.tag([run_id], builders.a_user(), ["math"])
+            tags.tag([run_id], builders.a_user(), ["math"])
         case "notes":
             notes.write(run, "Does it hold the format?", notes.edition(""), builders.a_user())
         case "a notice":

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 
-from controlplane import bodylimit
-from controlplane.bodylimit import BodyLimit
-from runs.tokens import attempt_token, host_token
+from controlplane.http import body_limit
+from controlplane.http.body_limit import BodyLimit
+from controlplane.http.tokens import attempt_token, host_token
 from tests.controlplane.people import operator
 
 PIECE = 2**16
@@ -53,19 +53,19 @@ class Server:
 
 
 async def test_a_body_without_a_declared_length_is_stopped_where_it_goes_over():
-    server = Server("/sign-in/", 20 * bodylimit.SMALL)
+    server = Server("/sign-in/", 20 * body_limit.SMALL)
     assert await server.ask() == 413
-    assert server.read <= bodylimit.SMALL
+    assert server.read <= body_limit.SMALL
 
 
 async def test_a_declared_length_over_the_limit_is_refused_unread():
-    server = Server("/sign-in/", 10, declared=bodylimit.SMALL + 1)
+    server = Server("/sign-in/", 10, declared=body_limit.SMALL + 1)
     assert await server.ask() == 413
     assert server.read == 0
 
 
 async def test_a_length_that_lies_does_not_help():
-    assert await Server("/sign-in/", 2 * bodylimit.SMALL, declared=5).ask() == 413
+    assert await Server("/sign-in/", 2 * body_limit.SMALL, declared=5).ask() == 413
 
 
 async def test_ordinary_bodies_pass():
@@ -74,10 +74,10 @@ async def test_ordinary_bodies_pass():
 
 @pytest.mark.django_db(transaction=True)
 async def test_large_uploads_are_for_the_signed_in_alone(settings):
-    settings.DATASET_MAX_BYTES = 4 * bodylimit.SMALL
+    settings.DATASET_MAX_BYTES = 4 * body_limit.SMALL
     client = await sync_to_async(operator)()
     cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
-    size = 2 * bodylimit.SMALL
+    size = 2 * body_limit.SMALL
     for path in ("/datasets/upload/", "/datasets/7/upload/"):
         assert await Server(path, size, cookie=cookie).ask() == 200
         assert await Server(path, size).ask() == 413
@@ -87,19 +87,19 @@ async def test_large_uploads_are_for_the_signed_in_alone(settings):
 
 
 async def test_large_reports_are_for_the_attempt_itself():
-    size = 2 * bodylimit.SMALL
+    size = 2 * body_limit.SMALL
     mine = attempt_token("a1")
     assert await Server("/api/attempts/a1/samples", size, token=mine).ask() == 200
-    assert await Server("/api/attempts/a1/samples", 9 * bodylimit.SMALL, token=mine).ask() == 413
+    assert await Server("/api/attempts/a1/samples", 9 * body_limit.SMALL, token=mine).ask() == 413
     for path, token in (("a1/samples", ""), ("a1/samples", "madeup"), ("a1/samples", "\xe4"), ("a2/samples", mine)):
         assert await Server(f"/api/attempts/{path}", size, token=token).ask() == 413
     assert await Server("/api/hosts/announce", size, token=mine).ask() == 413
 
 
 async def test_a_tokenizer_comes_from_the_host_itself():
-    size, path = 2 * bodylimit.SMALL, "/api/hosts/box/inspections/7/tokenizer"
+    size, path = 2 * body_limit.SMALL, "/api/hosts/box/inspections/7/tokenizer"
     assert await Server(path, size, token=host_token("box")).ask() == 200
-    assert await Server(path, 9 * bodylimit.SMALL, token=host_token("box")).ask() == 413
+    assert await Server(path, 9 * body_limit.SMALL, token=host_token("box")).ask() == 413
     for token in ("", "madeup", host_token("other")):
         assert await Server(path, size, token=token).ask() == 413
 

@@ -15,10 +15,10 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, reverse
 
 from controlplane.accounts.models import Role
-from controlplane.alerting.delivery import queue_test
 from controlplane.hardware.models import ModelInspection
-from runs import uploads
-from runs.api_urls import websocket_urlpatterns
+from runs.alerts.delivery import queue_test
+from runs.host_api import uploads
+from runs.host_api.urls import websocket_urlpatterns
 from runs.models import HealthPreset, Lease, ProfileTrial, SampleRow
 from tests.controlplane.accounts.secret_rows import an_endpoint
 from tests.controlplane.alerting.builders import a_target

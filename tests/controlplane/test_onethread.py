@@ -14,7 +14,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.test import override_settings
 from django.urls import path
 
-from controlplane.onethread import OneThread
+from controlplane.http.one_thread import OneThread
 
 
 def where(request: HttpRequest) -> HttpResponse:
@@ -39,9 +39,9 @@ def broken(request: HttpRequest) -> HttpResponse:
 
 
 urlpatterns = [path("where", where), path("endless", endless), path("broken", broken)]
-handler500 = "controlplane.accounts.errors.server_error"
+handler500 = "controlplane.http.errors.server_error"
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls(__name__)]
-OPEN = override_settings(MIDDLEWARE=["controlplane.accounts.middleware.ContentSecurityPolicy"])
+OPEN = override_settings(MIDDLEWARE=["controlplane.http.middleware.ContentSecurityPolicy"])
 
 
 def asked(app: OneThread, path: str) -> ApplicationCommunicator:

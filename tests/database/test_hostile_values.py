@@ -15,10 +15,12 @@ from controlplane.datasets import importing, settling
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.reading.mapping import ColumnMapping
 from controlplane.hardware.models import Host, ModelInspection
-from runs import folding, frames, ingest
-from runs.frames import Cursor, Shown
+from controlplane.http.tokens import attempt_token, host_token
+from runs.host_api import ingest
+from runs.live import frames
+from runs.live.frames import Cursor, Shown
+from runs.metrics import folding
 from runs.models import Attempt, Run
-from runs.tokens import attempt_token, host_token
 from tests.runs.builders import a_host, an_attempt, event, train
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]

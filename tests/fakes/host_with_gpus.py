@@ -43,6 +43,6 @@ if __name__ == "__main__":
         GATE = folder / "gate.supervisor"
     sys.exit(__main__.main())
 
-from workers.celery import app  # noqa: E402  its tasks bind what reads the GPUs when they are imported
+from workers.host.celery import app  # noqa: E402  its tasks bind what reads the GPUs when they are imported
 
 __all__ = ["app"]

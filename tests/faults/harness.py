@@ -23,7 +23,7 @@ from typing import Any
 from controlplane.serving.processes import Fleet
 from tests.fakes.fake_gpus import Gpus
 from tests.stack import ROOT, Stack, command_of
-from workers.supervisor import proc
+from workers.supervisor import procfs
 
 FAKES = ROOT / "tests" / "fakes"
 LIMIT_S = 60.0
@@ -196,14 +196,14 @@ class Product:
         """SIGKILL to a program of the installation: web, control, host, valkey. `until` starts it again."""
         pid = self.fleet.pids()[program]
         os.kill(pid, signal.SIGKILL)
-        self.until(lambda: (row := proc.read(pid)) is None or not row.alive, f"{program} does not die", tended=False)
+        self.until(lambda: (row := procfs.read(pid)) is None or not row.alive, f"{program} does not die", tended=False)
 
     def healthy(self) -> None:
         """Every program is there and serves; the back-off after a kill begins anew."""
 
         def serves() -> bool:
             pids = self.fleet.pids()
-            return all((row := proc.read(pid)) is not None and row.alive for pid in pids.values()) and self._answers()
+            return all((row := procfs.read(pid)) is not None and row.alive for pid in pids.values()) and self._answers()
 
         self.until(serves, "the installation did not come back")
 
@@ -213,9 +213,9 @@ class Product:
             self.gpus.others(index, 0)
         for run in self.runs:
             for pid in run.living():
-                found = proc.identity(pid)
+                found = procfs.identity(pid)
                 if found is not None:
-                    proc.send(found, signal.SIGKILL)
+                    procfs.send(found, signal.SIGKILL)
         self.until(lambda: not any(run.living() for run in self.runs), "processes of a run do not go")
         self.stack.django(FORGET)
         self.runs.clear()
@@ -297,23 +297,23 @@ class ARun:
     def ended(self, limit_s: float = LIMIT_S) -> dict[str, Any]:
         return self.until_status("succeeded", "failed", "stopped", limit_s=limit_s)
 
-    def processes(self) -> dict[str, proc.Process]:
+    def processes(self) -> dict[str, procfs.Process]:
         """Who works in the attempt's folder, by role: supervisor, trainer, vllm (the front), engine."""
-        found: dict[str, proc.Process] = {}
-        for row in proc.table():
+        found: dict[str, procfs.Process] = {}
+        for row in procfs.table():
             if row.alive and self._is_mine(row.pid):
                 found.setdefault(_role(row.pid), row)
         return found
 
     def living(self) -> list[int]:
-        return [row.pid for row in proc.table() if row.alive and self._is_mine(row.pid)]
+        return [row.pid for row in procfs.table() if row.alive and self._is_mine(row.pid)]
 
     def until_process(self, *roles: str) -> None:
         self.product.until(lambda: set(roles) <= set(self.processes()), lambda: self.why(self.processes()))
 
     def kill(self, role: str) -> None:
         self.until_process(role)
-        assert proc.send(self.processes()[role].identity, signal.SIGKILL)
+        assert procfs.send(self.processes()[role].identity, signal.SIGKILL)
 
     def outbox(self) -> list[dict[str, Any]]:
         path = self.folder / "outbox.jsonl"
@@ -326,7 +326,7 @@ class ARun:
         return not lines or self.look()["last_seq"] >= json.loads(lines[-1])["seq"]
 
     def token(self) -> str:
-        code = "from runs.tokens import attempt_token\nresult = attempt_token(attempt)"
+        code = "from controlplane.http.tokens import attempt_token\nresult = attempt_token(attempt)"
         return str(self.product.stack.django(code, attempt=self.attempt_id))
 
     def why(self, seen: object = None) -> str:
@@ -334,7 +334,7 @@ class ARun:
         return "\n".join([f"{self.attempt_id}: {seen}", *(f"--- {name}\n{text}" for name, text in logs.items())])
 
     def _is_mine(self, pid: int) -> bool:
-        where = (proc.working_directory(pid) or "").removesuffix(" (deleted)")
+        where = (procfs.working_directory(pid) or "").removesuffix(" (deleted)")
         return where == str(self.folder) or where.startswith(f"{self.folder}/")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from runs.states import EndReason, RunStatus, final_status, may_move
 from tests.faults.harness import ARun
 from workers.contract import METRIC_KINDS, EventKind
-from workers.supervisor import proc
+from workers.supervisor import procfs
 from workers.supervisor.listening import port_is_free
 
 STORED = """
@@ -176,7 +176,7 @@ def _no_secret(run: ARun) -> None:
 def no_secret_in_processes(runs: Iterable[ARun]) -> None:
     """No token of these runs or their host is in an argument list, or in an environment that can be read."""
     secrets = {secret.encode() for run in runs for secret in _secrets(run)}
-    for row in proc.table():
+    for row in procfs.table():
         for name in ("cmdline", "environ"):
             try:
                 content = Path(f"/proc/{row.pid}/{name}").read_bytes()

@@ -18,22 +18,22 @@ import pytest
 
 from controlplane.serving.processes import Program
 from tests.faults.harness import LIMIT_S, ARun, Product
-from workers.supervisor import proc
+from workers.supervisor import procfs
 
 
 @contextlib.contextmanager
 def deaf_host(product: Product, *runs: ARun) -> Iterator[None]:
     """The host's worker takes no message and announces nothing; nor do the processes of these runs do anything."""
-    held = [proc.identity(product.fleet.pids()["host"])]
-    held += [proc.identity(pid) for run in runs for pid in run.living()]
+    held = [procfs.identity(product.fleet.pids()["host"])]
+    held += [procfs.identity(pid) for run in runs for pid in run.living()]
     stopped = [each for each in held if each is not None]
     for each in stopped:
-        proc.send(each, signal.SIGSTOP)
+        procfs.send(each, signal.SIGSTOP)
     try:
         yield
     finally:
         for each in stopped:
-            proc.send(each, signal.SIGCONT)
+            procfs.send(each, signal.SIGCONT)
 
 
 @contextlib.contextmanager
@@ -56,9 +56,9 @@ def booted_anew(product: Product, runs: Sequence[ARun], folder: Path) -> Iterato
     if tried.returncode:
         pytest.skip(f"another boot id cannot be shown here: {tried.stderr.decode().strip()}")
     product.kill("host")
-    for each in [proc.identity(pid) for run in runs for pid in run.living()]:
+    for each in [procfs.identity(pid) for run in runs for pid in run.living()]:
         if each is not None:
-            proc.send(each, signal.SIGKILL)
+            procfs.send(each, signal.SIGKILL)
     wait(lambda: not any(run.living() for run in runs), "processes are left")
     host = _program(product, "host")
     try:
@@ -86,7 +86,7 @@ def _program(product: Product, name: str) -> Program:
         return here.control_worker()
     host = here.host_worker()
     return replace(
-        host, argv=["tests.fakes.host_with_gpus" if word == "workers.celery" else word for word in host.argv]
+        host, argv=["tests.fakes.host_with_gpus" if word == "workers.host.celery" else word for word in host.argv]
     )
 
 
@@ -125,14 +125,14 @@ def ask_to_stop(client: httpx.Client, run: ARun, mode: str) -> None:
     assert answer.status_code == 302, answer.text
 
 
-def pool_of(product: Product, program: str, size: int) -> list[proc.Identity]:
+def pool_of(product: Product, program: str, size: int) -> list[procfs.Identity]:
     """The processes of a Celery worker that execute its tasks, in a moment in which it has no others: the host's asks
     the trainer's interpreter what it is."""
     worker = os.getpgid(product.fleet.pids()[program])
-    found: list[proc.Identity] = []
+    found: list[procfs.Identity] = []
 
     def alone() -> bool:
-        found[:] = [row.identity for row in proc.table() if row.group == worker and row.pid != worker]
+        found[:] = [row.identity for row in procfs.table() if row.group == worker and row.pid != worker]
         return len(found) == size
 
     product.until(alone, lambda: f"{program} has {len(found)} processes")

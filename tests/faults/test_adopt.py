@@ -14,7 +14,7 @@ import pytest
 import redis
 from websockets.sync.client import ClientConnection, connect
 
-from runs import live
+from runs import hints as runs_hints
 from tests.faults import invariants
 from tests.faults.harness import CPU, ARun, Product, on_gpus
 
@@ -117,12 +117,13 @@ def test_without_redis_stops_arrive_by_poll_and_afterwards_hints_flow_again(prod
             store.mkdir(mode=0o700)
         with hints.pubsub(ignore_subscribe_messages=True) as heard:
             product.until(lambda: answers(hints), "Redis does not come back")
-            heard.subscribe(live.CHANNEL)
+            heard.subscribe(runs_hints.CHANNEL)
             # Ours and the web's: its subscription is back, its note of the viewer too, and writers publish again.
             product.until(
-                lambda: dict(hints.pubsub_numsub(live.CHANNEL))[live.CHANNEL.encode()] == 2, "no subscription"
+                lambda: dict(hints.pubsub_numsub(runs_hints.CHANNEL))[runs_hints.CHANNEL.encode()] == 2,
+                "no subscription",
             )
-            product.until(lambda: hints.exists(live.watch_key(run.run)), "no note of the viewer")
+            product.until(lambda: hints.exists(runs_hints.watch_key(run.run)), "no note of the viewer")
             product.until(lambda: hint_of(heard).startswith(f"{run.run} "), "no hint of the run")
         hints.close()
     # Empty queues and no message lost: a launch arrives as before.

@@ -18,7 +18,7 @@ from tests.faults import invariants
 from tests.faults.harness import FAKES, ARun, Product, with_server
 from tests.faults.situations import changed
 from tests.stack import ROOT
-from workers.supervisor import proc
+from workers.supervisor import procfs
 
 FAKETIME = next(iter(glob("/usr/lib/*/faketime/libfaketime.so.1")), "")
 pytestmark = [
@@ -109,7 +109,7 @@ def test_clocks_that_are_set_end_nothing_and_lose_nothing(product: Product, cloc
         during = product.launch(trainer="steps:2")
         invariants.check(during, status="succeeded", reason="completed")
     lost, ends = runs
-    proc.send(lost.processes()["supervisor"].identity, signal.SIGKILL)
+    procfs.send(lost.processes()["supervisor"].identity, signal.SIGKILL)
     ends.open_gate("trainer")
     invariants.check(ends, status="succeeded", reason="completed")
     invariants.check(lost, status="failed", reason="supervisor_lost")

@@ -11,7 +11,7 @@ import redis
 from tests.faults import invariants
 from tests.faults.harness import ARun, Product, on_gpus
 from tests.faults.situations import at_once, changed, deaf_host, pool_of, wait
-from workers.supervisor import proc
+from workers.supervisor import procfs
 
 pytestmark = pytest.mark.processes
 
@@ -118,7 +118,7 @@ def test_three_launches_without_a_claim_end_the_attempt_and_a_late_one_starts_no
     with changed(product, "control", CONTROLPLANE_LAUNCH_AGAIN_S="3"):
         pool = pool_of(product, "host", size=2)
         for process in pool:
-            proc.send(process, signal.SIGSTOP)
+            procfs.send(process, signal.SIGSTOP)
         try:
             run = product.launch(on_gpus())
             row = run.ended()
@@ -126,7 +126,7 @@ def test_three_launches_without_a_claim_end_the_attempt_and_a_late_one_starts_no
             assert set(row["leases"].values()) == {"released"}
         finally:
             for process in pool:
-                proc.send(process, signal.SIGCONT)
+                procfs.send(process, signal.SIGCONT)
     deliver(run)
     log = run.folder / "logs" / "supervisor.log"
     product.until(lambda: log.exists() and "the claim was refused" in log.read_text(), lambda: run.why(outcomes(run)))

@@ -16,7 +16,7 @@ from tests.faults.harness import ARun, Product
 from tests.faults.holding import HOLDS, Held
 from tests.faults.matrix import FAULTS, OF_THE_INSTALLATION, OF_THE_RUN, STATES, TABLE, TOGETHER, Ends, Void
 from workers.contract import EventKind
-from workers.supervisor.proc import Identity
+from workers.supervisor.procfs import Identity
 
 processes = pytest.mark.processes
 WAVES = [("trainer", "vllm", "engine"), ("supervisor",), *((fault,) for fault in OF_THE_INSTALLATION)]

@@ -17,8 +17,8 @@ import pytest
 from tests.faults import invariants
 from tests.faults.harness import HOST_FRESH, ARun, Product, on_gpus, with_server
 from tests.faults.situations import booted_anew, changed, deaf_host
-from workers.supervisor import proc
-from workers.supervisor.proc import Identity
+from workers.supervisor import procfs
+from workers.supervisor.procfs import Identity
 
 pytestmark = pytest.mark.processes
 
@@ -79,7 +79,7 @@ def somebody_else() -> Iterator[Identity]:
     with subprocess.Popen(argv, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        found = proc.identity(process.pid)
+        found = procfs.identity(process.pid)
         assert found is not None
         yield found
         process.communicate("\n", timeout=10)
@@ -94,7 +94,7 @@ def test_a_recorded_pid_that_is_somebody_elses_now_is_never_signalled(product: P
         run.until_step(3)
         run.kill("supervisor")
         start = other.start_time - 1 if boot == "this boot" else other.start_time
-        boot_id = proc.boot_id() if boot == "this boot" else "an-earlier-boot"
+        boot_id = procfs.boot_id() if boot == "this boot" else "an-earlier-boot"
         claimed = json.loads((run.folder / "pids.json").read_text())
         claimed |= {"boot_id": boot_id, "processes": [[other.pid, start]]}
         (run.folder / "pids.json").write_text(json.dumps(claimed))
@@ -137,11 +137,11 @@ def test_a_supervisor_that_only_stands_still_is_asked_after_and_left_alone(produ
     run = product.launch(on_gpus())
     run.until_step(2)
     supervisor = run.processes()["supervisor"].identity
-    proc.send(supervisor, signal.SIGSTOP)
+    procfs.send(supervisor, signal.SIGSTOP)
     product.until(lambda: told(run, "reaped"), run.why)
     assert [data["lock_held"] for data in told(run, "reaped")] == [True]
     assert run.look()["status"] == "running"
-    proc.send(supervisor, signal.SIGCONT)
+    procfs.send(supervisor, signal.SIGCONT)
     run.open_gate("trainer")
     invariants.check(run, status="succeeded", reason="completed")
 

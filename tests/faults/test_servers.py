@@ -12,7 +12,7 @@ from tests.faults import invariants
 from tests.faults.harness import Product, on_gpus, with_server
 from tests.faults.situations import changed
 from tests.workers.servers import free_port
-from workers.supervisor import proc
+from workers.supervisor import procfs
 
 pytestmark = pytest.mark.processes
 
@@ -51,11 +51,11 @@ def test_of_two_servers_one_dies(product: Product, role: str) -> None:
     run = product.launch(with_server(count=2), vllm="leaves_orphan")
     run.until_step(2)
     mine = set(run.living())
-    engines = [row for row in proc.table() if row.pid in mine and title(row.pid) == ENGINE]
+    engines = [row for row in procfs.table() if row.pid in mine and title(row.pid) == ENGINE]
     assert len(engines) == 2
-    doomed = engines[1].identity if role == "engine" else proc.identity(engines[1].ppid)
+    doomed = engines[1].identity if role == "engine" else procfs.identity(engines[1].ppid)
     assert doomed is not None
-    assert proc.send(doomed, signal.SIGKILL)
+    assert procfs.send(doomed, signal.SIGKILL)
     row = invariants.check(run, status="failed", reason="vllm_exited")
     assert row["detail"].startswith("vllm"), "it is said which one"
     assert len(row["receipt"]["gpus"]) == 3
@@ -68,7 +68,7 @@ def test_a_server_that_hangs_ends_a_trainer_that_waits_for_it(product: Product) 
         for port, vllm in ((free_port(), "health_but_hangs"), (free_port(), ""))
     )
     stands.until_step(2)
-    proc.send(stands.processes()["vllm"].identity, signal.SIGSTOP)
+    procfs.send(stands.processes()["vllm"].identity, signal.SIGSTOP)
     for run, words in ((hangs, "has made no token since"), (stands, "has not answered since")):
         row = invariants.check(run, status="failed", reason="vllm_hung")
         assert words in row["detail"]

@@ -13,7 +13,7 @@ from tests.faults import invariants
 from tests.faults.harness import ARun, Product, on_gpus
 from tests.faults.situations import changed, wait
 from workers.contract import EventKind, FileName
-from workers.supervisor import proc
+from workers.supervisor import procfs
 from workers.supervisor.folder import AttemptFolder
 
 pytestmark = pytest.mark.processes
@@ -106,17 +106,17 @@ def test_an_outbox_that_ends_in_mid_line_gets_the_line_from_the_trainers_file(pr
     """The supervisor dies while it writes a line; what it had not sent is in nobody's hands but the trainer's."""
     run = product.launch(on_gpus())
     run.until_step(5)
-    web = proc.identity(product.fleet.pids()["web"])
+    web = procfs.identity(product.fleet.pids()["web"])
     assert web is not None
-    proc.send(web, signal.SIGSTOP)
+    procfs.send(web, signal.SIGSTOP)
     try:
         stored = run.product.stack.django(LAST_SEQ, run=run.run)
         wait(lambda: trained_after(run, stored + 20), run.why)
-        proc.send(run.processes()["supervisor"].identity, signal.SIGKILL)
+        procfs.send(run.processes()["supervisor"].identity, signal.SIGKILL)
         wait(lambda: "supervisor" not in run.processes(), run.why)
         cut_in_mid_line(run, stored + 20)
     finally:
-        proc.send(web, signal.SIGCONT)
+        procfs.send(web, signal.SIGCONT)
     invariants.check(run, status="failed", reason="supervisor_lost")
 
 

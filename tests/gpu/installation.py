@@ -16,7 +16,7 @@ from controlplane.serving.embedded import BASE_DIR as ROOT
 from tests.gpu.figures import Row
 from tests.gpu.person import Person
 from tests.stack import Stack
-from workers.settings import HostSettings
+from workers.host.settings import HostSettings
 from workers.supervisor import gpus
 
 READY_S, MISSING_S = 240.0, 30.0

@@ -26,8 +26,8 @@ from tests.gpu.figures import Row, settled_seconds, step_ratio, step_seconds, st
 from tests.gpu.installation import Site, busy, tail
 from tests.gpu.launches import Launch, Stage
 from tests.gpu.setups import Ratio, Setup
-from workers.commands import own_servers
 from workers.contract import AttemptSpec, FileName, Rollout, from_dict, to_json
+from workers.contract.commands import own_servers
 from workers.supervisor import commands
 
 TOKENS = 256

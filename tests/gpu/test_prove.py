@@ -20,8 +20,8 @@ from controlplane.accounts.models import Role, User
 from controlplane.hardware.models import HardwareProfile, Host, ModelInspection
 from controlplane.hardware.profiles import launch_values
 from controlplane.hardware.shipped import by_slug
-from runs import leasing
 from runs.models import Run
+from runs.scheduling import leasing
 from runs.spec import spec_of
 from tests.gpu import figures, models, proof, prove, ratio
 from tests.gpu.figures import Row

@@ -12,8 +12,8 @@ from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards import saving
 from controlplane.rewards.models import RewardConfig, RewardVersion
-from runs import launching
 from runs.models import Attempt, Run
+from runs.scheduling import launching
 from runs.states import RunStatus
 from runs.transitions import move
 from workers.contract import OutboxLine

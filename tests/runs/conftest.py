@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
-from runs import live, messages
+from runs import hints
+from runs.scheduling import host_commands
 from workers.contract import Task
 
 
@@ -15,12 +16,12 @@ from workers.contract import Task
 class Sent:
     """What would have gone to hosts: (host, task, arguments)."""
 
-    messages: list[tuple[str, Task, list[Any]]] = field(default_factory=list)
+    host_commands: list[tuple[str, Task, list[Any]]] = field(default_factory=list)
     down: bool = False
 
     def send(self, host_name: str, task: Task, args: list[Any]) -> None:
         if self.down:
-            raise messages.BrokerDown
+            raise host_commands.BrokerDown
         self.messages.append((host_name, task, list(args)))
 
     def of(self, task: Task) -> list[list[Any]]:
@@ -31,7 +32,7 @@ class Sent:
 def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     """The seam to Celery."""
     catcher = Sent()
-    monkeypatch.setattr(messages, "send", catcher.send)
+    monkeypatch.setattr(host_commands, "send", catcher.send)
     return catcher
 
 
@@ -45,6 +46,6 @@ def commits(django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks) 
 def redis_url(valkey: str, settings: Settings) -> Iterator[str]:
     """A real Valkey behind the settings."""
     settings.REDIS_URL = valkey
-    live.forget()
+    hints.forget()
     yield valkey
-    live.forget()
+    hints.forget()

@@ -8,9 +8,9 @@ from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards import saving
 from controlplane.rewards.models import RewardVersion
-from runs.forms import LaunchForm
-from runs.launchfields import TRAINING
-from runs.prefill import as_sent
+from runs.new_run.forms import LaunchForm
+from runs.new_run.prefill import as_sent
+from runs.new_run.training_fields import TRAINING
 from tests.runs.builders import a_host
 
 SCHEMA = {

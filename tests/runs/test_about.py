@@ -8,9 +8,9 @@ import pytest
 from django.test import Client
 
 from controlplane.accounts.models import Role
-from runs import notes
-from runs.ingest import accept
+from runs.host_api.ingest import accept
 from runs.models import Run, RunEvent
+from runs.run_page import notes
 from runs.states import RunStatus
 from tests.controlplane.people import make_user, operator, signed_in, viewer
 from tests.runs.builders import a_run, a_user, an_attempt, event, train

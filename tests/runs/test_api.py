@@ -13,10 +13,11 @@ from asgiref.sync import async_to_sync
 from django.test import AsyncClient, Client
 from pytest_django import Settings
 
-from runs import api, queries, sentences
+from controlplane.http.tokens import attempt_token, host_token
+from runs import queries, sentences
+from runs.host_api import views
 from runs.models import Attempt, LogChunk, MetricRow, SampleRow
 from runs.states import RunStatus
-from runs.tokens import attempt_token, host_token
 from tests.runs.builders import FREE, a_host, an_attempt
 from tests.stack import ROOT
 from workers.contract import to_dict
@@ -133,8 +134,8 @@ def test_pythons_nan_drops_one_value_and_not_the_batch(attempt: Attempt) -> None
         (b"[" * 100_000, {}, 400),
         (b"not gzip", {"Content-Encoding": "gzip"}, 400),
         (gzip.compress(b'{"lines":[]}')[:-9], {"Content-Encoding": "gzip"}, 400),
-        (gzip.compress(b" " * (api.SYNC_LIMIT + 1)), {"Content-Encoding": "gzip"}, 413),
-        (b" " * (api.SYNC_LIMIT + 1), {}, 413),
+        (gzip.compress(b" " * (views.SYNC_LIMIT + 1)), {"Content-Encoding": "gzip"}, 413),
+        (b" " * (views.SYNC_LIMIT + 1), {}, 413),
         (b'{"lines":[]}', {"Content-Encoding": "br"}, 415),
     ],
     ids=["cut", "deep", "no gzip", "cut gzip", "gzip bomb", "large", "brotli"],

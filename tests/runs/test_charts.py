@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runs import charts
+from runs.metrics import run_charts
 from runs.models import Attempt, Run
 from tests.runs.builders import ONE_GPU, a_host, a_run
 from workers.contract import DataSpec, HardwareSpec, ModelSpec, RewardSpec, Rollout, RunSpec
@@ -32,98 +32,98 @@ def with_rewards(count: int) -> RunSpec:
     return dataclasses.replace(a_spec(), rewards=rewards)
 
 
-def found(groups: list[charts.Group]) -> dict[str, charts.Chart]:
+def found(groups: list[run_charts.Group]) -> dict[str, run_charts.Chart]:
     return {chart.id: chart for group in groups for chart in group.charts}
 
 
 def test_kl_is_drawn_only_where_the_trainer_logs_it() -> None:
-    assert "kl" not in found(charts.plan(a_spec()))
-    assert "kl" in found(charts.plan(a_spec(beta=0.04)))
-    notes = {tile.metric: tile.note for tile in charts.tiles(a_spec())}
+    assert "kl" not in found(run_charts.plan(a_spec()))
+    assert "kl" in found(run_charts.plan(a_spec(beta=0.04)))
+    notes = {tile.metric: tile.note for tile in run_charts.tiles(a_spec())}
     assert notes["kl"] == "off: β is 0"
 
 
 def test_a_ratio_that_is_one_by_construction_says_so() -> None:
-    assert "one update per batch" in found(charts.plan(a_spec()))["ratio"].note
-    assert "one update per batch" in found(charts.plan(a_spec(gradient_accumulation_steps=4)))["ratio"].note
-    assert found(charts.plan(a_spec(num_iterations=2)))["ratio"].note == ""
-    assert found(charts.plan(a_spec(steps_per_generation=4)))["clip"].note == ""
+    assert "one update per batch" in found(run_charts.plan(a_spec()))["ratio"].note
+    assert "one update per batch" in found(run_charts.plan(a_spec(gradient_accumulation_steps=4)))["ratio"].note
+    assert found(run_charts.plan(a_spec(num_iterations=2)))["ratio"].note == ""
+    assert found(run_charts.plan(a_spec(steps_per_generation=4)))["clip"].note == ""
 
 
 def test_the_clip_fraction_goes_by_the_name_that_the_loss_gives_it() -> None:
-    assert found(charts.plan(a_spec(loss_type="cispo")))["clip"].lines[0].metric == "cispo_clip_ratio"
-    assert "clip" not in found(charts.plan(a_spec(loss_type="sapo")))
-    assert {tile.label: tile.note for tile in charts.tiles(a_spec(loss_type="sapo"))}["Clipped"]
+    assert found(run_charts.plan(a_spec(loss_type="cispo")))["clip"].lines[0].metric == "cispo_clip_ratio"
+    assert "clip" not in found(run_charts.plan(a_spec(loss_type="sapo")))
+    assert {tile.label: tile.note for tile in run_charts.tiles(a_spec(loss_type="sapo"))}["Clipped"]
 
 
 def test_each_reward_component_has_a_chart_and_a_colour_of_its_own() -> None:
-    plan = found(charts.plan(a_spec()))
+    plan = found(run_charts.plan(a_spec()))
     colours = {plan["reward-0"].lines[0].colour, plan["reward-1"].lines[0].colour}
     assert plan["reward-1"].lines[0].metric == "rewards/right/mean"
     assert len(colours) == 2
 
 
 def test_every_gpu_is_drawn_where_there_are_some_and_the_host_always() -> None:
-    without = found(charts.plan(a_spec()))
+    without = found(run_charts.plan(a_spec()))
     assert {"host-memory", "host-cpu"} <= without.keys()
     assert "gpu-memory" not in without
-    with_gpus = found(charts.plan(a_spec(), gpus=(2, 5)))
+    with_gpus = found(run_charts.plan(a_spec(), gpus=(2, 5)))
     for chart in ("gpu-memory", "gpu-use", "gpu-power", "gpu-temperature"):
         assert [line.label for line in with_gpus[chart].lines] == ["GPU 2", "GPU 5"]
     assert {"host-memory", "host-cpu", "rank-memory"} <= with_gpus.keys()
 
 
 def test_the_gap_to_vllm_is_drawn_only_with_vllm() -> None:
-    assert "sampling-gap" not in found(charts.plan(a_spec()))
-    assert "sampling-gap" in found(charts.plan(a_spec(Rollout.SERVER)))
-    off = found(charts.plan(a_spec(Rollout.COLOCATE, vllm_importance_sampling_correction=False)))
+    assert "sampling-gap" not in found(run_charts.plan(a_spec()))
+    assert "sampling-gap" in found(run_charts.plan(a_spec(Rollout.SERVER)))
+    off = found(run_charts.plan(a_spec(Rollout.COLOCATE, vllm_importance_sampling_correction=False)))
     assert "is off" in off["sampling-gap"].note
 
 
 def test_a_servers_own_figures_are_drawn_only_where_there_is_a_server() -> None:
-    of_server = found(charts.plan(a_spec(Rollout.SERVER)))
+    of_server = found(run_charts.plan(a_spec(Rollout.SERVER)))
     assert {"vllm-requests", "vllm-cache", "vllm-prefix", "vllm-tokens"} <= of_server.keys()
-    assert "vllm-requests" not in found(charts.plan(a_spec(Rollout.COLOCATE)))
+    assert "vllm-requests" not in found(run_charts.plan(a_spec(Rollout.COLOCATE)))
     assert "time/weight_sync_s" in {line.metric for line in of_server["step-split"].lines}
-    assert "time/weight_sync_s" not in {line.metric for line in found(charts.plan(a_spec()))["step-split"].lines}
+    assert "time/weight_sync_s" not in {line.metric for line in found(run_charts.plan(a_spec()))["step-split"].lines}
 
 
 def test_tool_use_is_drawn_where_there_is_any() -> None:
-    assert "tool-calls" not in found(charts.plan(a_spec()))
-    assert "tool-calls" in found(charts.plan(a_spec(), names=["tools/call_frequency"]))
+    assert "tool-calls" not in found(run_charts.plan(a_spec()))
+    assert "tool-calls" in found(run_charts.plan(a_spec(), names=["tools/call_frequency"]))
 
 
 def test_the_weighted_components_have_a_chart_of_their_own() -> None:
-    weighted = found(charts.plan(a_spec()))["weighted"]
+    weighted = found(run_charts.plan(a_spec()))["weighted"]
     assert [(line.label, line.weight) for line in weighted.lines] == [("format", 1.0), ("right", 2.0)]
-    assert "weighted" not in found(charts.plan(with_rewards(1)))
+    assert "weighted" not in found(run_charts.plan(with_rewards(1)))
 
 
 def test_rewards_that_failed_share_a_chart_once_the_run_tells_of_them() -> None:
-    assert "failed" not in found(charts.plan(a_spec()))
+    assert "failed" not in found(run_charts.plan(a_spec()))
     names = ["rewards/format/failed", "rewards/right/failed", "rewards/right/mean"]
-    plan = charts.plan(a_spec(), names=names)
+    plan = run_charts.plan(a_spec(), names=names)
     assert [(line.metric, line.label) for line in found(plan)["failed"].lines] == [
         ("rewards/format/failed", "format"),
         ("rewards/right/failed", "right"),
     ]
-    assert charts.unforeseen(names, plan).charts == ()
+    assert run_charts.unforeseen(names, plan).charts == ()
 
 
 def test_thirty_components_with_long_names_are_folded_away_behind_the_chart_of_all() -> None:
-    groups = charts.plan(with_rewards(30))
+    groups = run_charts.plan(with_rewards(30))
     detail = next(group for group in groups if group.title == "Reward components")
     assert len(detail.charts) == 30
     assert detail.folded
     assert [chart.id for chart in groups[0].charts] == ["reward", "weighted", "zero-spread"]
     assert len({chart.id for group in groups for chart in group.charts}) == sum(len(g.charts) for g in groups)
-    assert json.loads(json.dumps(charts.as_json(groups)))[0]["group"] == "Reward"
+    assert json.loads(json.dumps(run_charts.as_json(groups)))[0]["group"] == "Reward"
 
 
 def test_what_nobody_foresaw_has_a_chart_with_those_whose_names_begin_alike() -> None:
-    planned = charts.plan(a_spec())
+    planned = run_charts.plan(a_spec())
     names = ["kl", "lane/b", "lane/a", "reward", "epoch", "num_tokens", "vllm/odd", "<b>/x", "reward_std"]
-    other = {chart.title: chart for chart in charts.unforeseen(names, planned).charts}
+    other = {chart.title: chart for chart in run_charts.unforeseen(names, planned).charts}
     assert other.keys() == {"kl", "lane", "vllm/odd", "<b>/x"}
     assert [line.label for line in other["lane"].lines] == ["a", "b"]
     assert (other["kl"].x, other["vllm/odd"].x) == ("step", "time")
@@ -132,7 +132,7 @@ def test_what_nobody_foresaw_has_a_chart_with_those_whose_names_begin_alike() ->
 
 def test_many_unforeseen_metrics_of_one_family_fill_several_charts() -> None:
     names = [f"depth/of/layer {i} {'x' * 150}" for i in range(20)] + ["a.b", "a,b", "a-b"]
-    other = charts.unforeseen(names).charts
+    other = run_charts.unforeseen(names).charts
     assert [len(chart.lines) for chart in other if chart.title.startswith("depth")] == [8, 8, 4]
     assert len({chart.id for chart in other}) == len(other) == 6
 
@@ -145,9 +145,9 @@ def test_a_run_that_was_moved_by_a_resume_keeps_the_charts_of_its_earlier_gpus()
     Attempt.objects.create(
         id=f"{run.pk}-2", run=run, number=2, status="running", placement={"host": "other", "gpus": [0, 1]}
     )
-    assert charts.gpus_of(run) == (0, 1, 3)
+    assert run_charts.gpus_of(run) == (0, 1, 3)
     Attempt.objects.filter(run=run).update(placement=None)
-    assert charts.gpus_of(Run.objects.get()) == ()
+    assert run_charts.gpus_of(Run.objects.get()) == ()
 
 
 @pytest.mark.django_db
@@ -156,12 +156,12 @@ def test_the_numbers_of_a_run_whose_spec_cant_be_read_are_drawn_all_the_same() -
     run = a_run()
     Run.objects.update(spec={"schema": 99}, last_metrics={"reward": 0.5, "host/cpu_percent": 3.0, "kl": 0.1})
     run = Run.objects.get()
-    assert [group.title for group in charts.plan_of(run)] == ["Machine", "Other"]
-    assert {"reward", "kl", "host/cpu_percent"} <= set(charts.metrics(charts.plan_of(run)))
+    assert [group.title for group in run_charts.plan_of(run)] == ["Machine", "Other"]
+    assert {"reward", "kl", "host/cpu_percent"} <= set(run_charts.metrics(run_charts.plan_of(run)))
 
 
 def test_derived_figures_ask_for_the_metric_that_they_come_from() -> None:
-    names = charts.metrics(charts.plan(a_spec()))
+    names = run_charts.metrics(run_charts.plan(a_spec()))
     assert "num_tokens" in names
     assert "tokens_per_second" not in names
     assert len(names) == len(set(names))

@@ -11,9 +11,11 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from controlplane.accounts.models import Role
-from runs import comparing, folding, ingest
-from runs.asked import listed
-from runs.compared_series import curves, finals
+from controlplane.http.query_params import listed
+from runs.compare import comparison
+from runs.compare.curves import curves, finals
+from runs.host_api import ingest
+from runs.metrics import folding
 from runs.models import Attempt, Run, SampleRow
 from tests.controlplane.people import signed_in
 from tests.runs.builders import a_run, an_attempt, event, train
@@ -108,16 +110,16 @@ def test_many_runs_take_as_many_queries_as_two(
 
 def test_a_run_keeps_its_colour_when_younger_ones_join() -> None:
     runs = [a_run(f"run {n}") for n in range(20)]
-    few, many = comparing.looks(runs[:5]), comparing.looks(reversed(runs))
+    few, many = comparison.looks(runs[:5]), comparison.looks(reversed(runs))
     assert {run.pk: many[run.pk] for run in runs[:5]} == few
     assert len(set(many.values())) == 20
-    assert len({look.colour for look in comparing.looks(runs[:8]).values()}) == 8
+    assert len({look.colour for look in comparison.looks(runs[:8]).values()}) == 8
 
 
 def test_only_settings_that_differ_are_told(client: Client) -> None:
     first = going("first", grpo={"max_steps": 20, "beta": 0.04, "learning_rate": 1e-6})
     second = going("second", grpo={"max_steps": 20, "learning_rate": 2e-6})
-    unlike, same = comparing.differences([first, second])
+    unlike, same = comparison.differences([first, second])
     assert {d.name: [v.text for v in d.values] for d in unlike} == {
         "grpo.beta": ["0.04", "not set"],
         "grpo.learning_rate": ["1e-06", "2e-06"],
@@ -131,7 +133,7 @@ def test_dataset_version_reward_config_and_profile_are_told_by_name() -> None:
     second.spec = {**second.spec, "data": {**second.spec["data"], "version": 2, "sha256": "1" * 64}}
     second.reward_version = None
     second.spec["rewards"] = [{**second.spec["rewards"][0], "weight": 0.5}]
-    unlike, _ = comparing.differences([first, second])
+    unlike, _ = comparison.differences([first, second])
     told = {d.name: [v.text for v in d.values] for d in unlike}
     assert told["dataset"] == ["sums v1", "sums v2"]
     assert told["reward config"] == ["tags v1", "deleted since"]
@@ -208,7 +210,7 @@ def test_time_goes_on_over_attempts_without_what_lay_between() -> None:
 def test_a_run_on_the_cpu_has_no_gpu_hours(client: Client) -> None:
     run = going("first")
     assert series(client, run, x="hours")["series"] == {"reward": {}}
-    assert comparing.took(run, timezone.now()).gpu_hours is None
+    assert comparison.took(run, timezone.now()).gpu_hours is None
 
 
 def test_what_a_resume_made_void_is_not_drawn() -> None:

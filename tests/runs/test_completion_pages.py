@@ -9,10 +9,11 @@ import pytest
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from runs import completions, thinning, uploads
-from runs.asked_completions import Asked
+from runs.completions import reading, text_retention
+from runs.completions.filters import Asked
+from runs.completions.transcripts import turns
+from runs.host_api import uploads
 from runs.models import Attempt, Run, SampleRow
-from runs.transcripts import turns
 from tests.controlplane.people import viewer
 from tests.runs.builders import a_run, an_attempt
 
@@ -134,15 +135,15 @@ def test_all_steps_are_searched_newest_first_and_further_on_asking(
 ) -> None:
     for step in range(1, 121):
         send(attempt, step, completion(f"find-{step}-"), row=step)
-    first = completions.search(attempt.run, Asked(every=True, q="find"))
-    assert [group.step for group in first.groups] == list(range(120, 120 - completions.PAGE, -1))
-    rest = completions.search(attempt.run, Asked(every=True, q="find", before=first.next_before))
-    assert [group.step for group in rest.groups] == list(range(120 - completions.PAGE, 0, -1))
+    first = reading.search(attempt.run, Asked(every=True, q="find"))
+    assert [group.step for group in first.groups] == list(range(120, 120 - reading.PAGE, -1))
+    rest = reading.search(attempt.run, Asked(every=True, q="find", before=first.next_before))
+    assert [group.step for group in rest.groups] == list(range(120 - reading.PAGE, 0, -1))
     assert rest.next_before == ""
 
 
 def test_a_search_that_takes_too_long_says_how_far_it_came(attempt: Attempt, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(completions, "SEARCH_S", -1.0)
+    monkeypatch.setattr(reading, "SEARCH_S", -1.0)
     for step in (1, 2, 3):
         send(attempt, step, completion("hay"))
     text = page(attempt, every=1, q="needle")
@@ -206,7 +207,7 @@ def test_messages_of_any_shape_are_read(odd: list[Any]) -> None:
 def test_what_is_thinned_out_is_said_to_be(attempt: Attempt) -> None:
     for step in (1, 2, 3):
         send(attempt, step, completion("gone with time", 1.0, end="length"))
-    thinning.thin(attempt.run_id, 10)
+    text_retention.thin(attempt.run_id, 10)
     text = page(attempt, step=1)
     assert "not kept" in text
     assert "gone with time" not in text

@@ -12,8 +12,12 @@ from django.test import Client
 from pytest_django import Settings
 
 from controlplane.accounts.models import Role, User
-from runs import folding, frames, ingest, live, pump, stopping
+from runs import hints
+from runs.host_api import ingest
+from runs.live import frames, pump
+from runs.metrics import folding
 from runs.models import Attempt, Run
+from runs.scheduling import stopping
 from runs.states import RunStatus
 from tests.controlplane.people import signed_in
 from tests.runs.builders import a_user, an_attempt, event, train
@@ -146,7 +150,7 @@ async def test_a_hint_about_somebody_who_stays_signed_in_closes_nothing(
     async with opened("/ws/runs/", cookie) as socket:
         user = await User.objects.aget()
         for user_id in (user.pk, user.pk + 1):
-            await sync_to_async(live.person_changed)(user_id)
+            await sync_to_async(hints.person_changed)(user_id)
         assert await socket.silent(0.3)
 
 
@@ -209,7 +213,7 @@ async def test_a_burst_of_hints_becomes_few_frames(
         await socket.seqs_until(0)
         await store(attempt, [train(seq) for seq in range(1, 301)])
         for _ in range(300):
-            await sync_to_async(live.changed)(attempt.run_id)
+            await sync_to_async(hints.changed)(attempt.run_id)
         got = await socket.until(lambda got: bool(got) and got[-1]["last"] == 300)
     assert sum(len(frame["rows"]) for frame in got) == 300
     assert len(got) <= 3
@@ -247,7 +251,7 @@ async def test_a_change_of_status_is_said_without_a_new_row(cookie: str, attempt
 
 
 async def test_log_sizes_come_while_they_are_watched(cookie: str, attempt: Attempt) -> None:
-    from runs import uploads
+    from runs.host_api import uploads
 
     async with opened(page(attempt), cookie) as socket:
         [first] = await socket.until(lambda got: len(got) == 1)

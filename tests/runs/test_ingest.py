@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
-from runs import ingest
+from runs.host_api import ingest
 from runs.models import Attempt, Lease, MetricRow, Run, RunEvent
 from runs.states import RunStatus
 from tests.runs.builders import FREE, a_host, a_run, an_attempt, ended, event, train

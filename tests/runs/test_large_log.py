@@ -8,8 +8,9 @@ from collections.abc import Callable
 import pytest
 from django.db import connection
 
-from runs import logsearch, queries
+from runs import queries
 from runs.models import Attempt, LogChunk
+from runs.run_page import log_search
 from tests.controlplane.people import viewer
 from tests.runs.builders import an_attempt
 
@@ -89,8 +90,8 @@ def test_the_tail_the_middle_and_the_search_of_a_large_log_stay_small_in_memory(
             assert (len(answer.content), answer["X-Size"]) == (CHUNK, str(size))
 
     assert peak_of(read) < A_FEW_MB
-    found: list[logsearch.Found] = []
-    search = lambda: found.append(logsearch.search(attempt, "trainer", logsearch.of_errors, seconds=120))  # noqa: E731
+    found: list[log_search.Found] = []
+    search = lambda: found.append(log_search.search(attempt, "trainer", log_search.of_errors, seconds=120))  # noqa: E731
     assert peak_of(search) < A_FEW_MB
     assert (found[0].hits, found[0].done) == ([{"at": size - 2 * CHUNK, "text": ERROR.decode().strip()}], True)
 

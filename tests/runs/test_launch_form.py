@@ -9,10 +9,10 @@ from django.test import Client
 from controlplane.accounts.models import Role
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards import saving
-from runs.drafting import draft_of
-from runs.forms import LaunchForm
 from runs.models import Run
-from runs.prefill import as_sent
+from runs.new_run.drafting import draft_of
+from runs.new_run.forms import LaunchForm
+from runs.new_run.prefill import as_sent
 from tests.controlplane.people import make_user, operator, viewer
 from tests.runs.builders import a_run
 from tests.runs.launching_page import SCHEMA, a_config, a_ready_host, a_version, sent
@@ -154,7 +154,7 @@ def test_another_clash_than_the_double_click_is_not_taken_for_one(client, monkey
     def clash(**arguments):
         raise IntegrityError("some other rule")
 
-    monkeypatch.setattr("runs.launching.submit", clash)
+    monkeypatch.setattr("runs.scheduling.launching.submit", clash)
     with pytest.raises(IntegrityError, match="some other rule"):
         client.post("/runs/new/", sent())
 

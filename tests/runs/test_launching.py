@@ -9,9 +9,12 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
 from controlplane.rewards import saving
-from runs import claiming, ingest, labels, launching, leasing, reaping, sentences
-from runs.claiming import Claim, claim
+from runs import sentences
+from runs.host_api import claiming, ingest, reaping
+from runs.host_api.claiming import Claim, claim
 from runs.models import Attempt, Lease, Run
+from runs.run_page import tags
+from runs.scheduling import launching, leasing
 from runs.spec import spec_of
 from runs.states import RunStatus
 from tests.runs.builders import FORMAT, FREE, ONE_GPU, SERVER, a_host, a_run, a_user, an_attempt, ended, event
@@ -199,7 +202,7 @@ def a_failed_run(*, ended_well: bool = True) -> Run:
     last = ended(2, "oom") if ended_well else event(2, "note", text="the last word")
     ingest.accept(first, [saved, last])
     if not ended_well:
-        from runs.ending import end
+        from runs.scheduling.ending import end
         from runs.states import EndReason
 
         end(first, EndReason.HOST_LOST, actor="test")
@@ -219,7 +222,7 @@ def test_a_resume_goes_on_from_the_last_checkpoint_on_its_host(sent: Sent, commi
 @database
 def test_an_archived_run_that_is_resumed_is_in_sight_again(sent: Sent) -> None:
     run = a_failed_run()
-    labels.archive([run.pk], a_user())
+    tags.archive([run.pk], a_user())
     launching.resume(run, a_user())
     run.refresh_from_db()
     assert run.archived_at is None

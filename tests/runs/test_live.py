@@ -7,8 +7,10 @@ import redis
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
 
-from runs import ingest, live, messages
+from runs import hints as runs_hints
 from runs.health import tick as health
+from runs.host_api import ingest
+from runs.scheduling import host_commands
 from runs.states import RunStatus
 from tests.runs.builders import an_attempt, train
 from tests.stack import ROOT
@@ -18,15 +20,15 @@ from workers.contract import Task
 @pytest.fixture
 def hints(redis_url: str) -> redis.client.PubSub:
     subscription = redis.Redis.from_url(redis_url).pubsub(ignore_subscribe_messages=True)
-    subscription.subscribe(live.CHANNEL)
+    subscription.subscribe(runs_hints.CHANNEL)
     subscription.get_message(timeout=5)
     return subscription
 
 
 def watch(url: str, name: str) -> None:
     with redis.Redis.from_url(url) as client:
-        client.set(live.watch_key(name), 1, ex=5)
-    live.forget()
+        client.set(runs_hints.watch_key(name), 1, ex=5)
+    runs_hints.forget()
 
 
 @pytest.mark.parametrize(("watched", "heard"), [("r1", True), ("*", True), ("r2", False)])
@@ -36,8 +38,8 @@ def test_only_what_somebody_watches_is_announced(
     with redis.Redis.from_url(redis_url) as client:
         client.flushdb()
     watch(redis_url, watched)
-    live.announce("r1", 7)
-    live.changed("end")
+    runs_hints.announce("r1", 7)
+    runs_hints.changed("end")
     got = hints.get_message(timeout=5)
     hints.close()
     assert got is not None
@@ -46,33 +48,33 @@ def test_only_what_somebody_watches_is_announced(
 
 def test_who_watches_is_asked_once_a_second_not_once_a_batch(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     watch(redis_url, "r1")
-    assert live.watched("r1")
-    monkeypatch.setattr(live._redis, "_get", lambda: pytest.fail("asked again"))
-    assert live.watched("r1")
+    assert runs_hints.watched("r1")
+    monkeypatch.setattr(runs_hints._redis, "_get", lambda: pytest.fail("asked again"))
+    assert runs_hints.watched("r1")
 
 
 @pytest.mark.django_db
 def test_a_batch_is_stored_though_redis_is_gone(settings: Settings) -> None:
     settings.REDIS_URL = "unix:///nowhere/valkey.sock"
-    live.forget()
+    runs_hints.forget()
     attempt = an_attempt(RunStatus.RUNNING)
     assert ingest.accept(attempt, [train(1)]) == 1
-    live.announce(attempt.run_id, 1)
-    assert not live.watched(attempt.run_id)
-    live.forget()
+    runs_hints.announce(attempt.run_id, 1)
+    assert not runs_hints.watched(attempt.run_id)
+    runs_hints.forget()
 
 
 def test_a_redis_that_failed_is_left_alone_for_a_while(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.REDIS_URL = "unix:///nowhere/valkey.sock"
-    live.forget()
-    live.changed("r1")
-    monkeypatch.setattr(live._redis, "_get", lambda: pytest.fail("tried again at once"))
-    live.changed("r1")
+    runs_hints.forget()
+    runs_hints.changed("r1")
+    monkeypatch.setattr(runs_hints._redis, "_get", lambda: pytest.fail("tried again at once"))
+    runs_hints.changed("r1")
     now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + live.BROKEN_PAUSE_S + 1)
+    monkeypatch.setattr(time, "monotonic", lambda: now + runs_hints.BROKEN_PAUSE_S + 1)
     with pytest.raises(pytest.fail.Exception):
-        live.changed("r1")
-    live.forget()
+        runs_hints.changed("r1")
+    runs_hints.forget()
 
 
 @pytest.mark.parametrize("url", ["", "unix:///nowhere/valkey.sock"])
@@ -81,8 +83,8 @@ def test_a_send_without_a_broker_says_so_at_once(url: str, settings: Settings, m
 
     settings.REDIS_URL = url
     monkeypatch.setattr(app.conf, "broker_write_url", "redis+socket:///nowhere/valkey.sock")
-    with pytest.raises(messages.BrokerDown):
-        messages.send("box", Task.STOP_RUN, ["r1", 1, "now"])
+    with pytest.raises(host_commands.BrokerDown):
+        host_commands.send("box", Task.STOP_RUN, ["r1", 1, "now"])
 
 
 def test_only_the_sockets_and_the_two_streams_are_async() -> None:

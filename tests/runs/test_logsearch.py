@@ -6,8 +6,8 @@ import tracemalloc
 
 import pytest
 
-from runs import logsearch
 from runs.models import Attempt, LogChunk
+from runs.run_page import log_search
 from tests.controlplane.people import viewer
 from tests.runs.builders import an_attempt
 
@@ -25,8 +25,8 @@ def store(attempt: Attempt, data: bytes, size: int = 64 * 1024, name: str = "tra
     )
 
 
-def search(attempt: Attempt, text: str, start: int = 0) -> logsearch.Found:
-    return logsearch.search(attempt, "trainer", logsearch.of_text(text), start, seconds=30)
+def search(attempt: Attempt, text: str, start: int = 0) -> log_search.Found:
+    return log_search.search(attempt, "trainer", log_search.of_text(text), start, seconds=30)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 64])
@@ -67,7 +67,7 @@ def test_more_hits_than_an_answer_holds_come_with_the_next_one(attempt: Attempt)
     start, done = 0, False
     while not done:
         found = search(attempt, "line", start)
-        assert len(found.hits) <= logsearch.MOST_HITS
+        assert len(found.hits) <= log_search.MOST_HITS
         seen += [hit["at"] for hit in found.hits]
         start, done = found.next, found.done
     assert len(seen) == len(set(seen)) == 1000
@@ -75,7 +75,7 @@ def test_more_hits_than_an_answer_holds_come_with_the_next_one(attempt: Attempt)
 
 def test_a_search_that_takes_too_long_says_where_to_go_on(attempt: Attempt) -> None:
     store(attempt, b"x\n" * 200_000 + b"needle\n")
-    found = logsearch.search(attempt, "trainer", logsearch.of_text("needle"), 0, seconds=0)
+    found = log_search.search(attempt, "trainer", log_search.of_text("needle"), 0, seconds=0)
     assert (found.hits, found.done) == ([], False)
     assert 0 < found.next < 400_000
 
@@ -112,18 +112,20 @@ def test_text_of_any_alphabet_is_found_and_broken_bytes_break_nothing(attempt: A
 )
 def test_lines_that_tell_of_an_error(attempt: Attempt, line: str) -> None:
     store(attempt, b"INFO fine\n" + line.encode() + b"\nINFO on\n")
-    found = logsearch.search(attempt, "trainer", logsearch.of_errors, seconds=30)
+    found = log_search.search(attempt, "trainer", log_search.of_errors, seconds=30)
     assert [hit["text"] for hit in found.hits] == [line]
 
 
 @pytest.mark.parametrize("line", ["loss_error=0", "ignore_errors=True", "0 failed", "INFO terror 3", "Errors: none"])
 def test_lines_that_only_look_like_it(attempt: Attempt, line: str) -> None:
     store(attempt, line.encode())
-    assert logsearch.search(attempt, "trainer", logsearch.of_errors, seconds=30).hits == []
+    assert log_search.search(attempt, "trainer", log_search.of_errors, seconds=30).hits == []
 
 
 def test_each_sign_of_an_error_is_of_the_pattern() -> None:
-    assert all(sign.decode() in logsearch.ERROR.replace("[Oo]", "O").replace("Out", "out") for sign in logsearch.SIGNS)
+    assert all(
+        sign.decode() in log_search.ERROR.replace("[Oo]", "O").replace("Out", "out") for sign in log_search.SIGNS
+    )
 
 
 def test_the_page_asks_by_address_and_only_for_known_logs(attempt: Attempt) -> None:

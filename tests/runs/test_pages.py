@@ -13,11 +13,12 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from controlplane.accounts.models import User
-from runs import queries, runpage
-from runs.ingest import accept
+from runs import queries
+from runs.host_api.ingest import accept
 from runs.models import Attempt, Lease, LogChunk, Run, RunEvent, SampleRow
+from runs.run_page import header
+from runs.scheduling.stopping import request_stop
 from runs.states import RunStatus
-from runs.stopping import request_stop
 from tests.controlplane.people import operator, signed_in, viewer
 from tests.runs.builders import FREE, a_host, a_run, an_attempt, event, train
 from workers.contract import SAVING, StopMode
@@ -170,7 +171,7 @@ def test_a_steps_figures_are_no_trouble_though_a_name_of_theirs_says_failed() ->
     attempt = an_attempt()
     data = b"{'loss': '0', 'rewards/right/failed': '0'}\n\nThe reward right failed on 4 of 4.\nall well\n"
     LogChunk.objects.create(attempt=attempt, name="trainer", offset=0, data=data)
-    assert [line.telling for line in runpage.last_lines(attempt, "trainer")] == [False, True, False]
+    assert [line.telling for line in header.last_lines(attempt, "trainer")] == [False, True, False]
 
 
 def test_a_log_is_downloaded_whole_under_the_attempts_name() -> None:

@@ -69,6 +69,6 @@ def test_what_checks_assume_are_the_trainers_defaults(told):
 
 
 def test_every_training_field_is_one_of_grpo_config(told):
-    from runs.launchfields import NAMES
+    from runs.new_run.training_fields import NAMES
 
     assert {field["name"] for field in told["schema"]["fields"]} >= NAMES

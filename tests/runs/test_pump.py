@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 from channels.db import database_sync_to_async
 
-from runs import frames, ingest, pump
+from runs.host_api import ingest
+from runs.live import frames, pump
 from runs.models import Attempt
 from runs.states import RunStatus
 from tests.runs.builders import an_attempt, train
@@ -68,7 +69,7 @@ def seqs(said: list[str]) -> list[int]:
 
 
 async def test_completions_are_said_to_who_has_just_come(attempt: Attempt, pumped: Pumped) -> None:
-    from runs import uploads
+    from runs.host_api import uploads
 
     await store(attempt, [train(1)])
     got = pumped.viewer()

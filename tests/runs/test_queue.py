@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from controlplane.hardware.models import Host
-from runs import launching, queries, queueing, sentences, stopping
+from runs import queries, sentences
 from runs.models import Attempt, Lease, Priority, Run
+from runs.scheduling import launching, queueing, stopping
 from runs.states import EndReason, RunStatus
 from tests.runs.builders import ONE_GPU, a_host, a_run, a_user
 from tests.runs.conftest import Sent

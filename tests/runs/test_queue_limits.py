@@ -8,12 +8,13 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from controlplane.accounts.models import User
-from controlplane.hardware.hosts import host_views
-from runs import ending, launching, limits, sentences
-from runs.drafting import forecast
-from runs.limits import Allowance, QueueFull
+from runs import sentences
+from runs.hosts.cards import host_views
 from runs.models import Attempt, ProfileTrial, Run
+from runs.new_run.drafting import forecast
 from runs.preflight.draft import Draft
+from runs.scheduling import ending, launching, limits
+from runs.scheduling.limits import Allowance, QueueFull
 from runs.states import EndReason, RunStatus
 from tests.controlplane.people import admin, operator, signed_in
 from tests.runs import launching_page

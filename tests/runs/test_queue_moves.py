@@ -8,8 +8,9 @@ import pytest
 from django.test import Client
 
 from controlplane.accounts.models import Role
-from runs import launching, queueing, reordering, sentences
+from runs import sentences
 from runs.models import Attempt, Priority, Run
+from runs.scheduling import launching, queueing, reordering
 from runs.states import RunStatus
 from tests.controlplane.people import make_user, operator, signed_in, viewer
 from tests.runs.builders import ONE_GPU, a_host, a_run, a_user

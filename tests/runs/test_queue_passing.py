@@ -11,10 +11,10 @@ from django.utils import timezone
 
 from controlplane.accounts.models import User
 from controlplane.hardware.models import Host
-from runs import leasing
-from runs.leasing import Hold, Need, Short
 from runs.models import Run, Waits
-from runs.queueing import Floor
+from runs.scheduling import leasing
+from runs.scheduling.leasing import Hold, Need, Short
+from runs.scheduling.queueing import Floor
 
 Job = tuple[str, Need, int | None]
 """(name, what it needs, the host it asked for)"""

@@ -9,8 +9,11 @@ from django.utils import timezone
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from controlplane.hardware.models import Host
-from runs import launching, queries, reaping, reconcile
+from runs import queries
+from runs import tick as runs_tick
+from runs.host_api import reaping
 from runs.models import Attempt, Lease, Run, RunEvent
+from runs.scheduling import launching
 from runs.states import RunStatus
 from tests.runs.builders import FREE, a_host, a_run, ended, event, train
 from tests.runs.conftest import Sent
@@ -29,7 +32,7 @@ def at(seconds: float) -> datetime:
 def tick(seconds: float, *, started_at: datetime = LONG_AGO, announced: bool = True) -> None:
     if announced:
         Host.objects.update(announced_at=at(seconds))
-    reconcile.tick(at(seconds), started_at=started_at)
+    runs_tick.tick(at(seconds), started_at=started_at)
 
 
 @pytest.fixture(autouse=True)
@@ -165,7 +168,7 @@ def test_two_ticks_at_once_send_one_message(starting: Attempt, sent: Sent) -> No
         from django.db import connection
 
         together.wait()
-        reconcile.resend_launches(at(31))
+        runs_tick.resend_launches(at(31))
         connection.close()
 
     threads = [threading.Thread(target=one) for _ in range(2)]
@@ -326,7 +329,7 @@ def test_a_cloned_machine_that_announces_another_boot_ends_no_run_that_is_heard(
 
 @database
 def test_a_cloned_machine_frees_nothing_of_a_host_whose_runs_are_heard(running: Attempt) -> None:
-    reconcile.give_up(running, "anna")
+    runs_tick.give_up(running, "anna")
     host = Host.objects.get()
     Host.objects.update(inventory={**host.inventory, "boot_id": "boot-2"})
     Attempt.objects.update(last_seen_at=at(30))
@@ -349,7 +352,7 @@ def test_what_a_lost_hosts_attempts_left_is_asked_for_until_it_came(running: Att
         host = Host.objects.get()
         Host.objects.update(inventory={**host.inventory, "boot_id": "boot-2"})
     else:
-        reconcile.give_up(running, "anna")
+        runs_tick.give_up(running, "anna")
     for seconds in (31, 62, 93):
         tick(seconds)
     assert len(sent.of(Task.REAP_RUN)) == 3
@@ -362,7 +365,7 @@ def test_what_a_lost_hosts_attempts_left_is_asked_for_until_it_came(running: Att
 
 @database
 def test_an_attempt_that_was_given_up_and_still_speaks_is_not_asked_for(running: Attempt, sent: Sent) -> None:
-    reconcile.give_up(running, "anna")
+    runs_tick.give_up(running, "anna")
     Attempt.objects.update(last_seen_at=at(60))
     tick(62)
     assert not sent.of(Task.REAP_RUN)
@@ -370,16 +373,16 @@ def test_an_attempt_that_was_given_up_and_still_speaks_is_not_asked_for(running:
 
 @database
 def test_a_host_given_up_by_a_person_keeps_its_resources_from_others(running: Attempt) -> None:
-    assert reconcile.give_up(running, "anna")
+    assert runs_tick.give_up(running, "anna")
     assert now_of(running) == ("failed", "host_lost")
     assert lease_states() == ["quarantined"]
-    assert not reconcile.give_up(running, "anna")
+    assert not runs_tick.give_up(running, "anna")
 
 
 @database
 @pytest.mark.parametrize(("boot", "state"), [("boot-1", "quarantined"), ("boot-2", "released")])
 def test_what_a_given_up_host_held_is_free_once_it_has_booted_anew(running: Attempt, boot: str, state: str) -> None:
-    reconcile.give_up(running, "anna")
+    runs_tick.give_up(running, "anna")
     host = Host.objects.get()
     Host.objects.update(inventory={**host.inventory, "boot_id": boot})
     tick(31)
@@ -390,6 +393,6 @@ def test_what_a_given_up_host_held_is_free_once_it_has_booted_anew(running: Atte
 def test_a_step_that_fails_does_not_keep_the_others_from_their_work(
     running: Attempt, sent: Sent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconcile, "resend_launches", lambda now: 1 / 0)
+    monkeypatch.setattr(runs_tick, "resend_launches", lambda now: 1 / 0)
     tick(31)
     assert len(sent.of(Task.REAP_RUN)) == 1

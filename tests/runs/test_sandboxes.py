@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
-from controlplane.hardware.hosts import host_views
 from controlplane.hardware.models import Host
 from controlplane.hardware.sandboxes import HostSandbox
-from runs import drafting, launching, leasing, preflight, sentences
+from runs import preflight, sentences
+from runs.hosts.cards import host_views
 from runs.models import Attempt
+from runs.new_run import drafting
 from runs.preflight import Grade
+from runs.scheduling import launching, leasing
 from tests.controlplane.people import viewer
 from tests.runs.builders import a_host, a_run, rewards_named
 from tests.runs.conftest import Sent

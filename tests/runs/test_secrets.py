@@ -13,9 +13,10 @@ from pytest_django.fixtures import Settings
 from controlplane.accounts.models import Secret
 from controlplane.rewards import saving
 from controlplane.rewards.models import RewardVersion
-from runs import drafting, preflight
-from runs.claiming import Claim, claim
+from runs import preflight
+from runs.host_api.claiming import Claim, claim
 from runs.models import Attempt, RunEvent
+from runs.new_run import drafting
 from runs.states import RunStatus
 from tests.controlplane.accounts.secret_rows import HUB_KEY, KEY, a_hub_token, an_endpoint, asks_reward
 from tests.controlplane.people import admin
@@ -171,7 +172,7 @@ def test_a_reward_that_names_none_needs_none(monkeypatch: pytest.MonkeyPatch) ->
 def test_no_message_row_page_or_log_has_a_key(
     starting: Attempt, sent: Sent, caplog: pytest.LogCaptureFixture, client: Any
 ) -> None:
-    from runs import launching
+    from runs.scheduling import launching
 
     an_endpoint()
     a_hub_token()

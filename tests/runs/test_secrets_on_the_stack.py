@@ -13,7 +13,7 @@ import redis
 from tests.stack import Stack
 from tests.workers.attempts import of_process
 from tests.workers.test_host_on_the_stack import LOOK, STOP, until
-from workers.supervisor import proc
+from workers.supervisor import procfs
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 
@@ -64,8 +64,8 @@ def test_a_key_is_in_the_trainers_environment_and_in_nothing_else(stack: Stack) 
     until(stack, LOOK, lambda found: found["rows"] > 3, run=run)
 
     trainer = stack.django(PIDS, run=run)["trainer"]
-    environments = {str(row.pid): of_process(row.pid, "environ") for row in proc.table()}
-    lines = {str(row.pid): of_process(row.pid, "cmdline") for row in proc.table()}
+    environments = {str(row.pid): of_process(row.pid, "environ") for row in procfs.table()}
+    lines = {str(row.pid): of_process(row.pid, "cmdline") for row in procfs.table()}
     broker = redis.Redis.from_url(stack.installation.redis_url)
     messages = {str(key): broker.dump(key) or b"" for key in broker.scan_iter()}
     # Of the database only what is sealed is on the disk; environment.json is the fake trainer's own.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runs import ingest, queries, sentences
+from runs import queries, sentences
+from runs.host_api import ingest
 from runs.models import Run, RunEvent
 from runs.states import RunStatus
 from tests.runs.builders import an_attempt, event

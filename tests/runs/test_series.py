@@ -9,9 +9,12 @@ from django.test import RequestFactory
 from pytest_django import DjangoAssertNumQueries
 
 from controlplane.accounts.models import Role
-from runs import folding, ingest, queries, queueing
+from runs import queries
+from runs.host_api import ingest
+from runs.metrics import folding
+from runs.metrics.series import OUTLINED, Points, Series, Window, metrics, outline, thin
 from runs.models import Attempt, ChunkOutline, MetricChunk, MetricRow, Run
-from runs.series import OUTLINED, Points, Series, Window, metrics, outline, thin
+from runs.scheduling import queueing
 from runs.states import RunStatus
 from tests.controlplane.people import signed_in
 from tests.runs.builders import a_host, a_run, an_attempt, event, train

@@ -21,7 +21,8 @@ from pytest_django import Settings
 from websockets.asyncio.client import ClientConnection, connect
 
 from controlplane.asgi import application
-from runs import ingest, pump
+from runs.host_api import ingest
+from runs.live import pump
 from runs.models import Attempt
 from runs.states import RunStatus
 from tests.runs.builders import a_user, an_attempt, train

@@ -4,8 +4,8 @@ import pytest
 from pytest_django import DjangoCaptureOnCommitCallbacks
 
 from runs.models import Attempt, RunEvent
+from runs.scheduling.stopping import request_stop, request_stops
 from runs.states import FINAL, RunStatus
-from runs.stopping import request_stop, request_stops
 from tests.runs.builders import ONE_GPU, a_host, a_run, a_user, an_attempt
 from tests.runs.conftest import Sent
 from tests.runs.test_queue import gpus, taken

@@ -9,7 +9,8 @@ import pytest
 from django.apps import apps
 from pytest_django import DjangoAssertNumQueries
 
-from runs import forgetting, groups, ingest, progress, solving, thinning, uploads
+from runs.completions import group_retention, groups, progress, solving, text_retention
+from runs.host_api import ingest, uploads
 from runs.models import Attempt, PromptProgress, SampleRow, SampleStore
 from runs.states import RunStatus
 from tests.controlplane.people import viewer
@@ -125,7 +126,7 @@ def resumed(step: int, *before: dict[str, Any], forget_to: int = 0) -> tuple[Att
     ingest.accept(first, [train(1)])
     send(first, *before)
     if forget_to:
-        forgetting.forget(first.run_id, limit=forget_to)
+        group_retention.forget(first.run_id, limit=forget_to)
     Attempt.objects.filter(pk=first.pk).update(status="failed")
     second = Attempt.objects.create(
         id=f"{first.run_id}-2", run=first.run, number=2, status="starting", first_seq=2, last_seq=1
@@ -158,20 +159,20 @@ def filled(steps: int, rows: int) -> Attempt:
 def test_past_the_limit_whole_prompts_and_the_newest_steps_keep_their_texts() -> None:
     attempt = filled(steps=20, rows=8)
     limit = SampleStore.objects.get().size // 2
-    thinning.thin(attempt.run_id, limit)
+    text_retention.thin(attempt.run_id, limit)
     store = SampleStore.objects.get()
     assert store.size == sum(SampleRow.objects.values_list("size", flat=True)) <= limit
     assert store.one_in > 1
     assert 0 < store.whole_from < 20
     for row in SampleRow.objects.all():
-        whole = row.step >= store.whole_from or thinning.kept(row.row, store.one_in)
+        whole = row.step >= store.whole_from or text_retention.kept(row.row, store.one_in)
         assert (row.size > 0) == whole
 
 
 def test_what_is_thinned_out_keeps_the_figures_of_each_completion() -> None:
     attempt = filled(steps=4, rows=1)
     before = [groups.completions(row.data) for row in SampleRow.objects.order_by("pk")]
-    thinning.thin(attempt.run_id, 1)
+    text_retention.thin(attempt.run_id, 1)
     after = [groups.completions(row.data) for row in SampleRow.objects.order_by("pk")]
     assert [one.text for one in after[0]] == [None, None]
     assert [one.text for one in after[-1]] == ["answer 0", "answer 1"]
@@ -183,7 +184,7 @@ def test_what_is_thinned_out_keeps_the_figures_of_each_completion() -> None:
 
 def test_a_run_below_the_limit_loses_nothing() -> None:
     filled(steps=3, rows=2)
-    thinning.thin_all()
+    text_retention.thin_all()
     assert not SampleRow.objects.filter(size=0).exists()
 
 
@@ -213,10 +214,10 @@ def test_every_run_has_a_store_of_its_own() -> None:
 def test_a_round_ends_when_its_time_is_over_and_the_next_goes_on() -> None:
     attempt = an_attempt()
     send(attempt, *(group(step, row=step) for step in range(100)))
-    thinning.thin(attempt.run_id, limit=1, until=0.0)
-    assert SampleRow.objects.filter(size=0).count() == thinning.BATCH
-    assert SampleStore.objects.get().whole_from == thinning.BATCH
-    thinning.thin(attempt.run_id, limit=1)
+    text_retention.thin(attempt.run_id, limit=1, until=0.0)
+    assert SampleRow.objects.filter(size=0).count() == text_retention.BATCH
+    assert SampleStore.objects.get().whole_from == text_retention.BATCH
+    text_retention.thin(attempt.run_id, limit=1)
     assert SampleRow.objects.filter(size__gt=0).count() == 1
 
 
@@ -224,19 +225,19 @@ def test_groups_that_can_t_be_thinned_leave_other_runs_their_turn() -> None:
     sick, well = an_attempt(run=a_run("sick")), an_attempt(run=a_run("well"))
     for attempt in (sick, well):
         send(attempt, group(1))
-        SampleStore.objects.filter(run=attempt.run_id).update(size=thinning.LIMIT + 1 + (attempt is sick))
+        SampleStore.objects.filter(run=attempt.run_id).update(size=text_retention.LIMIT + 1 + (attempt is sick))
     SampleRow.objects.update(superseded=True, row=None)
     SampleRow.objects.filter(attempt=sick).update(data=[])
-    thinning.thin_all(seconds=0.0)
+    text_retention.thin_all(seconds=0.0)
     assert not SampleRow.objects.filter(size=0).exists()
-    thinning.thin_all()
+    text_retention.thin_all()
     assert SampleRow.objects.get(size=0).attempt_id == well.pk
 
 
 def test_past_a_limit_the_oldest_groups_go_and_their_prompts_stay_counted() -> None:
     attempt = filled(steps=20, rows=8)
     before = list(PromptProgress.objects.order_by("row").values_list("row", "visits", "solved", "first_step", "best"))
-    forgetting.forget(attempt.run_id, limit=100)
+    group_retention.forget(attempt.run_id, limit=100)
     store = SampleStore.objects.get()
     rows = list(SampleRow.objects.order_by("step", "pk"))
     assert store.completions == sum(row.completions for row in rows) == 94
@@ -267,24 +268,24 @@ def test_a_prompt_that_is_only_counted_is_left_when_a_resume_takes_the_rest() ->
 def test_the_newest_step_stays_however_large_it_is() -> None:
     attempt = an_attempt()
     send(attempt, *(group(1, row=row) for row in range(50)))
-    forgetting.forget(attempt.run_id, limit=10)
+    group_retention.forget(attempt.run_id, limit=10)
     assert SampleRow.objects.count() == 50
 
 
 def test_below_the_limit_nothing_is_forgotten_and_a_round_ends_when_its_time_is_over() -> None:
     attempt = an_attempt()
     send(attempt, *(group(step, row=step) for step in range(500)))
-    forgetting.forget_all()
+    group_retention.forget_all()
     assert SampleRow.objects.count() == 500
-    forgetting.forget(attempt.run_id, limit=2, until=0.0)
-    assert SampleRow.objects.count() == 500 - forgetting.BATCH
+    group_retention.forget(attempt.run_id, limit=2, until=0.0)
+    assert SampleRow.objects.count() == 500 - group_retention.BATCH
 
 
 def test_the_tick_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     attempt = filled(steps=10, rows=2)
-    monkeypatch.setattr(forgetting, "LIMIT", 20)
+    monkeypatch.setattr(group_retention, "LIMIT", 20)
     SampleStore.objects.filter(pk=attempt.run_id).update(completions=40)
-    forgetting.forget_all()
+    group_retention.forget_all()
     assert SampleStore.objects.get().completions <= 20
 
 
@@ -299,7 +300,7 @@ def test_the_tab_says_what_is_kept() -> None:
     attempt = filled(steps=10, rows=2)
     address = f"/runs/{attempt.run_id}/completions/"
     assert "of the newest 1,000,000 completions, and texts" in viewer().get(address).content.decode()
-    forgetting.forget(attempt.run_id, limit=20)
+    group_retention.forget(attempt.run_id, limit=20)
     assert "(here from step 5 on; prompts stay counted" in viewer().get(address).content.decode()
     text = viewer().get(f"/runs/{attempt.run_id}/prompts/0/").content.decode()
     assert "The oldest 6 of its visits are counted, and not kept." in text

@@ -6,9 +6,9 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from runs import folding
+from runs.metrics import folding
+from runs.metrics.series import Points
 from runs.models import Attempt, MetricChunk
-from runs.series import Points
 from runs.states import RunStatus
 from tests.runs.builders import a_host, a_run, an_attempt
 

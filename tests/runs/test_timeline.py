@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from runs import timeline
 from runs.models import Attempt, Run, RunEvent
+from runs.run_page import timeline
 from runs.states import RunStatus
 from tests.controlplane.people import viewer
 from tests.runs.builders import FREE, a_run, an_attempt

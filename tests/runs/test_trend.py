@@ -11,7 +11,8 @@ import pytest
 from django.apps import apps
 from django.test import Client
 
-from runs import folding, ingest, trend, uploads
+from runs.host_api import ingest, uploads
+from runs.metrics import folding, trend
 from runs.models import Attempt, ChunkOutline, Run
 from runs.states import RunStatus
 from tests.runs.builders import a_host, a_run, a_user, an_attempt, event, train

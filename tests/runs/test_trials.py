@@ -12,11 +12,13 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from controlplane.hardware.models import HardwareProfile, Host
-from runs import launching, peaks, trials
+from runs.metrics import peaks
 from runs.models import Attempt, MetricRow, ProfileTrial, Run
+from runs.scheduling import launching
 from runs.states import EndReason, RunStatus, final_status
 from runs.transitions import move
-from runs.trial_results import progress
+from runs.trials import trials
+from runs.trials.results import progress
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import CPU, FREE, a_run, a_user
 from tests.runs.conftest import Sent
@@ -384,6 +386,6 @@ def test_peaks_come_from_samples_first_and_from_the_receipt_then():
 
 
 def test_the_words_for_a_trial_are_the_same_everywhere():
-    from runs.listing import TRIAL
+    from runs.run_list.rows import TRIAL
 
     assert TRIAL == trials.KIND

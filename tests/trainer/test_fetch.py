@@ -16,7 +16,7 @@ import pytest
 from tests.fakes.fake_hub import FakeHub
 from tests.stack import ROOT
 from tests.workers.attempts import wait_until
-from workers import hubfiles
+from workers.models import hub_files
 
 pytestmark = pytest.mark.processes
 
@@ -248,7 +248,7 @@ def test_no_torch_is_loaded(trainer_python: Path) -> None:
     ("names", "says"),
     [
         (["config.json", "model.safetensors"], ""),
-        (["config.json", hubfiles.INDEX, "model-00001-of-00002.safetensors"], ""),
+        (["config.json", hub_files.INDEX, "model-00001-of-00002.safetensors"], ""),
         (["config.json", "pytorch_model.bin"], "pickles"),
         (["config.json", "model.gguf"], "GGUF"),
         (["config.json"], "no weights"),
@@ -257,5 +257,5 @@ def test_no_torch_is_loaded(trainer_python: Path) -> None:
     ],
 )
 def test_a_repository_without_a_model_to_train_is_refused_by_its_file_names(names: list[str], says: str) -> None:
-    assert says in hubfiles.refusal(names)
-    assert bool(hubfiles.refusal(names)) == bool(says)
+    assert says in hub_files.refusal(names)
+    assert bool(hub_files.refusal(names)) == bool(says)

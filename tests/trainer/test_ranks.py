@@ -10,8 +10,17 @@ from typing import Any
 import pytest
 
 from tests.trainer import builders
-from workers import commands
-from workers.contract import AttemptSpec, FileName, LoraSpec, Rollout, ServerSpec, Strategy, WeightSync, from_dict
+from workers.contract import (
+    AttemptSpec,
+    FileName,
+    LoraSpec,
+    Rollout,
+    ServerSpec,
+    Strategy,
+    WeightSync,
+    commands,
+    from_dict,
+)
 from workers.trainer import __main__ as trainer
 from workers.trainer import environment, ranks
 from workers.trainer.spec import SpecError

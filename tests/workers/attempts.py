@@ -15,7 +15,6 @@ from typing import Any
 
 from tests.datasets import parquet
 from tests.fakes.fake_control import TOKEN, FakeControl
-from workers import launcher
 from workers.contract import (
     AttemptSpec,
     DataSpec,
@@ -27,8 +26,9 @@ from workers.contract import (
     StopMode,
     to_dict,
 )
-from workers.settings import HostSettings
-from workers.supervisor import proc
+from workers.host import launcher
+from workers.host.settings import HostSettings
+from workers.supervisor import procfs
 from workers.supervisor.folder import AttemptFolder, Lock
 
 FAKES = Path(__file__).resolve().parent.parent / "fakes"
@@ -94,15 +94,15 @@ class Attempt:
     def ask_to_stop(self, mode: StopMode) -> None:
         launcher.ask_to_stop(self.spec.run.run_id, self.spec.number, mode, self.settings)
 
-    def supervisor(self) -> proc.Identity:
+    def supervisor(self) -> procfs.Identity:
         holder = self.folder.read_json("supervisor.lock") or {}
-        return proc.Identity(holder["pid"], holder["start_time"])
+        return procfs.Identity(holder["pid"], holder["start_time"])
 
     def lock_is_held(self) -> bool:
         return Lock(self.folder).is_held()
 
     def kill_supervisor(self) -> None:
-        proc.send(self.supervisor(), signal.SIGKILL)
+        procfs.send(self.supervisor(), signal.SIGKILL)
         wait_until(lambda: not self.lock_is_held(), self.why)
 
     def wait_for_step(self, step: int) -> None:
@@ -120,8 +120,8 @@ class Attempt:
         """Whoever works in the folder: every process of the attempt, the supervisor included."""
         return [
             row.pid
-            for row in proc.table()
-            if row.alive and (proc.working_directory(row.pid) or "").startswith(str(self.folder.path))
+            for row in procfs.table()
+            if row.alive and (procfs.working_directory(row.pid) or "").startswith(str(self.folder.path))
         ]
 
     def outbox(self) -> list[dict[str, Any]]:
@@ -141,9 +141,9 @@ class Attempt:
     def kill_leftovers(self) -> None:
         """For a test that failed: it leaves nothing to the next one."""
         for pid in self.processes():
-            found = proc.identity(pid)
+            found = procfs.identity(pid)
             if found is not None:
-                proc.send(found, signal.SIGKILL)
+                procfs.send(found, signal.SIGKILL)
 
 
 @contextmanager

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tests.fakes.fake_control import TOKEN, FakeControl
-from workers import announce
-from workers.announce import Announcer, TrainerProbe
-from workers.inventory import Inventory
-from workers.settings import HostSettings
+from workers.host import announce
+from workers.host.announce import Announcer, TrainerProbe
+from workers.host.inventory import Inventory
+from workers.host.settings import HostSettings
 from workers.supervisor.control import Control
 from workers.supervisor.gpus import GpuReading
 

@@ -12,8 +12,8 @@ import pytest
 from tests.datasets import parquet
 from tests.workers.attempts import RUN, attempt
 from workers.contract import FileName
-from workers.launcher import Launch
-from workers.settings import HostSettings
+from workers.host.launcher import Launch
+from workers.host.settings import HostSettings
 from workers.supervisor.datasetcache import DatasetCache
 
 FIRST, SECOND, THIRD = (letter * 1000 for letter in (b"a", b"b", b"c"))

@@ -19,8 +19,6 @@ import pytest
 from tests.fakes.running_vllm import PROGRAM, until
 from tests.stack import ROOT
 from tests.trainer import builders
-from workers import commands, dryrun
-from workers.commands import Programs
 from workers.contract import (
     AttemptSpec,
     FileName,
@@ -31,8 +29,11 @@ from workers.contract import (
     ServerSpec,
     Strategy,
     WeightSync,
+    commands,
+    dry_run,
     from_dict,
 )
+from workers.contract.commands import Programs
 from workers.supervisor.listening import port_is_free
 
 FAKE = Programs(trainer=(sys.executable, "-m", "workers.trainer"), vllm=(sys.executable, str(PROGRAM)))
@@ -70,12 +71,12 @@ def run() -> Iterator[Script]:
     started: list[subprocess.Popen[str]] = []
 
     def start(folder: Path, spec: AttemptSpec, programs: Programs = FAKE, **more: str) -> subprocess.Popen[str]:
-        (folder / dryrun.SCRIPT).write_text(dryrun.script(spec, programs))
-        (folder / dryrun.ACCELERATE).write_text(dryrun.accelerate_yaml(spec))
+        (folder / dry_run.SCRIPT).write_text(dry_run.script(spec, programs))
+        (folder / dry_run.ACCELERATE).write_text(dry_run.accelerate_yaml(spec))
         env = {**os.environ, "PYTHONPATH": str(ROOT), "FAKE_VLLM_LIFETIME": "200", **more}
         env.pop("TRAINER_PYTHON", None)
         process = subprocess.Popen(
-            ["bash", str(folder / dryrun.SCRIPT)],
+            ["bash", str(folder / dry_run.SCRIPT)],
             env=env,
             cwd="/",
             stdout=subprocess.PIPE,
@@ -93,8 +94,8 @@ def run() -> Iterator[Script]:
 
 def test_each_process_is_a_command_that_can_be_pasted(tmp_path: Path) -> None:
     spec = with_servers(tmp_path)
-    for process in dryrun.processes(spec, FAKE):
-        words = shlex.split(dryrun.shell(process).replace("\\\n", " "))
+    for process in dry_run.processes(spec, FAKE):
+        words = shlex.split(dry_run.shell(process).replace("\\\n", " "))
         variables = [f"{name}={value}" for name, value in sorted(process.environment.items())]
         assert words == [*variables, *process.argv]
 
@@ -102,7 +103,7 @@ def test_each_process_is_a_command_that_can_be_pasted(tmp_path: Path) -> None:
 def test_the_processes_are_those_that_the_host_starts(tmp_path: Path) -> None:
     spec = with_servers(tmp_path)
     servers = [commands.server_argv(spec, place, FAKE) for place in commands.own_servers(spec)]
-    shown = dryrun.processes(spec, FAKE, "/folder")
+    shown = dry_run.processes(spec, FAKE, "/folder")
     assert [process.role for process in shown] == ["vllm", "vllm-2", "trainer"]
     assert [list(process.argv) for process in shown] == [*servers, commands.trainer_argv("/folder", FAKE)]
 
@@ -110,7 +111,7 @@ def test_the_processes_are_those_that_the_host_starts(tmp_path: Path) -> None:
 def test_the_ranks_that_the_trainer_starts_are_shown_as_it_starts_them(tmp_path: Path) -> None:
     spec = with_servers(tmp_path)
     two = replace(spec, run=replace(spec.run, hardware=replace(spec.run.hardware, processes=2)))
-    shown = dryrun.processes(two, FAKE, "/folder")[-1]
+    shown = dry_run.processes(two, FAKE, "/folder")[-1]
     assert list(shown.argv) == ["torchrun", *commands.torchrun_arguments(2, "/folder")]
     assert "--nproc-per-node=2" in shown.argv
 
@@ -118,10 +119,10 @@ def test_the_ranks_that_the_trainer_starts_are_shown_as_it_starts_them(tmp_path:
 def test_a_model_of_the_hub_is_fetched_first(tmp_path: Path) -> None:
     spec = on_the_cpu(tmp_path)
     hub = replace(spec, run=replace(spec.run, model=ModelSpec("org/name", revision="v1")))
-    fetch, trainer = dryrun.processes(hub, FAKE)
+    fetch, trainer = dry_run.processes(hub, FAKE)
     assert fetch.argv[1:6] == ("-m", "workers.trainer.fetch", "org/name", "--revision", "v1")
     assert trainer.environment["HF_HUB_OFFLINE"] == "1"
-    text = dryrun.script(hub, FAKE)
+    text = dry_run.script(hub, FAKE)
     assert text.index("workers.trainer.fetch org/name") < text.index("accelerate.commands.launch")
 
 
@@ -135,7 +136,7 @@ def test_a_model_of_the_hub_is_fetched_first(tmp_path: Path) -> None:
     ],
 )
 def test_accelerate_learns_how_many_processes_there_are(tmp_path: Path, hardware: dict[str, Any], kind: str) -> None:
-    text = dryrun.accelerate_yaml(on_the_cpu(tmp_path, **hardware))
+    text = dry_run.accelerate_yaml(on_the_cpu(tmp_path, **hardware))
     assert f"distributed_type: '{kind}'\n" in text
     assert f"num_processes: {hardware.get('processes', 1)}\n" in text
     assert "deepspeed" not in text  # the trainer's own, so that it is the same however it was started
@@ -145,7 +146,7 @@ def test_nothing_in_a_spec_becomes_code_of_the_script(tmp_path: Path) -> None:
     spec = with_servers(tmp_path)
     evil = "$(touch pwned) `touch pwned`\n'\"; touch pwned #"
     run = replace(spec.run, name=evil, model=ModelSpec("/models/" + evil, revision=evil))
-    text = dryrun.script(replace(spec, run=run, attempt_id=evil), FAKE)
+    text = dry_run.script(replace(spec, run=run, attempt_id=evil), FAKE)
     (tmp_path / "stub").write_text("#!/bin/sh\nexit 3\n")
     (tmp_path / "stub").chmod(0o755)
     (tmp_path / "evil.sh").write_text(text.replace(sys.executable, str(tmp_path / "stub")))

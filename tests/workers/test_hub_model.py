@@ -16,8 +16,8 @@ from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.fakes.fake_hub import FakeHub, files_of
 from tests.trainer import builders
 from tests.workers.attempts import Attempt, build_settings, build_spec, wait_until
-from workers import launcher
 from workers.contract import HardwareSpec, LoraSpec, ModelSpec, RewardSpec, StopMode, to_dict
+from workers.host import launcher
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from workers.inspection import inspect
+from workers.models.inspection import inspect
 
 CONFIG = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "max_position_embeddings": 512}
 TENSORS = {

@@ -11,9 +11,9 @@ import pytest
 
 from tests.fakes.fake_hub import FakeHub, files_of
 from tests.workers.test_inspection import PLAIN, TENSORS, a_model, safetensors
-from workers import hub as asking
-from workers.hub import Hub
-from workers.inspection import inspect
+from workers.models import hub as asking
+from workers.models.hub import Hub
+from workers.models.inspection import inspect
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from typing import Any
 import pynvml
 import pytest
 
-from workers import inventory
-from workers.inventory import Gpus, Inventory
-from workers.settings import HostSettings
+from workers.host import inventory
+from workers.host.inventory import Gpus, Inventory
+from workers.host.settings import HostSettings
 from workers.supervisor import gpulinks, gpus
 from workers.supervisor.gpulinks import Link
 from workers.supervisor.gpus import GpuError, GpuReading

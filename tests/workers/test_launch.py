@@ -12,8 +12,8 @@ import pytest
 from tests.fakes.fake_control import TOKEN
 from tests.workers.attempts import attempt, wait_until
 from workers.contract import ContractError, to_dict
-from workers.launcher import Launch, launch, launch_or_tell
-from workers.supervisor import proc
+from workers.host.launcher import Launch, launch, launch_or_tell
+from workers.supervisor import procfs
 
 pytestmark = pytest.mark.processes
 
@@ -102,7 +102,7 @@ def test_a_folder_whose_supervisor_died_is_left_to_the_reaper(tmp_path: Path) ->
 def test_the_supervisor_leads_no_terminal_is_nobodys_child_and_cannot_be_read(tmp_path: Path) -> None:
     with attempt(tmp_path, trainer="steps:10,pause:0.05") as made:
         made.launch()
-        found = proc.read(made.supervisor().pid)
+        found = procfs.read(made.supervisor().pid)
         assert found is not None
         assert found.tty == 0
         assert found.ppid != os.getpid()

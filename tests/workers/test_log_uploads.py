@@ -11,9 +11,9 @@ import pytest
 
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.attempts import QUICK, RUN, attempt, wait_until
-from workers import reaper
 from workers.contract import LOG_LEFT_OUT, FileName
-from workers.settings import HostSettings
+from workers.host import reaper
+from workers.host.settings import HostSettings
 from workers.supervisor.control import Control
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.logs import LEAST_WINDOW, OVER, LogUploader

@@ -12,7 +12,7 @@ import pytest
 
 from tests.stack import ROOT
 from tests.workers.attempts import wait_until
-from workers.supervisor import proc
+from workers.supervisor import procfs
 from workers.supervisor.killing import Kill
 
 pytestmark = pytest.mark.processes
@@ -39,8 +39,8 @@ def test_a_process_whose_first_thread_has_ended_is_not_gone_before_its_last_one(
         child.wait()
 
 
-def row(pid: int) -> proc.Process:
-    found = proc.read(pid)
+def row(pid: int) -> procfs.Process:
+    found = procfs.read(pid)
     assert found is not None
     return found
 

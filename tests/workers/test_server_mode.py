@@ -30,7 +30,7 @@ from workers.contract import (
     StopMode,
     WeightSync,
 )
-from workers.supervisor import proc
+from workers.supervisor import procfs
 from workers.supervisor.listening import port_is_free
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
@@ -131,9 +131,9 @@ def test_a_server_that_dies_in_training_is_the_reason_and_the_trainer_goes_too(
 ) -> None:
     with pair(tmp_path, python=trainer_python, model=tiny_model, engine="stub", max_steps=100_000) as made:
         wait_for_step(made, 2)
-        front = proc.identity(made.control.of_kind("process_started")[0]["data"]["pid"])
+        front = procfs.identity(made.control.of_kind("process_started")[0]["data"]["pid"])
         assert front is not None
-        proc.send(front, proc.signal.SIGKILL)
+        procfs.send(front, procfs.signal.SIGKILL)
         ended = made.wait_for_end(seconds=120)
     assert ended["reason"] == "vllm_exited", made.why()
     assert ended["receipt"]["survivors"] == []

@@ -9,9 +9,7 @@ import pytest
 
 from controlplane.hardware.models import Host
 from controlplane.hardware.shipped import SHIPPED, by_slug
-from runs.leasing import Short, need_of, place
-from workers import commands
-from workers.commands import Programs
+from runs.scheduling.leasing import Short, need_of, place
 from workers.contract import (
     AttemptSpec,
     DataSpec,
@@ -20,10 +18,12 @@ from workers.contract import (
     Placement,
     RewardSpec,
     RunSpec,
+    commands,
     from_dict,
     servers_of,
     to_dict,
 )
+from workers.contract.commands import Programs
 
 PROGRAMS = Programs(trainer=("/env/bin/python", "-m", "workers.trainer"), vllm=("/env/bin/vllm",))
 COMMON = (

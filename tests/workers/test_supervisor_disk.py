@@ -13,9 +13,9 @@ from tests.disk import fill, mounted
 from tests.fakes.fake_control import TOKEN
 from tests.workers.attempts import FAKES, RUN, Attempt, attempt, wait_until
 from tests.workers.test_supervisor_gpus import Gpus
-from workers import reaper
 from workers.contract import HardwareSpec, Placement, to_dict
-from workers.launcher import Launch, launch_or_tell
+from workers.host import reaper
+from workers.host.launcher import Launch, launch_or_tell
 
 pytestmark = pytest.mark.processes
 

@@ -15,9 +15,9 @@ import pytest
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.attempts import FAKES, Attempt, attempt, build_settings, build_spec, wait_until
 from tests.workers.servers import free_port, server_hardware, vllm_command
-from workers import commands as workers_commands
-from workers import reaper
 from workers.contract import REWARD_MODEL, AttemptSpec, ModelSpec, Placement, RewardSpec, StopMode
+from workers.contract import commands as workers_commands
+from workers.host import reaper
 from workers.supervisor import commands
 
 pytestmark = pytest.mark.processes

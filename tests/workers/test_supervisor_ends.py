@@ -8,7 +8,7 @@ import pytest
 
 from tests.workers.attempts import attempt
 from workers.contract import FileName
-from workers.launcher import Launch
+from workers.host.launcher import Launch
 
 pytestmark = pytest.mark.processes
 

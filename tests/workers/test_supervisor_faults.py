@@ -15,12 +15,12 @@ import pytest
 from tests.fakes.fake_control import TOKEN
 from tests.stack import ROOT
 from tests.workers.attempts import RUN, Attempt, attempt, wait_until
-from workers import reaper
 from workers.contract import StopMode
-from workers.launcher import Launch
-from workers.supervisor import proc
+from workers.host import reaper
+from workers.host.launcher import Launch
+from workers.supervisor import procfs
 from workers.supervisor.killing import Kill
-from workers.supervisor.proc import Identity
+from workers.supervisor.procfs import Identity
 
 pytestmark = pytest.mark.processes
 
@@ -165,13 +165,13 @@ def test_a_reap_of_a_launch_that_never_arrived_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("boot", ["now", "earlier"])
 def test_a_recorded_pid_that_is_somebody_elses_now_is_never_signalled(tmp_path: Path, boot: str) -> None:
     with attempt(tmp_path) as made, subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        someone = proc.identity(other.pid)
+        someone = procfs.identity(other.pid)
         assert someone is not None
         start = someone.start_time - 1 if boot == "now" else someone.start_time
         made.folder.create()
         made.folder.write_spec_once(json.dumps(spec_document(made)))
         (made.folder / "outbox.jsonl").write_text('{"seq":1,"t":1,"kind":"phase","step":null,"data":{}}\n')
-        boot_id = proc.boot_id() if boot == "now" else "an-earlier-boot"
+        boot_id = procfs.boot_id() if boot == "now" else "an-earlier-boot"
         pids = {"boot_id": boot_id, "processes": [[other.pid, start]], "baselines": {}}
         (made.folder / "pids.json").write_text(json.dumps(pids))
         reaper.reap(RUN, 1, TOKEN, made.settings)
@@ -183,9 +183,9 @@ def test_a_recorded_pid_that_is_somebody_elses_now_is_never_signalled(tmp_path: 
 
 def test_a_signal_to_a_pid_of_another_process_is_not_sent() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        someone = proc.identity(other.pid)
+        someone = procfs.identity(other.pid)
         assert someone is not None
-        assert proc.send(Identity(other.pid, someone.start_time - 1), signal.SIGKILL) is False
+        assert procfs.send(Identity(other.pid, someone.start_time - 1), signal.SIGKILL) is False
         other.communicate(b"\n", timeout=10)
         assert other.returncode == 0
 
@@ -193,7 +193,7 @@ def test_a_signal_to_a_pid_of_another_process_is_not_sent() -> None:
 def test_a_lock_that_names_somebody_elses_pid_signals_nobody(tmp_path: Path) -> None:
     with attempt(tmp_path) as made, subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
         made.folder.create()
-        someone = {"boot_id": proc.boot_id(), "pid": other.pid, "start_time": proc.read(other.pid).start_time}  # type: ignore[union-attr]
+        someone = {"boot_id": procfs.boot_id(), "pid": other.pid, "start_time": procfs.read(other.pid).start_time}  # type: ignore[union-attr]
         (made.folder / "supervisor.lock").write_text(json.dumps(someone))
         reaper.reap(RUN, 1, TOKEN, made.settings, {"host": "testhost", "cpu_slots": [0]})
         assert made.control.reaped[0]["receipt"]["processes_ended"] == 0
@@ -218,7 +218,7 @@ def test_who_has_a_shell_in_the_folder_is_never_signalled(tmp_path: Path) -> Non
         ours, theirs = os.openpty()
         program = [sys.executable, "-c", "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); input()"]
         with subprocess.Popen(program, stdin=theirs, cwd=made.folder.path, start_new_session=True) as other:
-            wait_until(lambda: (row := proc.read(other.pid)) is not None and row.tty != 0)
+            wait_until(lambda: (row := procfs.read(other.pid)) is not None and row.tty != 0)
             assert reaper.leftovers(made.folder) == []
             os.write(ours, b"\n")
         os.close(ours)
@@ -232,7 +232,7 @@ def test_another_user_who_works_in_the_folder_is_never_signalled(tmp_path: Path,
     with attempt(tmp_path) as made:
         made.folder.create()
         with subprocess.Popen(["sleep", "60"], cwd=made.folder.path, user=user) as other:
-            wait_until(lambda: proc.user(other.pid) == (user or 0))
+            wait_until(lambda: procfs.user(other.pid) == (user or 0))
             found = [row.pid for row in reaper.leftovers(made.folder)]
             other.kill()
         assert found == ([] if user else [other.pid])
@@ -240,7 +240,7 @@ def test_another_user_who_works_in_the_folder_is_never_signalled(tmp_path: Path,
 
 def test_a_kill_never_signals_who_has_a_pid_now_that_was_seen_before() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        row = proc.read(other.pid)
+        row = procfs.read(other.pid)
         assert row is not None
         rounds = iter([[row._replace(start_time=row.start_time - 1)]] * 10)
         kill = Kill(lambda: next(rounds, []), now=0.0, grace_s=0.0, deadline_s=5.0)
@@ -274,7 +274,7 @@ def test_after_a_reboot_no_recorded_pid_counts_and_what_lay_in_the_outbox_comes(
         wait_until(lambda: not made.lock_is_held() and not made.processes(), made.why)
         del made.control.refuse["sync"]
         recorded = json.loads((made.folder / "pids.json").read_text())
-        start = proc.read(other.pid).start_time  # type: ignore[union-attr]
+        start = procfs.read(other.pid).start_time  # type: ignore[union-attr]
         recorded["processes"] = [[other.pid, start]]
         (made.folder / "pids.json").write_text(json.dumps(recorded))
         reap = [sys.executable, "-c", REAP, RUN, TOKEN]

@@ -15,10 +15,10 @@ from tests.fakes.fake_control import TOKEN
 from tests.workers.attempts import RUN, Attempt, attempt, wait_until
 from tests.workers.servers import server_attempt
 from tests.workers.test_supervisor_gpus import gpu_attempt
-from workers import reaper
 from workers.contract import StopMode, to_dict
-from workers.launcher import Launch
-from workers.supervisor import proc
+from workers.host import reaper
+from workers.host.launcher import Launch
+from workers.supervisor import procfs
 from workers.supervisor.gpus import GpuReading
 
 pytestmark = pytest.mark.processes
@@ -138,7 +138,7 @@ def test_whoever_lives_where_files_were_removed_is_not_taken_for_gone(tmp_path: 
         assert made.launch() == Launch.RUNNING
         assert reaper.reap(RUN, 1, TOKEN, made.settings, to_dict(made.spec.placement)) is False
         assert made.control.reaped[0]["lock_held"] is True
-        assert proc.identity(first.pid) == first
+        assert procfs.identity(first.pid) == first
         assert made.folder.path.exists() is (what == "lock")
         made.control.refuse.clear()
         if what == "lock":
@@ -162,9 +162,9 @@ def left_without_a_folder(tmp_path: Path, *, first: str) -> Iterator[tuple[Attem
         made.wait_for_step(1)
         supervisor = made.supervisor()
         if first == "removed":
-            proc.send(supervisor, signal.SIGSTOP)
+            procfs.send(supervisor, signal.SIGSTOP)
             remove(made.folder.path)
-            proc.send(supervisor, signal.SIGKILL)
+            procfs.send(supervisor, signal.SIGKILL)
             wait_until(lambda: not made.lock_is_held(), made.why)
         else:
             made.kill_supervisor()

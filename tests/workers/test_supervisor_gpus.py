@@ -15,8 +15,8 @@ import pytest
 from tests.fakes.fake_control import TOKEN
 from tests.stack import ROOT
 from tests.workers.attempts import FAKES, RUN, Attempt, attempt, wait_until
-from workers import reaper
 from workers.contract import HardwareSpec, Placement, StopMode
+from workers.host import reaper
 from workers.supervisor.gpus import GpuReading
 
 pytestmark = pytest.mark.processes

@@ -14,7 +14,7 @@ from tests.fakes.fake_control import FakeControl
 from tests.workers.attempts import Attempt, attempt, build_settings, build_spec, wait_until
 from tests.workers.servers import free_port, server_attempt, server_hardware
 from workers.contract import StopMode, servers_of
-from workers.supervisor import proc
+from workers.supervisor import procfs
 from workers.supervisor.servermetrics import Pulse
 from workers.supervisor.servers import Servers
 from workers.supervisor.vllm import PAUSE_S
@@ -25,9 +25,9 @@ pytestmark = pytest.mark.processes
 
 def send(made: Attempt, role: str, number: signal.Signals) -> None:
     started = {line["data"]["role"]: line["data"]["pid"] for line in made.control.of_kind("process_started")}
-    found = proc.identity(started[role])
+    found = procfs.identity(started[role])
     assert found is not None
-    proc.send(found, number)
+    procfs.send(found, number)
 
 
 def notes(made: Attempt, text: str) -> list[dict[str, Any]]:

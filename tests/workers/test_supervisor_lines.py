@@ -11,8 +11,8 @@ import pytest
 
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.attempts import RUN, attempt
-from workers import reaper
 from workers.contract import EventKind, to_dict
+from workers.host import reaper
 from workers.supervisor import trainerlines
 from workers.supervisor.control import Control, ControlError
 from workers.supervisor.outbox import Outbox

@@ -9,7 +9,7 @@ import pytest
 
 from tests.workers.attempts import attempt, of_process, wait_until
 from tests.workers.servers import server_attempt
-from workers.supervisor import proc
+from workers.supervisor import procfs
 
 pytestmark = pytest.mark.processes
 
@@ -24,7 +24,7 @@ def test_an_endpoints_key_is_in_the_trainers_environment_and_in_no_other(tmp_pat
         made.wait_for_step(1)
         roles = {line["data"]["pid"]: line["data"]["role"] for line in made.control.of_kind("process_started")}
         environments = {role: of_process(pid, "environ") for pid, role in roles.items()}
-        lines = [of_process(row.pid, "cmdline") for row in proc.table()]
+        lines = [of_process(row.pid, "cmdline") for row in procfs.table()]
         supervisor = of_process(made.supervisor().pid, "environ")
         seen = made.trainer_environment()
     assert KEY.encode() in environments["trainer"]

@@ -18,9 +18,9 @@ from tests.fakes.running_vllm import RunningVllm
 from tests.workers.attempts import FAKES, Attempt, attempt, wait_until
 from tests.workers.servers import free_port, server_attempt, server_hardware, vllm_command
 from tests.workers.test_supervisor_gpus import Gpus
-from workers import reaper
 from workers.contract import HardwareSpec, Placement, StopMode, WeightSync, to_dict
-from workers.supervisor import proc
+from workers.host import reaper
+from workers.supervisor import procfs
 
 pytestmark = pytest.mark.processes
 
@@ -30,9 +30,9 @@ def started(made: Attempt) -> dict[str, int]:
 
 
 def kill(pid: int) -> None:
-    found = proc.identity(pid)
+    found = procfs.identity(pid)
     assert found is not None
-    proc.send(found, signal.SIGKILL)
+    procfs.send(found, signal.SIGKILL)
 
 
 # --- several --------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ import pytest
 from tests.fakes.fake_control import TOKEN
 from tests.workers.attempts import RUN, Attempt, attempt, wait_until
 from tests.workers.test_supervisor_disk import written_steps
-from workers import reaper
 from workers.contract import EventKind, to_dict
+from workers.host import reaper
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.outbox import Outbox
 from workers.supervisor.tail import Tail

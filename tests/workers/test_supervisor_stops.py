@@ -9,7 +9,7 @@ import pytest
 
 from tests.workers.attempts import attempt, wait_until
 from workers.contract import StopMode
-from workers.supervisor import proc
+from workers.supervisor import procfs
 
 pytestmark = pytest.mark.processes
 
@@ -127,10 +127,10 @@ def test_a_stop_that_comes_with_the_trainers_end_is_not_its_reason(
         made.wait_for_step(1)
         (pid,) = [line["data"]["pid"] for line in made.control.of_kind("process_started")]
         supervisor = made.supervisor()
-        proc.send(supervisor, signal.SIGSTOP)
-        wait_until(lambda: (row := proc.read(pid)) is None or not row.alive, made.why)
-        made.ask_to_stop(StopMode.NOW) if road == "push" else proc.send(supervisor, signal.SIGTERM)
-        proc.send(supervisor, signal.SIGCONT)
+        procfs.send(supervisor, signal.SIGSTOP)
+        wait_until(lambda: (row := procfs.read(pid)) is None or not row.alive, made.why)
+        made.ask_to_stop(StopMode.NOW) if road == "push" else procfs.send(supervisor, signal.SIGTERM)
+        procfs.send(supervisor, signal.SIGCONT)
         assert made.wait_for_end()["reason"] == reason
 
 
@@ -138,7 +138,7 @@ def test_sigterm_to_the_supervisor_stops_its_run(tmp_path: Path) -> None:
     with attempt(tmp_path, trainer="forever") as made:
         made.launch()
         made.wait_for_step(2)
-        proc.send(made.supervisor(), signal.SIGTERM)
+        procfs.send(made.supervisor(), signal.SIGTERM)
         ended = made.wait_for_end()
         assert ended["reason"] == "stopped_by_user"
         assert "SIGTERM" in ended["detail"]

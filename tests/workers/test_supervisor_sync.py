@@ -10,7 +10,7 @@ import pytest
 
 from tests.workers.attempts import QUICK
 from workers.contract import EventKind, SyncAnswer
-from workers.settings import HostSettings
+from workers.host.settings import HostSettings
 from workers.supervisor.control import Refused
 from workers.supervisor.outbox import Outbox
 from workers.supervisor.sync import Syncer

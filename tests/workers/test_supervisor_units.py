@@ -15,11 +15,11 @@ from runs.states import EndReason
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.attempts import QUICK
 from workers.contract import EventKind
-from workers.settings import HostSettings, SettingsError
+from workers.host.settings import HostSettings, SettingsError
 from workers.supervisor import commands, ends, trainerlines
+from workers.supervisor.child import TRAINER, Exit
 from workers.supervisor.control import Control
 from workers.supervisor.outbox import Outbox
-from workers.supervisor.process import TRAINER, Exit
 from workers.supervisor.samples import SampleUploader
 from workers.supervisor.tail import LINE_LIMIT, Tail
 from workers.supervisor.verify import GpuProof

@@ -15,7 +15,7 @@ from tests.fakes.fake_control import FakeControl
 from tests.workers.attempts import attempt, build_settings, build_spec, wait_until
 from tests.workers.servers import free_port, server_attempt, server_hardware
 from workers.contract import HardwareSpec, Placement, Rollout, ServerSpec, StopMode, WeightSync, servers_of
-from workers.supervisor import commands, proc, servermetrics
+from workers.supervisor import commands, procfs, servermetrics
 from workers.supervisor.listening import is_listening
 
 pytestmark = pytest.mark.processes
@@ -64,8 +64,8 @@ def test_a_server_that_dies_takes_a_waiting_trainer_with_it(tmp_path: Path) -> N
         made.launch()
         made.wait_for_step(1)
         front = made.control.of_kind("process_started")[0]["data"]["pid"]
-        (engine,) = [row.identity for row in proc.table() if row.ppid == front]
-        proc.send(engine, signal.SIGKILL)
+        (engine,) = [row.identity for row in procfs.table() if row.ppid == front]
+        procfs.send(engine, signal.SIGKILL)
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_exited"
         assert ended["exit_codes"] == {"trainer": 137, "vllm": 1}
@@ -77,9 +77,9 @@ def test_a_trainer_that_crashes_because_its_server_died_is_not_blamed(tmp_path: 
         made.launch()
         made.wait_for_step(2)
         front = made.control.of_kind("process_started")[0]["data"]["pid"]
-        found = proc.identity(front)
+        found = procfs.identity(front)
         assert found is not None
-        proc.send(found, signal.SIGKILL)
+        procfs.send(found, signal.SIGKILL)
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_exited"
         assert ended["receipt"]["survivors"] == []

@@ -11,10 +11,10 @@ import pytest
 
 from tests.fakes.fake_hub import FakeHub, files_of
 from tests.workers.test_inspection import PLAIN, a_model
-from workers import tokenizerfiles
 from workers.contract.tokenizers import sizes_in
-from workers.hub import Hub
-from workers.tokenizerfiles import TokenizerFiles, collect
+from workers.models import tokenizer_files
+from workers.models.hub import Hub
+from workers.models.tokenizer_files import TokenizerFiles, collect
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +69,7 @@ def test_sentencepiece_alone_is_said_in_words(tmp_path: Path) -> None:
 def test_too_large_files_are_left_where_they_are(
     fake: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokenizerfiles, "FILES_LIMIT", 50)
+    monkeypatch.setattr(tokenizer_files, "FILES_LIMIT", 50)
     folder = a_model(tmp_path / "m", **PLAIN)
     fake.add("Org/Model", files_of(folder))
     lying = fake.add("Org/Lying", files_of(folder))

@@ -135,7 +135,7 @@ class HardwareSpec:
     memory_cap_gib: float | None = None
     """Most GPU memory that torch may take in each trainer process: a larger card then behaves like a smaller one."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Variables of the trainer and its servers, from the allow-list workers.commands.ENVIRONMENT."""
+    """Variables of the trainer and its servers, from the allow-list workers.contract.commands.ENVIRONMENT."""
 
     @property
     def vllm_server(self) -> ServerSpec | None:

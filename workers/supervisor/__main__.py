@@ -14,8 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from workers.settings import HostSettings
-from workers.supervisor import proc
+from workers.host.settings import HostSettings
+from workers.supervisor import procfs
 from workers.supervisor.folder import AttemptFolder, Lock
 
 log = logging.getLogger("workers.supervisor")
@@ -45,8 +45,8 @@ def supervise(folder: AttemptFolder) -> int:
     lock = Lock(folder)
     if not _take(lock):
         return 0  # another delivery of the same launch was first
-    proc.become_undumpable()
-    proc.become_subreaper()
+    procfs.become_undumpable()
+    procfs.become_subreaper()
     token = _read_token()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.raiseExceptions = False  # a full disk takes no log lines; that must not end the supervisor

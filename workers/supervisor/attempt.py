@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from workers.contract import AttemptSpec, ClaimAnswer, EventKind, Phase, StopMode, SyncAnswer, servers_of
-from workers.settings import HostSettings
+from workers.host.settings import HostSettings
 from workers.supervisor import claim, ends
+from workers.supervisor.child import Children
 from workers.supervisor.control import Control
 from workers.supervisor.ending import Draining, Ending, tell_exit
 from workers.supervisor.ends import End, Judge, Reason
 from workers.supervisor.fetching import Fetching
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
-from workers.supervisor.process import Children
 from workers.supervisor.reporting import Inbox, Reporting
 from workers.supervisor.servers import Servers
 from workers.supervisor.starting import Preparing, ServersStarting

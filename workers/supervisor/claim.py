@@ -8,8 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from workers import inspection
-from workers.commands import environment_problem, is_local
 from workers.contract import (
     SCHEMA,
     AttemptSpec,
@@ -20,8 +18,10 @@ from workers.contract import (
     models_of,
     servers_of,
 )
-from workers.settings import HostSettings
-from workers.supervisor import ends, proc
+from workers.contract.commands import environment_problem, is_local
+from workers.host.settings import HostSettings
+from workers.models import inspection
+from workers.supervisor import ends, procfs
 from workers.supervisor.control import Control, Unreachable
 from workers.supervisor.datasetcache import DatasetCache
 from workers.supervisor.ends import End, Reason
@@ -61,7 +61,7 @@ def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimA
         settings.claim_deadline_s,
         settings,
         lambda: control.claim(
-            spec.attempt_id, schema=SCHEMA, host=settings.name, pid=os.getpid(), boot_id=proc.boot_id()
+            spec.attempt_id, schema=SCHEMA, host=settings.name, pid=os.getpid(), boot_id=procfs.boot_id()
         ),
     )
 

@@ -1,4 +1,4 @@
-"""The children's environments on this host, around the commands that workers.commands makes of a spec.
+"""The children's environments on this host, around the commands that workers.contract.commands makes of a spec.
 
 A child gets an allow-list of the host's environment, so neither the token nor the address of Redis nor the web's
 secret can reach model code or a person's reward code through it.
@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import workers
-from workers import commands
-from workers.commands import Programs
-from workers.contract import AttemptSpec, FileName, ServerPlace
-from workers.settings import HostSettings
+from workers.contract import AttemptSpec, FileName, ServerPlace, commands
+from workers.contract.commands import Programs
+from workers.host.settings import HostSettings
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
 """The folder that holds the `workers` package."""

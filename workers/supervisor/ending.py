@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 
 from workers.contract import EventKind, Phase, Receipt, to_dict
+from workers.supervisor.child import Exit
 from workers.supervisor.ends import End
-from workers.supervisor.process import Exit
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 from workers.supervisor.teardown import Teardown
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from workers.supervisor.child import DOWNLOAD, TRAINER, Exit
 from workers.supervisor.folder import AttemptFolder, last_lines
-from workers.supervisor.process import DOWNLOAD, TRAINER, Exit
 from workers.supervisor.trainerlines import Progress
 
 

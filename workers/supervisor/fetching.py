@@ -6,11 +6,11 @@ import logging
 import os
 from typing import Any
 
-from workers.commands import hub_models
 from workers.contract import EventKind, FileName, Phase
+from workers.contract.commands import hub_models
 from workers.supervisor import commands
+from workers.supervisor.child import DOWNLOAD
 from workers.supervisor.ends import End, Reason
-from workers.supervisor.process import DOWNLOAD
 from workers.supervisor.starting import after_fetching
 from workers.supervisor.steps import Outcome, Shared, Work
 from workers.supervisor.tail import Tail

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.contract import AttemptSpec, EventKind, FileName, StopMode, from_dict
-from workers.supervisor import proc
+from workers.supervisor import procfs
 
 log = logging.getLogger(__name__)
 
@@ -168,8 +168,8 @@ class Lock:
     def sign(self) -> None:
         """Write who holds it, for people. A full disk is told by what comes next, not by this."""
         assert self._fd is not None, "sign() needs the lock"  # noqa: S101
-        me = proc.identity(os.getpid())
-        holder = {"boot_id": proc.boot_id(), "pid": os.getpid(), "start_time": me.start_time if me else 0}
+        me = procfs.identity(os.getpid())
+        holder = {"boot_id": procfs.boot_id(), "pid": os.getpid(), "start_time": me.start_time if me else 0}
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, json.dumps(holder).encode(), 0)

@@ -11,8 +11,8 @@ import signal
 import time
 from collections.abc import Callable
 
-from workers.supervisor import proc
-from workers.supervisor.proc import Identity, Process
+from workers.supervisor import procfs
+from workers.supervisor.procfs import Identity, Process
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +72,9 @@ class Kill:
             self._note(process)
             if process.identity not in self._termed:
                 self._termed.add(process.identity)
-                proc.send(process.identity, signal.SIGTERM)
+                procfs.send(process.identity, signal.SIGTERM)
             if now >= self._kill_at:
-                proc.send(process.identity, signal.SIGKILL)
+                procfs.send(process.identity, signal.SIGKILL)
         # A look at /proc takes time, and a process that forks and ends all the while may be nowhere in it.
         return self._empty >= 2 and self._nobody_left()
 

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from queue import Empty
 
 from workers.contract import AttemptSpec, ClaimAnswer
-from workers.settings import HostSettings
-from workers.supervisor import claim, ends, proc
+from workers.host.settings import HostSettings
+from workers.supervisor import claim, ends, procfs
 from workers.supervisor.attempt import ClaimedAttempt
+from workers.supervisor.child import Children
 from workers.supervisor.control import Control
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
 from workers.supervisor.loops import Job
-from workers.supervisor.proc import Process
-from workers.supervisor.process import Children
+from workers.supervisor.procfs import Process
 from workers.supervisor.reporting import Inbox
 from workers.supervisor.steps import Step
 
@@ -145,6 +145,6 @@ class Lifecycle:
 
 def _kill_if_possible(process: Process) -> None:
     try:
-        proc.send(process.identity, signal.SIGKILL)
+        procfs.send(process.identity, signal.SIGKILL)
     except OSError:
         log.exception("%d can't be ended", process.pid)

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from workers.commands import HOST
+from workers.contract.commands import HOST
 
 _LISTEN = "0A"
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from workers.contract import LOG_LEFT_OUT, LOG_NAMES
-from workers.settings import HostSettings
+from workers.host.settings import HostSettings
 from workers.supervisor.control import Control, ControlError, Refused
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.logparts import Part, Parts

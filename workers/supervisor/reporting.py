@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from workers.contract import AttemptSpec, EventKind, FileName, Phase, SyncAnswer
-from workers.settings import HostSettings
+from workers.host.settings import HostSettings
 from workers.supervisor.control import Control
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workers.settings import HostSettings
+from workers.host.settings import HostSettings
 from workers.supervisor.control import Control, ControlError, Refused
 from workers.supervisor.loops import Backoff
 from workers.supervisor.tail import Tail

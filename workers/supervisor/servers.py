@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from workers.commands import served_name
 from workers.contract import AttemptSpec, ServerPlace
-from workers.settings import HostSettings
+from workers.contract.commands import served_name
+from workers.host.settings import HostSettings
 from workers.supervisor import listening
+from workers.supervisor.child import Exit
 from workers.supervisor.loops import Loop
-from workers.supervisor.process import Exit
 from workers.supervisor.servermetrics import Pulse
 from workers.supervisor.vllm import REQUEST_TIMEOUT_S, HealthProbe
 

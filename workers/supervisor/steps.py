@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from workers.contract import AttemptSpec, EventKind
-from workers.settings import HostSettings
+from workers.host.settings import HostSettings
+from workers.supervisor.child import Children
 from workers.supervisor.ends import End, Judge, Reason
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
-from workers.supervisor.process import Children
 from workers.supervisor.reporting import Reporting
 from workers.supervisor.servers import Servers
 from workers.supervisor.watching import Figures, TrainerWatch

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from workers.contract import EventKind, SyncAnswer
-from workers.settings import HostSettings
+from workers.host.settings import HostSettings
 from workers.supervisor.control import Control, ControlError, Refused
 from workers.supervisor.loops import Backoff
 from workers.supervisor.outbox import Outbox

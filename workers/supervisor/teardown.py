@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from workers.contract import Receipt
-from workers.settings import HostSettings
+from workers.host.settings import HostSettings
 from workers.supervisor import listening
 from workers.supervisor.gpus import GpuError, GpuReading, used_mib
 from workers.supervisor.killing import Kill
 from workers.supervisor.loops import Loop
-from workers.supervisor.proc import Process
+from workers.supervisor.procfs import Process
 from workers.supervisor.verify import GpuProof
 
 GPU_INTERVAL_S = 0.15

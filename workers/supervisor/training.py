@@ -6,8 +6,8 @@ import os
 
 from workers.contract import SAVING, FileName, Phase
 from workers.supervisor import commands
+from workers.supervisor.child import TRAINER, Exit
 from workers.supervisor.ends import End, Reason
-from workers.supervisor.process import TRAINER, Exit
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 
 

@@ -13,8 +13,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from workers import commands
-from workers.contract import FileName
+from workers.contract import FileName, commands
 from workers.trainer import data, environment, ranks, rewards, spec
 from workers.trainer.metrics import LineFile
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 
-from workers import commands
 from workers.contract import (
     ZERO,
     AttemptSpec,
@@ -22,6 +21,7 @@ from workers.contract import (
     ServerSpec,
     Strategy,
     WeightSync,
+    commands,
     is_address,
 )
 

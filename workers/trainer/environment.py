@@ -6,8 +6,7 @@ import os
 import socket
 from pathlib import Path
 
-from workers import commands
-from workers.contract import AttemptSpec, Rollout, models_of, servers_of
+from workers.contract import AttemptSpec, Rollout, commands, models_of, servers_of
 from workers.trainer.spec import is_local
 
 

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workers import commands
-from workers.contract import AttemptSpec, servers_of
+from workers.contract import AttemptSpec, commands, servers_of
 from workers.trainer.vllmclient import POLICY, AdapterClient, Completion
 
 T = TypeVar("T")

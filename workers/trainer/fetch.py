@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workers import hubfiles
+from workers.models import hub_files
 from workers.trainer import fetching, unavailable
 from workers.trainer.fetching import Progress
 from workers.trainer.unavailable import Unavailable
@@ -116,7 +116,7 @@ class Download:
             return None
         except (OSError, ValueError) as error:
             raise self._in_words(error) from None
-        return folder if hubfiles.is_complete(folder) else None
+        return folder if hub_files.is_complete(folder) else None
 
     def run(self) -> None:
         for attempt in range(1, TRIES + 1):
@@ -139,7 +139,7 @@ class Download:
         info = HfApi().model_info(self.model, revision=self.revision, files_metadata=True, timeout=ASK_TIMEOUT_S)
         siblings = info.siblings or []
         names = [sibling.rfilename for sibling in siblings]
-        if problem := hubfiles.refusal(names):
+        if problem := hub_files.refusal(names):
             raise Unavailable(f"{self.model} can't be used. {problem}")
         listing = fetching.Listing.of(self.model, info)
         self.progress.follow(listing)
@@ -160,8 +160,8 @@ class Download:
             snapshot_download(
                 self.model,
                 revision=self.revision,
-                allow_patterns=list(hubfiles.WANTED),
-                ignore_patterns=list(hubfiles.UNWANTED),
+                allow_patterns=list(hub_files.WANTED),
+                ignore_patterns=list(hub_files.UNWANTED),
                 tqdm_class=self.progress.bar_class(),
                 **more,
             )

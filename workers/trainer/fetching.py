@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workers import hubfiles
+from workers.models import hub_files
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -49,7 +49,7 @@ class Listing:
     def of(cls, model: str, info: ModelInfo) -> Listing:
         found = []
         for sibling in info.siblings or []:
-            if hubfiles.wanted(sibling.rfilename):
+            if hub_files.wanted(sibling.rfilename):
                 blob = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
                 size = (sibling.lfs.size if sibling.lfs else sibling.size) or 0
                 found.append(File(sibling.rfilename, size, blob))

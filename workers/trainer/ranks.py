@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from workers.commands import torchrun_arguments
 from workers.contract import ZERO, AttemptSpec
+from workers.contract.commands import torchrun_arguments
 from workers.trainer import environment
 from workers.trainer.spec import SpecError, TrainerError
 

@@ -6,8 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from workers import commands
-from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, from_dict, models_of
+from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, commands, from_dict, models_of
 from workers.rewards.library import LIBRARY
 from workers.trainer import combinations
 

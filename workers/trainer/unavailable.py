@@ -6,7 +6,7 @@ import errno
 import os
 from typing import TypeVar
 
-from workers import hubfiles
+from workers.models import hub_files
 from workers.trainer.fetching import cache, endpoint
 
 E = TypeVar("E", bound=BaseException)
@@ -44,13 +44,13 @@ def sentence(error: BaseException, model: str, revision: str | None) -> str:
 
     hub, status = endpoint(), _status(error)
     if isinstance(error, GatedRepoError):
-        return hubfiles.gated(model, hub, has_token=bool(get_token()))
+        return hub_files.gated(model, hub, has_token=bool(get_token()))
     if isinstance(error, RevisionNotFoundError):
         return f"{model} has no revision {revision or 'main'} on {hub}."
     if status == 401 and not isinstance(error, RepositoryNotFoundError):
-        return hubfiles.bad_token(hub)
+        return hub_files.bad_token(hub)
     if isinstance(error, RepositoryNotFoundError):
-        return hubfiles.missing(model, hub)
+        return hub_files.missing(model, hub)
     if isinstance(error, HFValidationError):
         return f"{model!r} is no name of a model on the hub: {first_line(error)}"
     if _caused_by(error, OfflineModeIsEnabled):

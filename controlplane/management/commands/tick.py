@@ -13,6 +13,6 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         from django.utils import timezone
 
-        from runs import reconcile
+        from runs import tick
 
-        reconcile.tick(timezone.now())
+        tick.tick(timezone.now())

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from django.test import Client, RequestFactory
 
-from controlplane.accounts import errors
+from controlplane.http import errors
 from tests.controlplane.people import viewer
 
 

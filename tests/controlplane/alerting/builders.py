@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from controlplane import sealing
-from controlplane.alerting.forms import masked
-from controlplane.alerting.models import AlertTarget, Kind
+from runs.alerts.forms import masked
+from runs.alerts.models import AlertTarget, Kind
 from runs.models import RunEvent
 from tests.runs.builders import an_attempt
 

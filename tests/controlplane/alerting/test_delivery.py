@@ -11,9 +11,9 @@ from django.test import override_settings
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from controlplane.alerting import delivery
-from controlplane.alerting.models import AlertDelivery, AlertTarget, State
-from controlplane.alerting.tasks import deliver
+from runs.alerts import delivery
+from runs.alerts.models import AlertDelivery, AlertTarget, State
+from runs.alerts.tasks import deliver
 from runs.models import Run, RunEvent
 from runs.states import RunStatus
 from runs.transitions import move

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from controlplane.alerting import addresses, outward
-from controlplane.alerting.outward import NotSent, Refused, TookTooLong, post
+from runs.alerts import addresses, outward
+from runs.alerts.outward import NotSent, Refused, TookTooLong, post
 from tests.controlplane.alerting.servers import answering, dripping, flooding, hook, silent
 
 PRIVATE = ("10.1.2.3", "172.16.0.1", "192.168.1.1", "127.0.0.1", "::1", "fd12::1", "100.64.0.1")

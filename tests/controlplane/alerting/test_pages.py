@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from controlplane.alerting import delivery
-from controlplane.alerting.models import AlertDelivery, AlertTarget, State
+from runs.alerts import delivery
+from runs.alerts.models import AlertDelivery, AlertTarget, State
 from tests.controlplane.alerting.builders import a_target, an_alert
 from tests.controlplane.alerting.servers import answering, hook
 from tests.controlplane.people import admin, operator

@@ -16,8 +16,8 @@ from django.utils import timezone
 from controlplane.datasets import tokenizers
 from controlplane.datasets.models import Tokenizer
 from controlplane.hardware.models import Host, ModelInspection
-from runs import messages
-from runs.tokens import host_token
+from controlplane.http.tokens import host_token
+from runs.scheduling import host_commands
 from workers.contract.tokenizers import TOKENIZER_LIMIT, NoTokenizer, head_of, sizes_in
 
 pytestmark = pytest.mark.django_db
@@ -153,7 +153,7 @@ def test_what_a_dead_process_left_is_taken_away(folder: Path) -> None:
 
 def test_a_host_is_asked_again_only_for_a_tokenizer_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[list[Any]] = []
-    monkeypatch.setattr(messages, "send", lambda host, task, arguments: sent.append(arguments))
+    monkeypatch.setattr(host_commands, "send", lambda host, task, arguments: sent.append(arguments))
     known = answered(body_of(FILES))
     asked = tokenizers.ask(known.host, "Org/Model")
     assert sent == [[asked.pk, "Org/Model"]]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from controlplane.hardware import flow
 from controlplane.hardware.models import ModelInspection
-from runs import messages
+from runs.hosts import actions
+from runs.scheduling import host_commands
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import a_host
 from workers.contract import Task
@@ -22,43 +22,43 @@ pytestmark = pytest.mark.django_db
 def questions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Task, list[Any]]]:
     """What would have gone to hosts."""
     sent: list[tuple[str, Task, list[Any]]] = []
-    monkeypatch.setattr(messages, "send", lambda host, task, args: sent.append((host, task, list(args))))
+    monkeypatch.setattr(host_commands, "send", lambda host, task, args: sent.append((host, task, list(args))))
     return sent
 
 
 def test_a_question_goes_to_the_host(questions):
-    asked = flow.ask_inspection(a_host(), "/models/tiny")
+    asked = actions.ask_inspection(a_host(), "/models/tiny")
     assert questions == [("box", Task.INSPECT_MODEL, [asked.pk, "/models/tiny"])]
 
 
 def test_an_open_question_is_not_asked_twice(questions):
     host = a_host()
-    assert flow.ask_inspection(host, "m") == flow.ask_inspection(host, "m")
+    assert actions.ask_inspection(host, "m") == actions.ask_inspection(host, "m")
     assert len(questions) == 1
 
 
 def test_a_recent_answer_is_used_again(questions):
     host = a_host()
     ModelInspection.objects.create(host=host, model="m", answered_at=timezone.now(), answer={"ok": True})
-    assert flow.ask_inspection(host, "m").answer == {"ok": True}
+    assert actions.ask_inspection(host, "m").answer == {"ok": True}
     assert questions == []
 
 
 @pytest.mark.parametrize("column", ["asked_at", "answered_at"])
 def test_an_old_question_or_answer_is_asked_again(questions, column):
     host = a_host()
-    old = flow.ask_inspection(host, "m")
+    old = actions.ask_inspection(host, "m")
     ModelInspection.objects.filter(pk=old.pk).update(**{column: timezone.now() - timedelta(hours=1)})
-    assert flow.ask_inspection(host, "m") != old
+    assert actions.ask_inspection(host, "m") != old
 
 
 def test_without_a_broker_nothing_is_left_open(monkeypatch):
     def down(*_: Any, **__: Any) -> None:
-        raise messages.BrokerDown
+        raise host_commands.BrokerDown
 
-    monkeypatch.setattr(messages, "send", down)
-    with pytest.raises(flow.HostAway):
-        flow.ask_inspection(a_host(), "m")
+    monkeypatch.setattr(host_commands, "send", down)
+    with pytest.raises(actions.HostAway):
+        actions.ask_inspection(a_host(), "m")
     assert not ModelInspection.objects.exists()
 
 
@@ -88,7 +88,7 @@ def test_the_form_asks_and_then_shows_the_answer(questions):
     ],
 )
 def test_the_form_shows_what_the_hub_told_the_host(questions, answer, shown):
-    asked = flow.ask_inspection(a_host(), "Org/Model")
+    asked = actions.ask_inspection(a_host(), "Org/Model")
     ModelInspection.objects.update(answered_at=timezone.now(), answer=answer)
     page = viewer().get(f"/runs/new/model/{asked.pk}").content.decode()
     assert [words for words in shown if words not in page] == []
@@ -96,7 +96,7 @@ def test_the_form_shows_what_the_hub_told_the_host(questions, answer, shown):
 
 def test_asking_again_doesnt_take_the_answer_that_is_there(questions):
     client = operator()
-    flow.ask_inspection(a_host(), "m")
+    actions.ask_inspection(a_host(), "m")
     client.post("/runs/new/model", {"model": "m", "again": "1"})
     assert len(questions) == 1
     ModelInspection.objects.update(answered_at=timezone.now(), answer={"ok": False, "error": "no"})
@@ -110,13 +110,13 @@ def test_the_form_says_why_there_is_no_answer(questions, monkeypatch):
     client = operator()
     assert "No host is in reach" in client.post("/runs/new/model", {"model": "m"}).content.decode()
     assert "Give a model" in client.post("/runs/new/model", {"model": ""}).content.decode()
-    asked = flow.ask_inspection(a_host(), "m")
+    asked = actions.ask_inspection(a_host(), "m")
     ModelInspection.objects.update(asked_at=timezone.now() - timedelta(hours=1))
     assert "has not answered" in client.get(f"/runs/new/model/{asked.pk}").content.decode()
 
 
 def test_what_a_host_says_is_shown_as_text(questions):
-    asked = flow.ask_inspection(a_host(), "m")
+    asked = actions.ask_inspection(a_host(), "m")
     answer = {"ok": False, "error": "<script>alert(1)</script>"}
     ModelInspection.objects.update(answered_at=timezone.now(), answer=answer)
     assert b"<script>alert" not in operator().get(f"/runs/new/model/{asked.pk}").content

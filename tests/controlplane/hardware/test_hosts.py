@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from controlplane.hardware import announcing, history, inventory
-from controlplane.hardware.hosts import host_views, resource_words
+from controlplane.hardware import history, inventory
 from controlplane.hardware.links import links_of
 from controlplane.hardware.models import Host
+from runs.hosts import announcements
+from runs.hosts.cards import host_views, resource_words
 from runs.models import Attempt, Lease, Run
 from runs.states import RunStatus
 from tests.controlplane.hardware.page import page
@@ -25,7 +26,7 @@ GPU = {"index": 0, "name": "H200", "memory_mib": 143_771, "used_mib": 600, "util
 
 
 def announce(name: str = "box", now: Any = None, **facts: Any) -> Host:
-    return announcing.accept(name, {"boot_id": "b1", **facts}, None, now or timezone.now())
+    return announcements.accept(name, {"boot_id": "b1", **facts}, None, now or timezone.now())
 
 
 def a_lost_run(status: str = RunStatus.RUNNING) -> tuple[Host, Attempt]:
@@ -104,11 +105,11 @@ def test_the_line_of_use_breaks_where_nobody_knows():
 def test_a_host_is_watched_while_its_page_is_open():
     host = announce(gpus=[])
     now = timezone.now()
-    assert not announcing.is_watched(host, now)
+    assert not announcements.is_watched(host, now)
     page()
     host.refresh_from_db()
-    assert announcing.is_watched(host, now)
-    assert not announcing.is_watched(host, now + announcing.WATCHED_FOR + timedelta(seconds=1))
+    assert announcements.is_watched(host, now)
+    assert not announcements.is_watched(host, now + announcements.WATCHED_FOR + timedelta(seconds=1))
 
 
 def test_what_a_gpu_had_in_use_before_a_run_is_not_the_runs():

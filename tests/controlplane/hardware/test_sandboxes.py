@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from controlplane.hardware import announcing
 from controlplane.hardware.models import Host
 from controlplane.hardware.sandboxes import BARE, problem, sandbox_of
-from runs import launching
+from runs.hosts import announcements
 from runs.models import Attempt
+from runs.scheduling import launching
 from tests.controlplane.hardware.page import page
 from tests.controlplane.people import admin, operator, viewer
 from tests.runs.builders import a_host, a_run, rewards_named
@@ -26,7 +26,7 @@ HOLDS = {"backend": "landlock", "tried": {"bubblewrap": "user namespaces are ref
 
 def told(sandbox: Any, **columns: Any) -> Host:
     a_host(**columns)
-    return announcing.accept("box", {**Host.objects.get().inventory, "sandbox": sandbox}, None, timezone.now())
+    return announcements.accept("box", {**Host.objects.get().inventory, "sandbox": sandbox}, None, timezone.now())
 
 
 def test_what_a_host_tells_is_kept() -> None:
@@ -120,4 +120,4 @@ def test_nobody_else_does() -> None:
 
 def test_an_announcement_takes_no_permission_away() -> None:
     told(NONE, unsandboxed_allowed=True)
-    assert announcing.accept("box", {"sandbox": NONE}, None, timezone.now()).unsandboxed_allowed
+    assert announcements.accept("box", {"sandbox": NONE}, None, timezone.now()).unsandboxed_allowed

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from controlplane.accounts.models import Role, User
-from controlplane.rewards import code_check, permissions, saving, tools
+from controlplane.rewards import code_check, permissions, saving
 from controlplane.rewards.models import RewardConfig
+from runs.playground import tools
 from tests.controlplane.people import make_user, signed_in
 from workers.contract import RewardSpec
 from workers.rewards import Completion, custom

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.rewards import evaluating, playground, tools
-from controlplane.rewards.completions_source import suggested
-from controlplane.rewards.evaluating import How
-from controlplane.rewards.tools import Turn
+from runs.playground import evaluating, scoring, tools
+from runs.playground.completions_source import suggested
+from runs.playground.evaluating import How
+from runs.playground.tools import Turn
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY, Cost, Params, Reward, Scores
 from workers.rewards.custom import PythonParams
@@ -35,13 +35,13 @@ def never(*_: Any) -> Scores:
 
 
 def test_the_suggested_completions_are_told_apart():
-    trial = playground.try_on([THINKS, RIGHT], ROW, suggested(ROW))
+    trial = scoring.try_on([THINKS, RIGHT], ROW, suggested(ROW))
     assert [one.total for one in trial.group] == [3.0, 2.0, 1.0, 0.0]
     assert trial.columns[1].column.values == [1.0, 1.0, 0.0, 0.0]
 
 
 def test_advantages_are_distances_from_the_mean_in_deviations():
-    trial = playground.try_on([RIGHT], ROW, ["4", "5"])
+    trial = scoring.try_on([RIGHT], ROW, ["4", "5"])
     assert trial.mean == 1.0
     assert trial.deviation is not None
     assert math.isclose(trial.deviation, math.sqrt(2))
@@ -51,7 +51,7 @@ def test_advantages_are_distances_from_the_mean_in_deviations():
 
 @pytest.mark.parametrize("aggregation", ["sum_then_normalize", "normalize_then_sum"])
 def test_shares_of_the_variance_add_up(aggregation: str):
-    trial = playground.try_on([THINKS, RIGHT], ROW, suggested(ROW), aggregation=aggregation)
+    trial = scoring.try_on([THINKS, RIGHT], ROW, suggested(ROW), aggregation=aggregation)
     shares = [one.share or 0.0 for one in trial.columns]
     assert math.isclose(sum(shares), 1.0)
     assert shares[1] > shares[0] > 0
@@ -59,27 +59,25 @@ def test_shares_of_the_variance_add_up(aggregation: str):
 
 def test_normalised_by_itself_a_scale_says_nothing_and_a_weight_all():
     wide = RewardSpec(name="wide", function="unique_chars", weight=1.0)
-    trial = playground.try_on(
-        [wide, THINKS], ROW, ["<think>a</think>b", "abcdefghijk"], aggregation="normalize_then_sum"
-    )
+    trial = scoring.try_on([wide, THINKS], ROW, ["<think>a</think>b", "abcdefghijk"], aggregation="normalize_then_sum")
     assert trial.group[0].advantage == pytest.approx(0.0, abs=1e-3)
-    summed = playground.try_on([wide, THINKS], ROW, ["<think>a</think>b", "abcdefghijkl"])
+    summed = scoring.try_on([wide, THINKS], ROW, ["<think>a</think>b", "abcdefghijkl"])
     assert summed.group[0].advantage < -0.7
 
 
 @pytest.mark.parametrize("texts", [["4", "4"], ["4"], []])
 def test_a_group_without_spread_has_no_advantage(texts: list[str]):
-    trial = playground.try_on([RIGHT], ROW, texts)
+    trial = scoring.try_on([RIGHT], ROW, texts)
     assert [one.advantage for one in trial.group] == [0.0] * len(texts)
     assert [one.share for one in trial.columns] == [None]
     assert trial.flat
 
 
 def test_a_reward_that_does_not_apply_counts_nothing():
-    trial = playground.try_on([THINKS, RIGHT], {"prompt": "x", "answer": None}, ["<think>a</think>b"])
+    trial = scoring.try_on([THINKS, RIGHT], {"prompt": "x", "answer": None}, ["<think>a</think>b"])
     assert [cell.value for cell in trial.group[0].scores] == [1.0, None]
     assert trial.group[0].total == 1.0
-    assert playground.try_on([RIGHT], {"prompt": "x", "answer": None}, ["a"]).group[0].total is None
+    assert scoring.try_on([RIGHT], {"prompt": "x", "answer": None}, ["a"]).group[0].total is None
 
 
 def test_a_failure_is_told_with_its_traceback_and_counts_as_not_applicable(monkeypatch: pytest.MonkeyPatch):
@@ -88,7 +86,7 @@ def test_a_failure_is_told_with_its_traceback_and_counts_as_not_applicable(monke
             raise KeyError("it has no b")
         return 1.0
 
-    trial = playground.try_on([lent(monkeypatch, function=picky), RIGHT], ROW, ["a", "b"])
+    trial = scoring.try_on([lent(monkeypatch, function=picky), RIGHT], ROW, ["a", "b"])
     [failure] = trial.columns[0].column.failures
     assert (failure.index, "no b" in failure.message, "picky" in failure.traceback) == (1, True, True)
     assert [scored.scores[0].failed != "" for scored in trial.group] == [False, True]
@@ -96,10 +94,10 @@ def test_a_failure_is_told_with_its_traceback_and_counts_as_not_applicable(monke
 
 
 def test_what_only_the_trainer_scores_is_left_out_of_the_totals(monkeypatch: pytest.MonkeyPatch):
-    trial = playground.try_on([lent(monkeypatch, batch=never, cost=Cost.TRAINER), RIGHT], ROW, ["4", "5"])
+    trial = scoring.try_on([lent(monkeypatch, batch=never, cost=Cost.TRAINER), RIGHT], ROW, ["4", "5"])
     assert [one.total for one in trial.group] == [2.0, 0.0]
     assert [(one.spec.name, one.how) for one in trial.missing] == [("lent", How.TRAINER)]
-    alone = playground.try_on([RewardSpec(name="lent", function="lent")], ROW, ["4"])
+    alone = scoring.try_on([RewardSpec(name="lent", function="lent")], ROW, ["4"])
     assert (alone.counted, alone.group[0].total) == ([], None)
 
 
@@ -111,9 +109,9 @@ def test_another_server_is_asked_only_when_somebody_says_so(monkeypatch: pytest.
         return Scores([0.5] * len(completions))
 
     spec = lent(monkeypatch, batch=judge, cost=Cost.HTTP)
-    assert playground.try_on([spec], ROW, ["a"]).missing[0].how is How.ASKS
+    assert scoring.try_on([spec], ROW, ["a"]).missing[0].how is How.ASKS
     assert asked == []
-    assert playground.try_on([spec], ROW, ["a"], ask=True).group[0].total == 0.5
+    assert scoring.try_on([spec], ROW, ["a"], ask=True).group[0].total == 0.5
     assert asked == [1]
 
 
@@ -126,7 +124,7 @@ def test_another_server_is_waited_for_no_longer_than_a_page_may_take(monkeypatch
 
     monkeypatch.setitem(LIBRARY, "judge", dataclasses.replace(LIBRARY["judge"], batch=judge))
     spec = RewardSpec(name="judged", function="judge", params={"timeout_s": 2.0, "batch_s": 300.0})
-    playground.try_on([spec], ROW, ["a"], own=tools.turn(20), ask=True)
+    scoring.try_on([spec], ROW, ["a"], own=tools.turn(20), ask=True)
     assert waits[0] == 2.0
     assert 10 < waits[1] <= 20
 
@@ -139,8 +137,8 @@ def test_without_a_sandbox_nothing_runs_and_the_reason_is_told(monkeypatch: pyte
         tools.sandbox().run([])
         raise AssertionError("there is no sandbox")
 
-    monkeypatch.setattr("controlplane.rewards.tools.shared", refused)
-    trial = playground.try_on([lent(monkeypatch, batch=runs_code, cost=Cost.SANDBOX), RIGHT], ROW, ["4", "5"])
+    monkeypatch.setattr("runs.playground.tools.shared", refused)
+    trial = scoring.try_on([lent(monkeypatch, batch=runs_code, cost=Cost.SANDBOX), RIGHT], ROW, ["4", "5"])
     [column] = trial.missing
     assert (column.how, column.why) == (How.UNAVAILABLE, "bubblewrap: user namespaces are refused.")
     assert [one.total for one in trial.group] == [2.0, 0.0]
@@ -154,8 +152,8 @@ def test_an_endpoint_that_is_not_there_is_a_failure_and_no_zero(monkeypatch: pyt
     def none(name: str) -> Any:
         raise Unavailable(f"There is no endpoint named {name}.")
 
-    monkeypatch.setattr("controlplane.rewards.tools.endpoint", none)
-    trial = playground.try_on([lent(monkeypatch, batch=judge, cost=Cost.HTTP)], ROW, ["a"], ask=True)
+    monkeypatch.setattr("runs.playground.tools.endpoint", none)
+    trial = scoring.try_on([lent(monkeypatch, batch=judge, cost=Cost.HTTP)], ROW, ["a"], ask=True)
     assert "no endpoint named NOBODY" in trial.columns[0].column.failures[0].message
     assert trial.group[0].total is None
 
@@ -165,7 +163,7 @@ def test_what_the_time_was_too_short_for_has_no_score(monkeypatch: pytest.Monkey
         tools.sandbox().run([object()])
         raise AssertionError("its time was up")
 
-    monkeypatch.setattr("controlplane.rewards.tools.shared", lambda preload: type("Held", (), {"backend": None}))
+    monkeypatch.setattr("runs.playground.tools.shared", lambda preload: type("Held", (), {"backend": None}))
     spec = lent(monkeypatch, batch=runs_code, cost=Cost.SANDBOX)
     column = evaluating.column(spec, [evaluating.Completion("a")], [ROW], Turn(until=0.0))
     assert (column.how, column.values) == (How.LATE, [None])

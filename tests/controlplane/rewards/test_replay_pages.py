@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.rewards import replay_source, replay_views
 from runs.models import Run, SampleRow
+from runs.playground import replay_source, replay_views
 from tests.controlplane.people import operator
 from tests.controlplane.rewards.test_pages import fields
 from tests.controlplane.rewards.test_sources import NASTY, a_line, a_stored_run

@@ -10,10 +10,10 @@ import pytest
 from django.test import Client
 
 from controlplane.datasets.models import DatasetVersion
-from controlplane.rewards import rows
-from controlplane.rewards.completions_source import SHOWN
-from runs import uploads
+from runs.host_api import uploads
 from runs.models import Attempt, Run, SampleRow
+from runs.playground import rows
+from runs.playground.completions_source import SHOWN
 from tests.controlplane.datasets.steps import ready
 from tests.controlplane.people import operator, viewer
 from tests.controlplane.rewards.test_pages import fields

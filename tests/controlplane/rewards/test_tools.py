@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.rewards import tools
+from runs.playground import tools
 from workers.sandbox import Backend, Job, Kind, Limits, Outcome, Sandbox, SandboxUnavailable
 
 

@@ -11,9 +11,9 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from runs import charts
 from runs.health import tick
 from runs.health.rules import BY_ID, RULES
+from runs.metrics import run_charts
 from runs.models import Attempt, HealthPreset, Run
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import SERVER, a_host, a_run, an_attempt
@@ -32,8 +32,8 @@ def drawn(run: Run, client: Client | None = None) -> dict[str, Lines]:
     page = (client or viewer()).get(reverse("run", args=[run.pk])).content.decode()
     found = re.search(r'<script id="run-page" type="application/json">(.*?)</script>', page)
     assert found
-    charts: list[dict[str, Any]] = json.loads(found[1])["charts"]
-    return {chart["id"]: [(bound["value"], bound["name"]) for bound in chart["bounds"]] for chart in charts}
+    run_charts: list[dict[str, Any]] = json.loads(found[1])["charts"]
+    return {chart["id"]: [(bound["value"], bound["name"]) for bound in chart["bounds"]] for chart in run_charts}
 
 
 def preset(**bounds: dict[str, Any]) -> HealthPreset:
@@ -122,5 +122,5 @@ def test_another_losss_name_of_a_metric_is_judged_alike() -> None:
 
 def test_every_rule_that_draws_has_a_chart() -> None:
     spec = a_spec(Rollout.SERVER, beta=0.04)
-    shown = charts.metrics(charts.plan(spec, gpus=(0,), names=["tools/failure_frequency"]))
+    shown = run_charts.metrics(run_charts.plan(spec, gpus=(0,), names=["tools/failure_frequency"]))
     assert {rule.metric.format(gpu=0) for rule in RULES if rule.drawn} <= set(shown)

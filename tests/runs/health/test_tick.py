@@ -11,8 +11,10 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from runs import folding, ingest, queries, uploads
+from runs import queries
 from runs.health import tick as health
+from runs.host_api import ingest, uploads
+from runs.metrics import folding
 from runs.models import Attempt, HealthPreset, MetricRow, Run, RunEvent
 from tests.runs.builders import a_host, a_run, an_attempt, train
 from workers.contract import OutboxLine

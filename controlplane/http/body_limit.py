@@ -1,0 +1,132 @@
+"""Stops a request body at its limit while it arrives.
+
+Django's ASGI handler writes a whole body to disk before any of its own limits is looked at, for everybody. So the limit
+stands in front of it: small for all requests, large only for an upload by somebody who is signed in, and for what comes
+with an attempt's or a host's own token (an HMAC: the database is not asked).
+Async because it is ASGI; it has no other work.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import re
+from collections.abc import Awaitable, Callable, MutableMapping
+from http.cookies import CookieError, SimpleCookie
+from importlib import import_module
+from typing import Any
+
+from channels.db import database_sync_to_async
+from django.conf import settings
+from django.db import Error
+
+from controlplane.http import outage
+from controlplane.http.tokens import attempt_token_fits, host_token_fits
+from workers.contract.tokenizers import TOKENIZER_LIMIT
+
+log = logging.getLogger(__name__)
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+SMALL = 8 * 2**20
+ENVELOPE = 2**20
+"""What a form adds around its file."""
+_ATTEMPT = re.compile(r"/api/attempts/([^/]+)/")
+_TOKENIZER = re.compile(r"/api/hosts/([^/]+)/inspections/\d+/tokenizer")
+_UPLOAD = re.compile(r"/datasets/(\d+/)?upload/")
+
+
+class BodyLimit:
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        try:
+            limit = await _limit(scope)
+        except Error as error:
+            if not outage.is_away(error):
+                raise
+            log.exception("who uploads can't be asked of the database")
+            await _refuse(send, 503, "The database can't be reached; nothing was stored.")
+            return
+        if _declared(scope) > limit:
+            await _refuse(send, 413, "The request is larger than is allowed here.")
+            return
+        started = False
+        arrived = 0
+
+        async def counted() -> Message:
+            nonlocal arrived
+            message = await receive()
+            arrived += len(message.get("body", b""))
+            if arrived > limit:
+                raise _TooLarge
+            return message
+
+        async def noted(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self.app(scope, counted, noted)
+        except _TooLarge:
+            if not started:
+                await _refuse(send, 413, "The request is larger than is allowed here.")
+        except OSError as error:
+            if started or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            log.exception("No room for the body of a request")
+            await _refuse(send, 507, "The disk of the control plane is full; nothing was stored.")
+
+
+class _TooLarge(Exception):
+    """The body went over its limit."""
+
+
+async def _limit(scope: Message) -> int:
+    path = scope["path"]
+    if (attempt := _ATTEMPT.match(path)) and attempt_token_fits(attempt[1], _bearer(scope)):
+        return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
+    if (host := _TOKENIZER.fullmatch(path)) and host_token_fits(host[1], _bearer(scope)):
+        return TOKENIZER_LIMIT
+    if _UPLOAD.fullmatch(path) and await database_sync_to_async(_is_signed_in)(scope):
+        return int(settings.DATASET_MAX_BYTES) + ENVELOPE
+    return SMALL
+
+
+def _is_signed_in(scope: Message) -> bool:
+    """Whether a session stands behind the cookie. Who it is and what they may do is Django's to say, later."""
+    try:
+        cookies = SimpleCookie(_header(scope, b"cookie"))
+    except CookieError:
+        return False
+    cookie = cookies.get(settings.SESSION_COOKIE_NAME)
+    store = import_module(settings.SESSION_ENGINE).SessionStore
+    return cookie is not None and "_auth_user_id" in store(cookie.value)
+
+
+def _bearer(scope: Message) -> str:
+    scheme, _, token = _header(scope, b"authorization").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _declared(scope: Message) -> int:
+    value = _header(scope, b"content-length")
+    return int(value) if value.isdecimal() else 0
+
+
+def _header(scope: Message, name: bytes) -> str:
+    return next((v.decode("latin-1") for k, v in scope.get("headers", ()) if k == name), "")
+
+
+async def _refuse(send: Send, status: int, why: str) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": f"{why}\n".encode()})

@@ -1,0 +1,70 @@
+"""The error pages, and the one shape of a JSON error: {"error": {"what", "where", "fix"}}."""
+
+from __future__ import annotations
+
+import sys
+
+from django.core.exceptions import DisallowedHost
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.request import split_domain_port
+from django.shortcuts import render
+from django.template.loader import render_to_string
+
+
+def error_json(status: int, what: str, *, where: str = "", fix: str = "") -> JsonResponse:
+    return JsonResponse({"error": {"what": what, "where": where, "fix": fix}}, status=status)
+
+
+def wants_json(request: HttpRequest) -> bool:
+    """A program asks, not a person with a browser window."""
+    return request.path.startswith("/api/") or request.headers.get("Accept", "").startswith("application/json")
+
+
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    if isinstance(exception, DisallowedHost):
+        name = split_domain_port(request.META.get("HTTP_HOST", ""))[0] or "this name"
+        what = (
+            f"The control plane does not answer to “{name}”. Whoever runs it lists the name in CONTROLPLANE_HOSTS "
+            "(commas between several) and starts it again."
+        )
+        return _error(request, 400, "Unknown name", what)
+    return _error(request, 400, "Not understood", "This request can't be read: too many parts, or not of this page.")
+
+
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    # A view's own PermissionDenied carries a sentence for people; anything else says nothing.
+    what = str(exception or "") or "You may not do this."
+    return _error(request, 403, "Not allowed", what)
+
+
+def csrf_failed(request: HttpRequest, reason: str = "") -> HttpResponse:
+    what = "This form was out of date or came from another site, so nothing was done. Go back, reload and try again."
+    return _error(request, 403, "Not accepted", what)
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return _error(request, 404, "Not found", "There is nothing at this address. It may have been deleted.")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    from controlplane.http import outage  # it draws its page with what is here
+
+    # Django asks for this page while it handles the error.
+    if outage.is_away(sys.exc_info()[1]):
+        return outage.answer(request)
+    what = "Something went wrong on our side. It is in the web's log with its cause; runs are not affected."
+    if wants_json(request):
+        return error_json(500, what)
+    return error_page(500, "Server error", what)
+
+
+def error_page(status: int, title: str, what: str) -> HttpResponse:
+    """Without the request: its context processors (database, session) may be what is broken."""
+    page = render_to_string("error.html", {"status": status, "title": title, "what": what})
+    return HttpResponse(page, status=status)
+
+
+def _error(request: HttpRequest, status: int, title: str, what: str) -> HttpResponse:
+    if wants_json(request):
+        return error_json(status, what)
+    return render(request, "error.html", {"status": status, "title": title, "what": what}, status=status)

@@ -1,0 +1,68 @@
+"""The strict Content-Security-Policy on every answer, and sign-in asked of every view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from django.contrib.auth.middleware import LoginRequiredMiddleware
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.shortcuts import resolve_url
+
+from controlplane.http.errors import bad_request, error_json, wants_json
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "font-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+    )
+)
+
+
+class ContentSecurityPolicy:
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        response = self.get_response(request)
+        response.headers["Content-Security-Policy"] = POLICY
+        return response
+
+
+class NoNul:
+    """No text that is stored has a NUL in it, and PostgreSQL refuses even to look for one.
+
+    Looked at are the path, the query and plain forms: uploads are their views', and the API of hosts has its own way.
+    """
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self.get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        plain = request.content_type == "application/x-www-form-urlencoded"
+        if "\0" in request.path or _has_nul(request.GET) or (plain and _has_nul(request.POST)):
+            return bad_request(request)
+        return self.get_response(request)
+
+
+def _has_nul(sent: QueryDict) -> bool:
+    return any("\0" in value for _, values in sent.lists() for value in values)
+
+
+class SignInRequired(LoginRequiredMiddleware):
+    """Django's own, but for requests of scripts: a redirect there would put the sign-in page into a fragment."""
+
+    def handle_no_permission(  # type: ignore[override]  # django-stubs narrows it to the redirect
+        self, request: HttpRequest, view_func: Callable[..., HttpResponseBase]
+    ) -> HttpResponseBase:
+        if request.headers.get("HX-Request"):
+            return HttpResponse(status=401, headers={"HX-Redirect": resolve_url("sign_in")})
+        if wants_json(request):
+            return error_json(401, "Not signed in.", where="session", fix="Sign in and load the page again.")
+        return super().handle_no_permission(request, view_func)

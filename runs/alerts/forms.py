@@ -1,0 +1,124 @@
+"""The form of a target. Its address is never written back into a page: an empty field keeps what there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+from django import forms
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+
+from controlplane import sealing
+from controlplane.accounts.models import User
+from runs.alerts.models import AlertTarget, Kind, Wish
+
+MOST_MAILS = 10
+LONGEST = 2000
+DEFAULT_WISHES = [Wish.BAD, Wish.FAILED]
+
+
+class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
+    address = forms.CharField(
+        max_length=LONGEST,
+        help_text="A webhook's https address (Slack, Mattermost, Discord with /slack at its end, …), or mail "
+        "addresses with commas between. It is stored sealed and shown masked.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
+    )
+    wants = forms.MultipleChoiceField(
+        label="Tells of",
+        choices=Wish.choices,
+        widget=forms.CheckboxSelectMultiple,
+        initial=DEFAULT_WISHES,
+        error_messages={"required": "Choose at least one."},
+    )
+
+    links_to = forms.URLField(
+        label="Links begin with",
+        max_length=300,
+        assume_scheme="https",
+        help_text="This installation's address, as whoever reads the alerts reaches it.",
+    )
+
+    class Meta:
+        model = AlertTarget
+        fields = ("name", "kind", "address", "wants", "links_to", "private_too", "enabled")
+        labels = {
+            "kind": "Sent by",
+            "private_too": "The webhook may be inside our network",
+            "enabled": "Switched on",
+        }
+        help_texts = {
+            "private_too": "Private and loopback addresses, and plain http there. Without it only public servers are "
+            "connected to.",
+        }
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if self.instance.pk:
+            self.fields["address"].required = False
+            self.fields["address"].help_text = f"Now {self.instance.shown}. Leave it empty to keep that."
+        if not settings.EMAIL_HOST:
+            self.fields["kind"].help_text = "Mail needs a mail server: CONTROLPLANE_SMTP_HOST. None is set."
+
+    def clean(self) -> dict[str, Any]:
+        super().clean()
+        data: dict[str, Any] = self.cleaned_data
+        kind, address = data.get("kind"), str(data.get("address") or "").strip()
+        try:
+            if kind and address:
+                (_check_mails if kind == Kind.MAIL else check_url)(address, private_too=bool(data.get("private_too")))
+                data["address"] = address
+            elif kind and self.instance.pk and self.initial.get("kind") != kind:
+                raise ValidationError("Sent in another way, it needs another address.")
+        except ValidationError as error:
+            self.add_error("address", error)
+        return data
+
+    def save_by(self, person: User) -> AlertTarget:
+        target: AlertTarget = self.save(commit=False)
+        if address := self.cleaned_data["address"]:
+            target.sealed = sealing.seal(address)
+            target.shown = masked(target.kind, address)
+        target.by = person
+        target.save()
+        return target
+
+
+def masked(kind: str, address: str) -> str:
+    """Enough to know it again, too little to use it."""
+    if kind == Kind.MAIL:
+        return ", ".join(_masked_mail(mail.strip()) for mail in address.split(","))[:200]
+    url = httpx.URL(address)
+    tail = address[-4:] if len(url.raw_path) > 16 else ""
+    return f"{url.scheme}://{url.netloc.decode()}/…{tail}"[:200]
+
+
+def _masked_mail(mail: str) -> str:
+    name, _, host = mail.rpartition("@")
+    return f"{name[:1]}…@{host}"
+
+
+def _check_mails(address: str, *, private_too: bool) -> None:
+    mails = address.split(",")
+    if len(mails) > MOST_MAILS:
+        raise ValidationError(f"At most {MOST_MAILS} addresses; a mailing list can have more.")
+    for mail in mails:
+        validate_email(mail.strip())
+
+
+def check_url(address: str, *, private_too: bool) -> None:
+    """Its form only: where it leads is looked at whenever something is sent. Raises ValidationError."""
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL:
+        raise ValidationError("That is not an address of the web.") from None
+    if url.scheme not in ("https", "http") or not url.raw_host or not address.isprintable() or " " in address:
+        raise ValidationError("An address that begins with https:// is wanted.")
+    if (url.port or 1) > 65535:
+        raise ValidationError("A port is at most 65535.")
+    if url.userinfo:
+        raise ValidationError("An address with a name or password before its host is not taken.")
+    if url.scheme == "http" and not private_too:
+        raise ValidationError("A public server is spoken to by https alone.")

@@ -1,0 +1,76 @@
+"""One message to one target: to its webhook, or by the installation's mail server."""
+
+from __future__ import annotations
+
+import smtplib
+from collections.abc import Sequence
+
+from django.conf import settings
+from django.core.mail import EmailMessage
+from django.core.mail.message import BadHeaderError
+
+from controlplane import sealing
+from runs.alerts import outward, words
+from runs.alerts.models import AlertTarget, Kind
+from runs.alerts.outward import Answer, NotSent
+from runs.alerts.words import Line
+
+TRY_LATER = frozenset({408, 425, 429})
+"""Of the 4xx, those that mean "not now"; the others mean "not so"."""
+
+
+class Wrong(NotSent):
+    """The message or the target is not as it must be."""
+
+    for_good = True
+
+
+class NotNow(NotSent):
+    """The server is busy."""
+
+    def __init__(self, text: str, wait_s: float) -> None:
+        super().__init__(text)
+        self.wait_s = wait_s
+
+
+def send(target: AlertTarget, lines: Sequence[Line]) -> None:
+    """NotSent: it did not arrive, and why."""
+    try:
+        address = target.address
+    except sealing.CannotOpen:
+        raise Wrong("Its address can't be read: the installation's key has changed. Enter the address anew.") from None
+    if target.kind == Kind.MAIL:
+        _mail(address, lines)
+    else:
+        _judge(outward.post(address, words.slack(lines), private_too=target.private_too))
+
+
+def _judge(answer: Answer) -> None:
+    if 200 <= answer.status < 300:
+        return
+    said = " ".join(answer.text.split())[:120]
+    text = f"The server answered {answer.status}" + (f": {said}" if said.isprintable() and said else ".")
+    if 300 <= answer.status < 400:
+        raise Wrong(f"The server answered {answer.status}, a redirect, and those aren't followed.")
+    if answer.status in TRY_LATER or answer.status >= 500:
+        raise NotNow(text, float(answer.retry_after) if answer.retry_after.isdecimal() else 0.0)
+    raise Wrong(text)
+
+
+def _mail(address: str, lines: Sequence[Line]) -> None:
+    if not settings.EMAIL_HOST:
+        raise Wrong("No mail server is set: CONTROLPLANE_SMTP_HOST.")
+    subject, text = words.mail(lines)
+    to = [part.strip() for part in address.split(",")]
+    try:
+        EmailMessage(subject, text, settings.DEFAULT_FROM_EMAIL, to).send()
+    except BadHeaderError:
+        raise Wrong("The address has a line break.") from None
+    except smtplib.SMTPResponseException as error:
+        said = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
+        text = f"The mail server answered {error.smtp_code}: {' '.join(str(said).split())[:200]}"
+        raise (Wrong if error.smtp_code >= 500 else NotSent)(text) from None
+    except smtplib.SMTPRecipientsRefused as error:
+        raise Wrong(f"The mail server refuses {', '.join(error.recipients)}.") from None
+    except (smtplib.SMTPException, OSError) as error:
+        raise NotSent(f"The mail server can't be used: {' '.join(str(error).split())[:200]}") from None

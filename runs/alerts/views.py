@@ -1,0 +1,91 @@
+"""The alerts page: where alerts go, of what, and what became of each. For admins."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.accounts.roles import admin_required, person
+from runs.alerts import delivery, words
+from runs.alerts.forms import TargetForm
+from runs.alerts.models import AlertDelivery, AlertTarget, State
+from runs.alerts.tasks import soon
+
+MOST_SHOWN = 50
+
+
+@never_cache
+@admin_required
+@require_http_methods(["GET", "POST"])
+def alerts(request: HttpRequest) -> HttpResponse:
+    form = TargetForm(request.POST or None, initial={"links_to": request.build_absolute_uri("/")})
+    if request.method == "POST" and form.is_valid():
+        target = form.save_by(person(request))
+        messages.success(request, f"{target.name} is kept. Send a test, to see that it arrives.")
+        return redirect("alerts")
+    context = {"targets": AlertTarget.objects.select_related("by"), "form": form, **_deliveries()}
+    return render(request, "alerting/alerts.html", context, status=400 if form.errors else 200)
+
+
+@never_cache
+@admin_required
+@require_http_methods(["GET", "POST"])
+def target(request: HttpRequest, target_id: int) -> HttpResponse:
+    target = get_object_or_404(AlertTarget, pk=target_id)
+    form = TargetForm(request.POST or None, instance=target)
+    if request.method == "POST" and form.is_valid():
+        target = form.save_by(person(request))
+        if not target.enabled:
+            delivery.drop(target)
+        messages.success(request, f"{target.name} is saved.")
+        return redirect("alerts")
+    name = AlertTarget.objects.get(pk=target_id).name  # as it is, not as the form would have it
+    context = {"target": target, "name": name, "form": form}
+    return render(request, "alerting/target.html", context, status=400 if form.errors else 200)
+
+
+@admin_required
+@require_POST
+def test(request: HttpRequest, target_id: int) -> HttpResponse:
+    delivery.queue_test(get_object_or_404(AlertTarget, pk=target_id))
+    soon()
+    return redirect("alerts")
+
+
+@admin_required
+@require_POST
+def delete(request: HttpRequest, target_id: int) -> HttpResponse:
+    target = get_object_or_404(AlertTarget, pk=target_id)
+    target.delete()
+    messages.success(request, f"{target.name} is deleted.")
+    return redirect("alerts")
+
+
+@never_cache
+@admin_required
+@require_GET
+def deliveries(request: HttpRequest) -> HttpResponse:
+    return render(request, "alerting/_deliveries.html", _deliveries())
+
+
+@admin_required
+@require_POST
+def again(request: HttpRequest, delivery_id: int) -> HttpResponse:
+    if delivery.try_again(get_object_or_404(AlertDelivery, pk=delivery_id)):
+        soon()
+    return redirect("alerts")
+
+
+def _deliveries() -> dict[str, object]:
+    rows = list(AlertDelivery.objects.select_related("target", "event__run")[:MOST_SHOWN])
+    now = timezone.now()
+    shown = [
+        {"row": row, "line": words.line(row, "", now), "chip": words.state_of(row), "failed": row.state == State.FAILED}
+        for row in rows
+    ]
+    waits = any(row.state == State.WAITING for row in rows)
+    return {"deliveries": shown, "shown": MOST_SHOWN, "kept": delivery.KEPT, "poll_s": 1 if waits else 10}

@@ -1,0 +1,106 @@
+"""What a message says: of each event one line, for Slack and what speaks like it, and for mail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from django.urls import reverse
+
+from runs.alerts.models import AlertDelivery, State, Wish
+from runs.models import RunEvent
+from runs.states import EndReason, sentence
+
+MOST_LINES = 12
+LATE = timedelta(minutes=5)
+"""A line that is told later than this says when it was."""
+HEADS = {
+    Wish.BAD: "Alert",
+    Wish.WATCH: "Watch",
+    Wish.FAILED: "Failed",
+    Wish.SUCCEEDED: "Finished",
+    Wish.STOPPED: "Stopped",
+}
+TEST = "This is a test. Alerts of this installation will look like this and arrive here."
+
+
+@dataclass(frozen=True)
+class Line:
+    head: str
+    """One word."""
+    subject: str
+    """The run's name."""
+    text: str
+    link: str
+
+
+def wish_of(event: RunEvent) -> Wish | None:
+    """What somebody must want to be told of it; None: nobody is."""
+    data = event.data
+    if event.kind == "status" and data.get("to") in (Wish.FAILED, Wish.SUCCEEDED, Wish.STOPPED):
+        return Wish(data["to"])
+    if event.kind == "alert" and data.get("state") == "open" and data.get("level") in (Wish.BAD, Wish.WATCH):
+        return Wish(data["level"])
+    return None
+
+
+def line(delivery: AlertDelivery, links_to: str, now: datetime) -> Line:
+    event = delivery.event
+    if event is None:
+        return Line("Test", "alerts", TEST, links_to.rstrip("/") + reverse("alerts"))
+    wish = wish_of(event)
+    text = _of_alert(event) if event.kind == "alert" else _of_end(event)
+    if now - event.at > LATE:
+        text += f" ({event.at:%Y-%m-%d %H:%M} UTC)"
+    link = links_to.rstrip("/") + reverse("run", args=[event.run_id])
+    return Line(HEADS[wish] if wish else "Event", _one_line(event.run.name), _one_line(text), link)
+
+
+def slack(lines: Sequence[Line]) -> bytes:
+    """The body that Slack, Mattermost, Rocket.Chat, Zulip and Discord (at its address that ends in /slack) take."""
+    rows = [f"*{_escaped(x.head)}: <{x.link}|{_escaped(x.subject)}>* {_escaped(x.text)}" for x in lines[:MOST_LINES]]
+    return json.dumps({"text": "\n".join([*rows, *_rest(lines)])}).encode()
+
+
+def mail(lines: Sequence[Line]) -> tuple[str, str]:
+    """Subject and text."""
+    first = lines[0]
+    more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+    rows = [f"{x.head}: {x.subject}\n{x.text}\n{x.link}\n" for x in lines[:MOST_LINES]]
+    return f"{first.head}: {first.subject}{more}"[:200], "\n".join([*rows, *_rest(lines)])
+
+
+def state_of(delivery: AlertDelivery) -> str:
+    """The chip's class on pages."""
+    return {State.SENT: "good", State.FAILED: "bad"}.get(State(delivery.state), "")
+
+
+def _rest(lines: Sequence[Line]) -> list[str]:
+    return [f"… and {len(lines) - MOST_LINES} more."] if len(lines) > MOST_LINES else []
+
+
+def _of_alert(event: RunEvent) -> str:
+    """The rule's title and sentence, with its step."""
+    data = event.data
+    step = f" Step {data['step']}." if data.get("step") is not None else ""
+    return f"{data.get('title') or data.get('rule') or 'Health'}: {data.get('sentence') or ''}{step}"
+
+
+def _of_end(event: RunEvent) -> str:
+    reason, run = event.data.get("reason"), event.run
+    text = sentence(EndReason(reason)) if reason in set(EndReason) else str(reason or "")
+    steps = f"Step {run.step} of {run.max_steps}." if run.step and run.max_steps else ""
+    return " ".join(part for part in (text, steps, str(event.data.get("detail") or "")[:300]) if part)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _escaped(text: str) -> str:
+    """As Slack wants it; and with no word that calls people, whatever somebody named a run."""
+    for sign, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\N{ZERO WIDTH SPACE}")):
+        text = text.replace(sign, instead)
+    return text

@@ -1,0 +1,115 @@
+"""The same prompts' completions of several runs: which prompts they all visited, and what each answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, Max, Min
+
+from runs.compare.comparison import part
+from runs.models import Run, SampleRow
+
+OFFERED = 500
+VISITS = {"last": "Last visit", "first": "First visit"}
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A prompt that can be chosen, by its row of the dataset."""
+
+    row: int
+    runs: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a run answered to the prompt at one visit; nothing if it never did, or that is not stored any more."""
+
+    run: Run
+    step: int | None = None
+    visits: int = 0
+    prompt: str = ""
+    expected: str = ""
+    completions: Sequence[dict[str, Any]] = ()
+    mean: float | None = None
+
+
+@dataclass(frozen=True)
+class Answers:
+    offers: list[Offer]
+    row: int | None
+    visit: str
+    answers: list[Answer]
+    by_all: bool
+    """Every run visited what is offered."""
+    one_dataset: bool
+    prompt: str
+    """The same for all that visited it; empty where they differ."""
+    expected: str = ""
+
+    @property
+    def earlier(self) -> int | None:
+        return max((offer.row for offer in self.offers if offer.row < (self.row or 0)), default=None)
+
+    @property
+    def later(self) -> int | None:
+        return min((offer.row for offer in self.offers if self.row is not None and offer.row > self.row), default=None)
+
+
+def answers(runs: Sequence[Run], row: int | None, visit: str) -> Answers:
+    """The prompt of `row`, or the first one that there is, at each run's first or last visit."""
+    offers, by_all = offered(runs)
+    rows = [offer.row for offer in offers]
+    row = row if row in rows else (rows[0] if rows else None)
+    visit = visit if visit in VISITS else "last"
+    found = [] if row is None else _answers(runs, row, visit)
+    prompts = {(answer.prompt, answer.expected) for answer in found if answer.step is not None}
+    shared = prompts.pop() if len(prompts) == 1 else ("", "")
+    shas = {part(run.spec, "data").get("sha256") for run in runs}
+    return Answers(offers, row, visit, found, by_all, len(shas) == 1, *shared)
+
+
+def offered(runs: Sequence[Run]) -> tuple[list[Offer], bool]:
+    """Prompts that all runs visited; where there is none, those that at least two did, the most shared first."""
+    counted = _stored(runs).values("row").annotate(runs=Count("run", distinct=True))
+    several = counted.filter(runs__gte=min(2, len(runs))).order_by("-runs", "row")
+    offers = [Offer(row, count) for row, count in several.values_list("row", "runs")[:OFFERED]]
+    by_all = [offer for offer in offers if offer.runs == len(runs)]
+    return by_all or offers, bool(by_all)
+
+
+def _answers(runs: Sequence[Run], row: int, visit: str) -> list[Answer]:
+    steps = {"first": Min("step"), "last": Max("step")}[visit]
+    found = _stored(runs).filter(row=row).values("run").annotate(at=steps, visits=Count("step", distinct=True))
+    visits = {run: (at, count) for run, at, count in found.values_list("run", "at", "visits")}
+    answers = []
+    for run in runs:
+        step, count = visits.get(run.pk, (None, 0))
+        sample = (
+            None if step is None else _stored([run]).filter(row=row, step=step).order_by("-attempt", "line").first()
+        )
+        answers.append(_answer(run, sample, count) if sample else Answer(run))
+    return answers
+
+
+def _answer(run: Run, sample: SampleRow, visits: int) -> Answer:
+    """Best first; a completion without a reward comes last."""
+    data = sample.data
+    completions = [each for each in data.get("completions") or () if isinstance(each, dict)]
+    rewards = [each["reward"] for each in completions if isinstance(each.get("reward"), int | float)]
+    completions.sort(key=lambda each: -each["reward"] if isinstance(each.get("reward"), int | float) else float("inf"))
+    return Answer(
+        run=run,
+        step=sample.step,
+        visits=visits,
+        prompt=str(data.get("prompt") or ""),
+        expected="" if data.get("answer") is None else str(data["answer"]),
+        completions=completions,
+        mean=sum(rewards) / len(rewards) if rewards else None,
+    )
+
+
+def _stored(runs: Sequence[Run]) -> Any:
+    return SampleRow.objects.filter(run__in=runs, row__isnull=False, superseded=False, mode="train")

@@ -1,0 +1,154 @@
+"""Which prompts of a run are always solved, never solved, or moving; one prompt over the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count, F, Max, Q, QuerySet, Sum
+
+from runs.completions.reading import valid
+from runs.models import PromptProgress, Run, SampleRow
+
+CLASSES = {"never": "Never solved", "moving": "Moving", "always": "Always solved"}
+ORDERS = {
+    "": (("row",), "Row"),
+    "share": (("share", "row"), "Least solved first"),
+    "-share": (("-share", "row"), "Most solved first"),
+    "gain": ((F("gain").desc(nulls_last=True), "row"), "Gained most"),
+    "-gain": ((F("gain").asc(nulls_last=True), "row"), "Lost most"),
+    "visits": (("-visits", "row"), "Visited most"),
+}
+A_PAGE = 50
+EXCERPT = 200
+MOST_CELLS = 100_000
+"""Of the map: more are a picture that nobody can point at."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which prompts: of which classes, seen how often at least."""
+
+    classes: tuple[str, ...] = tuple(CLASSES)
+    visits: int = 1
+
+    def of(self, run: Run) -> QuerySet[PromptProgress]:
+        chosen = Q(pk__in=[])
+        for name in self.classes:
+            chosen |= CONDITIONS[name]
+        return prompts(run).filter(chosen, visits__gte=self.visits)
+
+
+CONDITIONS = {
+    "never": Q(solved=0),
+    "moving": Q(solved__gt=0, solved__lt=F("completions")),
+    "always": Q(solved__gt=0, solved=F("completions")),
+}
+
+
+def prompts(run: Run) -> QuerySet[PromptProgress]:
+    """Those that have answers to tell by."""
+    counted = PromptProgress.objects.filter(run=run, completions__gt=0)
+    return counted.annotate(share=F("solved") * 1.0 / F("completions"), gain=F("last_mean") - F("first_mean"))
+
+
+def counts(run: Run) -> dict[str, int]:
+    """Prompts of each class, and of the dataset not visited yet."""
+    parts = {name: Count("pk", filter=condition) for name, condition in CONDITIONS.items()}
+    counted: dict[str, int] = prompts(run).aggregate(visited=Count("pk"), **parts)
+    rows = run.dataset_version.rows
+    return {**counted, "rows": rows, "unseen": max(0, rows - counted["visited"])}
+
+
+def cells(run: Run) -> dict[str, list[int]]:
+    """The map: the share solved of each prompt in percent, in the dataset's order. Only what is whole is 0 or 100."""
+    found = list(prompts(run).order_by("row").values_list("row", "solved", "completions", "visits")[:MOST_CELLS])
+    return {
+        "rows": [row for row, *_ in found],
+        "solved": [_percent(solved, count) for _, solved, count, _ in found],
+        "visits": [visits for *_, visits in found],
+    }
+
+
+def page(run: Run, choice: Choice, order: str, number: int) -> list[tuple[PromptProgress, str]]:
+    """Prompts with the beginning of their texts, where one is kept."""
+    some = list(choice.of(run).order_by(*ORDERS[order][0])[(number - 1) * A_PAGE : number * A_PAGE])
+    texts = excerpts(run, [each.row for each in some])
+    return [(each, texts.get(each.row, "")) for each in some]
+
+
+def excerpts(run: Run, rows: list[int]) -> dict[int, str]:
+    whole = valid(run).filter(row__in=rows, size__gt=0)
+    newest = whole.values("row").annotate(newest=Max("pk")).values_list("newest", flat=True)
+    texts = SampleRow.objects.filter(pk__in=list(newest)).values_list("row", "data__prompt")
+    return {row: text[:EXCERPT] for row, text in texts if row is not None and isinstance(text, str)}
+
+
+def exported(run: Run, choice: Choice) -> list[dict[str, Any]]:
+    columns = ("row", "visits", "completions", "solved", "first_solved_step", "first_mean", "last_mean", "best")
+    return list(choice.of(run).order_by("row").values(*columns))
+
+
+# --- one prompt ------------------------------------------------------------------------------------------------
+
+MOST_VISITS = 400
+"""In the picture; of more, every so many."""
+
+
+@dataclass(frozen=True)
+class Dot:
+    """One visit in the picture, in its own units: 0 to 100 across, 0 (best) to 100 down."""
+
+    pk: int
+    step: int
+    x: float
+    top: float
+    middle: float
+    bottom: float
+    solved: int
+    count: int
+    low: float
+    mean: float
+    high: float
+
+
+def visits(run: Run, row: int) -> QuerySet[SampleRow]:
+    return valid(run).filter(row=row).order_by("step", "pk")
+
+
+def whole_prompt(run: Run, row: int) -> dict[str, Any]:
+    """The newest visit's group that still has its texts; {} if none has."""
+    found = valid(run).filter(row=row, size__gt=0).order_by("-step", "-pk").first()
+    return dict(found.data) if found else {}
+
+
+def dots(run: Run, row: int) -> list[Dot]:
+    columns = ("pk", "step", "solved", "completions", "reward_low", "reward_mean", "reward_high")
+    found = list(visits(run, row).filter(reward_mean__isnull=False).values_list(*columns))
+    found = found[:: -(-len(found) // MOST_VISITS) or 1]
+    if not found:
+        return []
+    first, last = found[0][1], found[-1][1]
+    low, high = min(each[4] for each in found), max(each[6] for each in found)
+
+    def down(value: float) -> float:
+        return round(100 * (high - value) / (high - low), 2) if high > low else 50.0
+
+    return [
+        Dot(
+            pk, step, round(100 * (step - first) / (last - first), 2) if last > first else 50.0,
+            down(h), down(m), down(lo), solved, count, lo, m, h,
+        )
+        for pk, step, solved, count, lo, m, h in found
+    ]  # fmt: skip
+
+
+def totals(run: Run) -> dict[str, int]:
+    told = prompts(run).aggregate(solved=Sum("solved"), completions=Sum("completions"))
+    return {name: value or 0 for name, value in told.items()}
+
+
+def _percent(solved: int, count: int) -> int:
+    if solved in (0, count):
+        return 100 * solved // count
+    return min(99, max(1, round(100 * solved / count)))

@@ -1,0 +1,249 @@
+"""The completions of a run: a step, a search over all, one group, a prompt over the run, how hard the prompts are.
+
+Each page is a part of the run page's tab; its links are addresses of the run page (`?tab=completions&s.step=4`), which
+the tab's script follows in place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.views.decorators.gzip import gzip_page
+from django.views.decorators.http import require_safe
+
+from controlplane.http.query_params import whole
+from runs import queries
+from runs.completions import difficulty, filters, group_retention, text_retention
+from runs.completions.difficulty import CLASSES, ORDERS, Choice
+from runs.completions.filters import ENDS, PREFIX, SORTS, Asked
+from runs.completions.reading import Group, Reader, Table, search, steps, table, valid
+from runs.completions.solving import names
+from runs.completions.solving import of as solving_of
+from runs.completions.transcripts import turns
+from runs.models import Run, SampleRow, SampleStore
+from runs.states import ACTIVE
+
+VISITS_A_PAGE = 8
+
+
+@require_safe
+@gzip_page
+def completions(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = queries.run_for(request, run_id)
+    asked = filters.read(request.GET, names(run.spec))
+    at = steps(run, asked.step)
+    found = Table([])
+    if at.step is not None:
+        found = search(run, asked) if asked.every else table(run, at.step, asked)
+    context = {
+        **_shared(run, found.groups),
+        "asked": asked,
+        "at": at,
+        "table": found,
+        "sorts": SORTS,
+        "ends": ENDS,
+        "store": SampleStore.objects.filter(pk=run.pk).first(),
+        "limit": text_retention.LIMIT,
+        "most": group_retention.LIMIT,
+        "links": _links(asked, at, found),
+    }
+    return render(request, "runs/_completions.html", context)
+
+
+@require_safe
+@gzip_page
+def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
+    """One prompt group with every word of it, to read and to compare."""
+    run = queries.run_for(request, run_id)
+    row = get_object_or_404(SampleRow, pk=sample_id, run=run)
+    reader = Reader(run)
+    shown = reader.group(row)
+    entries = reader.entries(row, Asked())
+    of_step = valid(run).filter(step=row.step).order_by("pk")
+    context = {
+        **_shared(run, [shown]),
+        "group": shown,
+        "superseded": row.superseded,
+        "prompt": turns(shown.prompt, row.data.get("turns"), "user"),
+        "entries": [(entry, turns(entry.one.text, entry.one.turns, "assistant")) for entry in entries],
+        "ends_of": _best_and_worst(entries),
+        "widest": _widest(entries),
+        "earlier": of_step.filter(pk__lt=row.pk).values_list("pk", flat=True).last(),
+        "later": of_step.filter(pk__gt=row.pk).values_list("pk", flat=True).first(),
+        "rewards_page": "" if row.superseded else _rewards_page(run, row),
+    }
+    return render(request, "runs/_completion_group.html", context)
+
+
+@require_safe
+@gzip_page
+def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
+    """The difficulty map."""
+    run = queries.run_for(request, run_id)
+    counts, choice = difficulty.counts(run), _choice(request)
+    order = request.GET.get("sort", "")
+    order = order if order in ORDERS else ""
+    found = choice.of(run).count()
+    pages = max(1, -(-found // difficulty.A_PAGE))
+    number = whole(request, "page", 1, 1, pages)
+    context = {
+        **_shared(run, []),
+        "counts": counts,
+        "parts": [
+            {"label": label, "value": counts[name], "colour": colour}
+            for (name, label), colour in zip(CLASSES.items(), ("c6", "c7", "c3"), strict=True)
+        ],
+        "choice": choice,
+        "classes": CLASSES,
+        "orders": {key: label for key, (_, label) in ORDERS.items()},
+        "order": order,
+        "found": found,
+        "prompts": difficulty.page(run, choice, order, number),
+        "number": number,
+        "pages": pages,
+        "here": _here(request, view="prompts"),
+    }
+    return render(request, "runs/_prompts.html", context)
+
+
+@require_safe
+@gzip_page
+def prompts_map(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = queries.run_for(request, run_id)
+    return JsonResponse(difficulty.cells(run), json_dumps_params={"separators": (",", ":")})
+
+
+@require_safe
+@gzip_page
+def prompts_export(request: HttpRequest, run_id: str) -> HttpResponse:
+    """Numbers of the dataset's rows, to filter it by: one JSON document, or a line a row with its figures."""
+    run = queries.run_for(request, run_id)
+    choice = _choice(request)
+    rows = difficulty.exported(run, choice)
+    if request.GET.get("as") == "jsonl":
+        body = "".join(json.dumps(row) + "\n" for row in rows)
+        kind, ending = "application/x-ndjson", "jsonl"
+    else:
+        head = {
+            "run": run.pk,
+            "dataset": str(run.dataset_version),
+            "sha256": run.dataset_version.sha256,
+            "solved": solving_of(run.spec).sentence(),
+            "classes": choice.classes,
+            "visited_at_least": choice.visits,
+        }
+        body = json.dumps({**head, "rows": [row["row"] for row in rows]})
+        kind, ending = "application/json", "json"
+    response = HttpResponse(body, content_type=kind)
+    name = f"{run.pk}-prompts-{'-'.join(choice.classes)}.{ending}"
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return response
+
+
+@require_safe
+@gzip_page
+def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
+    """The time machine: one prompt at each of its visits."""
+    run = queries.run_for(request, run_id)
+    progress = difficulty.prompts(run).filter(row=row).first() if row < 2**31 else None
+    if progress is None:
+        raise Http404(f"The run has not answered row {row} yet.")
+    visits = difficulty.visits(run, row)
+    oldest = request.GET.get("sort") == "oldest"
+    stored = visits.count()
+    pages = max(1, -(-stored // VISITS_A_PAGE))
+    number = whole(request, "page", 1, 1, pages)
+    some = (visits if oldest else visits.reverse())[(number - 1) * VISITS_A_PAGE : number * VISITS_A_PAGE]
+    reader, whole_one = Reader(run), difficulty.whole_prompt(run, row)
+    groups = []
+    for each in some:
+        shown = reader.group(each)
+        shown.entries.extend(reader.entries(each, Asked()))
+        groups.append(shown)
+    text, answer = whole_one.get("prompt"), whole_one.get("answer")
+    dots = difficulty.dots(run, row)
+    context = {
+        **_shared(run, groups),
+        "progress": progress,
+        "gone": progress.visits - stored,
+        "prompt": turns(text if isinstance(text, str) else "", whole_one.get("turns"), "user"),
+        "answer": "" if answer is None else str(answer),
+        "dots": dots,
+        "lowest": min((dot.low for dot in dots), default=None),
+        "highest": max((dot.high for dot in dots), default=None),
+        "groups": groups,
+        "oldest": oldest,
+        "number": number,
+        "pages": pages,
+        "here": _here(request, prompt=str(row)),
+    }
+    return render(request, "runs/_prompt.html", context)
+
+
+def _shared(run: Run, groups: Iterable[Group]) -> dict[str, Any]:
+    return {
+        "run": run,
+        "live": run.latest().status in ACTIVE,
+        "rewards": names(run.spec),
+        "solving": solving_of(run.spec),
+        "widest": _widest(entry for each in groups for entry in each.entries),
+    }
+
+
+def _rewards_page(run: Run, row: SampleRow) -> str:
+    """The editor of the rewards that the run was launched with, to try others on this group and replay the run."""
+    version = run.reward_version
+    page = reverse("reward_config", args=[version.config_id]) if version else reverse("reward_config_new")
+    return f"{page}?{urlencode({'from': 'run', 'run': run.pk, 'group': row.pk, 'replay': run.pk})}"
+
+
+def _widest(entries: Iterable[Any]) -> float:
+    return max((abs(entry.one.advantage or 0) for entry in entries), default=0) or 1
+
+
+def _best_and_worst(entries: list[Any]) -> tuple[int, int]:
+    """The two that one would compare first."""
+    scored = sorted((e for e in entries if e.one.reward is not None), key=lambda e: e.one.reward)
+    if len(scored) < 2:
+        return 1, min(2, len(entries))
+    return scored[-1].one.number, scored[0].one.number
+
+
+def _choice(request: HttpRequest) -> Choice:
+    asked = [name for name in request.GET.get("class", "").split(",") if name in CLASSES]
+    return Choice(tuple(asked) or tuple(CLASSES), whole(request, "visits", 1, 1, 10**6))
+
+
+def _here(request: HttpRequest, **part: str) -> str:
+    """This page's link but for the number of its page."""
+    said = {**part, **{name: value for name, value in request.GET.items() if name != "page" and value}}
+    return "?" + urlencode({"tab": "completions", **{PREFIX + name: value for name, value in said.items()}})
+
+
+def _links(asked: Asked, at: Any, found: Table) -> dict[str, str]:
+    """Where the buttons lead; the ones that lead nowhere are missing."""
+    bare = Asked(step=asked.step)
+    links = {
+        "newest": asked.link(step=None, every=False),
+        "every": asked.link(every=True, sort=""),
+        "one": asked.link(every=False),
+        "clear": bare.link(every=asked.every),
+    }
+    if at.earlier is not None:
+        links["earlier"] = asked.link(step=at.earlier)
+    if at.later is not None:
+        # The newest step is asked for by naming none, so that it goes on following.
+        links["later"] = asked.link(step=None if at.later == at.last else at.later)
+    if asked.page > 1:
+        links["previous"] = asked.link(page=asked.page - 1)
+    if asked.page < found.pages:
+        links["next"] = asked.link(page=asked.page + 1)
+    if found.next_before:
+        links["further"] = asked.link(before=found.next_before)
+    return links

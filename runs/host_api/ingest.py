@@ -1,0 +1,290 @@
+"""Lines of an attempt's outbox into the store: in order, each once, in one short transaction.
+
+Replaying a batch changes nothing. Lines after a gap are left out; the acknowledged seq tells the supervisor where to
+go on. Life-cycle events move the status; nothing else that a host says does.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from django.db import connection, models, transaction
+from django.db.models import F
+from django.db.models.functions import Greatest
+from django.utils import timezone
+
+from runs import hints
+from runs.completions import progress
+from runs.metrics import folding, trend
+from runs.models import Attempt, MetricRow, Run, RunEvent
+from runs.scheduling import ending
+from runs.states import EndReason, RunStatus
+from runs.transitions import move
+from workers.contract import METRIC_KINDS, ContractError, EventKind, OutboxLine, Phase, Receipt, from_dict
+
+ACTOR = "supervisor"
+_SHAPES: dict[str, dict[str, type]] = {
+    EventKind.PHASE: {"phase": str},
+    EventKind.STAGE: {"stage": str},
+    EventKind.TRAINING: {"max_steps": int, "step": int},
+    EventKind.CHECKPOINT: {"step": int, "path": str},
+    EventKind.ENDED: {"reason": str},
+}
+_KINDS = frozenset(EventKind)
+_MAX_FLOAT = sys.float_info.max
+_MAX_SEQ, _MAX_STEP, _MAX_T, _MAX_NAME = 2**62, 2**31 - 1, 4e9, 200
+
+
+class BadLine(ValueError):
+    """A line doesn't follow the contract; nothing of its batch is stored."""
+
+    def __init__(self, index: int, what: str) -> None:
+        super().__init__(what)
+        self.index = index
+
+
+class NotStarted(Exception):
+    """Lines for an attempt that was never dispatched."""
+
+
+@dataclass
+class _Batch:
+    """The new lines of one request, and what they change of the attempt's and the run's own columns."""
+
+    attempt: Attempt
+    lines: list[OutboxLine]
+    current: bool
+    """The run has no later attempt: its headline figures are this attempt's."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    run_facts: dict[str, Any] = field(default_factory=dict)
+    trend: tuple[list[float], int] | None = None
+
+
+def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) -> int:
+    """Store what is new and answer the attempt's acknowledged seq. `seen`: the lines come from its live supervisor.
+
+    `attempt` holds the status and the stop that are in force afterwards.
+    """
+    _check(lines)
+    now = timezone.now()
+    if not lines:
+        if seen:  # a heartbeat is one UPDATE
+            Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=now)
+        return attempt.last_seq
+    with transaction.atomic():
+        locked = Attempt.objects.select_for_update(of=("self", "run")).select_related("run").defer("run__spec")
+        held = locked.get(pk=attempt.pk)
+        after = Attempt.objects.filter(run_id=held.run_id, number__gt=held.number).order_by()
+        later = list(after.values_list("first_seq", "resume_step", "started_at"))
+        new = _contiguous(held, lines, [first for first, _, _ in later if first is not None])
+        resumed = [step for _, step, started_at in later if started_at is not None]
+        batch = _Batch(held, new, current=not resumed)
+        if seen:
+            batch.facts["last_seen_at"] = now
+        if new:
+            _store(batch, void_after=min(resumed, default=None))
+            for line in new:
+                if apply := _APPLY.get(line.kind):
+                    apply(batch, line)
+        _save(batch)
+        if new:
+            transaction.on_commit(lambda: hints.announce(held.run_id, new[-1].seq))
+    attempt.status, attempt.stop_mode = held.status, held.stop_mode
+    return new[-1].seq if new else held.last_seq
+
+
+def _check(lines: Sequence[OutboxLine]) -> None:
+    for index, line in enumerate(lines):
+        if not 1 <= line.seq < _MAX_SEQ:
+            raise BadLine(index, f"seq {line.seq} is out of range")
+        if not 0 <= line.t < _MAX_T:
+            raise BadLine(index, f"t {line.t} is no time")
+        if line.step is not None and not is_step(line.step):
+            raise BadLine(index, f"step {line.step} is out of range")
+        if line.kind not in _KINDS:
+            raise BadLine(index, f"kind {line.kind!r} is unknown")
+        for name, kind in _SHAPES.get(line.kind, {}).items():
+            value = line.data.get(name)
+            if not isinstance(value, kind):
+                raise BadLine(index, f"data.{name} of {line.kind} must be {kind.__name__}")
+            if isinstance(value, int) and not is_step(value):
+                raise BadLine(index, f"data.{name} of {line.kind} is out of range")
+        if line.kind == EventKind.ENDED:
+            try:
+                _receipt(line)
+            except ContractError as error:
+                raise BadLine(index, str(error)) from None
+
+
+def is_step(value: object) -> bool:
+    """What a column of steps holds, on every database."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_STEP
+
+
+def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[int]) -> list[OutboxLine]:
+    """The lines that follow what is stored without a gap; `later` is where later attempts begin."""
+    if attempt.first_seq is None:
+        raise NotStarted(f"{attempt.pk} was never dispatched.")
+    beyond = min(later, default=_MAX_SEQ)
+    for index, line in enumerate(lines):
+        if line.seq < attempt.first_seq:
+            raise BadLine(index, f"seq {line.seq} is before this attempt's first, {attempt.first_seq}")
+        if line.seq >= beyond:
+            raise BadLine(index, f"seq {line.seq} belongs to a later attempt, which begins at {beyond}")
+    new: list[OutboxLine] = []
+    expected = attempt.last_seq + 1
+    for line in sorted(lines, key=lambda each: each.seq):
+        if line.seq > expected:
+            break
+        if line.seq == expected:
+            new.append(line)
+            expected += 1
+    return new
+
+
+def _store(batch: _Batch, void_after: int | None) -> None:
+    """Rows and events by `executemany`: the ORM's bulk_create takes several times as long."""
+    attempt, run = batch.attempt, batch.attempt.run
+    rows, events, dropped = [], [], set()
+    late: list[folding.Row] = []
+    newest: dict[str, float] = {}
+    rewards: list[float] = []
+    for line in batch.lines:
+        if line.kind not in METRIC_KINDS:
+            at = connection.ops.adapt_datetimefield_value(datetime.fromtimestamp(line.t, UTC))
+            data = _encode(line.data)
+            events.append((run.pk, attempt.pk, line.seq, at, line.kind, line.step, ACTOR, data))
+            continue
+        values = {name: value for name, value in line.data.items() if _is_number(value) and len(name) <= _MAX_NAME}
+        if len(values) < len(line.data):
+            dropped.update(set(line.data) - set(values))
+        void = void_after is not None and line.step is not None and line.step > void_after
+        rows.append((run.pk, attempt.pk, line.seq, line.t, line.kind, line.step, _encode(values), void))
+        if line.seq <= run.folded_seq and not void:
+            late.append((line.seq, line.step, line.t, values))
+        newest |= values
+        if trend.REWARD in values:
+            rewards.append(values[trend.REWARD])
+        if line.kind == EventKind.TRAIN and line.step is not None:
+            batch.run_facts["step"] = line.step
+    _insert(MetricRow, ("run_id", "attempt_id", "seq", "t", "kind", "step", "values", "superseded"), rows)
+    _insert(RunEvent, ("run_id", "attempt_id", "seq", "at", "kind", "step", "actor", "data"), events)
+    if late:
+        folding.add(run.pk, late)
+    if newest:
+        batch.run_facts["last_metrics"] = {**run.last_metrics, **newest}
+    if rewards:
+        batch.trend = trend.grown(run.trend, run.trend_of, rewards)
+    if dropped:
+        _note(attempt, f"No finite number, so left out: {', '.join(sorted(dropped))}.")
+
+
+def _save(batch: _Batch) -> None:
+    attempt, run = batch.attempt, batch.attempt.run
+    if batch.lines:
+        last = batch.lines[-1].seq
+        batch.facts["last_seq"] = last
+        if batch.trend is not None:
+            batch.run_facts["trend"], batch.run_facts["trend_of"] = batch.trend
+        headline = batch.run_facts if batch.current else {}
+        Run.objects.filter(pk=run.pk).update(last_seq=Greatest(F("last_seq"), last), **headline)
+    Attempt.objects.filter(pk=attempt.pk).update(**batch.facts)
+
+
+def _insert(model: type[models.Model], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """`rows` hold values as the database's driver takes them."""
+    if not rows:
+        return
+    quote = connection.ops.quote_name
+    names = ", ".join(quote(name) for name in columns)
+    places = ", ".join(["%s"] * len(columns))
+    # Table and column names are constants of this module; ON CONFLICT is understood by SQLite and PostgreSQL alike.
+    sql = f"INSERT INTO {quote(model._meta.db_table)} ({names}) VALUES ({places}) ON CONFLICT DO NOTHING"  # noqa: S608
+    with connection.cursor() as cursor:
+        cursor.executemany(sql, rows)
+
+
+def _is_number(value: object) -> bool:
+    # Compared, not asked of `math.isfinite`: that raises for a whole number of 400 digits.
+    if value.__class__ is float:  # nearly all are: the short way, twenty times a line
+        return -_MAX_FLOAT <= value <= _MAX_FLOAT
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_FLOAT
+
+
+def _encode(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _note(attempt: Attempt, text: str) -> None:
+    RunEvent.objects.create(
+        run_id=attempt.run_id,
+        attempt=attempt,
+        at=timezone.now(),
+        kind=EventKind.NOTE,
+        actor="ingest",
+        data={"text": text, "level": "warning"},
+    )
+
+
+# --- life-cycle events ---------------------------------------------------------------------------------------
+
+
+def _phase(batch: _Batch, line: OutboxLine) -> None:
+    phase = line.data["phase"]
+    batch.facts |= {"phase": phase[:24], "phase_detail": str(line.data.get("detail") or "")}
+    if phase in (Phase.STOPPING, Phase.VERIFYING):
+        move(batch.attempt, RunStatus.STOPPING, reason="stopping", actor=ACTOR)
+
+
+def _stage(batch: _Batch, line: OutboxLine) -> None:
+    batch.facts["phase_detail"] = line.data["stage"]
+
+
+def _training(batch: _Batch, line: OutboxLine) -> None:
+    step = line.data["step"]
+    batch.facts |= {"resume_step": step, "phase": "", "phase_detail": ""}
+    batch.run_facts |= {"max_steps": line.data["max_steps"], "step": max(step, batch.run_facts.get("step", 0))}
+    move(batch.attempt, RunStatus.RUNNING, reason="training", actor=ACTOR)
+    if batch.attempt.number > 1:
+        folding.supersede(batch.attempt, step)
+        batch.trend = trend.anew(batch.attempt.run)
+        progress.supersede(batch.attempt, step)
+
+
+def _ended(batch: _Batch, line: OutboxLine) -> None:
+    said, detail = line.data["reason"], str(line.data.get("detail") or "")
+    if said in set(EndReason):
+        reason = EndReason(said)
+    else:
+        # Refusing the line would keep the attempt, and its lease, for ever.
+        reason, detail = EndReason.SUPERVISOR_ERROR, f"The supervisor gave a reason unknown here: {said}. {detail}"
+    receipt = _receipt(line)
+    codes = line.data.get("exit_codes")
+    ended = ending.end(
+        batch.attempt,
+        reason,
+        actor=ACTOR,
+        detail=detail,
+        receipt=receipt,
+        exit_codes=codes if isinstance(codes, dict) else {},
+    )
+    if not ended and receipt is not None:
+        ending.late_receipt(batch.attempt, receipt, actor=ACTOR)
+
+
+def _receipt(line: OutboxLine) -> Receipt | None:
+    data = line.data.get("receipt")
+    return from_dict(Receipt, data, at="data.receipt") if data is not None else None
+
+
+_APPLY: dict[str, Callable[[_Batch, OutboxLine], None]] = {
+    EventKind.PHASE: _phase,
+    EventKind.STAGE: _stage,
+    EventKind.TRAINING: _training,
+    EventKind.ENDED: _ended,
+}

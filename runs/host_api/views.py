@@ -1,0 +1,162 @@
+"""What hosts call, each time with the attempt's token: supervisors claim, dataset, sync, samples and logs, reapers
+reaped, launchers not_launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Annotated, Any
+
+import msgspec
+from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.views.decorators.csrf import csrf_exempt
+
+from controlplane.http.errors import error_json
+from controlplane.http.request_body import BadBody, bearer, body_of, decode
+from controlplane.http.streams import file_answer
+from controlplane.http.tokens import attempt_token_fits
+from runs import hints
+from runs.host_api import claiming, ingest, reaping, uploads
+from runs.models import Attempt
+from runs.states import FINAL
+from workers.contract import LOG_NAMES, ContractError, OutboxLine, Receipt, StopMode, SyncAnswer, from_dict, to_dict
+
+SYNC_LIMIT = 16 * 2**20
+SAMPLES_LIMIT = 64 * 2**20
+LOG_LIMIT = 8 * 2**20
+SMALL_LIMIT = 64 * 2**10
+
+View = Callable[[HttpRequest, Attempt], HttpResponseBase]
+
+
+class ClaimBody(msgspec.Struct):
+    schema: int
+    host: str
+    pid: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
+    boot_id: str
+
+
+class SyncBody(msgspec.Struct):
+    lines: list[OutboxLine]
+    seen: bool = True
+    """A supervisor's sign of life; a reaper hands over its lines without one."""
+
+
+class SamplesBody(msgspec.Struct):
+    first_line: int
+    lines: list[dict[str, Any]]
+
+
+class NotLaunchedBody(msgspec.Struct):
+    detail: str
+    final: bool = False
+
+
+class ReapedBody(msgspec.Struct):
+    lock_held: bool
+    receipt: dict[str, Any] | None = None
+    lines: list[OutboxLine] = []
+    detail: str = ""
+
+
+def for_attempt(method: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
+    """The gate: one method, the attempt's own token compared in constant time, errors in the one JSON shape."""
+
+    def gate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+        @csrf_exempt
+        @login_not_required
+        @wraps(view)
+        def guarded(request: HttpRequest, attempt_id: str, **rest: str) -> HttpResponseBase:
+            if request.method != method:
+                what = f"{request.method} is not possible here."
+                answer = error_json(405, what, where="method", fix=f"Use {method}.")
+                answer.headers["Allow"] = method
+                return answer
+            token = bearer(request)
+            if not token:
+                return error_json(401, "No token.", where="Authorization", fix="Send `Bearer <attempt token>`.")
+            if not attempt_token_fits(attempt_id, token):
+                return error_json(403, "The token is not this attempt's.", where="Authorization")
+            try:
+                # Without its run: the spec is large, and most calls, one a second for each run, need nothing of it.
+                attempt = Attempt.objects.get(pk=attempt_id)
+            except Attempt.DoesNotExist:
+                return error_json(404, f"There is no attempt {attempt_id}.", where="attempt")
+            try:
+                return view(request, attempt, **rest)
+            except BadBody as error:
+                return error_json(error.status, error.what, where=error.where, fix=error.fix)
+            except ingest.BadLine as error:
+                return error_json(400, f"{error}.", where=f"lines[{error.index}]")
+            except ingest.NotStarted as error:
+                return error_json(409, str(error), where="attempt")
+
+        return guarded
+
+    return gate
+
+
+@for_attempt("POST")
+def claim(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    said = decode(body_of(request, SMALL_LIMIT), ClaimBody)
+    answer = claiming.claim(attempt, claiming.Claim(said.schema, said.host, said.pid, said.boot_id[:64]))
+    return JsonResponse(to_dict(answer))
+
+
+@for_attempt("GET")
+def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    version = attempt.run.dataset_version
+    try:
+        rows = version.rows_path.open("rb")
+    except FileNotFoundError:
+        return error_json(404, "The dataset's file is gone.", where=str(version))
+    return file_answer(request, rows, "application/vnd.apache.parquet")
+
+
+@for_attempt("POST")
+def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    said = decode(body_of(request, SYNC_LIMIT), SyncBody)
+    ack = ingest.accept(attempt, said.lines, seen=said.seen)
+    # An attempt that was given up (`host_lost`) while its supervisor lived on must not train on unseen.
+    stop = StopMode.NOW if attempt.status in FINAL else attempt.stop_mode or None
+    return JsonResponse(to_dict(SyncAnswer(ack=ack, stop=stop, watched=hints.watched(attempt.run_id))))
+
+
+@for_attempt("POST")
+def samples(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    said = decode(body_of(request, SAMPLES_LIMIT), SamplesBody)
+    if said.first_line < 1:
+        raise BadBody(400, "Lines are counted from 1.", where="first_line")
+    return JsonResponse({"ack": uploads.samples(attempt, said.first_line, said.lines)})
+
+
+@for_attempt("POST")
+def logs(request: HttpRequest, attempt: Attempt, name: str) -> HttpResponseBase:
+    if name not in LOG_NAMES:
+        return error_json(404, f"There is no log {name}.", where="name", fix=f"One of {', '.join(LOG_NAMES)}.")
+    try:
+        offset = int(request.GET.get("offset", ""))
+    except ValueError:
+        offset = -1
+    if offset < 0:
+        raise BadBody(400, "The offset must be a number of bytes.", where="offset")
+    return JsonResponse({"size": uploads.log(attempt, name, offset, body_of(request, LOG_LIMIT))})
+
+
+@for_attempt("POST")
+def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    said = decode(body_of(request, SYNC_LIMIT), ReapedBody)
+    try:
+        receipt = from_dict(Receipt, said.receipt, at="receipt") if said.receipt is not None else None
+    except ContractError as error:
+        raise BadBody(400, f"{error}.", where="receipt") from None
+    reaping.reaped(attempt, lock_held=said.lock_held, receipt=receipt, lines=said.lines, detail=said.detail)
+    return JsonResponse({"ok": True})
+
+
+@for_attempt("POST")
+def not_launched(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    said = decode(body_of(request, SMALL_LIMIT), NotLaunchedBody)
+    claiming.not_launched(attempt, said.detail, final=said.final)
+    return JsonResponse({"ok": True})

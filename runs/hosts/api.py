@@ -1,0 +1,112 @@
+"""What hosts send: their announcement every 10 s, and answers about models. Guarded by the host's token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec
+
+from django.contrib.auth.decorators import login_not_required
+from django.db import transaction
+from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.utils import timezone
+from django.views.decorators.csrf import csrf_exempt
+
+from controlplane.datasets import tokenizers
+from controlplane.hardware.models import Host, ModelInspection
+from controlplane.http.errors import error_json
+from controlplane.http.request_body import BadBody, bearer, decode
+from controlplane.http.tokens import host_token_fits
+from runs.hosts import announcements
+
+MAX_BODY = 4 * 2**20
+HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+P = ParamSpec("P")
+Document = dict[str, Any]
+
+
+def _document(
+    view: Callable[Concatenate[HttpRequest, Document, P], HttpResponseBase],
+) -> Callable[..., HttpResponseBase]:
+    """A POST of one JSON object, from a program: no session, no CSRF token."""
+
+    @wraps(view)
+    def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
+        if request.method != "POST":
+            answer = error_json(405, "Only POST is allowed here.", where=request.path)
+            answer["Allow"] = "POST"
+            return answer
+        if not bearer(request):
+            return error_json(401, "No token.", where="Authorization", fix="Send `Authorization: Bearer <host token>`.")
+        if int(request.META.get("CONTENT_LENGTH") or 0) > MAX_BODY:
+            return error_json(413, f"More than {MAX_BODY} bytes.", where="body", fix="Send less.")
+        try:
+            document = decode(request.body, Document)
+        except (BadBody, RecursionError):
+            return error_json(400, "The body is not a JSON object.", where="body", fix="Send one JSON object.")
+        return view(request, document, *args, **kwargs)
+
+    return csrf_exempt(login_not_required(guarded))
+
+
+def _is_host(request: HttpRequest, name: str) -> bool:
+    return host_token_fits(name, bearer(request))
+
+
+@_document
+def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
+    name = document.get("name")
+    if not isinstance(name, str) or not HOST_NAME.fullmatch(name):
+        return error_json(400, "No usable host name.", where="name", fix="Letters, digits, dots and dashes, up to 64.")
+    if not _is_host(request, name):
+        return error_json(403, f"This is not {name}'s token.", where="Authorization", fix="Use the host's own token.")
+    inventory, schema = document.get("inventory"), document.get("trainer_schema")
+    if not isinstance(inventory, dict):
+        return error_json(
+            400, "The inventory is not an object.", where="inventory", fix="Send workers.host.announce's own."
+        )
+    if schema is not None and not _is_schema(schema):
+        fix = "Send null, or the answer of workers.trainer.describe."
+        return error_json(400, "This doesn't describe a trainer.", where="trainer_schema", fix=fix)
+    host = announcements.accept(name, inventory, schema, timezone.now())
+    watched = announcements.is_watched(host, timezone.now())
+    return JsonResponse({"ok": True, "want_schema": _wants_schema(host), "watched": watched})
+
+
+def _is_schema(schema: object) -> bool:
+    """The shape that forms are built from; a host is trusted to run code, not to be free of bugs."""
+    if not isinstance(schema, dict) or not isinstance(schema.get("defaults", {}), dict):
+        return False
+    fields = schema.get("fields")
+    return isinstance(fields, list) and all(
+        isinstance(field, dict) and isinstance(field.get("name"), str) and isinstance(field.get("choices") or [], list)
+        for field in fields
+    )
+
+
+def _wants_schema(host: Host) -> bool:
+    """No schema yet, or one of another TRL than the host now has."""
+    if host.inventory.get("trainer") != "ready":
+        return False
+    told = host.inventory.get("versions") or {}
+    return host.trainer_schema is None or (
+        isinstance(told, dict) and bool(told.get("trl")) and host.trainer_schema.get("trl") != told["trl"]
+    )
+
+
+@_document
+def inspection(request: HttpRequest, document: Document, inspection_id: int) -> HttpResponseBase:
+    answer = document.get("answer")
+    with transaction.atomic():
+        asked = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()
+        # The same words for a missing row and a wrong token: ids are not to be probed.
+        if asked is None or not _is_host(request, asked.host.name):
+            return error_json(403, "No such question to this host.", where="Authorization")
+        if not isinstance(answer, dict):
+            return error_json(400, "The answer is not an object.", where="answer", fix="Send one JSON object.")
+        # The first answer stays: a message delivered twice changes nothing.
+        ModelInspection.objects.filter(pk=asked.pk, answered_at=None).update(answer=answer, answered_at=timezone.now())
+        asked.refresh_from_db(fields=["answer"])
+    return JsonResponse({"ok": True, "want_tokenizer": tokenizers.wanted(asked)})

@@ -1,0 +1,259 @@
+"""Hosts for people and for preflight: what they announced, read defensively, and what leases hold of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from django.utils import timezone
+
+from controlplane.hardware import history, inventory
+from controlplane.hardware.links import Links, links_of
+from controlplane.hardware.models import Host
+from controlplane.hardware.sandboxes import HostSandbox, sandbox_of
+from runs.models import Attempt, Lease
+from runs.scheduling.leasing import BUSY_MIB
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The lease on a resource."""
+
+    lease_id: int
+    run_id: str
+    run_name: str
+    since: datetime
+    quarantined: bool
+    owner: str = ""
+    role: str = ""
+    """What the run uses the GPU for; "" where that is not worth a word."""
+
+
+@dataclass(frozen=True)
+class GpuView:
+    index: int
+    name: str
+    uuid: str
+    memory_mib: int
+    used_mib: int
+    util_percent: float | None
+    power_w: float | None
+    temperature_c: float | None
+    holder: Holder | None
+    idle_mib: int = 0
+    """What was in use before the run that holds it."""
+    history: Any = None
+    """The host's; Any: as it is stored."""
+    position: int = 0
+
+    @property
+    def busy(self) -> bool:
+        """Somebody uses it, whether they lease it or not."""
+        return self.used_mib > BUSY_MIB
+
+    @property
+    def held_mib(self) -> int:
+        """In use by the run that holds it: all above what was in use before."""
+        return max(0, self.used_mib - self.idle_mib) if self.holder else 0
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """For the memory bar."""
+        if self.holder is None:
+            return [{"label": "in use", "value": self.used_mib, "colour": "c8"}]
+        held = ("left over", "left") if self.holder.quarantined else ("held by the run", "c1")
+        return [
+            {"label": held[0], "value": self.held_mib, "colour": held[1]},
+            {"label": "other", "value": self.used_mib - self.held_mib, "colour": "c8"},
+        ]
+
+    @property
+    def use_lines(self) -> list[str]:
+        """Its use over the last ten minutes, as points of SVG lines."""
+        return history.lines(self.history, self.position, timezone.now().timestamp())
+
+
+@dataclass(frozen=True)
+class SlotView:
+    index: int
+    holder: Holder | None
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    words: str
+    """GPU 0, 1 and port 21000"""
+    holder: Holder
+
+    @property
+    def several(self) -> bool:
+        return "," in self.words or " and " in self.words
+
+
+@dataclass(frozen=True)
+class HostView:
+    row: Host
+    fresh: bool
+    gpus: tuple[GpuView, ...]
+    slots: tuple[SlotView, ...]
+    trainer: str
+    cpu_count: int
+    memory_mib: int
+    memory_used_mib: int
+    disk_free_mib: int | None
+    models: tuple[str, ...]
+    model_roots: tuple[str, ...]
+    versions: dict[str, str]
+    quarantined: tuple[tuple[str, Holder], ...] = field(default=())
+    """(resource, lease) of every lease whose resource isn't proved free."""
+    holders: tuple[Holder, ...] = ()
+    """Of every lease, one for each run."""
+    links: Links = field(default_factory=lambda: Links(""))
+    disk_total_mib: int | None = None
+    cpu_percent: float | None = None
+    listening: tuple[int, ...] = ()
+    """TCP ports that something on the host listens on."""
+    programs: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """`trainer` and `vllm` -> how their command lines begin there."""
+    gpu_error: str = ""
+    boot_id: str = ""
+    booted_at: datetime | None = None
+    driver: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.row.name
+
+    @property
+    def sandbox(self) -> HostSandbox:
+        return sandbox_of(self.row)
+
+    @property
+    def announced_at(self) -> datetime | None:
+        return self.row.announced_at
+
+    @property
+    def memory_parts(self) -> list[dict[str, Any]]:
+        return [{"label": "in use", "value": self.memory_used_mib, "colour": "c8"}]
+
+    @property
+    def disk_parts(self) -> list[dict[str, Any]]:
+        used = (self.disk_total_mib or 0) - (self.disk_free_mib or 0)
+        return [{"label": "in use", "value": max(0, used), "colour": "c8"}]
+
+    @property
+    def quarantines(self) -> list[Quarantine]:
+        """What is in quarantine, by the run after which it is."""
+        found: dict[str, list[tuple[str, Holder]]] = {}
+        for resource, holder in self.quarantined:
+            found.setdefault(holder.run_id, []).append((resource, holder))
+        return [Quarantine(resource_words([name for name, _ in each]), each[0][1]) for each in found.values()]
+
+    @property
+    def gpu_names(self) -> list[str]:
+        """Each kind of GPU once."""
+        return list(dict.fromkeys(gpu.name for gpu in self.gpus))
+
+    @property
+    def running(self) -> list[Holder]:
+        """The runs that hold something which is not in quarantine."""
+        return [holder for holder in self.holders if not holder.quarantined]
+
+    @property
+    def removable(self) -> bool:
+        """Out of reach and holding nothing."""
+        return not self.fresh and not self.holders
+
+
+def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
+    """Every host (or these), each with the leases that hold something of it."""
+    rows = list(Host.objects.all() if hosts is None else hosts)
+    held: dict[int, dict[str, Holder]] = {row.pk: {} for row in rows}
+    leases = Lease.objects.filter(host__in=rows, state__in=[Lease.HELD, Lease.QUARANTINED])
+    for lease in leases.select_related("attempt__run__owner").order_by("taken_at", "pk"):
+        held[lease.host_id][lease.resource] = Holder(
+            lease_id=lease.pk,
+            run_id=lease.attempt.run_id,
+            run_name=lease.attempt.run.name,
+            since=lease.taken_at,
+            quarantined=lease.state == Lease.QUARANTINED,
+            owner=lease.attempt.run.owner.username,
+            role=_role(lease.attempt, lease.resource),
+        )
+    return [_view(row, held[row.pk]) for row in rows]
+
+
+def resource_words(resources: Iterable[str]) -> str:
+    """`gpu:0`, `gpu:1`, `port:21000` as people say it: GPU 0, 1 and port 21000."""
+    kinds: dict[str, list[int]] = {}
+    for resource in resources:
+        kind, _, index = resource.partition(":")
+        kinds.setdefault({"gpu": "GPU", "cpu": "CPU slot"}.get(kind, kind), []).append(int(index))
+    parts = [f"{kind} {', '.join(str(index) for index in sorted(found))}" for kind, found in sorted(kinds.items())]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def is_fresh(host: Host) -> bool:
+    return host.is_fresh(timezone.now())
+
+
+def _view(row: Host, held: dict[str, Holder]) -> HostView:
+    facts = inventory.clean(row.inventory)
+    gpus: list[dict[str, Any]] = facts.get("gpus") or []
+    return HostView(
+        row=row,
+        fresh=is_fresh(row),
+        gpus=tuple(_gpu(row, position, gpu, held) for position, gpu in enumerate(gpus)),
+        slots=tuple(SlotView(i, held.get(f"cpu:{i}")) for i in range(facts.get("cpu_slots") or 0)),
+        trainer=facts.get("trainer") or "checking",
+        cpu_count=facts.get("cpu_count") or 0,
+        memory_mib=facts.get("memory_mib") or 0,
+        memory_used_mib=facts.get("memory_used_mib") or 0,
+        disk_free_mib=facts.get("disk_free_mib"),
+        models=tuple(facts.get("models") or ()),
+        model_roots=tuple(facts.get("model_roots") or ()),
+        versions=facts.get("versions") or {},
+        quarantined=tuple((resource, holder) for resource, holder in sorted(held.items()) if holder.quarantined),
+        holders=tuple({holder.run_id: holder for holder in reversed(held.values())}.values()),
+        links=links_of(gpus),
+        disk_total_mib=facts.get("disk_total_mib"),
+        cpu_percent=facts.get("cpu_percent"),
+        listening=tuple(facts.get("listening") or ()),
+        programs={name: tuple(argv) for name, argv in (facts.get("programs") or {}).items()},
+        gpu_error=facts.get("gpu_error") or "",
+        boot_id=facts.get("boot_id") or "",
+        booted_at=_moment(facts.get("booted_at")),
+        driver=next((gpu["driver"] for gpu in gpus if gpu["driver"]), ""),
+    )
+
+
+def _gpu(row: Host, position: int, gpu: Mapping[str, Any], held: Mapping[str, Holder]) -> GpuView:
+    idle = row.idle_mib if isinstance(row.idle_mib, dict) else {}
+    return GpuView(
+        index=gpu["index"],
+        name=gpu["name"],
+        uuid=gpu["uuid"],
+        memory_mib=gpu["memory_mib"],
+        used_mib=gpu["used_mib"],
+        util_percent=gpu["util_percent"],
+        power_w=gpu["power_w"],
+        temperature_c=gpu["temperature_c"],
+        holder=held.get(f"gpu:{gpu['index']}"),
+        idle_mib=inventory.whole(idle.get(str(gpu["index"]))) or 0,
+        history=row.history,
+        position=position,
+    )
+
+
+def _role(attempt: Attempt, resource: str) -> str:
+    kind, _, index = resource.partition(":")
+    placement = attempt.placement or {}
+    if kind != "gpu" or not placement.get("server_gpus"):
+        return ""
+    return "vLLM server" if int(index) in placement["server_gpus"] else "trainer"
+
+
+def _moment(value: float | None) -> datetime | None:
+    return datetime.fromtimestamp(value, UTC) if value is not None and 0 < value < 4e9 else None

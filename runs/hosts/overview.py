@@ -1,0 +1,80 @@
+"""The Hardware page's answer in one line, and its queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from runs import sentences
+from runs.hosts.cards import HostView
+from runs.models import Attempt, Priority
+from runs.scheduling import queueing
+from runs.sentences import Waiting, counted
+
+PRIORITIES = [(priority.value, priority.label) for priority in reversed(Priority)]
+"""The highest first."""
+
+
+@dataclass(frozen=True)
+class Part:
+    words: str
+    grade: str = ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    grade: str
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the queue."""
+
+    attempt: Attempt
+    place: int
+    waits: Waiting
+    above: str
+    """Id of the run before it; "" for the first."""
+    below: str
+
+    @property
+    def priority(self) -> str:
+        return str(dict(PRIORITIES).get(self.attempt.priority, self.attempt.priority))
+
+
+def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
+    """What the machines are doing, the worst of it last and coloured."""
+    gpus = [gpu for host in hosts for gpu in host.gpus]
+    held = sum(1 for gpu in gpus if gpu.holder and not gpu.holder.quarantined)
+    now = [gpu for host in hosts if host.fresh for gpu in host.gpus]
+    free = sum(1 for gpu in now if gpu.holder is None and not gpu.busy)
+    slots = [slot for host in hosts for slot in host.slots]
+    taken = sum(1 for slot in slots if slot.holder)
+    parts = [
+        Part(f"{held} of {counted(len(gpus), 'GPU')} held, {free} free")
+        if gpus
+        else Part(f"No GPU: runs train on the CPU, {taken} of {counted(len(slots), 'slot')} held"),
+        Part(f"{queued} queued", "muted"),
+    ]
+    away = sum(1 for host in hosts if not host.fresh)
+    troubles = [
+        (sum(len(host.quarantined) for host in hosts), "resource", "in quarantine"),
+        (sum(1 for gpu in now if gpu.holder is None and gpu.busy), "GPU", "in use by something else"),
+        (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with silent GPUs"),
+        (away, "host", "out of reach"),
+    ]
+    parts += [Part(f"{counted(number, word)} {state}", "warn") for number, word, state in troubles if number]
+    if hosts and away == len(hosts):
+        return Verdict("bad", (Part("No host is in reach: nothing can start.", "bad"), *parts[:-1]))
+    return Verdict("warn" if any(number for number, _, _ in troubles) else "good", tuple(parts))
+
+
+def queue() -> list[Line]:
+    """In the order in which they are started, each with what it waits for."""
+    rows = list(queueing.waiting().select_related("run__owner", "run__host", "host", "waits_on__owner"))
+    runs = ["", *(row.run_id for row in rows), ""]
+    return [
+        Line(row, place, sentences.waiting(row) or Waiting("its turn"), runs[place - 1], runs[place + 1])
+        for place, row in enumerate(rows, start=1)
+    ]

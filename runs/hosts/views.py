@@ -1,0 +1,125 @@
+"""The Hardware page: hosts, GPUs and who holds them; and what an operator can do about them."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.accounts.roles import admin_required, operator_required, person
+from controlplane.hardware.queries import host_for, hosts_for, known_host_for, profiles_for
+from runs.hosts import actions, announcements, overview
+from runs.hosts.cards import host_views, is_fresh, resource_words
+from runs.models import Lease
+from runs.scheduling import launching
+
+
+@require_safe
+def hardware(request: HttpRequest) -> HttpResponse:
+    """htmx asks every few seconds and gets the hosts alone."""
+    announcements.watch(timezone.now())
+    hosts = host_views(hosts_for(request))
+    queue = overview.queue()
+    verdict = overview.verdict(hosts, len(queue))
+    context = {"hosts": hosts, "queue": queue, "priorities": overview.PRIORITIES, "verdict": verdict}
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "hardware/hosts.html", context)
+    return render(request, "hardware/hardware.html", {**context, "profiles": profiles_for(request)})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
+    """An operator's word that what a run left in quarantine is free again; the page before it says what that means."""
+    lease = get_object_or_404(Lease.objects.select_related("host", "attempt__run"), pk=lease_id)
+    same = Lease.objects.filter(host=lease.host, attempt=lease.attempt, state=Lease.QUARANTINED).order_by("pk")
+    if request.method == "POST":
+        chosen = {lease.pk, *(int(pk) for pk in request.POST.getlist("lease") if pk.isascii() and pk.isdigit())}
+        released = actions.release([each for each in same if each.pk in chosen], person(request))
+        if released:
+            messages.success(request, f"{resource_words(released)} of {lease.host.name} can be used again.")
+        else:
+            messages.info(request, f"{resource_words([lease.resource])} of {lease.host.name} is not in quarantine.")
+        return redirect("hardware")
+    gpus = {f"gpu:{gpu.index}": gpu for gpu in host_views([lease.host])[0].gpus}
+    receipts = {f"gpu:{gpu.get('gpu')}": gpu for gpu in (lease.attempt.receipt or {}).get("gpus") or ()}
+    rows = [(each, receipts.get(each.resource), gpus.get(each.resource)) for each in same]
+    # The one that was clicked is released in any case.
+    rows.sort(key=lambda row: row[0].pk != lease.pk)
+    words = resource_words([lease.resource])
+    return render(request, "hardware/release.html", {"lease": lease, "rows": rows, "words": words})
+
+
+@require_POST
+@operator_required
+def drain(request: HttpRequest, host_id: int) -> HttpResponseBase:
+    """Take no new runs on a host, or take them again."""
+    host = host_for(request, host_id)
+    host.draining = request.POST.get("draining") == "1"
+    host.save(update_fields=["draining"])
+    if not host.draining:
+        launching.dispatch_ready()
+    return redirect("hardware")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin_required
+def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
+    """Let rewards run code on a host although no sandbox holds it, or no more. The page before says what that means."""
+    host = host_for(request, host_id)
+    if request.method == "POST":
+        host.unsandboxed_allowed = request.POST.get("allowed") == "1"
+        host.unsandboxed_by = person(request)
+        host.save(update_fields=["unsandboxed_allowed", "unsandboxed_by"])
+        if host.unsandboxed_allowed:
+            launching.dispatch_ready()
+            messages.warning(request, f"Code that rewards run has no sandbox on {host.name} from now on.")
+        else:
+            messages.success(request, f"{host.name} runs no code without a sandbox. Runs that have begun go on.")
+        return redirect("hardware")
+    return render(request, "hardware/unsandboxed.html", {"host": host_views([host])[0]})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
+    """An operator's word that a host is lost: its runs end, what they held is let go. The page before says so."""
+    host = host_for(request, host_id)
+    if request.method == "POST":
+        if is_fresh(host):
+            messages.info(request, f"{host.name} is in reach again; nothing was given up. Stop its runs instead.")
+            return redirect("hardware")
+        ended, released = actions.give_up(host, person(request), free=request.POST.get("free") == "1")
+        if ended or released:
+            messages.success(request, _given_up(host.name, ended, released))
+        else:
+            messages.info(request, f"Nothing was running on {host.name} any more; nothing was changed.")
+        return redirect("hardware")
+    view = host_views([host])[0]
+    return render(request, "hardware/give_up.html", {"host": view, "attempts": actions.on_host(host)})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def remove_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
+    """Put a host that is gone out of sight."""
+    host = known_host_for(request, host_id)
+    if host.removed_at is not None:
+        messages.info(request, f"{host.name} is removed already.")
+        return redirect("hardware")
+    if request.method == "POST":
+        problem = actions.remove(host)
+        if problem:
+            messages.error(request, problem)
+        else:
+            messages.success(request, f"{host.name} is removed. It comes back by itself if its worker starts again.")
+        return redirect("hardware")
+    return render(request, "hardware/remove.html", {"host": host_views([host])[0]})
+
+
+def _given_up(name: str, ended: int, released: int) -> str:
+    runs = f"{ended} {'run' if ended == 1 else 'runs'} of {name} ended as lost" if ended else ""
+    freed = f"{released} {'resource' if released == 1 else 'resources'} released" if released else ""
+    return f"{', '.join(part for part in (runs, freed) if part)}."

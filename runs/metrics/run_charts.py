@@ -1,0 +1,130 @@
+"""What the run page draws: which charts and tiles a run has, told by its frozen spec and by what it has told so far.
+
+The page reserves the space from it before any number is there, and the browser draws what it says.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from runs.metrics import chart_catalogue
+from runs.metrics.chart_catalogue import beta, updates_per_batch
+from runs.metrics.chart_spec import COLOURS, Bound, Chart, Group, Line, Tile, colour
+from runs.metrics.series import kind_of
+from runs.models import Run
+from runs.spec import spec_of
+from workers.contract import ContractError, EventKind, RunSpec
+
+__all__ = ["Bound", "Chart", "Group", "Line", "Tile", "beta", "updates_per_batch"]
+
+MARKED = frozenset(
+    {"status", "requested", "resumed", "alert", EventKind.CHECKPOINT, EventKind.NOTE, EventKind.PROCESS_EXITED}
+    | {EventKind.REWARD_FAILED}
+)
+"""Kinds of events that the charts show on their x axis."""
+DERIVED = {"tokens_per_second": "num_tokens"}
+"""Figures that the browser works out, and the metric it does so from."""
+_NO_CHART = frozenset(
+    {"epoch", "num_tokens", "total_flos", "train_loss", "train_runtime"}
+    | {f"{of}_{rate}_per_second" for of in ("train", "eval") for rate in ("samples", "steps")}
+    | {"eval_runtime", "eval_num_tokens", "eval_epoch"}
+)
+"""What the trainer tells of its own book-keeping."""
+
+
+def plan_of(run: Run) -> list[Group]:
+    """The charts of a run: those that its spec foresees, and one for whatever else it has told."""
+    try:
+        planned = plan(spec_of(run), gpus_of(run), run.last_metrics)
+    except ContractError:  # another version's: its numbers are there all the same
+        planned = [chart_catalogue.of_machine(None, gpus_of(run))]
+    other = unforeseen(run.last_metrics, planned)
+    return [*planned, other] if other.charts else planned
+
+
+def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -> list[Group]:
+    """The groups of charts, in the order people read them. `names`: metrics that the run has told."""
+    training = list(chart_catalogue.of_training(spec, names))
+    return [*training, *chart_catalogue.of_rollout(spec), chart_catalogue.of_machine(spec, gpus)]
+
+
+def unforeseen(names: Iterable[str], planned: Sequence[Group] = ()) -> Group:
+    """Charts of the metrics that none of the planned ones draws, a chart for those whose names begin alike."""
+    drawn = {*metrics(planned), *_NO_CHART}
+    prefixes: dict[str, list[str]] = {}
+    for name in sorted(set(names) - drawn):
+        prefixes.setdefault(name.rpartition("/")[0] or name, []).append(name)
+    taken: set[str] = set()
+    return Group("Other", tuple(c for prefix, of in prefixes.items() for c in _alike(prefix, of, taken)))
+
+
+def _alike(prefix: str, names: list[str], taken: set[str]) -> Iterator[Chart]:
+    for start in range(0, len(names), COLOURS):
+        lines = tuple(
+            Line(name, name.removeprefix(prefix).strip("/") or name, colour(i))
+            for i, name in enumerate(names[start : start + COLOURS])
+        )
+        title = prefix if len(names) > len(lines) or len(lines) > 1 else lines[0].metric
+        numbered = f"{title} ({start // COLOURS + 1})" if len(names) > COLOURS else title
+        slug = "other-" + re.sub(r"[^a-z0-9]+", "-", numbered.lower()).strip("-")
+        unique = next(s for n in range(len(taken) + 1) if (s := f"{slug}-{n}" if n else slug) not in taken)
+        taken.add(unique)
+        x = "step" if kind_of(prefix) == "train" else "time"
+        yield Chart(unique, numbered, lines, x=x, help=", ".join(line.metric for line in lines))
+
+
+def gpus_of(run: Run) -> tuple[int, ...]:
+    """The GPUs that any attempt was placed on, the latest attempt's first: a resume may have moved the run."""
+    attempts = sorted(run.attempts.all(), key=lambda attempt: -attempt.number)
+    return tuple(dict.fromkeys(gpu for attempt in attempts for gpu in attempt.gpus))
+
+
+def as_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """For the browser, as one JSON document in the page."""
+    return [{**asdict(chart), "group": group.title} for group in groups for chart in group.charts]
+
+
+def metrics(groups: Sequence[Group]) -> list[str]:
+    """Every metric that the charts need, once, in order."""
+    lines = [line for group in groups for chart in group.charts for line in chart.lines]
+    names = (name for line in lines for name in (line.metric, line.band, line.evaluation) if name)
+    return list(dict.fromkeys(DERIVED.get(name, name) for name in names))
+
+
+# --- tiles -----------------------------------------------------------------------------------------------------
+
+
+def tiles(spec: RunSpec, gpus: Sequence[int] = ()) -> list[Tile]:
+    """The headline row. A tile whose figure is constant by construction says so instead."""
+    row = [
+        Tile("reward", "Reward", help="Weighted sum of the components, mean over the batch"),
+        Tile("kl", "KL", help="Distance from the reference model", note="" if beta(spec) else "off: β is 0"),
+        _clip_tile(spec),
+        Tile("entropy", "Entropy", help="Mean token entropy, in nats"),
+        Tile("completions/mean_length", "Length", "tokens", help="Mean completion length"),
+        Tile(
+            "frac_reward_zero_std",
+            "Zero-spread",
+            "percent",
+            help="Share of prompt groups whose completions all got the same reward: nothing is learnt from them",
+        ),
+        Tile("tokens_per_second", "Speed", "rate", help="Prompt and completion tokens of a step over its time"),
+    ]
+    if gpus:
+        name = f"gpu/{gpus[0]}/memory_mib"
+        row.append(Tile(name, f"GPU {gpus[0]}", "mib", help="Memory in use on the run's first GPU"))
+    else:
+        row.append(Tile("host/memory_mib", "Host memory", "mib", help="Memory in use on the host"))
+    return row
+
+
+def _clip_tile(spec: RunSpec) -> Tile:
+    lines = chart_catalogue.clipped(spec)
+    help_ = "Share of tokens whose ratio was clipped"
+    if not lines:
+        return Tile("", "Clipped", help=help_, note="this loss clips nothing")
+    once = "0: on-policy" if updates_per_batch(spec) <= 1 else ""
+    return Tile(lines[0].metric, "Clipped", "percent", help=help_, note=once)

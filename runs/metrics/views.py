@@ -1,0 +1,65 @@
+"""The numbers of a run for its charts, and which numbers there are."""
+
+from __future__ import annotations
+
+import gzip
+import math
+
+import msgspec
+from django.http import HttpRequest, HttpResponse
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.http import require_safe
+
+from controlplane.http.query_params import listed, whole
+from runs import queries
+from runs.metrics import run_charts
+from runs.metrics import series as numbers
+
+POINTS = 500
+MOST_POINTS = 5000
+ALL = "*"
+AXES = ("step", "tokens", "time")
+WORTH_PACKING = 1024
+
+
+@require_safe
+def series(request: HttpRequest, run_id: str) -> HttpResponse:
+    """`metrics=a,b` or `*`, else those of the run's own charts; `x`, `from` and `to` for a window in detail."""
+    run = queries.run_for(request, run_id)
+    asked = request.GET.get("metrics", "")
+    if asked == ALL:
+        names = numbers.known(run)
+    else:
+        names = listed(asked) if asked else run_charts.metrics(run_charts.plan_of(run))
+    points = whole(request, "points", POINTS, 2, MOST_POINTS)
+    return _packed(request, numbers.series(run, names, points, _window(request)))
+
+
+@require_safe
+def metrics(request: HttpRequest, run_id: str) -> HttpResponse:
+    """Every metric that the run has: its name, who told it, how many points there are."""
+    return _packed(request, {"metrics": numbers.metrics(queries.run_for(request, run_id))})
+
+
+def _window(request: HttpRequest) -> numbers.Window:
+    x = request.GET.get("x", "")
+    return numbers.Window(x if x in AXES else "", _number(request, "from"), _number(request, "to"))
+
+
+def _number(request: HttpRequest, name: str) -> float | None:
+    try:
+        value = float(request.GET[name])
+    except (KeyError, ValueError):
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _packed(request: HttpRequest, answer: object) -> HttpResponse:
+    """As JSON. Both ways of Django's own, its encoder and its gzip, take longer than reading the numbers does."""
+    body = msgspec.json.encode(answer)
+    packs = len(body) >= WORTH_PACKING and "gzip" in request.headers.get("Accept-Encoding", "")
+    response = HttpResponse(gzip.compress(body, 1) if packs else body, content_type="application/json")
+    patch_vary_headers(response, ["Accept-Encoding"])
+    if packs:
+        response["Content-Encoding"] = "gzip"
+    return response

@@ -1,0 +1,249 @@
+"""From the form and the catalogue to a Draft that preflight can read, and to a forecast of where it would run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils import timezone
+
+from controlplane.accounts import vault
+from controlplane.accounts.models import User
+from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.hardware.sandboxes import sandbox_of
+from controlplane.rewards.models import RewardVersion
+from runs import sentences
+from runs.hosts import actions
+from runs.hosts.cards import HostView, host_views
+from runs.new_run import prefill
+from runs.new_run.forms import CHOICES, LaunchForm
+from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts
+from runs.preflight.finding import Finding, stop
+from runs.scheduling import leasing, limits, queueing
+from runs.scheduling.leasing import Hold, Short
+from runs.scheduling.limits import Allowance
+from runs.spec import with_aggregation
+from workers.contract import ContractError, HardwareSpec, LoraSpec, Placement, RewardSpec, from_dict
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the button will do."""
+
+    now: bool
+    words: str
+    placement: Placement | None = None
+    """Where, when it is now."""
+
+
+def draft_of(form: LaunchForm, user: User | None = None) -> Draft:
+    """`form` has been validated, whether it is valid or not: what isn't valid is left out. `user`: who would launch."""
+    form.is_valid()
+    return draft_of_rows(
+        hosts=candidates(form.row("host")),
+        host_chosen=form.row("host") is not None,
+        model=str(form.row("model") or ""),
+        dataset_version=form.row("dataset_version"),
+        reward_version=form.row("reward_version"),
+        profile=form.row("profile"),
+        grpo=form.grpo(),
+        lora=form.lora(),
+        attn_implementation=form.row("attn_implementation") or None,
+        eval_rows=form.held_out,
+        made_for=prefill.made_for(form.row("profile")),
+        priority=form.queue_priority,
+        owner=limits.allowance(user) if user else None,
+    )
+
+
+def draft_of_rows(
+    *,
+    hosts: list[HostView],
+    host_chosen: bool,
+    model: str,
+    dataset_version: DatasetVersion | None,
+    reward_version: RewardVersion | None,
+    profile: HardwareProfile | None,
+    grpo: dict[str, Any],
+    lora: LoraSpec | None,
+    attn_implementation: str | None = None,
+    eval_rows: int = 0,
+    made_for: Mapping[str, str] | None = None,
+    priority: int = 0,
+    owner: Allowance | None = None,
+) -> Draft:
+    """The same of a launch that no form stands behind. `made_for`: what the profile would fill the form with."""
+    held, rewards = leasing.held(), _rewards(reward_version)
+    return Draft(
+        model=model,
+        inspection=_inspected(hosts, model),
+        hosts=tuple(_host_facts(view, held[view.row.pk]) for view in hosts),
+        host_chosen=host_chosen,
+        data=_data_facts(dataset_version),
+        rewards=rewards,
+        secrets={name: why for name in vault.names_in(rewards or ()) if (why := vault.problem(name))},
+        hardware=hardware_of(profile),
+        made_for=dict(made_for or {}),
+        grpo=with_aggregation(reward_version, grpo) if reward_version else grpo,
+        lora=lora,
+        attn_implementation=attn_implementation,
+        eval_rows=eval_rows,
+        priority=priority,
+        owner=owner,
+    )
+
+
+def form_findings(form: LaunchForm) -> list[Finding]:
+    """The form's own errors; what is still to choose is said apart, and not as an error."""
+    found = ((name, error) for name, errors in form.errors.as_data().items() for error in errors)
+    return [
+        stop(name, " ".join(error.messages), "")
+        for name, error in found
+        if not (name in CHOICES and error.code == "required")
+    ]
+
+
+def candidates(chosen: Host | None) -> list[HostView]:
+    """The hosts that may take the run: those in reach first."""
+    return sorted(host_views([chosen] if chosen else None), key=lambda view: (not view.fresh, view.name))
+
+
+def host_numbered(text: Any) -> Host | None:
+    """The host that a form names by its number, whether the form is valid or not."""
+    number = str(text or "")
+    whole = number.isascii() and number.isdigit() and len(number) < 18
+    return Host.objects.filter(pk=int(number)).first() if whole else None
+
+
+def schema_of(chosen: Host | None) -> dict[str, Any] | None:
+    """The trainer's fields of the chosen host, else of the first one that told them."""
+    hosts = [view.row for view in candidates(chosen)]
+    return next((host.trainer_schema for host in hosts if host.trainer_schema), None)
+
+
+def host_to_ask(form: LaunchForm) -> Host | None:
+    """Who can tell about the model: the chosen host, else one that lists it, else the first in reach."""
+    hosts = [view for view in candidates(form.row("host")) if view.fresh]
+    listed = [view for view in hosts if form.row("model") in view.models]
+    return next((view.row for view in (*listed, *hosts)), None)
+
+
+def known_models(views: list[HostView]) -> list[str]:
+    return sorted({model for view in views for model in view.models})
+
+
+def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
+    """Where the launch would start right now, or what it would wait for: after all that is before it in the queue."""
+    if draft.hardware is None or not hosts:
+        return Forecast(False, "Launch run")
+    floor, ahead = queueing.floor_behind(draft.priority)
+    floor.hosts = [view.row for view in hosts]
+    if draft.owner is not None and not draft.owner.may_start:
+        return Forecast(False, f"Queue: {draft.owner.wait}")
+    found = floor.find(leasing.need_of(draft.hardware, draft.rewards or ()), None)
+    if not isinstance(found, Short):
+        host, placement = found
+        return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}", placement)
+    return Forecast(False, f"Queue: {ahead} ahead" if ahead else f"Queue: {_waits(found)}")
+
+
+def _waits(short: Short) -> str:
+    hold = short.hold
+    if hold is None:
+        return short.text
+    return str(sentences.waiting_words(short.text, hold.how, hold.run_id, hold.run_name, hold.owner))
+
+
+def hardware_of(profile: HardwareProfile | None) -> HardwareSpec | None:
+    if profile is None:
+        return None
+    try:
+        return from_dict(HardwareSpec, {**profile.spec, "profile": profile.name})
+    except ContractError:
+        return None
+
+
+def _resources(placement: Placement) -> str:
+    if placement.every_gpu:
+        return "GPU " + ",".join(str(i) for i in placement.every_gpu)
+    return "CPU slot " + ",".join(str(i) for i in placement.cpu_slots)
+
+
+def _inspected(hosts: list[HostView], model: str) -> dict[str, Any] | None:
+    if not model:
+        return None
+    found = (actions.latest(view.row, model) for view in hosts)
+    answers = [asked.answer for asked in found if asked is not None and isinstance(asked.answer, dict)]
+    # With any host allowed, one that has the model is enough.
+    return next((a for a in answers if a.get("ok")), answers[0] if answers else None)
+
+
+def _host_facts(view: HostView, held: Mapping[str, Hold]) -> HostFacts:
+    told = view.row.inventory if isinstance(view.row.inventory, dict) else {}
+    first, last = told.get("port_range") or leasing.DEFAULT_PORTS
+    return HostFacts(
+        name=view.name,
+        fresh=view.fresh,
+        stale_for=_age(view),
+        draining=view.row.draining,
+        trainer=view.trainer,
+        gpus=tuple(
+            GpuFacts(gpu.index, gpu.memory_mib, not gpu.holder, gpu.used_mib if gpu.busy and not gpu.holder else 0)
+            for gpu in view.gpus
+        ),
+        cpu_slots=tuple((slot.index, slot.holder is None) for slot in view.slots),
+        disk_free_mib=view.disk_free_mib,
+        versions=view.versions,
+        schema=view.row.trainer_schema,
+        gpu_error=view.gpu_error,
+        port_range=(int(first), int(last)),
+        ports_held={
+            int(resource.removeprefix("port:")): hold.run_name
+            for resource, hold in held.items()
+            if resource.startswith("port:")
+        },
+        listening=frozenset(view.listening),
+        sandbox=sandbox_of(view.row),
+    )
+
+
+def _age(view: HostView) -> str:
+    if view.announced_at is None:
+        return "a long time"
+    seconds = max(0, int((timezone.now() - view.announced_at).total_seconds()))
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
+
+
+def _data_facts(version: DatasetVersion | None) -> DataFacts | None:
+    if version is None:
+        return None
+    mapping = version.mapping or {}
+    mapped = (version.report or {}).get("mapped") or {}
+    lengths = (mapped.get("statistics") or {}).get("lengths") or {}
+    longest = (lengths.get("prompt_chars") or {}).get("longest")
+    columns = tuple(_column(c) for c in version.columns)
+    return DataFacts(
+        name=str(version),
+        ready=version.status == DatasetVersion.READY,
+        rows=version.rows,
+        validation_rows=version.validation_rows,
+        columns=columns,
+        has_answer="answer" in columns or bool(mapping.get("answer")),
+        chat=bool(mapping.get("chat")),
+        longest_prompt_chars=longest if isinstance(longest, int) else None,
+    )
+
+
+def _column(column: Any) -> str:
+    return str(column.get("name")) if isinstance(column, dict) else str(column)
+
+
+def _rewards(version: RewardVersion | None) -> tuple[RewardSpec, ...] | None:
+    if version is None:
+        return None
+    try:
+        return tuple(from_dict(RewardSpec, part) for part in version.components)
+    except ContractError:
+        return ()

@@ -1,0 +1,275 @@
+"""The New run form: what people type, as a model, catalogue rows and GRPOConfig arguments.
+
+The form says whether a text is a number; whether the launch makes sense is preflight's to say.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any, cast
+
+from django import forms
+
+from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.rewards.models import RewardVersion
+from controlplane.rewards.queries import offered_versions
+from runs.models import Priority
+from runs.new_run import advanced_fields
+from runs.new_run.training_fields import ATTENTIONS, EVALUATION_ONLY, PRECISION_FLAGS, PRECISIONS, TRAINING, Group
+from workers.contract import LoraSpec
+
+CHOICES = ("model", "dataset_version", "reward_version", "profile")
+LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
+LORA_DEFAULT = "q_proj, k_proj, v_proj, o_proj"
+
+
+class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
+    def label_from_instance(self, obj: DatasetVersion) -> str:
+        kept = f", {obj.validation_rows:,} for validation" if obj.validation_rows else ""
+        return f"{obj.dataset.name} v{obj.number} · {obj.rows:,} rows{kept}"
+
+
+class RewardChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
+    def label_from_instance(self, obj: RewardVersion) -> str:
+        return str(obj)
+
+
+def model_name(text: str) -> str:
+    """What a person wrote for a model, as far as it could be one; ValidationError otherwise."""
+    model = text.strip()
+    if any(ord(c) < 32 for c in model) or model.startswith("-"):
+        raise forms.ValidationError("This is neither a folder nor a hub id.")
+    return model
+
+
+class LaunchForm(forms.Form):
+    key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+    name = forms.CharField(
+        label="Name of the run",
+        required=False,
+        max_length=120,
+        help_text="Empty: made of the model and the dataset.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    model = forms.CharField(
+        label="Model",
+        error_messages={
+            "required": "No model is chosen. Give a folder on the host, or a hub id such as Qwen/Qwen3-0.6B."
+        },
+        max_length=500,
+        help_text="A folder on the host, or a hub id. The list has what hosts found in their model folders.",
+        widget=forms.TextInput(attrs={"list": "known-models", "autocomplete": "off", "spellcheck": "false"}),
+    )
+    dataset_version = DatasetChoice(
+        DatasetVersion.objects.none(),
+        label="Dataset",
+        error_messages={"required": "No dataset is chosen. Choose one, or upload one under Datasets."},
+        empty_label="choose a dataset",
+        help_text="Versions that passed their check.",
+    )
+    eval_rows = forms.IntegerField(
+        label="Evaluation rows",
+        required=False,
+        min_value=0,
+        max_value=10**9,
+        initial=0,
+        help_text="How many of the dataset's validation rows, which are never trained on. 0: no evaluation.",
+    )
+    reward_version = RewardChoice(
+        RewardVersion.objects.none(),
+        label="Reward config",
+        error_messages={"required": "No reward config is chosen. Choose one, or make one under Rewards."},
+        empty_label="choose rewards",
+        help_text="What completions are scored by.",
+    )
+    profile = forms.ModelChoiceField(
+        HardwareProfile.objects.none(),
+        label="Hardware profile",
+        error_messages={"required": "No hardware profile is chosen. Choose one; CPU works everywhere."},
+        empty_label="choose a profile",
+        help_text="How many GPUs train, and where completions are made. It fills in the LoRA and the batch that it was "
+        "made for, where you have not changed them.",
+    )
+    host = forms.ModelChoiceField(
+        Host.objects.none(), label="Host", required=False, empty_label="any that fits", help_text="Where it runs."
+    )
+    priority = forms.TypedChoiceField(
+        label="Priority",
+        choices=[(priority.value, priority.label) for priority in reversed(Priority)],
+        coerce=int,
+        required=False,
+        initial=Priority.NORMAL.value,
+        help_text="Its place in the queue, if it has to wait.",
+    )
+    precision = forms.ChoiceField(
+        label="Precision", choices=PRECISIONS, initial="profile", help_text="Number format while training."
+    )
+    attn_implementation = forms.ChoiceField(
+        label="Attention", choices=ATTENTIONS, required=False, help_text="Implementation of attention in the trainer."
+    )
+    use_lora = forms.BooleanField(
+        label="Train a LoRA", required=False, help_text="A small adapter instead of all weights: far less memory."
+    )
+    lora_r = forms.IntegerField(
+        label="LoRA rank r", min_value=1, max_value=4096, initial=16, help_text="Size of the adapter. 8 to 64 is usual."
+    )
+    lora_alpha = forms.IntegerField(
+        label="LoRA α", min_value=1, max_value=65536, initial=32, help_text="The adapter counts α/r times. Often 2r."
+    )
+    lora_dropout = forms.FloatField(
+        label="LoRA dropout",
+        min_value=0,
+        max_value=0.99,
+        initial=0.0,
+        help_text="Share of the adapter's input left out.",
+    )
+    lora_targets = forms.CharField(
+        label="LoRA targets",
+        max_length=1000,
+        initial=LORA_DEFAULT,
+        help_text="Modules that get an adapter, with commas between; all-linear takes every linear layer.",
+        widget=forms.TextInput(attrs={"class": "code", "spellcheck": "false"}),
+    )
+
+    def __init__(self, *args: Any, schema: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.schema = dict(schema) if schema else None
+        self.initial.setdefault("key", secrets.token_urlsafe(16))
+        self._choose_from_rows()
+        for training in TRAINING:
+            self.fields[training.name] = training.form_field()
+        self.advanced: dict[str, list[str]] = {}
+        for group, name, field in advanced_fields.fields(self.schema):
+            self.fields[name] = field
+            self.advanced.setdefault(group, []).append(name)
+        if self.is_bound:
+            self._ask_only_for_what_counts()
+
+    def _choose_from_rows(self) -> None:
+        rows = {
+            "dataset_version": DatasetVersion.objects.filter(
+                status=DatasetVersion.READY, archived_at__isnull=True
+            ).select_related("dataset"),
+            "reward_version": offered_versions(self["reward_version"].value()),
+            "profile": HardwareProfile.objects.all(),
+            "host": Host.objects.all(),
+        }
+        for name, queryset in rows.items():
+            field = cast("forms.ModelChoiceField[Any]", self.fields[name])
+            field.queryset = queryset
+            field.error_messages["invalid_choice"] = "This one is not there any more. Choose another."
+
+    def _ask_only_for_what_counts(self) -> None:
+        """A field that its neighbour switches off may be empty, or wrong."""
+        off: list[str] = []
+        if not self.data.get("use_lora"):
+            off += LORA_FIELDS
+        if str(self.data.get("eval_rows") or "0").strip() == "0":
+            off += EVALUATION_ONLY
+        if self.data.get("max_steps"):
+            off += ["num_train_epochs"]
+        for name in off:
+            self.fields[name].required = False
+        self.unused = tuple(off)
+
+    def clean(self) -> dict[str, Any]:
+        values = super().clean() or {}
+        # What isn't used is out of sight, and may hold anything.
+        for name in self.unused:
+            self.errors.pop(name, None)
+        return values
+
+    def clean_model(self) -> str:
+        return model_name(self.cleaned_data["model"])
+
+    def clean_name(self) -> str:
+        return " ".join(str(self.cleaned_data["name"]).split())
+
+    @property
+    def to_choose(self) -> list[str]:
+        """Labels of the choices that are still open: nothing wrong yet, and nothing to launch either."""
+        data = self.errors.as_data()
+        return [
+            str(self.fields[name].label)
+            for name in CHOICES
+            if any(error.code == "required" for error in data.get(name, ()))
+        ]
+
+    # --- what a launch is made of; each reads only what was valid ---
+
+    def row(self, name: str) -> Any:
+        """The chosen catalogue row, or None. Any: each field has its own model."""
+        return getattr(self, "cleaned_data", {}).get(name)
+
+    @property
+    def held_out(self) -> int:
+        return int(self.row("eval_rows") or 0)
+
+    @property
+    def queue_priority(self) -> int:
+        return int(self.row("priority") or Priority.NORMAL)
+
+    def run_name(self) -> str:
+        if self.row("name"):
+            return str(self.row("name"))
+        model = str(self.row("model") or "").rstrip("/").rpartition("/")[2]
+        return f"{model}-{self.row('dataset_version').dataset.name}"[:120]
+
+    def lora(self) -> LoraSpec | None:
+        if not self.row("use_lora"):
+            return None
+        default = LoraSpec()
+        targets = str(self.row("lora_targets") or "").replace(",", " ").split()
+        return LoraSpec(
+            r=self.row("lora_r") or default.r,
+            alpha=self.row("lora_alpha") or default.alpha,
+            dropout=self.row("lora_dropout") or 0.0,
+            target_modules=tuple(targets),
+        )
+
+    def grpo(self) -> dict[str, Any]:
+        """Keyword arguments of GRPOConfig by TRL's own names."""
+        values: dict[str, Any] = {}
+        for training in TRAINING:
+            value = self.row(training.name)
+            if value is None or value == "":
+                continue
+            if training.name in EVALUATION_ONLY and not self.held_out:
+                continue
+            if training.name == "num_train_epochs" and self.row("max_steps"):
+                continue
+            values[training.name] = value
+        values |= PRECISION_FLAGS.get(self.row("precision") or "profile", {})
+        if self.held_out:
+            values["eval_strategy"] = "steps"
+        return values | advanced_fields.changed(self.schema, getattr(self, "cleaned_data", {}))
+
+    # --- for the template ---
+
+    def group(self, group: Group, *extra: str) -> list[forms.BoundField]:
+        return [self[name] for name in (*extra, *(f.name for f in TRAINING if f.group == group))]
+
+    @property
+    def main(self) -> list[forms.BoundField]:
+        return self.group(Group.MAIN)
+
+    @property
+    def folds(self) -> list[dict[str, Any]]:
+        """The folded parts of the Training card: title, fields, open when something in them is wrong."""
+        extra: dict[Group, tuple[str, ...]] = {
+            Group.PRECISION: ("precision", "attn_implementation"),
+            Group.LORA: ("use_lora", *LORA_FIELDS),
+        }
+        groups = [group for group in Group if group != Group.MAIN]
+        return [self._fold(str(group), self.group(group, *extra.get(group, ()))) for group in groups]
+
+    @property
+    def advanced_folds(self) -> list[dict[str, Any]]:
+        folds = [self._fold(group, [self[name] for name in names]) for group, names in self.advanced.items()]
+        return [{**fold, "quiet": True} for fold in folds]
+
+    def _fold(self, title: str, fields: list[forms.BoundField]) -> dict[str, Any]:
+        wrong = self.is_bound and any(field.errors for field in fields)
+        return {"title": title, "fields": fields, "open": wrong}

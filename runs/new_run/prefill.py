@@ -1,0 +1,143 @@
+"""What the New run form starts with: its defaults, a link's choices, a profile's values, or a run's frozen spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.http import QueryDict
+
+from controlplane.hardware.models import HardwareProfile
+from controlplane.hardware.profiles import launch_values
+from runs.models import Run
+from runs.new_run import advanced_fields
+from runs.new_run.forms import LORA_DEFAULT, LaunchForm
+from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING, TrainingField
+from runs.preflight.draft import TRL_DEFAULTS
+from runs.spec import spec_of, with_aggregation
+from workers.contract import ContractError, HardwareSpec, from_dict, to_dict
+
+FROM_LINKS = ("model", "dataset_version", "reward_version", "profile", "host", "name")
+"""What a link to the page may choose: `?dataset_version=3`."""
+
+
+def from_query(query: QueryDict) -> dict[str, Any]:
+    chosen: dict[str, Any] = {name: query[name][:500] for name in FROM_LINKS if query.get(name)}
+    number = str(chosen.get("profile", ""))
+    if number.isascii() and number.isdigit() and len(number) < 18:
+        return made_for(HardwareProfile.objects.filter(pk=int(number)).first()) | chosen
+    return chosen
+
+
+def made_for(profile: HardwareProfile | None) -> dict[str, str]:
+    """What choosing a profile puts into the form; nothing from one that the contract has outgrown."""
+    if profile is None:
+        return {}
+    try:
+        return launch_values(profile)
+    except ContractError:
+        return {}
+
+
+def fillable(form: LaunchForm) -> dict[str, Any]:
+    """For the page: what each profile puts into the form, and what the fields that any of them names hold without."""
+    profiles = {str(profile.pk): made_for(profile) for profile in HardwareProfile.objects.all()}
+    names = dict.fromkeys(name for values in profiles.values() for name in values if name in form.fields)
+    initial = {name: form.fields[name].initial for name in names}
+    return {
+        "base": {name: "" if value is None or value is False else str(value) for name, value in initial.items()},
+        "profiles": profiles,
+    }
+
+
+def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
+    spec = spec_of(run)
+    grpo = _without_the_configs(spec.grpo, run)
+    values: dict[str, Any] = {
+        "name": _next_name(spec.name),
+        "model": spec.model.path,
+        "dataset_version": run.dataset_version_id,
+        "reward_version": run.reward_version_id,
+        "profile": run.profile_id,
+        "host": run.host_id,
+        "eval_rows": spec.data.eval_rows,
+        "attn_implementation": spec.attn_implementation or "",
+        "precision": _precision(spec.grpo),
+        # A field that the spec leaves to TRL is left to TRL again, not to this form's default.
+        **{field.name: spec.grpo.get(field.name, _left_to_trl(field, schema)) for field in TRAINING},
+        **advanced_fields.initial(schema, grpo),
+    }
+    if spec.lora is not None:
+        values |= {
+            "use_lora": True,
+            "lora_r": spec.lora.r,
+            "lora_alpha": spec.lora.alpha,
+            "lora_dropout": spec.lora.dropout,
+            "lora_targets": ", ".join(spec.lora.target_modules) or LORA_DEFAULT,
+        }
+    return values
+
+
+def changed_since(run: Run) -> list[str]:
+    """What of the catalogue is not any more as the run froze it; the clone takes today's."""
+    changed = []
+    if run.reward_version is None:
+        changed.append("Its reward config was deleted: choose another.")
+    elif run.reward_version.config.archived_at:
+        changed.append(f"Its reward config {run.reward_version.config.name} was archived: choose another.")
+    elif (newest := run.reward_version.config.newest()) != run.reward_version:
+        changed.append(
+            f"There is a newer version of its rewards, {newest}: the clone takes v"
+            f"{run.reward_version.number}, as the run did."
+        )
+    if run.profile is None:
+        changed.append("Its hardware profile was deleted: choose another.")
+    elif {**run.spec.get("hardware", {}), "profile": ""} != {**_full(run.profile.spec), "profile": ""}:
+        changed.append(f"The profile {run.profile.name} has changed since: the clone takes it as it is now.")
+    return changed
+
+
+def as_sent(form: LaunchForm) -> dict[str, Any]:
+    """The form's initial values as a browser would send them."""
+    sent: dict[str, Any] = {}
+    for bound in form:
+        value = bound.value()
+        if value is None or value is False or value == "":
+            continue
+        sent[bound.html_name] = "on" if value is True else value
+    return sent
+
+
+def _without_the_configs(grpo: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """What the reward config says of GRPO is left for the config that the clone takes."""
+    own = with_aggregation(run.reward_version, {}) if run.reward_version else {}
+    return {name: value for name, value in grpo.items() if own.get(name) != value}
+
+
+def _full(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A stored profile with the defaults that the run's frozen copy has spelled out."""
+    try:
+        return to_dict(from_dict(HardwareSpec, {"profile": "", **spec}))
+    except ContractError:
+        return {}
+
+
+def _left_to_trl(field: TrainingField, schema: Mapping[str, Any] | None) -> Any:
+    """Empty where the form may be; else the default that the run had, by the host's trainer or as we know it."""
+    if not field.required:
+        return None
+    told = ((schema or {}).get("defaults") or {}).get(field.name)
+    return TRL_DEFAULTS.get(field.name, field.default) if told is None else told
+
+
+def _precision(grpo: Mapping[str, Any]) -> str:
+    flags = {name: grpo[name] for name in ("bf16", "fp16") if name in grpo}
+    return next((name for name, wanted in PRECISION_FLAGS.items() if wanted == flags), "profile")
+
+
+def _next_name(name: str) -> str:
+    """run -> run-2 -> run-3"""
+    stem, dash, number = name.rpartition("-")
+    if dash and number.isascii() and number.isdigit() and len(number) < 6:
+        return f"{stem}-{int(number) + 1}"[:120]
+    return f"{name[:117]}-2"

@@ -1,0 +1,250 @@
+"""The New run page: the form, the live check beside it, the host's word about the model, commands, and clones."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import get_object_or_404, redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.accounts.models import User
+from controlplane.accounts.roles import operator_required, person
+from controlplane.hardware.models import ModelInspection
+from controlplane.http.streams import file_answer
+from runs import preflight, queries
+from runs.hosts import actions
+from runs.idempotency import once
+from runs.models import Run
+from runs.new_run import dry_run as new_run_dry_run
+from runs.new_run import prefill
+from runs.new_run.drafting import (
+    candidates,
+    draft_of,
+    forecast,
+    form_findings,
+    host_numbered,
+    host_to_ask,
+    known_models,
+    schema_of,
+)
+from runs.new_run.forms import LaunchForm
+from runs.scheduling import launching
+from runs.scheduling.limits import QueueFull
+from workers.contract import ContractError
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def new_run(request: HttpRequest) -> HttpResponseBase:
+    """Everybody may look; launching takes the operator role."""
+    if request.method == "POST":
+        return _launch(request)
+    form = LaunchForm(initial=prefill.from_query(request.GET), schema=schema_of(None))
+    return _page(request, form)
+
+
+@require_safe
+def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """The same page, filled from a run's frozen spec."""
+    run = queries.run_for(request, run_id)
+    schema = schema_of(run.host)
+    try:
+        form = LaunchForm(initial=prefill.from_run(run, schema), schema=schema)
+    except ContractError as error:
+        messages.error(request, f"{run.name} can't be cloned: another version froze its spec ({error}).")
+        return redirect("run", run.pk)
+    return _page(request, form, clone_of=run, changed=prefill.changed_since(run))
+
+
+@operator_required
+def _launch(request: HttpRequest) -> HttpResponseBase:
+    form, user = _bound(request), person(request)
+    findings = check(form, user)
+    # After preflight, which may have met a queue that the first click of two has filled just now.
+    sent = _sent_before(form, user)
+    if sent is not None:
+        return _to_run(request, sent, fresh=False)
+    if form.is_valid() and not preflight.blocks(findings):
+        try:
+            run, fresh = submit(form, user)
+        except ContractError as error:
+            form.add_error(None, f"This can't be launched: {error}.")
+        except QueueFull as error:
+            form.add_error(None, str(error))
+        else:
+            return _to_run(request, run, fresh=fresh)
+    said = set(form.errors)
+    for finding in findings:
+        if finding.grade == preflight.Grade.STOP and finding.field not in said:
+            form.add_error(finding.field if finding.field in form.fields else None, _sentence(finding))
+    return _page(request, form, findings=findings, status=422)
+
+
+def _sent_before(form: LaunchForm, user: User) -> Run | None:
+    key = _launch_key(form, user) if form.is_valid() else None
+    return Run.objects.filter(launch_key=key).first() if key else None
+
+
+def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:
+    if not fresh:
+        messages.info(request, "This launch was already sent; here is its run.")
+    return redirect("run", run.pk)
+
+
+@require_POST
+@operator_required
+def check_run(request: HttpRequest) -> HttpResponse:
+    """The Preflight panel for what the form holds now; nothing is stored."""
+    form = _bound(request)
+    return render(request, "runs/new_preflight.html", _panel(form, check(form, person(request)), person(request)))
+
+
+@require_POST
+@operator_required
+def commands(request: HttpRequest) -> HttpResponse:
+    """What each process of this launch would be started with, where it would be placed now."""
+    form = _bound(request)
+    return render(request, "runs/new_commands.html", new_run_dry_run.shown(lambda: new_run_dry_run.of_form(form)))
+
+
+@require_POST
+@operator_required
+def dry_run(request: HttpRequest) -> HttpResponseBase:
+    """The same as a .zip that trains without the control plane."""
+    form = _bound(request)
+    try:
+        made = new_run_dry_run.of_form(form)
+        made.commands()
+        return file_answer(request, new_run_dry_run.write(made), "application/zip", save_as=f"{made.file_name}.zip")
+    except (new_run_dry_run.NothingToShow, ContractError) as error:
+        form.is_valid()
+        form.add_error(None, f"There is no dry run of this yet: {error}")
+        return _page(request, form, findings=check(form, person(request)), status=422)
+
+
+@require_safe
+def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """The dry run of a run as it was frozen."""
+    run = queries.run_for(request, run_id)
+    try:
+        made = new_run_dry_run.of_run(run)
+        made.commands()
+        return file_answer(request, new_run_dry_run.write(made), "application/zip", save_as=f"{made.file_name}.zip")
+    except (new_run_dry_run.NothingToShow, ContractError) as error:
+        messages.error(request, f"There is no dry run of {run.name}: {error}")
+        return redirect("run", run.pk)
+
+
+@require_POST
+@operator_required
+def inspect_model(request: HttpRequest) -> HttpResponse:
+    """Ask a host about the model in the form."""
+    form = _bound(request)
+    form.is_valid()
+    model, host = str(form.row("model") or ""), host_to_ask(form)
+    context: dict[str, Any] = {"model": model, "host": host}
+    if model and host:
+        try:
+            context["inspection"] = actions.ask_inspection(host, model, again=bool(request.POST.get("again")))
+        except actions.HostAway:
+            context["away"] = True
+    return render(request, "runs/new_inspection.html", context)
+
+
+@require_safe
+def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
+    """What the page asks for each second until the host has answered."""
+    asked = get_object_or_404(ModelInspection.objects.select_related("host"), pk=inspection_id)
+    context = {"inspection": asked, "model": asked.model, "host": asked.host, "overdue": actions.overdue(asked)}
+    answer = render(request, "runs/new_inspection.html", context)
+    if asked.answered_at is not None:
+        answer["HX-Trigger"] = "inspected"
+    return answer
+
+
+def check(form: LaunchForm, user: User) -> list[preflight.Finding]:
+    """Preflight's findings; a field that the form itself can't read is said once, by the form."""
+    own = form_findings(form)
+    return own + [finding for finding in preflight.check(draft_of(form, user)) if finding.field not in form.errors]
+
+
+def submit(form: LaunchForm, user: User) -> tuple[Run, bool]:
+    """The run, and whether this call made it: the same page sent twice is one launch."""
+    key = _launch_key(form, user)
+
+    def make() -> Run:
+        run = launching.submit(
+            user=user,
+            name=form.run_name(),
+            host=form.row("host"),
+            dataset_version=form.row("dataset_version"),
+            reward_version=form.row("reward_version"),
+            profile=form.row("profile"),
+            model=form.row("model"),
+            grpo=form.grpo(),
+            lora=form.lora(),
+            attn_implementation=form.row("attn_implementation") or None,
+            eval_rows=form.held_out,
+            priority=form.queue_priority,
+        )
+        Run.objects.filter(pk=run.pk).update(launch_key=key)
+        return run
+
+    return once(Run.objects.all(), key, make)
+
+
+def _launch_key(form: LaunchForm, user: User) -> str | None:
+    """Who, which page, and what it held: Back and a change make a new launch, a second click doesn't."""
+    page = form.row("key")
+    if not page:
+        return None
+    held = sorted((name, value) for name, value in form.data.items() if name != "csrfmiddlewaretoken")
+    return hashlib.sha256(repr((user.pk, page, held)).encode()).hexdigest()
+
+
+def _bound(request: HttpRequest) -> LaunchForm:
+    return LaunchForm(request.POST, schema=schema_of(host_numbered(request.POST.get("host"))))
+
+
+def _page(
+    request: HttpRequest,
+    form: LaunchForm,
+    *,
+    findings: list[preflight.Finding] | None = None,
+    status: int = 200,
+    **extra: Any,
+) -> HttpResponse:
+    user = person(request)
+    if findings is None:
+        # The first look: the initial values, as if they had been sent.
+        first = LaunchForm(prefill.as_sent(form), schema=form.schema)
+        panel = _panel(first, check(first, user), user)
+    else:
+        panel = _panel(form, findings, user)
+    context = {
+        "form": form,
+        "models": known_models(candidates(None)),
+        "fillable": prefill.fillable(form),
+        **panel,
+        **extra,
+    }
+    return render(request, "runs/new.html", context, status=status)
+
+
+def _panel(form: LaunchForm, findings: list[preflight.Finding], user: User) -> dict[str, Any]:
+    draft = draft_of(form, user)
+    hosts = candidates(form.row("host"))
+    return {
+        "findings": findings,
+        "to_choose": form.to_choose,
+        "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
+        "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
+        "forecast": forecast(draft, hosts),
+        "labels": {name: field.label for name, field in form.fields.items()},
+    }
+
+
+def _sentence(finding: preflight.Finding) -> str:
+    return f"{finding.cause} {finding.fix}".strip()

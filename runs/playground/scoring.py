@@ -1,0 +1,168 @@
+"""Tries rewards on completions of one row: what the trainer would score, and which way it would push."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runs.playground.evaluating import Column, column
+from runs.playground.tools import Turn, turn
+from workers.contract import RewardSpec
+from workers.rewards import Completion
+from workers.rewards.advantages import AGGREGATIONS, EPSILON, advantages, deviation, mean
+
+SECONDS = 15.0
+"""How long one request evaluates; an evaluation that has begun then still ends by its own limits."""
+
+ASKING = 60.0
+"""The same where another server is asked."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """Of a diverging bar 100 wide: where it begins, and how wide it is."""
+
+    start: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Scored:
+    completion: Completion
+    scores: list[Cell]
+    total: float | None
+    advantage: float
+    bar: Bar
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One completion's score of one component."""
+
+    value: float | None
+    note: str = ""
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A component with its figures over the group."""
+
+    column: Column
+    mean: float | None
+    deviation: float | None
+    share: float | None
+    """Of the variance of the totals; all components' shares add up to 1. None: there is no variance."""
+
+    @property
+    def milliseconds(self) -> float | None:
+        return None if self.column.seconds is None else 1000 * self.column.seconds
+
+    @property
+    def noted(self) -> bool:
+        return any(self.column.notes)
+
+    @property
+    def bar(self) -> Bar:
+        return Bar(0, round(100 * min(1.0, max(0.0, self.share or 0.0)), 1))
+
+
+@dataclass(frozen=True)
+class Trial:
+    columns: list[Shown]
+    group: list[Scored]
+    mean: float | None
+    deviation: float | None
+    aggregation: str
+
+    @property
+    def counted(self) -> list[Shown]:
+        return [one for one in self.columns if one.column.counts]
+
+    @property
+    def missing(self) -> list[Column]:
+        """Components that the totals are without."""
+        return [one.column for one in self.columns if not one.column.counts]
+
+    @property
+    def flat(self) -> bool:
+        """Nothing could be learned from this group."""
+        return not any(one.advantage for one in self.group)
+
+
+def try_on(
+    specs: Sequence[RewardSpec],
+    row: Mapping[str, Any],
+    completions: Sequence[Completion | str],
+    *,
+    aggregation: str = AGGREGATIONS[0],
+    own: Turn | None = None,
+    ask: bool = False,
+) -> Trial:
+    """Scores and advantages as the trainer computes them for one group, scaled by the group's own spread."""
+    own = own or turn(SECONDS)
+    group = [Completion(one) if isinstance(one, str) else one for one in completions]
+    columns = [column(spec, group, [row] * len(group), own, ask=ask) for spec in specs]
+    counted = [one for one in columns if one.counts]
+    if not group or not counted:
+        shown = [Shown(one, None, None, None) for one in columns]
+        return Trial(shown, [Scored(one, [], None, 0.0, Bar(50, 0)) for one in group], None, None, aggregation)
+    weights = [one.spec.weight for one in counted]
+    result = advantages([one.values for one in counted], weights, len(group), aggregation)
+    shares = dict(zip(map(id, counted), variance_shares(counted, aggregation), strict=True))
+    widest = max(map(abs, result.advantages), default=0.0) or 1.0
+    return Trial(
+        columns=[_shown(one, shares.get(id(one))) for one in columns],
+        group=[
+            Scored(one, [_cell(c, i) for c in columns], result.totals[i], pushed, diverging(pushed, widest))
+            for i, (one, pushed) in enumerate(zip(group, result.advantages, strict=True))
+        ],
+        mean=result.means[0],
+        deviation=result.stds[0],
+        aggregation=aggregation,
+    )
+
+
+def variance_shares(columns: Sequence[Column], aggregation: str) -> list[float | None]:
+    """How much of a group's variance each component makes: its covariance with their sum, over the sum's variance.
+    Below 0 is a component that works against the others."""
+    parts = [_contributions(one, aggregation) for one in columns]
+    if not parts or not parts[0]:
+        return [None] * len(parts)
+    sums = [math.fsum(at) for at in zip(*parts, strict=True)]
+    whole = _covariance(sums, sums)
+    if whole <= 1e-16:
+        return [None] * len(parts)
+    return [_covariance(part, sums) / whole for part in parts]
+
+
+def diverging(value: float, widest: float) -> Bar:
+    width = round(50 * min(1.0, abs(value) / widest), 2)
+    return Bar(50 - width if value < 0 else 50, width)
+
+
+def _contributions(one: Column, aggregation: str) -> list[float]:
+    """What each completion's sum has of this component."""
+    weight, values = one.spec.weight, one.values
+    if aggregation == AGGREGATIONS[0]:
+        return [weight * (value or 0.0) for value in values]
+    middle, spread = mean(values), deviation(values)
+    if middle is None or spread is None:
+        return [0.0] * len(values)
+    return [0.0 if value is None else weight * (value - middle) / (spread + EPSILON) for value in values]
+
+
+def _covariance(one: Sequence[float], other: Sequence[float]) -> float:
+    middle, its = math.fsum(one) / len(one), math.fsum(other) / len(other)
+    return math.fsum((a - middle) * (b - its) for a, b in zip(one, other, strict=True)) / len(one)
+
+
+def _shown(one: Column, share: float | None) -> Shown:
+    return Shown(one, mean(one.values), deviation(one.values), share)
+
+
+def _cell(one: Column, index: int) -> Cell:
+    failed = next((failure.message for failure in one.failures if failure.index == index), "")
+    return Cell(one.values[index], one.notes[index] if index < len(one.notes) else "", failed)

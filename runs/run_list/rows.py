@@ -1,0 +1,302 @@
+"""The list of runs as its page shows it: a page of rows, the line that sums them up, and what can be chosen among."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Exists, OuterRef, QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+
+from controlplane.accounts.models import User
+from controlplane.accounts.roles import person
+from controlplane.hardware.models import Host
+from runs import queries
+from runs.metrics.mean import mean
+from runs.models import Attempt, Lease, Run, SavedView
+from runs.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TRIAL, Asked
+from runs.scheduling import queueing
+from runs.states import ACTIVE, RunStatus
+
+__all__ = ["KINDS", "TRIAL", "Listing", "choices", "gain", "listing", "placement_text"]
+
+A_PAGE = 50
+GAIN_OVER = 10
+TAGS_SHOWN = 2
+READY_VIEWS = {
+    "Every run": "",
+    "Going now": "status=active&sort=status",
+    "Not well": "status=active&health=unwell&sort=health",
+    "Archived": "archived=only",
+}
+"""Views that everybody has -> their addresses."""
+
+
+@dataclass(frozen=True)
+class Row:
+    run: Run
+    summary: queries.Summary
+    attempt: Attempt
+    where: str
+
+    @property
+    def about(self) -> str:
+        """Model and dataset; of a model's folder on a host its name. A spec that can't be read says nothing."""
+        try:
+            path, dataset = str(self.run.spec["model"]["path"]), str(self.run.spec["data"]["name"])
+        except (KeyError, TypeError):
+            return ""
+        model = path.rstrip("/").rsplit("/", 1)[-1] if path.startswith("/") else path
+        return f"{model} · {dataset}"
+
+    @property
+    def live(self) -> bool:
+        return self.attempt.status in ACTIVE
+
+    @property
+    def gain(self) -> float | None:
+        return gain(self.run.trend)
+
+    @property
+    def tags(self) -> list[str]:
+        return list(self.run.tags[:TAGS_SHOWN])
+
+    @property
+    def more_tags(self) -> list[str]:
+        return list(self.run.tags[TAGS_SHOWN:])
+
+    @property
+    def health(self) -> Health | None:
+        """Of a run that failed: what it failed of, however well the policy was."""
+        if self.attempt.status == RunStatus.FAILED:
+            return Health("failed", self.attempt.reason.replace("_", " "), "bad", [])
+        return _health(self.run.health)
+
+
+@dataclass(frozen=True)
+class Health:
+    verdict: str
+    word: str
+    chip: str
+    """Colour and shape of components/status.html."""
+    titles: list[str]
+    """Of what was found, the worst first."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A heading of the table; its link asks for the order by it, or for the other way round."""
+
+    key: str
+    words: str
+    address: str
+    direction: str
+    """As aria-sort says it; empty: the list goes by another one."""
+
+
+@dataclass(frozen=True)
+class Pages:
+    at: int
+    last: int
+    first_row: int
+    last_row: int
+
+
+@dataclass(frozen=True)
+class Listing:
+    asked: Asked
+    rows: list[Row]
+    found: int
+    counts: dict[str, int]
+    gpus_busy: int
+    gpus: int
+    rising: int
+    """Of the running ones: how many have a higher reward now than at their start."""
+
+    @property
+    def running(self) -> int:
+        return self.counts.get(RunStatus.RUNNING, 0)
+
+    @property
+    def pages(self) -> Pages:
+        first = (self.asked.page - 1) * A_PAGE
+        return Pages(self.asked.page, _last_page(self.found), first + 1, first + len(self.rows))
+
+    @property
+    def before(self) -> str | None:
+        """The address of the page before; None: there is none."""
+        return self.asked.address(page=self.asked.page - 1) if self.asked.page > 1 else None
+
+    @property
+    def after(self) -> str | None:
+        return self.asked.address(page=self.asked.page + 1) if self.asked.page < self.pages.last else None
+
+    @property
+    def any(self) -> bool:
+        """Asked of an empty list alone: whether what it leaves out without being asked is all there is."""
+        return Run.objects.exists()
+
+    @property
+    def everything(self) -> str:
+        return f"{reverse('runs')}?{Asked(kind='all', archived='all').address()}"
+
+    @property
+    def filters(self) -> list[tuple[str, str]]:
+        """(words, the list's address without it) of each filter that is set."""
+        return [(words, self.asked.address(**{name: ""})) for name, words in self.asked.filters().items()]
+
+    @property
+    def columns(self) -> list[Column]:
+        return [_column(key, self.asked) for key in SORTS]
+
+
+@dataclass(frozen=True)
+class Filter:
+    """One field of the filters; its first option asks for nothing."""
+
+    name: str
+    words: str
+    options: list[tuple[str, str]]
+    chosen: str
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What can be asked of the list."""
+
+    status: Filter
+    filters: list[Filter]
+    tags: list[str]
+    views: list[tuple[str, str]]
+    """(name, address) of those that everybody has."""
+    own_views: list[SavedView]
+
+
+def listing(request: HttpRequest) -> Listing:
+    """A fixed number of queries for any number of runs."""
+    asked = Asked.of(request.GET.dict())
+    everything = queries.runs_for(request)
+    matching = asked.matching(everything)
+    found = matching.count()
+    asked = asked.at_most(_last_page(found))
+    rows = _rows(everything, _page(asked, matching))
+    counts, rising = _going(asked.kind)
+    busy = Lease.objects.filter(resource__startswith="gpu:").exclude(state=Lease.RELEASED).count()
+    gpus = sum(len(found or []) for found in Host.objects.values_list("inventory__gpus", flat=True))
+    return Listing(asked, rows, found, counts, gpus_busy=busy, gpus=gpus, rising=rising)
+
+
+def choices(request: HttpRequest, asked: Asked) -> Choices:
+    user, tags = person(request), _tags()
+    owns = Exists(Run.objects.filter(owner=OuterRef("pk")))
+    people = User.objects.filter(owns).order_by("username").values_list("username", flat=True)
+    hosts = Host.objects.values_list("name", flat=True)
+    health = [(value, words) for value, (words, _) in HEALTH_ASKED.items()]
+    return Choices(
+        status=_filter(asked, "status", "Status", "Every status", [(each, each.capitalize()) for each in STATUSES]),
+        filters=[
+            _filter(asked, "health", "Health", "Any", health),
+            _filter(asked, "tag", "Tag", "Any", [(tag, tag) for tag in tags]),
+            _filter(asked, "by", "Launched by", "Anybody", [(name, name) for name in people]),
+            _filter(asked, "host", "Host", "Any", [(name, name) for name in hosts]),
+            _filter(asked, "kind", "Kind", "", [(kind, words) for kind, (words, _) in KINDS.items()]),
+            _filter(asked, "archived", "Archive", "", [(value, words) for value, (words, _) in ARCHIVED.items()]),
+            _filter(asked, "sort", "Order", "", _sorts()),
+        ],
+        tags=tags,
+        views=[*READY_VIEWS.items(), ("My runs", Asked(by=user.get_username()).address())],
+        own_views=list(SavedView.objects.filter(owner=user)),
+    )
+
+
+def placement_text(attempt: Attempt) -> str:
+    """`gpu-1 · GPU 0, 1`; one that waits for a host says which."""
+    if attempt.host is None:
+        return ""
+    if attempt.placement is None:
+        return attempt.host.name
+    gpus = ", ".join(map(str, attempt.gpus))
+    return f"{attempt.host.name} · GPU {gpus}" if gpus else f"{attempt.host.name} · CPU"
+
+
+def gain(rewards: Sequence[float]) -> float | None:
+    if len(rewards) < GAIN_OVER + 2:
+        return None
+    n = min(GAIN_OVER, len(rewards) // 2)
+    return mean(rewards[-n:]) - mean(rewards[:n])
+
+
+def _last_page(found: int) -> int:
+    return max(1, -(-found // A_PAGE))
+
+
+def _page(asked: Asked, matching: QuerySet[Run]) -> list[str]:
+    """Ids alone: to put whole rows in order a database reads all of them whole."""
+    first = (asked.page - 1) * A_PAGE
+    return list(asked.ordered(matching).values_list("pk", flat=True)[first : first + A_PAGE])
+
+
+def _rows(everything: QuerySet[Run], ids: list[str]) -> list[Row]:
+    runs = everything.in_bulk(ids)
+    shown = [runs[pk] for pk in ids if pk in runs]
+    places = queueing.places() if any(run.latest().status == RunStatus.QUEUED for run in shown) else {}
+    return [_row(run, places) for run in shown]
+
+
+def _row(run: Run, places: Mapping[str, int]) -> Row:
+    attempt = run.latest()
+    summary = queries.summary(run, places=places)
+    return Row(run=run, summary=summary, attempt=attempt, where=placement_text(attempt))
+
+
+def _going(kind: str) -> tuple[dict[str, int], int]:
+    """How many are in each status on the way, in the order of the way; of how many that run the reward rises."""
+    runs = Run.objects.filter(KINDS[kind][1], attempts__status__in=ACTIVE).order_by()
+    going = list(runs.values_list("attempts__status", "trend"))
+    counts = Counter(status for status, _ in going)
+    rising = sum(1 for status, trend in going if status == RunStatus.RUNNING and (gain(trend) or 0) > 0)
+    return {status: counts[status] for status in RunStatus if counts[status]}, rising
+
+
+def _column(key: str, asked: Asked) -> Column:
+    sort = SORTS[key]
+    if asked.sort.removeprefix("-") != key:
+        return Column(key, sort.words, asked.address(sort=sort.first + key), "")
+    down = asked.sort.startswith("-")
+    other = key if down else f"-{key}"
+    return Column(key, sort.words, asked.address(sort=other), "descending" if down else "ascending")
+
+
+def _tags() -> list[str]:
+    """Each there is: the store sends each set of tags once."""
+    sets = Run.objects.exclude(tags=[]).order_by().values_list("tags", flat=True).distinct()
+    return sorted({tag for tags in sets for tag in tags})
+
+
+def _filter(asked: Asked, name: str, words: str, nothing: str, options: Iterable[tuple[str, str]]) -> Filter:
+    chosen, all_of_them = getattr(asked, name), [("", nothing)] if nothing else []
+    all_of_them += options
+    if chosen not in dict(all_of_them):
+        all_of_them.append((chosen, chosen))
+    return Filter(name, words, all_of_them, chosen)
+
+
+def _sorts() -> Iterator[tuple[str, str]]:
+    """For a list without headings: a phone's."""
+    for key, sort in SORTS.items():
+        yield key, f"{sort.words} ↑"
+        yield f"-{key}", f"{sort.words} ↓"
+
+
+def _health(said: Mapping[str, Any]) -> Health | None:
+    verdict = said.get("verdict")
+    if verdict not in HEALTH:
+        return None
+    order = list(HEALTH)
+    findings = [found for found in said.get("findings", []) if found.get("level") in ("bad", "watch")]
+    findings.sort(key=lambda found: order.index(found["level"]))
+    chip = {"bad": "bad", "watch": "warn", "well": "good"}[verdict]
+    return Health(verdict, HEALTH[verdict].lower(), chip, [str(found.get("title", "")) for found in findings])

@@ -1,0 +1,116 @@
+"""The list of runs, what is done to several of them, and each person's saved views of it."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, QueryDict
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.accounts.roles import operator_required, person
+from runs import queries
+from runs.compare import comparison
+from runs.models import SavedView
+from runs.run_list.query import Asked
+from runs.run_list.rows import choices, listing
+from runs.run_page import tags
+from runs.run_page.tags import Done
+from runs.scheduling import stopping
+from runs.sentences import counted
+from workers.contract import StopMode
+
+
+@require_safe
+def home(request: HttpRequest) -> HttpResponse:
+    return redirect("runs")
+
+
+@require_safe
+def runs(request: HttpRequest) -> HttpResponse:
+    """The list; an htmx request gets the rows alone."""
+    shown = listing(request)
+    context = {"list": shown, "may_operate": person(request).may_operate}
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "runs/_list.html", context)
+    more = {"choices": choices(request, shown.asked), "most_compared": comparison.MOST}
+    return render(request, "runs/list.html", {**context, **more})
+
+
+@require_POST
+@operator_required
+def stop_several(request: HttpRequest) -> HttpResponseBase:
+    mode = request.POST.get("mode")
+    if mode not in set(StopMode):
+        return HttpResponse("Say mode=save or mode=now.", status=400, content_type="text/plain")
+    chosen = queries.runs_for(request).filter(pk__in=_chosen(request))
+    done = stopping.request_stops([run.latest() for run in chosen], StopMode(mode), person(request))
+    if done.asked or done.cancelled:
+        messages.success(request, str(done))
+    else:
+        messages.info(request, f"Nothing was stopped. {done}")
+    return _back(request)
+
+
+@require_POST
+@operator_required
+def archive_several(request: HttpRequest) -> HttpResponseBase:
+    done = tags.archive(_chosen(request), person(request))
+    return _told(request, done, "Archived {}.", "{} stayed: still going, or archived already.")
+
+
+@require_POST
+@operator_required
+def unarchive_several(request: HttpRequest) -> HttpResponseBase:
+    done = tags.unarchive(_chosen(request), person(request))
+    return _told(request, done, "Brought {} back from the archive.", "{} had not been archived.")
+
+
+@require_POST
+@operator_required
+def tag_several(request: HttpRequest) -> HttpResponseBase:
+    add, remove = tags.words(request.POST.get("add", "")), request.POST.getlist("remove")
+    done = tags.tag(_chosen(request), person(request), add, remove)
+    return _told(request, done, "Changed the tags of {}.", "{} had these tags already, or can take no more.")
+
+
+@require_POST
+def save_view(request: HttpRequest) -> HttpResponseBase:
+    """Under a name that one of theirs has, it takes that one's place."""
+    name = " ".join(request.POST.get("name", "").replace("\0", "").split())[:60]
+    asked = _asked(request).address()
+    if not name:
+        return HttpResponse("Say a name.", status=400, content_type="text/plain")
+    SavedView.objects.update_or_create(owner=person(request), name=name, defaults={"query": asked})
+    messages.success(request, f"Saved this view as “{name}”.")
+    return _back(request)
+
+
+@require_POST
+def delete_view(request: HttpRequest, view_id: int) -> HttpResponseBase:
+    """Only one's own can be found."""
+    deleted, _ = SavedView.objects.filter(pk=view_id, owner=person(request)).delete()
+    if not deleted:
+        raise Http404("There is no such view of yours.")
+    return _back(request)
+
+
+def _chosen(request: HttpRequest) -> list[str]:
+    return queries.readable(request.POST.getlist("run"))
+
+
+def _asked(request: HttpRequest) -> Asked:
+    """The list as it was when the form was sent from it."""
+    return Asked.of(QueryDict(request.POST.get("back", "").removeprefix("?")).dict())
+
+
+def _back(request: HttpRequest) -> HttpResponseBase:
+    asked = _asked(request)
+    return redirect(f"{reverse('runs')}?{asked.address(page=asked.page)}".rstrip("?"))
+
+
+def _told(request: HttpRequest, done: Done, changed: str, left: str) -> HttpResponseBase:
+    parts = [changed.format(counted(done.changed, "run"))] if done.changed else ["Nothing was changed."]
+    parts += [left.format(counted(done.left, "run"))] if done.left else []
+    (messages.success if done.changed else messages.info)(request, " ".join(parts))
+    return _back(request)

@@ -1,0 +1,263 @@
+"""What the run page says beside its charts: the line of facts, why it failed, what a stop will do."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
+
+from controlplane.accounts.models import User
+from runs import queries
+from runs.health.page import card
+from runs.hosts.cards import resource_words
+from runs.metrics.mean import mean
+from runs.models import Attempt, Lease, MetricRow, Run
+from runs.run_list.rows import placement_text
+from runs.run_page import notes
+from runs.sentences import STOPS, is_saving, stopping, waiting
+from runs.spec import unreadable
+from runs.states import ACTIVE, FINAL, EndReason, RunStatus
+from workers.contract import LOG_NAMES, EventKind, Phase, StopMode
+
+TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
+LAST_LINES = 10
+PACE_OVER = 10
+_VLLM = {EndReason.VLLM_EXITED, EndReason.VLLM_NOT_READY, EndReason.VLLM_HUNG, EndReason.PORT_IN_USE}
+_SUPERVISOR = {
+    EndReason.SUPERVISOR_LOST,
+    EndReason.SUPERVISOR_ERROR,
+    EndReason.GPUS_BUSY,
+    EndReason.DISK_FULL,
+    EndReason.FOLDER_LOST,
+}
+
+
+@dataclass(frozen=True)
+class LogLine:
+    text: str
+    telling: bool
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Why a run failed, before anything else on its page."""
+
+    sentence: str
+    detail: str
+    log: str
+    lines: list[LogLine]
+    exit_codes: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """What of the attempt is not proved free."""
+
+    words: str
+    several: bool
+    has_gpu: bool
+    lease_id: int
+
+
+@dataclass(frozen=True)
+class Makings:
+    """What the frozen spec names, read as far as it goes: one of another version is not understood as a whole."""
+
+    model: str
+    profile: str
+
+    @property
+    def model_name(self) -> str:
+        """A hub id as it is; of a folder on a host its name."""
+        return self.model.rstrip("/").rsplit("/", 1)[-1] if self.model.startswith("/") else self.model
+
+
+@dataclass(frozen=True)
+class Stop:
+    mode: str
+    act: str
+    title: str
+    consequences: list[str]
+    danger: bool
+
+
+def head(run: Run, user: User) -> dict[str, Any]:
+    """Everything of the page that changes with the run's state; the socket's frames only say when to read it anew."""
+    attempt = run.latest()
+    summary = _calm(queries.summary(run))
+    final = attempt.status in FINAL
+    problem = unreadable(run)
+    return {
+        "run": run,
+        "attempt": attempt,
+        "s": summary,
+        "waits": waiting(attempt) if attempt.status == RunStatus.QUEUED else None,
+        **about(run, user),
+        "live": attempt.status in ACTIVE,
+        "final": final,
+        "ran": _ran(attempt),
+        "epoch": run.last_metrics.get("epoch"),
+        "unreadable": problem,
+        "out_of_reach": _moment(summary["out_of_reach_since"]),
+        "cause": cause(attempt) if attempt.status == RunStatus.FAILED else None,
+        "receipt": attempt.receipt,
+        "health": card(run),
+        "quarantined": _quarantined(attempt) if final else None,
+        "stop_words": STOPS.get(attempt.stop_mode, ""),
+        "stop_follows": stop_follows(attempt, away=summary["out_of_reach_since"] is not None),
+        "stops": stops(run, attempt) if attempt.status in ACTIVE and user.may_operate else [],
+        "resume_step": _resume_step(run) if final and user.may_operate and not problem else None,
+    }
+
+
+def about(run: Run, user: User) -> dict[str, Any]:
+    """What the run is made of, and what people say about it."""
+    return {
+        "run": run,
+        "made": Makings(_told(run.spec, "model", "path"), _told(run.spec, "hardware", "profile")),
+        "where": placement_text(latest := run.latest()),
+        "unsandboxed": bool((latest.placement or {}).get("unsandboxed")),
+        "noted": notes.last(run),
+        "edition": notes.edition(run.notes),
+        "longest": notes.LONGEST,
+        "draft": None,
+        "may_operate": user.may_operate,
+    }
+
+
+def _told(spec: Any, *path: str) -> str:
+    for name in path:
+        spec = spec.get(name) if isinstance(spec, dict) else None
+    return spec if isinstance(spec, str) and spec else "–"
+
+
+def _calm(summary: queries.Summary) -> queries.Summary:
+    """Pace and time left by the mean of the last steps: a step that reuses a batch is several times as quick as one
+    that generates, and the figures would jump with each. The page's script goes by the same mean."""
+    if summary["status"] != RunStatus.RUNNING:
+        return summary
+    rows = MetricRow.objects.filter(run=summary["id"], kind=EventKind.TRAIN, superseded=False)
+    timed = rows.filter(values__step_time__isnull=False).order_by("-seq")
+    times = [t for t in timed.values_list("values__step_time", flat=True)[:PACE_OVER] if isinstance(t, int | float)]
+    if not times:
+        return summary
+    pace = mean(times)
+    left = None if summary["max_steps"] is None else max(0, summary["max_steps"] - summary["step"])
+    return {**summary, "step_time": pace, "eta_s": None if left is None else pace * left}
+
+
+def _ran(attempt: Attempt) -> timedelta | None:
+    """Never negative: the clock may have been set back meanwhile."""
+    if attempt.started_at is None or attempt.ended_at is None:
+        return None
+    return max(attempt.ended_at - attempt.started_at, timedelta(0))
+
+
+def cause(attempt: Attempt) -> Cause:
+    reason = EndReason(attempt.reason) if attempt.reason else None
+    order = list(LOG_NAMES)
+    first = "vllm" if reason in _VLLM else "supervisor" if reason in _SUPERVISOR else "trainer"
+    order.sort(key=lambda name: name != first)
+    for name in order:
+        lines = last_lines(attempt, name)
+        if lines:
+            break
+    else:
+        name, lines = "", []
+    return Cause(
+        sentence=queries.summary(attempt.run)["sentence"] if reason else "The run failed.",
+        detail=attempt.detail,
+        log=name,
+        lines=lines,
+        exit_codes=attempt.exit_codes,
+    )
+
+
+def last_lines(attempt: Attempt, name: str, count: int = LAST_LINES) -> list[LogLine]:
+    text = queries.log(attempt, name, offset=-16 * 1024).data.decode("utf-8", "replace")
+    lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
+    # A step's figures, as the trainer prints them, have names such as rewards/right/failed.
+    telling = [not line.startswith("{'") and bool(TELLING.search(line)) for line in lines]
+    return [LogLine(line[:400], tells) for line, tells in zip(lines, telling, strict=True) if line][-count:]
+
+
+def stops(run: Run, attempt: Attempt) -> list[Stop]:
+    """What each kind of stop will do, to what, in words."""
+    if attempt.status == RunStatus.QUEUED:
+        text = ["It leaves the queue. Nothing of it has started, so nothing is lost."]
+        return [Stop(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue", text, False)]
+    if attempt.phase == Phase.VERIFYING:
+        return []  # every process has ended
+    where = placement_text(attempt) or "its host"
+    after = [
+        f"Every process of the run on {where} is ended.",
+        "The receipt then shows that they are gone and what they held is free.",
+    ]
+    if queries.out_of_reach_since(attempt, timezone.now()):
+        after.append("The host is out of reach: the run stops when it is heard of again, and may train until then.")
+    offered = []
+    if attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
+        first = "The trainer finishes the step it is at, saves a checkpoint and ends; it has two minutes for that."
+        offered.append(Stop(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”", [first, *after], False))
+    if attempt.stop_mode == StopMode.SAVE:
+        given_up = "The checkpoint that it was asked to save is given up."
+        title = f"Stop “{run.name}” now instead"
+        offered.append(Stop(StopMode.NOW, "Stop now instead", title, [given_up, _lost(run), *after], True))
+    elif attempt.stop_mode != StopMode.NOW:
+        offered.append(Stop(StopMode.NOW, "Stop now", f"Stop “{run.name}” now", [_lost(run), *after], True))
+    return offered
+
+
+def stop_follows(attempt: Attempt, *, away: bool) -> str:
+    """What becomes of a stop that was asked for."""
+    if away:
+        return "The host is out of reach: it stops when it is heard of again, and may train until then."
+    if attempt.status == RunStatus.STOPPING:
+        return f"{stopping(attempt)} It has two minutes for that." if is_saving(attempt) else stopping(attempt)
+    if attempt.claimed_at is None:
+        return "The host has not taken the run on yet, and will not any more."
+    return "The host takes it up with its next word."
+
+
+def _lost(run: Run) -> str:
+    saved = queries.last_checkpoint(run)
+    if saved is None:
+        if run.step:
+            return f"Nothing is saved: there is no checkpoint yet, so all {run.step} steps are lost."
+        return "Nothing is saved: no step has been trained yet."
+    step = int(saved.data.get("step") or saved.step or 0)
+    lost = run.step - step
+    if lost <= 0:
+        return f"The step in progress is lost. Last checkpoint: step {step}."
+    return (
+        f"The step in progress is lost. Last checkpoint: step {step}, so {lost} {_plural(lost)} of training are lost."
+    )
+
+
+def _quarantined(attempt: Attempt) -> Quarantine | None:
+    leases = list(attempt.leases.filter(state=Lease.QUARANTINED).select_related("host").order_by("pk"))
+    if not leases:
+        return None
+    resources = [lease.resource for lease in leases]
+    words = f"{resource_words(resources)} of {leases[0].host.name}"
+    return Quarantine(words, len(leases) > 1, any(name.startswith("gpu:") for name in resources), leases[0].pk)
+
+
+def _plural(count: int) -> str:
+    return "step" if count == 1 else "steps"
+
+
+def _resume_step(run: Run) -> int | None:
+    saved = queries.last_checkpoint(run)
+    if saved is None:
+        return None
+    step = int(saved.data.get("step") or 0)
+    # Nothing is left to train after the last step.
+    return step if run.max_steps is None or step < run.max_steps else None
+
+
+def _moment(iso: str | None) -> datetime | None:
+    return datetime.fromisoformat(iso) if iso else None

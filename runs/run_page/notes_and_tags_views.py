@@ -1,0 +1,61 @@
+"""What people say about a run: its tags and its notes, edited in the head of its page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.accounts.roles import operator_required, person
+from runs import queries
+from runs.models import Run
+from runs.run_page import header, notes
+from runs.run_page import tags as run_page_tags
+
+
+@require_safe
+def about(request: HttpRequest, run_id: str) -> HttpResponse:
+    """The region; with `?edit` the notes are a form in it, for who may."""
+    run = queries.run_for(request, run_id)
+    editing = "edit" in request.GET and person(request).may_operate
+    return _region(request, run, draft=run.notes if editing else None)
+
+
+@require_POST
+@operator_required
+def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """Tags are put on and taken off one by one, so two people at once lose nothing."""
+    run = queries.run_for(request, run_id)
+    add = run_page_tags.words(request.POST.get("add", ""))
+    run_page_tags.tag([run.pk], person(request), add, request.POST.getlist("remove"))
+    run.refresh_from_db(fields=["tags"])
+    missing = sorted(set(add) - set(run.tags))
+    problem = f"{', '.join(missing)}: a run has at most {run_page_tags.MOST_TAGS} tags." if missing else ""
+    return _answer(request, run, tag_problem=problem)
+
+
+@require_POST
+@operator_required
+def write_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """422 with both texts when somebody else has written meanwhile: the next save is made knowing theirs."""
+    run = queries.run_for(request, run_id)
+    text = request.POST.get("notes", "")
+    try:
+        notes.write(run, text, request.POST.get("based_on", ""), person(request))
+    except notes.Overtaken:
+        run.refresh_from_db(fields=["notes"])
+        return _region(request, run, status=422, draft=notes.clean(text), overtaken=True)
+    run.refresh_from_db(fields=["notes"])
+    return _answer(request, run)
+
+
+def _answer(request: HttpRequest, run: Run, **more: Any) -> HttpResponseBase:
+    """Without htmx a form is answered by the page."""
+    return _region(request, run, **more) if request.headers.get("HX-Request") else redirect("run", run.pk)
+
+
+def _region(request: HttpRequest, run: Run, status: int = 200, **more: Any) -> HttpResponse:
+    context = {**header.about(run, person(request)), **more}
+    return render(request, "runs/_about.html", context, status=status)

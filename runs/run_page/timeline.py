@@ -1,0 +1,170 @@
+"""A run's timeline: its events as lines, and the phases between them with how long each took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.utils import timezone
+
+from runs import sentences
+from runs.metrics import run_charts
+from runs.models import Attempt, Run, RunEvent
+from runs.states import FINAL, RunStatus
+from workers.contract import EventKind, Phase
+
+PAGE = 200
+"""Lines that are shown at once."""
+SHORTEST_S = 0.5
+"""Of a phase that is worth a line."""
+HOST = dict.fromkeys(("supervisor", "launcher", "reaper"), "the host")
+OURS = dict.fromkeys(("tick", "dispatcher", "claim", "ingest", "health"), "the control plane")
+MACHINES = {**HOST, **OURS}
+"""Actors that are no people, as they are named to people."""
+
+PHASES: dict[str, tuple[str, str]] = {
+    RunStatus.QUEUED: ("Waiting in the queue", "c8"),
+    RunStatus.STARTING: ("Reaching the host", "c7"),
+    Phase.CLAIMED: ("Taken on by the host", "c7"),
+    Phase.PREPARING: ("Preparing", "c7"),
+    Phase.FETCHING_MODEL: ("Downloading the model", "c4"),
+    Phase.VLLM_STARTING: ("Loading vLLM", "c2"),
+    Phase.VLLM_READY: ("vLLM ready", "c2"),
+    Phase.TRAINER_STARTING: ("Starting the trainer", "c5"),
+    RunStatus.RUNNING: ("Training", "c3"),
+    Phase.STOPPING: ("Stopping", "c6"),
+    Phase.VERIFYING: ("Proving that all is gone and free", "c1"),
+}
+"""What begins it (a status, or a phase of the supervisor) -> its words and colour."""
+TRAINER_STAGE_COLOUR = "c5"
+
+
+@dataclass(frozen=True)
+class Span:
+    """One phase of an attempt."""
+
+    label: str
+    colour: str
+    at: datetime
+    seconds: float
+    going: bool = False
+
+    @property
+    def clock(self) -> str:
+        return clock(self.seconds)
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The phases of one attempt in their order."""
+
+    attempt: Attempt
+    spans: list[Span]
+
+    @property
+    def seconds(self) -> float:
+        return sum(span.seconds for span in self.spans)
+
+    @property
+    def clock(self) -> str:
+        return clock(self.seconds)
+
+    @property
+    def minutes(self) -> float:
+        return self.seconds / 60
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """For components/bar.html; a bar is in minutes."""
+        return [{"label": s.label, "value": s.seconds / 60, "colour": s.colour} for s in self.spans]
+
+
+@dataclass(frozen=True)
+class Line:
+    """One event as it is read."""
+
+    id: int
+    at: datetime
+    text: str
+    who: str
+    person: bool
+    attempt: int
+    step: int | None
+    loud: bool
+    after: str
+    """How long after the line below it, where that is a while."""
+
+
+def lines(run: Run, before: int = 0) -> tuple[list[Line], int]:
+    """The newest PAGE events, older than event `before` if that is one; and where the next page begins, 0: at none."""
+    events = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-pk")
+    found = list((events.filter(pk__lt=before) if before else events)[: PAGE + 1])
+    older = [*found[1:], None]
+    shown = [_line(event, below) for event, below in zip(found, older, strict=True)][:PAGE]
+    return shown, shown[-1].id if len(found) > PAGE else 0
+
+
+def _line(event: RunEvent, below: RunEvent | None) -> Line:
+    who = event.actor
+    since = (event.at - below.at).total_seconds() if below else 0
+    return Line(
+        id=event.pk,
+        at=event.at,
+        text=sentences.of_event(event),
+        who=MACHINES.get(who, who),
+        person=bool(who) and who not in MACHINES,
+        attempt=event.attempt.number,
+        step=event.step,
+        loud=event.kind in run_charts.MARKED,
+        after=clock(since) if since >= 1 else "",
+    )
+
+
+def phases(run: Run, now: datetime | None = None) -> list[Phases]:
+    """Of every attempt that began something, the latest first."""
+    kinds = ("status", EventKind.PHASE, EventKind.STAGE, EventKind.TRAINING)
+    events = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("pk")
+    by_attempt: dict[str, list[RunEvent]] = {}
+    for event in events:
+        by_attempt.setdefault(event.attempt_id, []).append(event)
+    attempts = sorted(run.attempts.all(), key=lambda attempt: -attempt.number)
+    found = [Phases(each, _spans(each, by_attempt.get(each.pk, []), now or timezone.now())) for each in attempts]
+    return [each for each in found if each.spans]
+
+
+def _spans(attempt: Attempt, events: Iterable[RunEvent], now: datetime) -> list[Span]:
+    """A phase lasts until the next one begins. Hosts' clocks may differ from ours a little: never less than nothing."""
+    begun = [(attempt.created_at, *PHASES[RunStatus.QUEUED])]
+    end = now
+    for event in events:
+        if event.kind == "status" and event.data.get("to") in FINAL:
+            end = event.at
+            break
+        if (phase := _begins(event)) and phase != begun[-1][1:]:
+            begun.append((event.at, *phase))
+    going = attempt.status not in FINAL
+    until = [at for at, _, _ in begun[1:]] + [end]
+    spans = [
+        Span(label, colour, at, max(0.0, (to - at).total_seconds()), going and to is end)
+        for (at, label, colour), to in zip(begun, until, strict=True)
+    ]
+    return [span for span in spans if span.seconds >= SHORTEST_S or span.going]
+
+
+def _begins(event: RunEvent) -> tuple[str, str] | None:
+    if event.kind == EventKind.STAGE:
+        stage = str(event.data.get("stage") or "").strip()
+        return (f"Trainer: {stage}", TRAINER_STAGE_COLOUR) if stage else None
+    if event.kind == EventKind.TRAINING:
+        return PHASES[RunStatus.RUNNING]
+    return PHASES.get(str(event.data.get("to" if event.kind == "status" else "phase")))
+
+
+def clock(seconds: float) -> str:
+    """00:42, 1:05:09: as a stopwatch shows it."""
+    whole = int(seconds)
+    hours, rest = divmod(whole, 3600)
+    text = f"{rest // 60:02}:{rest % 60:02}"
+    return f"{hours}:{text}" if hours else text

@@ -1,0 +1,158 @@
+"""One run's page: its head, its tabs without a module of their own, its stop and its resume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.accounts.roles import operator_required, person
+from runs import queries
+from runs.health import drawn
+from runs.metrics import run_charts
+from runs.models import Run, RunEvent
+from runs.new_run import dry_run
+from runs.run_page import header
+from runs.scheduling import launching, stopping
+from runs.scheduling.limits import QueueFull
+from runs.sentences import STOPS
+from runs.spec import spec_of
+from runs.states import ACTIVE
+from workers.contract import ContractError, EventKind, StopMode
+
+TABS = {
+    "charts": "Charts",
+    "completions": "Completions",
+    "logs": "Logs",
+    "events": "Events",
+    "checkpoints": "Checkpoints",
+    "spec": "Spec",
+}
+MOST_CHECKPOINTS = 300
+"""That the page lists; the tab of events has them all."""
+
+
+@require_safe
+def run(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = queries.run_for(request, run_id)
+    tab = request.GET.get("tab", "charts")
+    if tab not in TABS:
+        tab = "charts"
+    groups = drawn.with_bounds(run_charts.plan_of(run), run)
+    page = {
+        "id": run.pk,
+        "socket": f"/ws/runs/{run.pk}/",
+        "series": reverse("run_series", args=[run.pk]),
+        "metrics": reverse("run_metrics", args=[run.pk]),
+        "head": reverse("run_head", args=[run.pk]),
+        "charts": run_charts.as_json(groups),
+        "marked": sorted(run_charts.MARKED),
+        "events": [_mark(e) for e in queries.events(run) if e["kind"] in run_charts.MARKED],
+        "tab": tab,
+    }
+    context = {
+        **header.head(run, person(request)),
+        "groups": groups,
+        "tiles": [(tile, None if tile.note else run.last_metrics.get(tile.metric)) for tile in _tiles(run)],
+        "page": page,
+        "tabs": [
+            (name, label, reverse(f"run_{name}", args=[run.pk])) for name, label in TABS.items() if name != "charts"
+        ],
+        "tab": tab,
+    }
+    return render(request, "runs/run.html", context)
+
+
+def _tiles(run: Run) -> list[run_charts.Tile]:
+    try:
+        return run_charts.tiles(spec_of(run), run_charts.gpus_of(run))
+    except ContractError:  # another version's spec: which figures it has can't be told
+        return []
+
+
+@require_safe
+def head(request: HttpRequest, run_id: str) -> HttpResponse:
+    """What changes with the run's state, for the page to swap in."""
+    return render(request, "runs/_head.html", header.head(queries.run_for(request, run_id), person(request)))
+
+
+@require_safe
+def checkpoints(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = queries.run_for(request, run_id)
+    saved = run.events.filter(kind=EventKind.CHECKPOINT).select_related("attempt__host").order_by("-seq")
+    void = set(saved.filter(queries.superseded(run)).values_list("pk", flat=True))
+    newest = list(saved[:MOST_CHECKPOINTS])
+    kept = _kept(run, newest)
+    context = {
+        "run": run,
+        "checkpoints": [(event, event.pk in void, event.pk not in kept) for event in newest],
+        "count": saved.count(),
+        "live": run.latest().status in ACTIVE,
+    }
+    return render(request, "runs/_checkpoints.html", context)
+
+
+def _kept(run: Run, newest: Iterable[RunEvent]) -> set[int]:
+    """Of checkpoints, newest first, those that the trainer has not removed since: in each attempt's folder it keeps the
+    newest so many."""
+    limit = (run.spec.get("grpo") or {}).get("save_total_limit")
+    of_attempt: dict[str, list[int]] = {}
+    for event in newest:
+        of_attempt.setdefault(event.attempt_id, []).append(event.pk)
+    return {pk for pks in of_attempt.values() for pk in pks[: limit or None]}
+
+
+@require_safe
+def spec(request: HttpRequest, run_id: str) -> HttpResponse:
+    run = queries.run_for(request, run_id)
+    text = json.dumps(run.spec, indent=2, ensure_ascii=False)
+    if "download" in request.GET:
+        response = HttpResponse(text, content_type="application/json")
+        response["Content-Disposition"] = f'attachment; filename="{run.pk}-spec.json"'
+        return response
+    context: dict[str, Any] = {"run": run, "text": text}
+    try:
+        context["spec"] = spec_of(run)
+    except ContractError as error:
+        context["unreadable"] = str(error)
+    return render(request, "runs/_spec.html", {**context, **dry_run.shown(lambda: dry_run.of_run(run))})
+
+
+@require_POST
+@operator_required
+def stop(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    run = queries.run_for(request, run_id)
+    mode = request.POST.get("mode")
+    if mode not in set(StopMode):
+        return HttpResponse("Say mode=save or mode=now.", status=400, content_type="text/plain")
+    attempt = run.latest()
+    if not stopping.request_stop(attempt, StopMode(mode), person(request)):
+        attempt.refresh_from_db()
+        by = attempt.stop_requested_by
+        if attempt.status not in ACTIVE:
+            messages.info(request, f"{run.name} had ended already; nothing was stopped.")
+        elif by != person(request) or attempt.stop_mode != mode:
+            who = f" by {by.get_username()}" if by else ""
+            messages.info(request, f"{run.name} was asked to {STOPS[attempt.stop_mode]} already{who}.")
+    return redirect("run", run.pk)
+
+
+@require_POST
+@operator_required
+def resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    run = queries.run_for(request, run_id)
+    try:
+        launching.resume(run, person(request))
+    except (launching.NotResumable, QueueFull) as error:
+        messages.error(request, str(error))
+    return redirect("run", run.pk)
+
+
+def _mark(event: queries.EventView) -> dict[str, Any]:
+    return {"id": event["id"], "at": event["at"], "step": event["step"], "kind": event["kind"], "text": event["text"]}

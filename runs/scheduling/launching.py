@@ -1,0 +1,292 @@
+"""From a frozen spec to a claimed attempt: submit or resume, lease everything at once, send the launch."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+from django.utils import timezone
+
+from controlplane.accounts.models import User
+from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.http.tokens import attempt_token
+from controlplane.rewards.models import RewardVersion
+from runs import queries
+from runs.models import Attempt, Priority, ProfileTrial, Run, RunEvent, new_run_id
+from runs.scheduling import host_commands, leasing, limits, queueing
+from runs.scheduling.leasing import Short
+from runs.scheduling.queueing import Floor
+from runs.spec import freeze, spec_of
+from runs.states import FINAL, EndReason, RunStatus
+from runs.transitions import move
+from workers.contract import (
+    AttemptSpec,
+    ContractError,
+    EventKind,
+    LoraSpec,
+    ModelSpec,
+    Placement,
+    Task,
+    from_dict,
+    to_dict,
+)
+
+log = logging.getLogger(__name__)
+
+TRIES = 5
+"""Of one attempt in one walk through the queue, each time that another dispatcher was first to what it would take."""
+UNDONE = ("status", "host", "placement", "first_seq", "last_seq", "dispatched_at", "waits_for", "waits_how", "waits_on")
+"""What a start that came to nothing had already written on the attempt in hand."""
+LATE_ROOM = 1_000_000
+"""Seqs left free after an attempt whose last line never came: its outbox may still be handed in."""
+
+
+class NotResumable(Exception):
+    """The run's last attempt has not ended yet."""
+
+
+def submit(
+    *,
+    user: User,
+    name: str,
+    host: Host | None,
+    dataset_version: DatasetVersion,
+    reward_version: RewardVersion,
+    profile: HardwareProfile,
+    model: ModelSpec | str,
+    grpo: Mapping[str, Any],
+    lora: LoraSpec | None = None,
+    attn_implementation: str | None = None,
+    eval_rows: int = 0,
+    kind: str = "train",
+    trial: ProfileTrial | None = None,
+    priority: int = Priority.NORMAL,
+    dispatch: bool = True,
+) -> Run:
+    """Freeze the spec and queue the run's first attempt; it is dispatched on commit if its resources are free.
+
+    `dispatch=False`: the caller, who submits several, goes through the queue once. QueueFull: its owner may have no
+    more runs in the queue.
+    """
+    run_id = new_run_id()
+    spec = freeze(
+        run_id=run_id,
+        name=name,
+        kind=kind,
+        model=model,
+        dataset_version=dataset_version,
+        reward_version=reward_version,
+        profile=profile,
+        grpo=grpo,
+        lora=lora,
+        attn_implementation=attn_implementation,
+        eval_rows=eval_rows,
+    )
+    with transaction.atomic():
+        limits.claim_room(user.pk)
+        run = Run.objects.create(
+            id=run_id,
+            name=name,
+            kind=kind,
+            owner=user,
+            spec=to_dict(spec),
+            host=host,
+            dataset_version=dataset_version,
+            reward_version=reward_version,
+            profile=profile,
+            trial=trial,
+        )
+        _queue(run, number=1, user=user, kind="submitted", host=host, priority=priority)
+        if dispatch:
+            transaction.on_commit(dispatch_ready, robust=True)
+    return run
+
+
+def resume(run: Run, user: User) -> Attempt:
+    """A new attempt of an ended run, from its last checkpoint on the host that has it; from the start without one.
+
+    QueueFull: the run's owner may have no more runs in the queue.
+    """
+    try:
+        with transaction.atomic():
+            limits.claim_room(run.owner_id)
+            # Locked, as every writer of events holds the attempt that the run had until now.
+            last = run.attempts.select_for_update(of=("self", "run")).select_related("run").order_by("-number")[0]
+            if last.status not in FINAL:
+                raise NotResumable(f"{run.name} is still {last.status}.")
+            checkpoint = queries.last_checkpoint(run)
+            attempt = _queue(
+                run,
+                number=last.number + 1,
+                user=user,
+                kind="resumed",
+                host=checkpoint.attempt.host if checkpoint else run.host,
+                priority=last.priority,
+                resume_from=f"{run.pk}/{checkpoint.attempt.number}/{checkpoint.data['path']}" if checkpoint else "",
+                resume_step=int(checkpoint.data["step"]) if checkpoint else 0,
+            )
+            # What is under way stays in sight.
+            Run.objects.filter(pk=run.pk).exclude(archived_at=None).update(archived_at=None)
+            transaction.on_commit(dispatch_ready, robust=True)
+    except IntegrityError:
+        raise NotResumable(f"{run.name} has just been resumed by somebody else.") from None
+    return attempt
+
+
+def dispatch_ready() -> int:
+    """Go through the queue in its order and start every attempt whose resources can all be leased, and are not kept
+    for one before it. Answers how many."""
+    started = 0
+    floor: Floor | None = None
+    for attempt in queueing.waiting().select_related("run__owner"):
+        floor = floor or Floor.read()
+        try:
+            found = _start_somewhere(attempt, floor)
+        except ContractError as error:
+            _give_up(attempt, error)
+            continue
+        if isinstance(found, Short):
+            _tell(attempt, found)
+        else:
+            started += found
+    return started
+
+
+def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
+    """Send the launch message once more. Of two senders one wins; a broker that is down leaves it to the tick."""
+    now = now or timezone.now()
+    try:
+        spec = attempt_spec(attempt)
+    except ContractError as error:
+        _give_up(attempt, error)
+        return False
+    unclaimed = Attempt.objects.filter(pk=attempt.pk, status=RunStatus.STARTING, claimed_at=None)
+    sent = attempt.launches_sent
+    if not unclaimed.filter(launches_sent=sent).update(launches_sent=sent + 1, launch_sent_at=now):
+        return False
+    arguments = [to_dict(spec), attempt_token(attempt.pk)]
+    try:
+        host_commands.send(spec.placement.host, Task.LAUNCH_RUN, arguments)
+    except host_commands.BrokerDown as error:
+        log.warning("launch of %s was not sent: %s", attempt.pk, error)
+        unclaimed.filter(launches_sent=sent + 1).update(launches_sent=sent, launch_sent_at=None)
+        return False
+    return True
+
+
+def attempt_spec(attempt: Attempt) -> AttemptSpec:
+    """What the launcher writes as spec.json."""
+    return AttemptSpec(
+        attempt_id=attempt.pk,
+        number=attempt.number,
+        first_seq=attempt.first_seq or 1,
+        run=spec_of(attempt.run),
+        placement=from_dict(Placement, attempt.placement),
+        resume_from=attempt.resume_from or None,
+    )
+
+
+def _queue(
+    run: Run,
+    *,
+    number: int,
+    user: User,
+    kind: str,
+    host: Host | None,
+    priority: int,
+    resume_from: str = "",
+    resume_step: int = 0,
+) -> Attempt:
+    attempt = Attempt.objects.create(
+        id=f"{run.pk}-{number}",
+        run=run,
+        number=number,
+        host=host,
+        priority=priority,
+        resume_from=resume_from,
+        resume_step=resume_step,
+    )
+    data = {"attempt": number, "step": resume_step}
+    RunEvent.objects.create(
+        run=run, attempt=attempt, at=timezone.now(), kind=kind, actor=user.get_username(), data=data
+    )
+    return attempt
+
+
+def _start_somewhere(attempt: Attempt, floor: Floor) -> Short | bool:
+    """What it waits for; else whether it was started here, and not by another dispatcher (or cancelled) meanwhile."""
+    over = floor.over_limit(attempt.run)
+    if over is not None:
+        return over
+    need, asked = queueing.need_of(attempt.run), queueing.asked_host(attempt)
+    for _ in range(TRIES):
+        found = floor.find(need, asked)
+        if isinstance(found, Short):
+            floor.keep(need, asked, attempt.run)
+            return found
+        try:
+            started = _start(attempt, *found)
+        except limits.OverLimit as error:
+            return Short(str(error))
+        except IntegrityError:
+            # Another dispatcher was first to one of the resources.
+            attempt.refresh_from_db(fields=UNDONE)
+            floor.read_again()
+            continue
+        if started:
+            floor.take(*found, attempt.run)
+        else:
+            floor.read_again()
+        return started
+    return Short("waits for its turn")
+
+
+def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
+    """Leases, STARTING and the seq range in one transaction; the message on commit. False: it waits no more."""
+    with transaction.atomic():
+        limits.claim_start(attempt.run)
+        first = _first_seq(attempt)
+        facts = {"host": host, "placement": to_dict(placement), "first_seq": first, "last_seq": first - 1}
+        if not move(attempt, RunStatus.STARTING, reason="dispatched", actor="dispatcher", facts=facts):
+            return False
+        leasing.take(attempt, host, placement)
+        transaction.on_commit(lambda: send_launch(attempt), robust=True)
+    return True
+
+
+def _give_up(attempt: Attempt, error: ContractError) -> None:
+    """End an attempt that nothing was started of, and whose spec the contract doesn't read any more (after a
+    downgrade): it must not keep the others."""
+    log.error("%s can't be launched: %s", attempt.pk, error)
+    detail, unclaimed = f"The run's spec can't be read: {error}", Q(claimed_at=None)
+    with transaction.atomic():
+        reason, actor = EndReason.LAUNCH_FAILED, "dispatcher"
+        if move(attempt, RunStatus.FAILED, reason=reason, actor=actor, detail=detail, only_if=unclaimed):
+            leasing.settle(attempt, None, by=actor, proved=True)
+
+
+def _tell(attempt: Attempt, short: Short) -> None:
+    """Say on the attempt what it waits for, where that has changed."""
+    hold = short.hold
+    says = {
+        "waits_for": short.text[:200],
+        "waits_how": hold.how if hold else "",
+        "waits_on_id": hold.run_id if hold else None,
+    }
+    if any(getattr(attempt, name) != value for name, value in says.items()):
+        Attempt.objects.filter(pk=attempt.pk, status=RunStatus.QUEUED).update(**says)
+
+
+def _first_seq(attempt: Attempt) -> int:
+    if attempt.number == 1:
+        return 1
+    last = Run.objects.values_list("last_seq", flat=True).get(pk=attempt.run_id)
+    before = attempt.run.attempts.filter(number__lt=attempt.number, first_seq__isnull=False)
+    ended = RunEvent.objects.filter(run=attempt.run_id, seq=last, kind=EventKind.ENDED)
+    complete = not before.exists() or ended.exists()
+    return last + 1 if complete else last + 1 + LATE_ROOM

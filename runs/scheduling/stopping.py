@@ -1,0 +1,117 @@
+"""Stopping: the intent is one UPDATE, carried by push and by poll. Nothing is signalled from here."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db import transaction
+from django.db.models import Q
+from django.db.models.functions import Coalesce
+from django.utils import timezone
+
+from controlplane.accounts.models import User
+from runs import hints
+from runs.models import Attempt, RunEvent
+from runs.scheduling import host_commands, launching
+from runs.sentences import STOPS, counted
+from runs.states import ACTIVE, FINAL, EndReason, RunStatus
+from runs.transitions import move
+from workers.contract import StopMode, Task
+
+log = logging.getLogger(__name__)
+
+
+def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool = True) -> bool:
+    """Ask for a stop. `save` may be escalated to `now`, never back; False: there was nothing to change.
+
+    `dispatch=False`: the caller goes through the queue afterwards.
+    """
+    now = timezone.now()
+    weaker = Q(stop_mode="") | Q(stop_mode=StopMode.SAVE) if mode == StopMode.NOW else Q(stop_mode="")
+    with transaction.atomic():
+        asked = Attempt.objects.filter(weaker, pk=attempt.pk, status__in=ACTIVE).update(
+            stop_mode=mode, stop_requested_by=user, stop_requested_at=Coalesce("stop_requested_at", now)
+        )
+        if not asked:
+            return False
+        RunEvent.objects.create(
+            run_id=attempt.run_id,
+            attempt=attempt,
+            at=now,
+            kind="requested",
+            actor=user.get_username(),
+            data={"mode": mode.value},
+        )
+        waiting = Q(status=RunStatus.QUEUED)
+        cancelled = move(
+            attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=user.get_username(), only_if=waiting
+        )
+        transaction.on_commit(lambda: hints.changed(attempt.run_id))
+        if cancelled and dispatch:
+            # What was kept for it is somebody else's now.
+            transaction.on_commit(launching.dispatch_ready, robust=True)
+        if not cancelled:
+            transaction.on_commit(lambda: _push(attempt, mode), robust=True)
+    attempt.refresh_from_db()
+    return True
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """What became of a stop of several: a number of each."""
+
+    mode: StopMode
+    asked: int
+    cancelled: int
+    before: int
+    ended: int
+
+    def __str__(self) -> str:
+        parts = [
+            (self.asked, f"Asked {counted(self.asked, 'run')} to {STOPS[self.mode]}."),
+            (self.cancelled, f"Took {counted(self.cancelled, 'run')} out of the queue."),
+            (self.before, f"{counted(self.before, 'run')} had been asked already."),
+            (self.ended, f"{counted(self.ended, 'run')} had ended already."),
+        ]
+        return " ".join(words for number, words in parts if number) or "No run was chosen."
+
+
+def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> Stopped:
+    """Ask for a stop of several, each by itself: one that has ended meanwhile keeps none of the others. What they leave
+    is handed out after the last one, so that none of them starts just before its turn to be stopped."""
+    found: Counter[str] = Counter()
+    for attempt in attempts:
+        changed = request_stop(attempt, mode, user, dispatch=False)
+        attempt.refresh_from_db()
+        if changed:
+            found["cancelled" if attempt.reason == EndReason.CANCELLED else "asked"] += 1
+        else:
+            found["ended" if attempt.status in FINAL else "before"] += 1
+    if found["cancelled"]:
+        transaction.on_commit(launching.dispatch_ready, robust=True)
+    return Stopped(mode, found["asked"], found["cancelled"], found["before"], found["ended"])
+
+
+def cancel(attempt: Attempt, user: User) -> bool:
+    """Take a waiting attempt out of the queue. False: it has started, or ended, meanwhile; it goes on then."""
+    waiting = Q(status=RunStatus.QUEUED)
+    with transaction.atomic():
+        actor = user.get_username()
+        if not move(attempt, RunStatus.STOPPED, reason=EndReason.CANCELLED, actor=actor, only_if=waiting):
+            return False
+        transaction.on_commit(launching.dispatch_ready, robust=True)
+    return True
+
+
+def _push(attempt: Attempt, mode: StopMode) -> None:
+    host = Attempt.objects.values_list("host__name", flat=True).get(pk=attempt.pk)
+    if host is None:
+        return
+    try:
+        host_commands.send(host, Task.STOP_RUN, [attempt.run_id, attempt.number, mode.value])
+    except host_commands.BrokerDown as error:
+        # The answer to the supervisor's next sync carries it as well.
+        log.warning("stop of %s was not pushed: %s", attempt.pk, error)

@@ -1,0 +1,79 @@
+"""What an operator does to a waiting run: its place in the queue, its priority, taking it out."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
+
+from controlplane.accounts.roles import operator_required, person
+from runs import queries
+from runs.models import Priority
+from runs.scheduling import reordering, stopping
+from runs.states import RunStatus
+
+PUTS = {"before": reordering.put_before, "after": reordering.put_after}
+
+
+@require_POST
+@operator_required
+def queue_move(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """`put` says where: `first`, or `before` or `after` the run that `other` names."""
+    run, user, put = queries.run_for(request, run_id), person(request), request.POST.get("put", "")
+    if put != "first" and put not in PUTS:
+        return _unclear("Say put=first, put=before or put=after.")
+    try:
+        if put == "first":
+            reordering.put_first(run, user)
+        else:
+            PUTS[put](run, queries.run_for(request, request.POST.get("other", "")), user)
+    except reordering.NotWaiting as error:
+        return _told(request, str(error))
+    except Http404:
+        return _told(request, "The run beside which it was to be put is not there. Nothing was moved.")
+    return _queue()
+
+
+@require_POST
+@operator_required
+def queue_priority(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    run, asked = queries.run_for(request, run_id), request.POST.get("priority", "")
+    found = next((priority for priority in Priority if str(priority.value) == asked), None)
+    if found is None:
+        return _unclear("Say priority=1 (high), 0 (normal) or -1 (low).")
+    try:
+        reordering.set_priority(run, found, person(request))
+    except reordering.NotWaiting as error:
+        return _told(request, str(error))
+    return _queue()
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def queue_remove(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """Take a run out of the queue; one that has started meanwhile goes on. The page before it asks."""
+    run = queries.run_for(request, run_id)
+    attempt = run.latest()
+    if request.method == "POST":
+        if stopping.cancel(attempt, person(request)):
+            messages.success(request, f"{run.name} is out of the queue.")
+            return redirect("hardware")
+        return _told(request, f"{run.name} had left the queue already. Nothing was stopped.")
+    waits, place = attempt.status == RunStatus.QUEUED, queries.summary(run)["place"]
+    return render(request, "hardware/unqueue.html", {"run": run, "attempt": attempt, "waits": waits, "place": place})
+
+
+def _queue() -> HttpResponseBase:
+    return redirect(f"{reverse('hardware')}#queue")
+
+
+def _told(request: HttpRequest, text: str) -> HttpResponseBase:
+    """At the top of the page, where messages are."""
+    messages.info(request, text)
+    return redirect("hardware")
+
+
+def _unclear(text: str) -> HttpResponse:
+    return HttpResponse(text, status=400, content_type="text/plain")

@@ -1,0 +1,161 @@
+"""The form that asks which hardware profiles to try, and what the host has for each of them."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Any, cast
+
+from django import forms
+
+from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.hardware.profile_words import STRATEGIES
+from controlplane.hardware.profiles import Profile, profile_of
+from controlplane.rewards.models import RewardVersion
+from controlplane.rewards.queries import offered_versions
+from runs.hosts.cards import HostView
+from runs.new_run.drafting import candidates, host_numbered
+from runs.new_run.forms import DatasetChoice, RewardChoice, model_name
+from runs.sentences import counted
+from runs.trials.trials import Wanted, too_small
+from workers.contract import ContractError, Quantization, Rollout, ServerSpec, WeightSync
+
+MOST = 40
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A line of the form."""
+
+    row: HardwareProfile
+    summary: str
+    room: str
+    fits: bool
+    chosen: bool
+
+
+class TrialForm(forms.Form):
+    key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+    host = forms.ModelChoiceField(
+        Host.objects.none(),
+        label="Host",
+        empty_label="choose a host",
+        help_text="All candidates are tried there, as many at a time as fit beside each other.",
+        error_messages={"required": "No host is chosen."},
+    )
+    model = forms.CharField(
+        label="Model",
+        max_length=500,
+        help_text="A folder on the host, or a hub id.",
+        error_messages={"required": "No model is chosen. Give a folder on the host, or a hub id."},
+        widget=forms.TextInput(attrs={"list": "known-models", "autocomplete": "off", "spellcheck": "false"}),
+    )
+    dataset_version = DatasetChoice(
+        DatasetVersion.objects.none(),
+        label="Dataset",
+        empty_label="choose a dataset",
+        help_text="Its prompts fill the batches: long ones take more memory.",
+        error_messages={"required": "No dataset is chosen."},
+    )
+    reward_version = RewardChoice(
+        RewardVersion.objects.none(),
+        label="Reward config",
+        empty_label="choose rewards",
+        help_text="What completions are scored by.",
+        error_messages={"required": "No reward config is chosen."},
+    )
+    profiles = forms.ModelMultipleChoiceField(
+        HardwareProfile.objects.none(),
+        label="Profiles to try",
+        error_messages={"required": "No profile is chosen. Tick at least one."},
+    )
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.initial.setdefault("key", secrets.token_urlsafe(16))
+        rows = {
+            "host": Host.objects.all(),
+            "dataset_version": DatasetVersion.objects.filter(
+                status=DatasetVersion.READY, archived_at__isnull=True
+            ).select_related("dataset"),
+            "reward_version": offered_versions(self["reward_version"].value()),
+            "profiles": HardwareProfile.objects.all(),
+        }
+        for name, queryset in rows.items():
+            cast("forms.ModelChoiceField[Any]", self.fields[name]).queryset = queryset
+
+    def clean_model(self) -> str:
+        return model_name(self.cleaned_data["model"])
+
+    def clean_host(self) -> Host:
+        host: Host = self.cleaned_data["host"]
+        [view] = candidates(host)
+        if not view.fresh:
+            raise forms.ValidationError(f"{host.name} is out of reach, so nothing can be tried there now.")
+        if host.draining:
+            raise forms.ValidationError(f"{host.name} takes no new runs. Let it take runs again under Hardware.")
+        return host
+
+    def clean_profiles(self) -> Any:
+        chosen = self.cleaned_data["profiles"]
+        if len(chosen) > MOST:
+            raise forms.ValidationError(f"At most {MOST} profiles at a time.")
+        return chosen
+
+    def wanted(self) -> Wanted:
+        values = self.cleaned_data
+        return Wanted(values["host"], values["model"], values["dataset_version"], values["reward_version"])
+
+    def chosen_host(self) -> Host | None:
+        """What the form holds now, whether it is valid or not."""
+        return host_numbered(self["host"].value())
+
+    def candidates(self) -> list[Candidate]:
+        """Every profile, each with what the chosen host has for it."""
+        host = self.chosen_host()
+        view = candidates(host)[0] if host else None
+        sent = self["profiles"].value() or []
+        chosen = {str(value) for value in (sent if isinstance(sent, list | tuple) else [sent])}
+        return [_candidate(row, view, str(row.pk) in chosen) for row in HardwareProfile.objects.all()]
+
+
+def _candidate(row: HardwareProfile, view: HostView | None, chosen: bool) -> Candidate:
+    try:
+        profile = profile_of(row)
+    except ContractError as error:
+        return Candidate(row, f"can't be read: {error}", "", False, False)
+    if view is None:
+        return Candidate(row, summary(profile), "", True, chosen)
+    wont = too_small(profile, view)
+    return Candidate(row, summary(profile), wont or _room(profile, view), not wont, chosen)
+
+
+def _room(profile: Profile, view: HostView) -> str:
+    gpus = profile.spec.trainer_gpus + profile.spec.server_gpus
+    return f"{gpus} of {view.name}'s {len(view.gpus)} GPUs" if gpus else f"a CPU slot of {view.name}"
+
+
+def summary(profile: Profile) -> str:
+    """One line: who trains, where completions come from, what is trained."""
+    spec = profile.spec
+    trains = counted(spec.trainer_gpus, "trainer GPU") if spec.trainer_gpus else "on the CPU"
+    parts = [f"{trains}, {STRATEGIES[spec.strategy]}" if spec.strategy in STRATEGIES else trains]
+    if spec.rollout == Rollout.COLOCATE:
+        parts.append("vLLM in the trainer")
+    elif spec.vllm_server:
+        parts.append(_served(spec.vllm_server))
+    else:
+        parts.append("no vLLM")
+    trained = f"LoRA r {profile.lora.r}" if profile.lora else "all weights"
+    bits = {Quantization.NF4: ", 4-bit", Quantization.INT8: ", 8-bit"}.get(spec.quantization, "")
+    parts.append(trained + bits)
+    return " · ".join(parts)
+
+
+def _served(server: ServerSpec) -> str:
+    how = "LoRA by HTTP" if server.weight_sync == WeightSync.LORA else "weights by NCCL"
+    if server.attached:
+        return f"{counted(server.servers, 'attached vLLM server')}, {how}"
+    where = "on the trainer's GPU" if server.shared else f"on {counted(server.own_gpus, 'GPU')}"
+    return f"{'vLLM server' if server.count == 1 else f'{server.count} vLLM servers'} {where}, {how}"

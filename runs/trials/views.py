@@ -1,0 +1,101 @@
+"""Pages of trials: what to try, how each candidate did, and stopping them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.accounts.roles import operator_required, person
+from controlplane.datasets.models import DatasetVersion
+from controlplane.rewards.queries import offered_versions
+from runs import queries
+from runs.new_run.drafting import candidates, known_models
+from runs.scheduling.limits import QueueFull
+from runs.trials import trials
+from runs.trials.forms import TrialForm
+from runs.trials.results import progress
+
+FROM_LINKS = ("model", "dataset_version", "reward_version", "host")
+STOP_POLLING = 286
+"""htmx's status for "swap this, and ask no more"."""
+RECENT = 10
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@operator_required
+def trial_new(request: HttpRequest) -> HttpResponseBase:
+    """An htmx request gets the candidates alone, as the host that it names has room for them."""
+    if request.method == "POST":
+        form = TrialForm(request.POST)
+        if not form.is_valid():
+            return _page(request, form, status=422)
+        page, profiles = str(form.cleaned_data["key"]), form.cleaned_data["profiles"]
+        try:
+            trial, fresh = trials.start(form.wanted(), profiles, person(request), page)
+        except QueueFull as error:
+            form.add_error(None, str(error))
+            return _page(request, form, status=422)
+        if not fresh:
+            messages.info(request, "This trial was already started; here it is.")
+        return redirect("trial", trial.pk)
+    form = TrialForm(initial=_initial(request))
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "runs/_trial_candidates.html", {"form": form})
+    return _page(request, form)
+
+
+@require_safe
+def trial(request: HttpRequest, trial_id: int) -> HttpResponse:
+    """An htmx request gets the rows alone, until all have ended."""
+    row = queries.trial_for(request, trial_id)
+    found = progress(row)
+    context = {"trial": row, "progress": found, "may_operate": person(request).may_operate}
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "runs/_trial_results.html", context, status=200 if found.live else STOP_POLLING)
+    return render(request, "runs/trial.html", context)
+
+
+@require_POST
+@operator_required
+def trial_stop(request: HttpRequest, trial_id: int) -> HttpResponseBase:
+    row = queries.trial_for(request, trial_id)
+    stopped = trials.stop_all(row, person(request))
+    if stopped:
+        messages.success(request, f"Asked {stopped} {'candidate' if stopped == 1 else 'candidates'} to stop now.")
+    else:
+        messages.info(request, "Nothing of this trial was left to stop.")
+    return redirect("trial", row.pk)
+
+
+def _initial(request: HttpRequest) -> dict[str, Any]:
+    """A link's choices; without a host the one in reach with the most GPUs."""
+    chosen: dict[str, Any] = {name: request.GET[name][:500] for name in FROM_LINKS if request.GET.get(name)}
+    chosen["profiles"] = [value[:20] for value in request.GET.getlist("profiles")][:100]
+    if "host" not in request.GET:
+        usable = [view for view in candidates(None) if view.fresh and not view.row.draining]
+        best = max(usable, key=lambda view: len(view.gpus), default=None)
+        chosen["host"] = best.row.pk if best else None
+    return chosen | {name: pk for name, pk in _only_ones().items() if name not in chosen}
+
+
+def _only_ones() -> dict[str, int]:
+    """Where there is one to choose, it is chosen."""
+    rows = {
+        "dataset_version": DatasetVersion.objects.filter(status=DatasetVersion.READY, archived_at=None),
+        "reward_version": offered_versions(),
+    }
+    found = {name: list(queryset.values_list("pk", flat=True)[:2]) for name, queryset in rows.items()}
+    return {name: pks[0] for name, pks in found.items() if len(pks) == 1}
+
+
+def _page(request: HttpRequest, form: TrialForm, status: int = 200) -> HttpResponse:
+    context = {
+        "form": form,
+        "models": known_models(candidates(form.chosen_host())),
+        "recent": queries.trials_for(request).prefetch_related("runs")[:RECENT],
+    }
+    return render(request, "runs/trial_new.html", context, status=status)

@@ -1,0 +1,206 @@
+"""The host's inventory, told to the control plane from the Celery worker's own process: every 10 s, and every 2 s while
+somebody looks.
+
+Silence therefore means that launches can't arrive. What the trainer's interpreter can do is asked of it once, in a
+subprocess: importing TRL takes ten seconds, and this program never imports it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import subprocess
+import threading
+from pathlib import Path
+from typing import Any
+
+from workers.host.inventory import Inventory
+from workers.host.settings import HostSettings
+from workers.supervisor.commands import SOURCE_ROOT, trainer_tool_environment
+from workers.supervisor.control import Control, ControlError
+from workers.supervisor.loops import Loop
+
+log = logging.getLogger(__name__)
+
+DESCRIBE_TIMEOUT_S = 300
+SANDBOX_TIMEOUT_S = 120
+SANDBOX_EVERY_S = 600
+"""What a sandbox stands on, a package or a switch of the kernel, may change while a host runs."""
+VERSIONS = ("torch", "trl", "transformers", "peft", "accelerate", "vllm", "deepspeed", "bitsandbytes")
+_ASK_VERSIONS = """
+import importlib.metadata, json, sys
+found = {"python": sys.version.split()[0]}
+for name in sys.argv[1:]:
+    try:
+        found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+print(json.dumps(found))
+"""
+
+
+class TrainerProbe:
+    """What the trainer's interpreter is: asked in a thread, again until it is there, cached by its versions."""
+
+    def __init__(self, settings: HostSettings) -> None:
+        self._settings = settings
+        self._cache = settings.runs_dir / ".cache"
+        self.state = "checking"
+        self.versions: dict[str, str] = {}
+        self.schema: dict[str, Any] | None = None
+        self.sandbox: dict[str, Any] | None = None
+        """{"backend": its name or None, "tried": {each: why it doesn't hold, or ""}}; None: not known yet."""
+        self._sandbox_due = float("-inf")
+
+    def tick(self, now: float) -> float:
+        """Environments are installed and upgraded while a host runs: look again, cheaply."""
+        versions = self._ask_versions()
+        if "trl" not in versions:
+            self.state, self.versions, self.schema = "missing", versions, None
+        elif versions != self.versions or self.state != "ready":
+            self._describe(versions)
+        if versions and now >= self._sandbox_due:
+            self._look_at_sandbox(now)
+        return 60.0 if self.state == "ready" else 5.0
+
+    def _ask_versions(self) -> dict[str, str]:
+        argv = [self._settings.trainer_python, "-c", _ASK_VERSIONS, *VERSIONS]
+        answer = self._ask(argv, timeout_s=60)
+        return {str(name): str(value) for name, value in answer.items()} if answer else {}
+
+    def _describe(self, versions: dict[str, str]) -> None:
+        self.versions = versions
+        file = self._cache / f"trainer-{self._key(versions)}.json"
+        schema = _read_object(file)
+        if schema is None:
+            self.state = "checking"
+            argv = [self._settings.trainer_python, "-m", "workers.trainer.describe"]
+            schema = self._ask(argv, timeout_s=DESCRIBE_TIMEOUT_S)
+            if schema is not None:
+                self._keep(file, schema)
+        self.schema = schema
+        self.state = "missing" if schema is None else "ready"
+
+    def _look_at_sandbox(self, now: float) -> None:
+        """It attacks itself in earnest, which takes a second."""
+        argv = [self._settings.trainer_python, "-m", "workers.sandbox", "--json"]
+        found = self._ask(argv, timeout_s=SANDBOX_TIMEOUT_S, fails_with=1)
+        self.sandbox = found or {
+            "backend": None,
+            "tried": {"self-test": "it gave no answer; the worker's log has more"},
+        }
+        self._sandbox_due = now + (SANDBOX_EVERY_S if found else 60.0)
+
+    def _ask(self, argv: list[str], *, timeout_s: float, fails_with: int = 0) -> dict[str, Any] | None:
+        """The last line of a program's output, as an object; with another exit code than 0 and `fails_with` none."""
+        environment = trainer_tool_environment(self._settings, os.environ)
+        try:
+            done = subprocess.run(
+                argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
+            )
+            if done.returncode not in (0, fails_with):
+                done.check_returncode()
+            answer = json.loads(done.stdout.splitlines()[-1])
+        except FileNotFoundError:
+            return None  # not installed yet
+        except subprocess.CalledProcessError as error:
+            log.warning("%s failed: %s", argv[1:3], error.stderr.decode(errors="replace")[-2000:])
+            return None
+        except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
+            log.warning("%s gave no answer: %s", argv[1:3], error)
+            return None
+        return answer if isinstance(answer, dict) else None
+
+    def _key(self, versions: dict[str, str]) -> str:
+        """Another interpreter, another version of a library or another describe: another answer."""
+        source = (SOURCE_ROOT / "workers" / "trainer" / "describe.py").read_bytes()
+        words = json.dumps([self._settings.trainer_python, sorted(versions.items())]).encode()
+        return hashlib.sha256(words + source).hexdigest()[:16]
+
+    def _keep(self, file: Path, schema: dict[str, Any]) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        temporary = file.with_suffix(f".{os.getpid()}")
+        temporary.write_text(json.dumps(schema))
+        temporary.replace(file)
+
+
+def _read_object(file: Path) -> dict[str, Any] | None:
+    try:
+        value = json.loads(file.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+class Announcer:
+    def __init__(self, settings: HostSettings, probe: TrainerProbe, inventory: Inventory, control: Control) -> None:
+        self._settings = settings
+        self._probe = probe
+        self._inventory = inventory
+        self._control = control
+        self._sent_schema: dict[str, Any] | None = None
+        self._failing = False
+
+    def tick(self, now: float) -> float:
+        schema = self._probe.schema
+        news = schema if schema != self._sent_schema else None
+        body = {"name": self._settings.name, "inventory": self.inventory(), "trainer_schema": news}
+        try:
+            answer = self._control.announce(body)
+        except ControlError as error:
+            if not self._failing:
+                log.warning("this host could not announce itself: %s", error)
+            self._failing = True
+            return min(2.0, self._settings.announce_s)
+        self._failing = False
+        self._sent_schema = None if answer.get("want_schema") else schema
+        if answer.get("want_schema") and schema is not None:
+            return 0.5
+        # Soon again while something is on its way, or somebody looks: a form or a page waits for it.
+        soon = schema is None or bool(answer.get("watched"))
+        return min(self._settings.announce_watched_s, self._settings.announce_s) if soon else self._settings.announce_s
+
+    def inventory(self) -> dict[str, Any]:
+        probe = self._probe
+        told = {} if probe.sandbox is None else {"sandbox": probe.sandbox}
+        return {**self._inventory.take(), "versions": probe.versions, "trainer": probe.state, **told}
+
+
+_loops: list[Loop] = []
+_guard = threading.Lock()
+
+
+def start(settings: HostSettings) -> None:
+    """Begin to announce, and leave the control plane's address where supervisors look for it."""
+    with _guard:
+        if _loops:
+            return
+        quiet_http_log()
+        settings.runs_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        write_control_url(settings)
+        probe = TrainerProbe(settings)
+        control = Control(url=settings.control_url, token=settings.host_token(), timeout_s=settings.http_timeout_s)
+        announcer = Announcer(settings, probe, Inventory(settings), control)
+        _loops.extend([Loop("trainer-probe", probe.tick), Loop("announce", announcer.tick)])
+        for loop in _loops:
+            loop.start()
+
+
+def stop() -> None:
+    with _guard:
+        for loop in _loops:
+            loop.stop()
+        _loops.clear()
+
+
+def write_control_url(settings: HostSettings) -> None:
+    temporary = settings.control_url_file.with_suffix(f".{os.getpid()}")
+    temporary.write_text(settings.control_url + "\n")
+    temporary.replace(settings.control_url_file)
+
+
+def quiet_http_log() -> None:
+    """httpx logs a line for each request; a heartbeat is no news."""
+    logging.getLogger("httpx").setLevel(logging.WARNING)

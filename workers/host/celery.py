@@ -1,0 +1,55 @@
+"""The host's Celery app: carries short commands from the control plane, and the host's announcements back.
+
+    celery -A workers.host.celery worker -Q host.<name> -n host.<name>@%h
+
+Prefork, because the launcher spawns from a main thread and a pool child runs its tasks there.
+"""
+
+from __future__ import annotations
+
+import os
+
+from celery import Celery
+from celery.signals import worker_process_init, worker_ready, worker_shutdown
+
+from workers.contract import broker_url
+from workers.host import announce
+from workers.host.settings import HostSettings
+
+# No fix-ups: a DJANGO_SETTINGS_MODULE in the environment must not pull Django into this program.
+app = Celery("workers", fixups=[], include=["workers.host.tasks"])
+app.conf.update(
+    broker_url=broker_url(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")),
+    broker_connection_retry_on_startup=True,
+    # A blocking read must not time out while the queue is silent.
+    broker_transport_options={"socket_timeout": None, "socket_keepalive": True},
+    task_serializer="json",
+    accept_content=["json"],
+    task_ignore_result=True,
+    # Tasks are short and idempotent, and the control plane sends again what got lost. Redelivery by the broker would
+    # come an hour late.
+    task_acks_late=False,
+    task_time_limit=300,
+    worker_prefetch_multiplier=1,
+    worker_concurrency=2,
+    worker_enable_remote_control=False,
+    worker_send_task_events=False,
+    worker_hijack_root_logger=True,
+    enable_utc=True,
+)
+
+
+@worker_ready.connect  # type: ignore[untyped-decorator]
+def _begin_announcing(**kwargs: object) -> None:
+    """In the worker's own process: it lives as long as the worker can take messages."""
+    announce.start(HostSettings.from_env())
+
+
+@worker_shutdown.connect  # type: ignore[untyped-decorator]
+def _stop_announcing(**kwargs: object) -> None:
+    announce.stop()
+
+
+@worker_process_init.connect  # type: ignore[untyped-decorator]
+def _quiet_http(**kwargs: object) -> None:
+    announce.quiet_http_log()

@@ -1,0 +1,118 @@
+"""What this host is and has at the moment, as its announcement says it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import psutil
+
+from workers.host.settings import HostSettings
+from workers.supervisor import commands, gpulinks, gpus, listening, procfs
+from workers.supervisor.gpulinks import Link
+from workers.supervisor.gpus import GpuReading
+from workers.supervisor.loops import Job
+
+log = logging.getLogger(__name__)
+
+MOST_PORTS = 500
+GPU_PATIENCE_S = 3.0
+"""A driver in trouble may never answer; the host is told of without its GPUs then."""
+
+
+class Inventory:
+    def __init__(
+        self,
+        settings: HostSettings,
+        *,
+        read_gpus: Callable[[], list[GpuReading]] = gpus.read,
+        read_links: Callable[[], dict[int, list[Link]]] = gpulinks.read,
+    ) -> None:
+        self._settings = settings
+        self._gpus = Gpus(read_gpus, read_links)
+        psutil.cpu_percent(None)  # the first call has nothing to compare with
+
+    def take(self) -> dict[str, Any]:
+        settings = self._settings
+        memory = psutil.virtual_memory()
+        disk = shutil.disk_usage(settings.runs_dir)
+        found, error = self._gpus.take()
+        return {
+            "boot_id": procfs.boot_id(),
+            "booted_at": psutil.boot_time(),
+            "gpus": found,
+            "gpu_error": error,
+            "driver": next((gpu["driver"] for gpu in found), ""),
+            "cpu_count": os.cpu_count() or 1,
+            "cpu_slots": settings.slots,
+            "cpu_percent": psutil.cpu_percent(None),
+            "memory_mib": memory.total >> 20,
+            "memory_used_mib": memory.used >> 20,
+            "disk_free_mib": disk.free >> 20,
+            "disk_total_mib": disk.total >> 20,
+            "model_roots": [str(root) for root in settings.model_roots],
+            "models": models_under(settings),
+            "port_range": list(settings.port_range),
+            "listening": listening.ports()[:MOST_PORTS],
+            "programs": {name: list(argv) for name, argv in asdict(commands.programs(settings)).items()},
+        }
+
+
+class Gpus:
+    """The GPUs that a run may have, and what keeps others, or all, from being told of."""
+
+    def __init__(
+        self, read_gpus: Callable[[], list[GpuReading]], read_links: Callable[[], dict[int, list[Link]]]
+    ) -> None:
+        self._read_gpus = read_gpus
+        self._read_links = read_links
+        self._links: dict[int, list[Link]] = {}
+        self._linked: tuple[str, ...] | None = None
+        """The GPUs that the links are known of: nobody rewires a host while it runs."""
+        self._job: Job[list[GpuReading]] | None = None
+        self._told = ""
+
+    def take(self) -> tuple[list[dict[str, Any]], str]:
+        found, error = self._look()
+        if error and error != self._told:
+            log.warning("GPUs: %s", error)
+        self._told = error
+        return found, error
+
+    def _look(self) -> tuple[list[dict[str, Any]], str]:
+        fresh = self._job is None
+        job = self._job = self._job or Job("gpus", self._read)
+        if not job.wait(GPU_PATIENCE_S if fresh else 0.0):
+            return [], "NVML does not answer."  # asked again, but by no second thread
+        self._job = None
+        if job.error is not None:
+            return [], f"NVML does not answer: {job.error}"
+        readings = job.value()
+        trouble = [f"GPU {gpu.index}: {gpu.trouble}" for gpu in readings if gpu.trouble]
+        return [self._entry(gpu) for gpu in readings if not gpu.trouble], "; ".join(trouble)
+
+    def _read(self) -> list[GpuReading]:
+        readings = self._read_gpus()
+        uuids = tuple(gpu.uuid for gpu in readings)
+        if uuids != self._linked:
+            self._links = self._read_links() if len(uuids) > 1 else {}
+            self._linked = uuids
+        return readings
+
+    def _entry(self, gpu: GpuReading) -> dict[str, Any]:
+        entry = asdict(gpu)
+        del entry["trouble"]
+        return {**entry, "links": [asdict(link) for link in self._links.get(gpu.index, ())]}
+
+
+def models_under(settings: HostSettings) -> list[str]:
+    """Folders directly under the roots that look like models."""
+    found = []
+    for root in settings.model_roots:
+        if root.is_dir():
+            found += [str(path.parent) for path in sorted(root.glob("*/config.json"))[:200]]
+    return found

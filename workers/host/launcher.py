@@ -1,0 +1,138 @@
+"""launch_run's flow: the folder, the spec, a detached supervisor, its lock. A second delivery changes nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import subprocess
+import time
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+from workers.contract import AttemptSpec, ContractError, FileName, StopMode, from_dict, to_json
+from workers.host.settings import HostSettings
+from workers.supervisor.commands import supervisor_environment
+from workers.supervisor.control import Control, ControlError
+from workers.supervisor.folder import AttemptFolder, Lock, last_lines
+
+log = logging.getLogger(__name__)
+
+
+class Launch(StrEnum):
+    STARTED = "started"
+    RUNNING = "running"
+    """Somebody holds the lock: an earlier delivery's supervisor, or the reaper."""
+    ENDED = "ended"
+    LOST = "lost"
+    """A supervisor got its `go` here and is gone: the folder is the reaper's."""
+    FAILED = "failed"
+    """No supervisor took the lock in time; the supervisor's log says why."""
+
+
+def launch_or_tell(document: Mapping[str, Any], token: str, settings: HostSettings) -> Launch:
+    """Launch; what keeps a supervisor from starting is told to the run, which otherwise would only see no claim."""
+    try:
+        outcome = launch(document, token, settings)
+    except (ContractError, ValueError) as error:
+        _tell(document, token, settings, f"The launcher refused the attempt: {error}", final=True)
+        raise
+    except OSError as error:
+        _tell(document, token, settings, f"The launcher failed: {error}", final=False)
+        raise
+    if outcome == Launch.FAILED:
+        words = _last_words(AttemptFolder.of(settings.runs_dir, document["run"]["run_id"], document["number"]))
+        detail = f"No supervisor took the attempt's lock within {settings.lock_wait_s:g} s. {words}"
+        _tell(document, token, settings, detail.strip(), final=False)
+    return outcome
+
+
+def launch(
+    document: Mapping[str, Any], token: str, settings: HostSettings, *, environment: Mapping[str, str] | None = None
+) -> Launch:
+    spec = from_dict(AttemptSpec, document)
+    folder = AttemptFolder.of(settings.runs_dir, spec.run.run_id, spec.number)
+    lock = Lock(folder)
+    if lock.is_held():
+        return Launch.RUNNING  # asked first: a folder that was removed under its supervisor is not made anew
+    folder.create()
+    if folder.has_ended():
+        return Launch.ENDED
+    if folder.was_started():
+        return Launch.LOST
+    folder.write_spec_once(to_json(_with_local_checkpoint(spec, settings)))
+    _start(folder, token, settings, os.environ if environment is None else environment)
+    return _wait_for_lock(folder, lock, settings.lock_wait_s)
+
+
+def ask_to_stop(run_id: str, number: int, mode: StopMode, settings: HostSettings) -> bool:
+    """stop_run's flow: leave the request where the supervisor looks at each tick. False: there is no such attempt
+    here (yet), and its claim's answer will carry the stop."""
+    folder = AttemptFolder.of(settings.runs_dir, run_id, number)
+    if not folder.path.is_dir():
+        return False
+    if folder.stop_request() != StopMode.NOW:
+        folder.write(FileName.STOP_REQUEST, mode)
+    return True
+
+
+def _with_local_checkpoint(spec: AttemptSpec, settings: HostSettings) -> AttemptSpec:
+    """The control plane names a checkpoint by run and attempt: where the runs are is this host's own business."""
+    if spec.resume_from is None:
+        return spec
+    return dataclasses.replace(spec, resume_from=str(settings.runs_dir / spec.resume_from))
+
+
+def _start(folder: AttemptFolder, token: str, settings: HostSettings, source: Mapping[str, str]) -> None:
+    with open(folder.log("supervisor"), "ab") as log_file:
+        process = subprocess.Popen(
+            [*settings.supervisor_command, str(folder.path)],
+            env=supervisor_environment(settings, source),
+            cwd=folder.path,
+            stdin=subprocess.PIPE,
+            stdout=log_file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        process.communicate(token.encode(), timeout=settings.lock_wait_s)
+    except subprocess.TimeoutExpired:
+        log.error("the supervisor of %s did not detach", folder.path)
+        process.kill()
+        process.wait()
+
+
+def _wait_for_lock(folder: AttemptFolder, lock: Lock, seconds: float) -> Launch:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if lock.is_held():
+            return Launch.STARTED
+        if folder.has_ended():
+            return Launch.ENDED
+        time.sleep(0.01)
+    log.error("no supervisor took the lock of %s in %g s", folder.path, seconds)
+    return Launch.FAILED
+
+
+def _tell(document: Mapping[str, Any], token: str, settings: HostSettings, detail: str, *, final: bool) -> None:
+    attempt_id = str(document.get("attempt_id"))
+    control = Control(
+        url=settings.control_url,
+        token=token,
+        timeout_s=settings.http_timeout_s,
+        url_file=settings.control_url_file,
+    )
+    try:
+        control.send_not_launched(attempt_id, detail[:2000], final=final)
+    except ControlError as error:
+        # The tick sees no claim and sends the launch again.
+        log.error("that %s was not launched could not be told: %s", attempt_id, error)
+    finally:
+        control.close()
+
+
+def _last_words(folder: AttemptFolder) -> str:
+    """What the supervisor said last before it went."""
+    lines = last_lines(folder.log("supervisor"), whole=False)
+    return next((line.decode(errors="replace").strip()[:400] for line in reversed(lines) if line.strip()), "")

@@ -1,0 +1,348 @@
+"""reap_run's flow: after silence, see whether the supervisor lives; if not, clean up what it left and prove it.
+
+The lock comes first: while somebody holds it, nothing is touched. What is killed is known by pid *and* start time of
+the same boot, or works inside the attempt's folder, also when that was removed; never by a name, and never a pid that
+is somebody else's now.
+
+An attempt is reaped because it was claimed, so a folder that is gone or empty proves nothing: processes are looked for,
+and GPUs and ports are proved, whatever the folder says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from workers.contract import (
+    AttemptSpec,
+    ContractError,
+    EventKind,
+    FileName,
+    Placement,
+    Receipt,
+    from_dict,
+    to_dict,
+    to_json,
+)
+from workers.host.settings import HostSettings
+from workers.supervisor import gpus, procfs, trainerlines
+from workers.supervisor.control import Control, ControlError, Refused
+from workers.supervisor.folder import AttemptFolder, Lock
+from workers.supervisor.gpus import GpuReading
+from workers.supervisor.logs import LogUploader
+from workers.supervisor.outbox import Outbox
+from workers.supervisor.procfs import Identity, Process
+from workers.supervisor.samples import SampleUploader
+from workers.supervisor.sync import deliver
+from workers.supervisor.tail import Tail
+from workers.supervisor.teardown import Teardown
+
+log = logging.getLogger(__name__)
+
+LINES_WITH_THE_REPORT = 1000
+"""What is left of the outbox travels in the report itself; more goes ahead in sync requests."""
+
+LOST = "A line was lost on the host's disk."
+LOST_LINES = 1000
+"""More in one gap are no lines that a disk lost."""
+
+FILES_DEADLINE_S = 60.0
+_REMOVED = " (deleted)"
+"""The kernel writes it after a working directory that is gone."""
+
+
+def reap(
+    run_id: str,
+    number: int,
+    token: str,
+    settings: HostSettings,
+    placement: Mapping[str, Any] | None = None,
+    *,
+    read_gpus: Callable[[], list[GpuReading]] = gpus.read,
+) -> bool:
+    """True if the attempt's leftovers were looked after; False while its lock is held."""
+    folder = AttemptFolder.of(settings.runs_dir, run_id, number)
+    control = Control(url=settings.control_url, token=token, timeout_s=settings.http_timeout_s, alive=False)
+    lock = Lock(folder)
+    try:
+        report = _Report(f"{run_id}-{number}", control)
+        if not lock.acquire():
+            report.send(lock_held=True, detail="The supervisor is alive.")
+            return False
+        _clean_up(folder, settings, read_gpus, report, from_dict(Placement, placement) if placement else None)
+        return True
+    finally:
+        lock.release()
+        control.close()
+
+
+def leftovers(folder: AttemptFolder) -> list[Process]:
+    """Processes of the attempt whose supervisor is gone, with all that they started."""
+    rows = procfs.table()
+    recorded = _recorded(folder)
+    path = os.path.realpath(folder.path)
+    mine = _ourselves(rows)
+    roots = [row for row in rows if row.pid not in mine and (row.identity in recorded or _works_in(row, path))]
+    below = procfs.descendants([row.pid for row in roots], rows)
+    return [*roots, *(row for row in below if row.pid not in mine)]
+
+
+class _Report:
+    def __init__(self, attempt_id: str, control: Control) -> None:
+        self.attempt_id = attempt_id
+        self.control = control
+
+    def send(
+        self,
+        *,
+        detail: str,
+        lock_held: bool = False,
+        receipt: Receipt | None = None,
+        lines: list[dict[str, Any]] | None = None,
+    ) -> None:
+        told = {
+            "lock_held": lock_held,
+            "receipt": to_dict(receipt) if receipt else None,
+            "lines": lines or [],
+            "detail": detail,
+        }
+        try:
+            self.control.send_reaped(self.attempt_id, told)
+        except Refused:
+            if not lines:
+                raise
+            # One of the lines is none that the control plane takes.
+            deliver(self.control, self.attempt_id, lines)
+            self.control.send_reaped(self.attempt_id, {**told, "lines": []})
+
+
+def _clean_up(
+    folder: AttemptFolder,
+    settings: HostSettings,
+    read_gpus: Callable[[], list[GpuReading]],
+    report: _Report,
+    placement: Placement | None,
+) -> None:
+    spec = _spec(folder)
+    placement = placement or (spec.placement if spec else None)
+    receipt = _tear_down(folder, placement, settings, read_gpus)
+    if spec is None or not folder.was_started():
+        report.send(receipt=receipt, detail=_without_lines(folder, placement, receipt))
+    else:
+        receipt = _first_receipt(folder, receipt)
+        folder.write_if_possible(FileName.REAPED, to_json(receipt))
+        lines, trouble = _lines_left(folder, spec, report)
+        report.send(receipt=receipt, lines=lines, detail=f"{_sentence(receipt)} {trouble}".strip())
+    _hand_over_files(folder, settings, report)
+
+
+def _lines_left(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tuple[list[dict[str, Any]], str]:
+    """And what kept lines back: no fault in them may keep the receipt, and with it the GPUs, from the control plane."""
+    trouble = ""
+    try:
+        with closing(Outbox(folder / FileName.OUTBOX, first_seq=spec.first_seq)) as outbox:
+            acked = _acked(folder, outbox, report)
+            try:
+                if not folder.has_ended_line():
+                    _recover_metrics(folder, outbox, acked)
+            except OSError as error:
+                trouble = f"What the trainer wrote last could not be read: {error}."
+            return _hand_over(outbox, report, acked), trouble
+    except ControlError:
+        raise  # nor could it be told now: the next reap tries again
+    except Exception as error:
+        log.exception("the lines of %s can't be handed over", folder.path)
+        return [], f"The lines it left could not be handed over: {type(error).__name__}: {error}."[:500]
+
+
+def _first_receipt(folder: AttemptFolder, receipt: Receipt) -> Receipt:
+    """A reap whose report got lost is asked for again, and finds nothing any more: the first one has the figures."""
+    earlier = folder.read_json(FileName.REAPED)
+    try:
+        first = from_dict(Receipt, earlier) if earlier else receipt
+    except ContractError:
+        return receipt
+    return first if first.free and receipt.free else receipt
+
+
+def _tear_down(
+    folder: AttemptFolder,
+    placement: Placement | None,
+    settings: HostSettings,
+    read_gpus: Callable[[], list[GpuReading]],
+) -> Receipt:
+    teardown = Teardown(
+        lambda: leftovers(folder),
+        settings,
+        now=time.monotonic(),
+        baselines=_baselines(folder, placement) if placement else {},
+        peaks={},
+        ports=placement.every_port if placement else (),
+        read_gpus=read_gpus,
+        is_orphan=lambda process: True,  # all of them: whoever started them is gone
+    )
+    while (receipt := teardown.tick(time.monotonic())) is None:
+        time.sleep(settings.tick_watched_s)
+    # What can't be named can't be proved.
+    return receipt if placement else dataclasses.replace(receipt, free=False)
+
+
+def _baselines(folder: AttemptFolder, placement: Placement) -> dict[int, int]:
+    """Of every leased GPU: one whose use before the start was not written down is free only when it is empty. Of none
+    where no process was started: what is in use there is not of this attempt."""
+    if _started_nothing(folder):
+        return {}
+    kept = (folder.read_json(FileName.PIDS) or {}).get("baselines")
+    known = {int(gpu): int(mib) for gpu, mib in kept.items()} if isinstance(kept, dict) else {}
+    return {gpu: known.get(gpu, 0) for gpu in placement.every_gpu}
+
+
+def _started_nothing(folder: AttemptFolder) -> bool:
+    """A supervisor was here, and before its first child it would have written pids.json and opened that one's log."""
+    logs = {path.name for path in (folder / FileName.LOGS).glob("*.log")}
+    return (
+        folder.was_started() and not os.path.lexists(folder / FileName.PIDS) and logs == {folder.log("supervisor").name}
+    )
+
+
+def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> None:
+    """Lines that the trainer wrote and the supervisor had not read when it died.
+
+    Where the control plane has more lines than the disk (sent from memory while it was full, or lost with the host's
+    power), as many of the trainer's lines may be among them: none is stored twice, so those are passed over.
+    """
+    metrics = folder / FileName.METRICS
+    known = outbox.skip_to(acked)
+    if not metrics.exists():
+        return
+    tail = Tail(metrics, offset=trainerlines.resume_position(folder / FileName.OUTBOX, metrics))
+    while not tail.at_end():
+        for line in tail.read():
+            new = trainerlines.translate(line, folder=folder.path, now=time.time())
+            if new is None:
+                continue
+            if known:
+                known -= 1
+                continue
+            outbox.append(new.kind, new.data, t=new.t, step=new.step)
+    tail.close()
+
+
+def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[dict[str, Any]]:
+    """The lines that the control plane has not confirmed; all but the last ones are sent ahead."""
+    offset = outbox.offset_after(acked)
+    waiting: list[dict[str, Any]] = []
+    while True:
+        lines, after = outbox.read_after(offset, max_bytes=1 << 20)
+        fresh = _without_gaps([line for line in lines if line["seq"] > acked], acked)
+        waiting += fresh
+        if after == offset:
+            return waiting
+        # Lines that a full disk keeps in memory follow each reading that comes to the file's end.
+        offset, acked = after, fresh[-1]["seq"] if fresh else acked
+        if len(waiting) > LINES_WITH_THE_REPORT:
+            deliver(report.control, report.attempt_id, waiting)
+            waiting = []
+
+
+def _without_gaps(lines: list[dict[str, Any]], acked: int) -> list[dict[str, Any]]:
+    """A line that the disk lost is stood in for: the control plane takes none that comes after a gap."""
+    whole: list[dict[str, Any]] = []
+    for line in lines:
+        lost = range(acked + 1, min(line["seq"], acked + 1 + LOST_LINES))
+        note = {"t": line["t"], "kind": EventKind.NOTE, "step": None, "data": {"text": LOST, "level": "warning"}}
+        whole += [*({"seq": seq, **note} for seq in lost), line]
+        acked = line["seq"]
+    return whole
+
+
+def _hand_over_files(folder: AttemptFolder, settings: HostSettings, report: _Report) -> None:
+    """Completions and logs, as far as they come in time; what the control plane has already it skips."""
+    samples = SampleUploader(report.attempt_id, folder / FileName.SAMPLES, report.control, settings, hold=_never)
+    logs = LogUploader(report.attempt_id, folder, report.control, settings, watched=_never, hold=_never)
+    samples.close()
+    logs.close()
+    deadline = time.monotonic() + FILES_DEADLINE_S
+    while time.monotonic() < deadline and not (logs.drained and (samples.drained or samples.refused)):
+        wait = min(samples.tick(time.monotonic()), logs.tick(time.monotonic()))
+        time.sleep(min(wait, 0.5))
+    samples.release()
+    logs.release()
+
+
+def _never() -> bool:
+    return False
+
+
+def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
+    """What the control plane has, in its own words: the file may be older than the truth, when the disk was full."""
+    try:
+        return max(outbox.first_seq - 1, report.control.sync(report.attempt_id, []).ack)
+    except Refused:
+        pass  # it knows nothing of this attempt: the report will be told the same
+    try:
+        return int((folder / FileName.ACK).read_text())
+    except (OSError, ValueError):
+        return outbox.first_seq - 1
+
+
+def _recorded(folder: AttemptFolder) -> set[Identity]:
+    pids = folder.read_json(FileName.PIDS) or {}
+    if pids.get("boot_id") != procfs.boot_id():
+        return set()  # written before a reboot: those pids are others' now
+    return {Identity(int(pid), int(start)) for pid, start in pids.get("processes", [])}
+
+
+def _works_in(row: Process, path: str) -> bool:
+    """Processes with a terminal are people's: somebody may have a shell in this folder. So are other users' ones."""
+    where = procfs.working_directory(row.pid) if row.tty == 0 else None
+    if where is None:
+        return False
+    if where.endswith(_REMOVED) and not os.path.exists(where):  # a folder may be called so, too
+        where = where.removesuffix(_REMOVED)
+    return Path(where).is_relative_to(path) and procfs.user(row.pid) in _ours(path)
+
+
+def _ours(path: str) -> set[int]:
+    """Users that the attempt's processes run as: its folder's owner, and whoever we are."""
+    try:
+        return {os.stat(path).st_uid, os.getuid()}
+    except OSError:
+        return {os.getuid()}
+
+
+def _ourselves(rows: list[Process]) -> set[int]:
+    """This process and its ancestors."""
+    parents = {row.pid: row.ppid for row in rows}
+    found, pid = set(), os.getpid()
+    while pid > 0 and pid not in found:
+        found.add(pid)
+        pid = parents.get(pid, 0)
+    return found
+
+
+def _spec(folder: AttemptFolder) -> AttemptSpec | None:
+    try:
+        return folder.read_spec()
+    except (OSError, ContractError, ValueError):
+        return None
+
+
+def _without_lines(folder: AttemptFolder, placement: Placement | None, receipt: Receipt) -> str:
+    there = os.path.isdir(folder.path)  # in trouble it is no error here
+    found = "The attempt's folder holds no line" if there else "The host has no folder of this attempt"
+    if placement is None:
+        return f"{found}, and which GPUs it had is not known here, so none is proved free."
+    return f"{found}. {_sentence(receipt)}"
+
+
+def _sentence(receipt: Receipt) -> str:
+    if receipt.survivors:
+        return f"The supervisor was gone. {len(receipt.survivors)} processes could not be ended."
+    return f"The supervisor was gone. {receipt.processes_ended} processes it left were ended."

@@ -1,0 +1,51 @@
+"""The commands of the control plane, as Celery delivers them. Short, idempotent, no logic of their own."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from workers.contract import StopMode, Task
+from workers.host import launcher, reaper
+from workers.host.celery import app
+from workers.host.settings import HostSettings
+from workers.models import inspection, tokenizer_files
+from workers.models.hub import Hub
+from workers.supervisor.control import Control
+
+log = logging.getLogger(__name__)
+
+
+@app.task(name=Task.LAUNCH_RUN)  # type: ignore[untyped-decorator]
+def launch_run(attempt_spec: dict[str, Any], token: str) -> str:
+    outcome = launcher.launch_or_tell(attempt_spec, token, HostSettings.from_env())
+    log.info("launch of %s: %s", attempt_spec.get("attempt_id"), outcome)
+    return outcome
+
+
+@app.task(name=Task.STOP_RUN)  # type: ignore[untyped-decorator]
+def stop_run(run_id: str, attempt_number: int, mode: str) -> bool:
+    return launcher.ask_to_stop(run_id, attempt_number, StopMode(mode), HostSettings.from_env())
+
+
+@app.task(name=Task.REAP_RUN)  # type: ignore[untyped-decorator]
+def reap_run(run_id: str, attempt_number: int, token: str, placement: dict[str, Any] | None = None) -> bool:
+    return reaper.reap(run_id, attempt_number, token, HostSettings.from_env(), placement)
+
+
+@app.task(name=Task.INSPECT_MODEL)  # type: ignore[untyped-decorator]
+def inspect_model(inspection_id: int, model: str) -> None:
+    settings = HostSettings.from_env()
+    hub = Hub.of(settings.hf_token_file)
+    answer = inspection.inspect(model, settings.model_roots, hub)
+    tokenizer = tokenizer_files.TokenizerFiles({})
+    if answer["ok"] and not answer.get("unreachable"):
+        tokenizer = tokenizer_files.collect(model, settings.model_roots, hub)
+        answer["tokenizer_files"] = tokenizer.told()
+    control = Control(url=settings.control_url, token=settings.host_token(), timeout_s=settings.http_timeout_s)
+    try:
+        wanted = control.answer_inspection(inspection_id, {**answer, "host": settings.name})
+        if wanted and tokenizer.files:
+            control.send_tokenizer(settings.name, inspection_id, tokenizer.body(), tokenizer.size)
+    finally:
+        control.close()

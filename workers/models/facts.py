@@ -1,0 +1,177 @@
+"""What a model is, from its files: architecture, sizes, tokenizer, weights. A config that contradicts the weights is
+refused, since all that is reckoned before a launch (memory, tensor parallelism, lengths) goes by it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from workers.models.files import Files, InspectionError, Weights
+from workers.models.hub_files import TOKENIZERS
+
+_CONFIG_KEYS = (
+    "architectures", "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings", "tie_word_embeddings",
+    "num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "sliding_window",
+)  # fmt: skip
+_SIZES: dict[str, tuple[str, ...]] = {
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "layers": ("num_hidden_layers", "n_layer", "num_layers"),
+    "heads": ("num_attention_heads", "n_head", "num_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads"),
+    "vocab": ("vocab_size",),
+}
+"""What families call it. A list (a value for each layer) is no lie, and tells nothing here."""
+_LARGEST = 100_000_000
+_EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte)\.weight$")
+_LAYER = re.compile(r"^(.*?\b(?:layers|h))\.(\d+)\.")
+_EXTRA_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
+"""Layers for speculative decoding, which lie behind the counted ones."""
+_PLAIN = frozenset(
+    ["llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text",
+     "olmo2", "smollm3", "granite", "cohere", "phi"]
+)  # fmt: skip
+"""Families whose q_proj is heads × head size by hidden size in every layer."""
+_HEAD_OF_ITS_OWN = ("gemma", "qwen3")
+"""Where the size of a head that isn't stated is a constant of the family, and not hidden size / heads."""
+
+
+def facts(files: Files) -> dict[str, Any]:
+    config = _config(files)
+    text = config["text_config"] if isinstance(config.get("text_config"), dict) else config
+    sizes = _sizes(text)
+    tokenizer = _tokenizer(files)
+    weights = files.weights()
+    if problem := _contradiction(text, sizes, weights):
+        raise InspectionError(f"config.json does not fit the weights: {problem}. One of them is of another model.")
+    quantization = config.get("quantization_config")
+    architectures = config.get("architectures")
+    return {
+        "architecture": architectures[0] if isinstance(architectures, list) and architectures else None,
+        "model_type": config.get("model_type"),
+        "config": {key: value for key in _CONFIG_KEYS if (value := text.get(key, config.get(key))) is not None},
+        "context_length": _context_length(text),
+        "quantization": quantization.get("quant_method") if isinstance(quantization, dict) else None,
+        "custom_code": bool(config.get("auto_map")),
+        **{name: sizes[name] for name in ("heads", "kv_heads", "layers", "hidden")},
+        **tokenizer,
+        "parameters": weights.parameters,
+        "dtype": max(weights.dtypes, key=lambda name: weights.dtypes[name]) if weights.dtypes else None,
+        "dtypes": weights.dtypes,
+        "bytes": weights.size,
+        "linear_modules": weights.modules,
+    }
+
+
+def _config(files: Files) -> dict[str, Any]:
+    if files.exists("config.json"):
+        return files.json("config.json")
+    if files.exists("adapter_config.json"):
+        raise InspectionError(
+            f"The {files.what} holds a LoRA adapter, not a model: merge it into its base model first."
+        )
+    raise InspectionError(f"The {files.what} has no config.json: it is not a model in the Hugging Face layout.")
+
+
+def _sizes(config: Mapping[str, Any]) -> dict[str, int | None]:
+    found = {name: _size(config, keys) for name, keys in _SIZES.items()}
+    if found["kv_heads"] is None:
+        found["kv_heads"] = 1 if config.get("multi_query") is True else found["heads"]
+    heads, kv_heads = found["heads"], found["kv_heads"]
+    if heads and kv_heads and heads % kv_heads:
+        raise InspectionError(f"config.json gives {heads} attention heads and {kv_heads} key-value heads: no multiple.")
+    return found
+
+
+def _size(config: Mapping[str, Any], keys: Iterable[str]) -> int | None:
+    key = next((key for key in keys if config.get(key) is not None), None)
+    value = config[key] if key else None
+    if value is None or isinstance(value, list | dict):
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST:
+        raise InspectionError(f"config.json gives {key} as {str(value)[:40]!r}, which is no size.")
+    return value
+
+
+def _context_length(config: Mapping[str, Any]) -> int | None:
+    for key in ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"):
+        if isinstance(config.get(key), int):
+            return int(config[key])
+    return None
+
+
+def _tokenizer(files: Files) -> dict[str, Any]:
+    if not any(files.exists(name) for name in TOKENIZERS):
+        raise InspectionError(f"The {files.what} has no tokenizer (tokenizer.json, tokenizer.model or a vocabulary).")
+    settings = files.json("tokenizer_config.json") if files.exists("tokenizer_config.json") else {}
+    has_file = files.exists("chat_template.jinja") or files.exists("chat_template.json")
+    return {
+        "tokenizer": settings.get("tokenizer_class"),
+        "eos_token": _token(settings.get("eos_token")),
+        "pad_token": _token(settings.get("pad_token")),
+        "chat_template": has_file or bool(settings.get("chat_template")),
+    }
+
+
+def _token(value: Any) -> str | None:
+    text = value.get("content") if isinstance(value, dict) else value
+    return text if isinstance(text, str) else None
+
+
+# --- does the config tell the truth? ----------------------------------------------------------------------------------
+
+
+def _contradiction(config: Mapping[str, Any], sizes: Mapping[str, int | None], weights: Weights) -> str:
+    """What of the config the weights contradict; "" where they agree or nothing can be said.
+
+    Models of several parts have several embeddings and towers: one that agrees is enough.
+    """
+    return (
+        _of_the_embedding(config, sizes["vocab"], sizes["hidden"], weights)
+        or _of_the_layers(config, sizes["layers"], weights)
+        or _of_the_attention(config, sizes, weights)
+    )
+
+
+def _of_the_embedding(config: Mapping[str, Any], vocab: int | None, hidden: int | None, weights: Weights) -> str:
+    shapes = [shape for name, shape in weights.shapes.items() if _EMBEDDING.search(name) and len(shape) == 2]
+    apart = config.get("embedding_size") or config.get("word_embed_proj_dim") or config.get("quantization_config")
+    if not shapes or vocab is None or hidden is None or apart or [vocab, hidden] in shapes:
+        return ""
+    return f"it says {vocab} tokens of {hidden} numbers, and the embedding is {_times(shapes[0])}"
+
+
+def _of_the_layers(config: Mapping[str, Any], layers: int | None, weights: Weights) -> str:
+    indexes: dict[str, set[int]] = {}
+    for name in weights.names:
+        if match := _LAYER.match(name):
+            indexes.setdefault(match[1], set()).add(int(match[2]))
+    counts = sorted({len(found) for found in indexes.values()}, reverse=True)
+    extra = next((value for key in _EXTRA_LAYERS if isinstance(value := config.get(key), int)), 0)
+    if not counts or layers is None or layers in counts or layers + extra in counts:
+        return ""
+    return f"it says {layers} layers, and there are {counts[0]}"
+
+
+def _of_the_attention(config: Mapping[str, Any], sizes: Mapping[str, int | None], weights: Weights) -> str:
+    hidden, heads, kv_heads = sizes["hidden"], sizes["heads"], sizes["kv_heads"]
+    if (
+        config.get("model_type") not in _PLAIN
+        or config.get("quantization_config")
+        or not (hidden and heads and kv_heads)
+    ):
+        return ""
+    stated = config.get("head_dim")
+    if not stated and str(config["model_type"]).startswith(_HEAD_OF_ITS_OWN):
+        return ""
+    head = stated if isinstance(stated, int) and stated > 0 else hidden // heads
+    for module, count, said in (("q_proj", heads, "attention heads"), ("k_proj", kv_heads, "key-value heads")):
+        shapes = [s for n, s in weights.shapes.items() if n.endswith(f".self_attn.{module}.weight") and len(s) == 2]
+        if shapes and [count * head, hidden] not in shapes:
+            return f"it says {count} {said} of {head} in a hidden size of {hidden}, and {module} is {_times(shapes[0])}"
+    return ""
+
+
+def _times(shape: Iterable[int]) -> str:
+    return " × ".join(str(number) for number in shape)

@@ -1,0 +1,180 @@
+"""The files of a model as its facts are read from them: JSON documents, and the headers of safetensors files.
+
+Standard library only, and nothing is executed or unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import struct
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from workers.models.hub_files import INDEX, ONLY_PICKLES, PICKLES, SINGLE
+
+JSON_LIMIT = 64 << 20
+HEADER_LIMIT = 100 << 20
+SHARDS_LIMIT = 1_000
+_NOT_LINEAR = re.compile(r"embed|norm|\bwte\b|\bwpe\b", re.IGNORECASE)
+
+
+class InspectionError(Exception):
+    """The model can't be used; the message is for the person who named it."""
+
+
+class Tensor(NamedTuple):
+    dtype: str
+    shape: list[int]
+    size: int
+
+
+@dataclass(frozen=True)
+class Weights:
+    parameters: int | None
+    dtypes: dict[str, int]
+    """How many parameters are of which type."""
+    size: int
+    """Bytes: of the tensors in a folder, of the download on the hub."""
+    modules: list[str]
+    """Linear layers by the last part of their names."""
+    names: frozenset[str] = frozenset()
+    """Of all tensors."""
+    shapes: dict[str, list[int]] = field(default_factory=dict)
+    """Of the tensors whose headers were read: all of them in a folder."""
+
+
+class Files(Protocol):
+    what: str
+    """What holds the files, in words."""
+
+    def exists(self, name: str) -> bool: ...
+    def json(self, name: str) -> dict[str, Any]: ...
+    def weights(self) -> Weights: ...
+
+
+class LocalFiles:
+    """Reads files of one model folder; a link that leaves the roots (or the model's part of the cache) is refused."""
+
+    what = "folder"
+
+    def __init__(self, folder: Path, roots: Sequence[Path]) -> None:
+        self.folder = folder
+        self._allowed = [os.path.realpath(root) for root in (folder, *roots)]
+
+    def path(self, name: str) -> Path:
+        real = os.path.realpath(self.folder / name)
+        if not any(os.path.commonpath([root, real]) == root for root in self._allowed):
+            raise InspectionError(f"{name} is a link that leaves the host's model folders.")
+        return Path(real)
+
+    def exists(self, name: str) -> bool:
+        return self.path(name).is_file()
+
+    def json(self, name: str) -> dict[str, Any]:
+        path = self.path(name)
+        if path.stat().st_size > JSON_LIMIT:
+            raise InspectionError(f"{name} is larger than {JSON_LIMIT >> 20} MiB.")
+        return json_object(path.read_bytes(), name)
+
+    def weights(self) -> Weights:
+        tensors: dict[str, Tensor] = {}
+        for name in self._shards():
+            tensors |= self._header(name)
+        return weights_of(tensors)
+
+    def _shards(self) -> list[str]:
+        if self.exists(SINGLE):
+            return [SINGLE]
+        if not self.exists(INDEX):
+            if any(path for pattern in PICKLES for path in self.folder.glob(pattern)):
+                raise InspectionError(ONLY_PICKLES)
+            raise InspectionError("The folder has no weights (model.safetensors).")
+        names = shards_of(self.json(INDEX))
+        missing = [name for name in names if not self.exists(name)]
+        if missing:
+            raise InspectionError(
+                f"{len(missing)} of {len(names)} weight files are missing, the first is {missing[0]}."
+            )
+        return names
+
+    def _header(self, name: str) -> dict[str, Tensor]:
+        """Also checks that the file is as long as its header says."""
+        path = self.path(name)
+        size = path.stat().st_size
+        with open(path, "rb") as file:
+            length = header_length(file.read(8), name, limit=min(HEADER_LIMIT, size - 8))
+            tensors, end = tensors_of(file.read(length), name)
+        if 8 + length + end > size:
+            raise InspectionError(f"{name} is cut short: {size} of {8 + length + end} bytes are there.")
+        return tensors
+
+
+def json_object(text: bytes, name: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InspectionError(f"{name} is not JSON: {error}.") from None
+    if not isinstance(value, dict):
+        raise InspectionError(f"{name} holds no JSON object.")
+    return value
+
+
+def shards_of(index: Mapping[str, Any]) -> list[str]:
+    weight_map = index.get("weight_map")
+    names = sorted({str(name) for name in weight_map.values()}) if isinstance(weight_map, dict) else []
+    if not names or len(names) > SHARDS_LIMIT:
+        raise InspectionError("model.safetensors.index.json names no weights.")
+    return names
+
+
+def header_length(start: bytes, name: str, *, limit: int) -> int:
+    length: int = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
+    if not 0 < length <= limit:
+        raise InspectionError(f"{name} is no safetensors file, or it is cut short.")
+    return length
+
+
+def tensors_of(header: bytes, name: str) -> tuple[dict[str, Tensor], int]:
+    """The tensors of a safetensors header, and where their data end."""
+    try:
+        entries = [(tensor, entry) for tensor, entry in json.loads(header).items() if tensor != "__metadata__"]
+        offsets = {tensor: (int(entry["data_offsets"][0]), int(entry["data_offsets"][1])) for tensor, entry in entries}
+        tensors = {
+            tensor: Tensor(
+                str(entry["dtype"]), [int(n) for n in entry["shape"]], offsets[tensor][1] - offsets[tensor][0]
+            )
+            for tensor, entry in entries
+        }
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        raise InspectionError(f"{name} has a header that is no safetensors header.") from None
+    return tensors, max((end for _, end in offsets.values()), default=0)
+
+
+def weights_of(tensors: Mapping[str, Tensor]) -> Weights:
+    counts: Counter[str] = Counter()
+    for tensor in tensors.values():
+        counts[tensor.dtype] += math.prod(tensor.shape)
+    return Weights(
+        parameters=sum(counts.values()),
+        dtypes=dict(counts),
+        size=sum(tensor.size for tensor in tensors.values()),
+        modules=linear_modules(name for name, tensor in tensors.items() if len(tensor.shape) == 2),
+        names=frozenset(tensors),
+        shapes={name: tensor.shape for name, tensor in tensors.items()},
+    )
+
+
+def linear_modules(names: Iterable[str]) -> list[str]:
+    """Of tensors with two dimensions, as far as that is known."""
+    found = {
+        name.removesuffix(".weight").rsplit(".", 1)[-1]
+        for name in names
+        if name.endswith(".weight") and not _NOT_LINEAR.search(name)
+    }
+    return sorted(found)

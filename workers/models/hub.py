@@ -1,0 +1,235 @@
+"""What the Hugging Face hub tells of a model that this host has no copy of: a few short questions over HTTP.
+
+Every answer has a limit of size and all of them one of time, and the token goes to the hub alone: httpx takes it off a
+request that is sent on to another host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from workers.models import hub_files
+from workers.models.facts import facts
+from workers.models.files import (
+    InspectionError,
+    Tensor,
+    Weights,
+    header_length,
+    json_object,
+    linear_modules,
+    shards_of,
+    tensors_of,
+    weights_of,
+)
+from workers.models.hub_files import INDEX, SINGLE
+
+ENDPOINT = "https://huggingface.co"
+WITHIN_S = 25.0
+"""For all questions about one model; the page waits a minute for the host's answer."""
+TIMEOUT = httpx.Timeout(10.0, connect=5.0)
+JSON_LIMIT = 32 << 20
+HEADER_LIMIT = 16 << 20
+FIRST_READ = 1 << 20
+"""Of a weight file: nearly every header is shorter."""
+_YES = frozenset({"1", "ON", "YES", "TRUE"})
+
+
+class Away(Exception):
+    """The hub can't be asked now; the message says what was met."""
+
+
+class Gated(InspectionError):
+    """Somebody has to accept the model's terms first."""
+
+
+@dataclass(frozen=True)
+class Hub:
+    """Where the hub is and who asks it, as huggingface_hub in the trainer's environment will have it."""
+
+    endpoint: str = ENDPOINT
+    token: str | None = None
+    offline: bool = False
+
+    @classmethod
+    def of(cls, token_file: Path | None, environment: Mapping[str, str] | None = None) -> Hub:
+        """`token_file`: the host's setting; else the token of whoever signed in on the host."""
+        env = os.environ if environment is None else environment
+        home = Path(env.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+        places = (token_file, Path(env.get("HF_TOKEN_PATH") or home / "token"))
+        offline = env.get("HF_HUB_OFFLINE") or env.get("TRANSFORMERS_OFFLINE") or ""
+        return cls(
+            endpoint=(env.get("HF_ENDPOINT") or ENDPOINT).rstrip("/"),
+            token=next((token for place in places if place and (token := _read(place))), None),
+            offline=offline.upper() in _YES,
+        )
+
+    @contextlib.contextmanager
+    def files(self, model: str) -> Iterator[HubFiles]:
+        """The model's repository. Raises Away, Gated, InspectionError."""
+        headers = {"Accept-Encoding": "identity", "User-Agent": "grpo-control-plane"}
+        if self.token:
+            headers["Authorization"] = f"Bearer {self.token}"
+        try:
+            with httpx.Client(headers=headers, timeout=TIMEOUT, follow_redirects=True, max_redirects=5) as client:
+                yield HubFiles(self, model, client, time.monotonic() + WITHIN_S)
+        except httpx.InvalidURL as error:
+            raise Away(f"HF_ENDPOINT={self.endpoint}: {error}") from None
+
+
+class HubFiles:
+    """The files of one repository's main branch."""
+
+    what = "repository"
+
+    def __init__(self, hub: Hub, model: str, client: httpx.Client, deadline: float) -> None:
+        self._hub, self._model, self._client, self._deadline = hub, model, client, deadline
+        self.info = json_object(self._get(f"/api/models/{model}/revision/main?blobs=true"), "The hub's answer")
+        self.sizes = _sizes(self.info)
+        self.commit = str(self.info.get("sha") or "main")
+        if problem := hub_files.refusal(self.sizes):
+            raise InspectionError(problem)
+
+    @property
+    def gated(self) -> bool:
+        return bool(self.info.get("gated"))
+
+    @property
+    def download(self) -> int:
+        """Bytes."""
+        return sum(size for name, size in self.sizes.items() if hub_files.wanted(name))
+
+    def exists(self, name: str) -> bool:
+        return name in self.sizes
+
+    def json(self, name: str) -> dict[str, Any]:
+        return json_object(self._get(self._address(name)), name)
+
+    def content(self, name: str, *, limit: int) -> bytes:
+        """A whole file. Raises InspectionError for one of more than `limit` bytes."""
+        return self._get(self._address(name), limit=limit)
+
+    def weights(self) -> Weights:
+        index = {} if self.exists(SINGLE) else self.json(INDEX)
+        first = SINGLE if self.exists(SINGLE) else shards_of(index)[0]
+        known = weights_of(self._header(first))
+        if index:
+            names = frozenset(str(name) for name in index["weight_map"])
+            known = replace(known, names=names, modules=linear_modules(names), parameters=None, dtypes={})
+        parameters, dtypes = _counted(self.info)
+        return replace(
+            known,
+            parameters=parameters or known.parameters or _metadata(index, "total_parameters") or None,
+            dtypes=dtypes or known.dtypes,
+            size=self.download,
+        )
+
+    def _header(self, name: str) -> dict[str, Tensor]:
+        """Empty where it can't be read in the time: what else is known is told without it."""
+        try:
+            start = self._get(self._address(name), limit=FIRST_READ, whole=False)
+            length = header_length(start[:8], name, limit=HEADER_LIMIT)
+            if len(start) < 8 + length:
+                start = self._get(self._address(name), limit=8 + length, whole=False)
+        except Away:
+            return {}
+        return tensors_of(start[8 : 8 + length], name)[0]
+
+    def _address(self, name: str) -> str:
+        return f"/{self._model}/resolve/{self.commit}/{quote(name)}"
+
+    def _get(self, path: str, *, limit: int | None = None, whole: bool = True) -> bytes:
+        """The answer's content; with `whole` false at most its first `limit` bytes."""
+        limit = limit or JSON_LIMIT
+        headers = {} if whole else {"Range": f"bytes=0-{limit - 1}"}
+        try:
+            with self._client.stream("GET", self._hub.endpoint + path, headers=headers) as response:
+                self._refuse(response)
+                return self._read(response, limit, whole)
+        except httpx.HTTPError as error:
+            raise Away(f"{self._hub.endpoint}: {str(error) or type(error).__name__}") from None
+
+    def _read(self, response: httpx.Response, limit: int, whole: bool) -> bytes:
+        content = bytearray()
+        for part in response.iter_raw(65536):
+            content += part
+            if time.monotonic() > self._deadline:
+                raise Away(f"{self._hub.endpoint} answers too slowly")
+            if len(content) >= limit and not whole:
+                break
+            if len(content) > limit:
+                raise InspectionError(f"The hub's answer to {response.url.path} is larger than {limit >> 20} MiB.")
+        return bytes(content[:limit])
+
+    def _refuse(self, response: httpx.Response) -> None:
+        status, code = response.status_code, response.headers.get("X-Error-Code")
+        if time.monotonic() > self._deadline:
+            raise Away(f"{self._hub.endpoint} answers too slowly")
+        if status < 300:
+            return
+        if code == "GatedRepo":
+            raise Gated(hub_files.gated(self._model, self._hub.endpoint, has_token=bool(self._hub.token)))
+        if status == 401 and self._hub.token:
+            raise InspectionError(hub_files.bad_token(self._hub.endpoint))
+        if status in (401, 404) and code in (None, "RepoNotFound"):
+            raise InspectionError(hub_files.missing(self._model, self._hub.endpoint))
+        if status < 500 and status not in (408, 429):
+            raise InspectionError(
+                f"{self._hub.endpoint} refuses {self._model}: status {status}, {code or 'no reason'}."
+            )
+        raise Away(f"{self._hub.endpoint} answered with status {status}")
+
+
+def ask(model: str, hub: Hub) -> dict[str, Any]:
+    """The facts of a model that this host has no copy of, as the hub tells them. Raises InspectionError."""
+    if hub.offline:
+        raise InspectionError(f"This host has no complete copy of {model}, and HF_HUB_OFFLINE keeps it off the hub.")
+    try:
+        with hub.files(model) as files:
+            return {**facts(files), "gated": files.gated}
+    except Away as error:
+        return {"unreachable": True, "why": str(error), "chat_template": None}
+
+
+def _read(path: Path) -> str:
+    """A token; "" for a file that isn't there or holds something else."""
+    try:
+        text = path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return text if text.isascii() and text.isprintable() else ""
+
+
+def _sizes(info: Mapping[str, Any]) -> dict[str, int]:
+    """File name -> bytes."""
+    siblings = info.get("siblings")
+    found: dict[str, int] = {}
+    for sibling in siblings if isinstance(siblings, list) else []:
+        if isinstance(sibling, dict) and isinstance(sibling.get("rfilename"), str):
+            size = sibling.get("size")
+            found[sibling["rfilename"]] = size if isinstance(size, int) and size > 0 else 0
+    return found
+
+
+def _counted(info: Mapping[str, Any]) -> tuple[int | None, dict[str, int]]:
+    """Parameters as the hub has counted them: all, and by type."""
+    told = info.get("safetensors")
+    by_type = told.get("parameters") if isinstance(told, dict) else None
+    if not isinstance(by_type, dict):
+        return None, {}
+    dtypes = {str(name): count for name, count in by_type.items() if isinstance(count, int) and count > 0}
+    return sum(dtypes.values()) or None, dtypes
+
+
+def _metadata(index: Mapping[str, Any], name: str) -> int:
+    metadata = index.get("metadata")
+    value = metadata.get(name) if isinstance(metadata, dict) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

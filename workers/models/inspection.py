@@ -1,0 +1,88 @@
+"""What a model is, asked of this host: from its files, or from the hub for one that no cache here holds.
+
+Nothing is executed or unpickled. A local path must lie inside the host's allowed roots, after every symbolic link is
+followed; a hub id is looked up in the local cache first.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from workers.contract.commands import is_local
+from workers.models import hub_files
+from workers.models.facts import facts
+from workers.models.files import InspectionError, LocalFiles
+from workers.models.hub import Gated, Hub, ask
+
+__all__ = ["InspectionError", "inside", "inspect"]
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
+
+
+def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None) -> dict[str, Any]:
+    """The answer to an inspection: `ok` and the facts, or `ok: false` and an `error`.
+
+    Facts of the hub carry `hub: true`, `bytes` to download and `free_bytes` where they would go; `unreachable: true`
+    when the hub could not be asked. Without a `hub` it isn't asked.
+    """
+    try:
+        folder, source = find(model, roots)
+        if folder is not None:
+            files = LocalFiles(folder, (*roots, cache_folder()))
+            return {"ok": True, "hub": False, "source": source, "path": str(folder), **facts(files)}
+        told = ask(model, hub) if hub else {"chat_template": None}
+        return {"ok": True, "hub": True, "source": "hub", "free_bytes": _free(cache_folder()), **told}
+    except InspectionError as error:
+        return {"ok": False, "error": str(error), **({"gated": True} if isinstance(error, Gated) else {})}
+    except OSError as error:
+        return {"ok": False, "error": f"{model} cannot be read: {error.strerror or error}."}
+
+
+def find(model: str, roots: Sequence[Path]) -> tuple[Path | None, str]:
+    """The model's folder and where it was found; None for a hub id of which no cache holds a whole copy."""
+    if is_local(model):
+        return inside(Path(model), roots), "path"
+    if not _HUB_ID.fullmatch(model) or len(model) > 200:
+        raise InspectionError(f"{model!r} is neither an absolute path nor a hub id such as Qwen/Qwen3-0.6B.")
+    return _cached(model), "cache"
+
+
+def inside(path: Path, roots: Sequence[Path]) -> Path:
+    """The real folder of a local path, if it lies in one of the roots."""
+    if not path.is_absolute() or "\0" in str(path):
+        raise InspectionError(f"{path} is not an absolute path.")
+    real = Path(os.path.realpath(path))
+    allowed = [Path(os.path.realpath(root)) for root in roots]
+    if not any(real.is_relative_to(root) for root in allowed):
+        # The same words for what exists and what doesn't: outside the roots nothing is told.
+        where = ", ".join(str(root) for root in roots) or "none is set on this host"
+        raise InspectionError(f"{path} is not inside the host's model folders ({where}).")
+    if not real.is_dir():
+        raise InspectionError(f"There is no folder {path} on this host.")
+    return real
+
+
+def cache_folder() -> Path:
+    home = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser()
+    return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
+
+
+def _cached(model: str) -> Path | None:
+    """The copy that the download would take as it is; an incomplete one is fetched anew, so the hub tells of it."""
+    folder = cache_folder() / f"models--{model.replace('/', '--')}"
+    try:
+        revision = (folder / "refs" / "main").read_text().strip()
+    except FileNotFoundError:
+        return None
+    snapshot = folder / "snapshots" / revision
+    return snapshot if revision and "/" not in revision and hub_files.is_complete(snapshot) else None
+
+
+def _free(folder: Path) -> int:
+    """Bytes left where the cache is or will be."""
+    return shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free

@@ -1,0 +1,130 @@
+"""Children and their descendants: start, look, reap. Main thread only.
+
+Children get no PR_SET_PDEATHSIG: it would need code between fork and exec in a process with threads, and would reach
+the direct children only. A supervisor that is killed leaves its tree to the reaper.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from workers.contract import FileName
+from workers.supervisor import procfs
+from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.procfs import Identity, Process
+
+TRAINER = "trainer"
+DOWNLOAD = "download"
+"""Roles of children besides contract.SERVER_ROLES; a role is also the name of its log."""
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a child of ours ended."""
+
+    role: str
+    pid: int
+    code: int
+    """As a shell gives it: 128 + number for a signal."""
+    signal: str | None
+
+
+class Children:
+    """The processes we start, and whatever they start."""
+
+    def __init__(self, folder: AttemptFolder) -> None:
+        self._folder = folder
+        self._started: dict[int, tuple[str, subprocess.Popen[bytes]]] = {}
+        self._groups: set[int] = set()
+        self._written: list[Identity] | None = None
+        self.baselines: dict[int, int] = {}
+        """GPU index -> MiB used before anything was started; the reaper needs it too."""
+        self.exits: dict[str, Exit] = {}
+        """In the order in which they were seen."""
+
+    def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str]) -> int:
+        """The pid. The child leads a session of its own and writes to its log."""
+        self.record(self.descendants())  # the GPUs' baselines, before anything can use them
+        with open(self._folder.log(role), "ab") as log:
+            child = subprocess.Popen(
+                argv,
+                env=dict(environment),
+                cwd=self._folder.path,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._started[child.pid] = (role, child)
+        self._groups.add(child.pid)
+        self.record(self.descendants())
+        return child.pid
+
+    def running(self) -> set[str]:
+        """The roles of ours that live."""
+        return {role for role, _ in self._started.values()}
+
+    def descendants(self) -> list[Process]:
+        return procfs.descendants([os.getpid()], procfs.table())
+
+    def is_orphan(self, process: Process) -> bool:
+        """It left the process groups that we started: a killpg would have missed it."""
+        return process.group not in self._groups
+
+    def none_left(self) -> bool:
+        """The kernel's word, and no look at a table that changes: whatever our tree leaves becomes our child, since we
+        are its subreaper, and there is none, living or dead."""
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return True
+        return False
+
+    def reap(self) -> list[Exit]:
+        """Collect every dead child, the adopted orphans among them; returns the ends of those we started."""
+        ends: list[Exit] = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return ends
+            if pid == 0:
+                return ends
+            end = self._end_of(pid, status)
+            if end is not None:
+                self.exits[end.role] = end
+                ends.append(end)
+
+    def kill_started(self) -> None:
+        """Without looking for anybody, so without a file: a pid of ours is nobody else's before we have reaped it."""
+        for pid in self._started:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def record(self, processes: Sequence[Process]) -> None:
+        """pids.json, for the reaper; written when the tree has changed."""
+        identities = sorted(process.identity for process in processes)
+        if identities == self._written:
+            return
+        content = {"boot_id": procfs.boot_id(), "processes": identities, "baselines": self.baselines}
+        try:
+            self._folder.write(FileName.PIDS, json.dumps(content))
+            self._written = identities
+        except OSError:
+            self._written = None  # a full disk; tried again at the next scan
+
+    def _end_of(self, pid: int, status: int) -> Exit | None:
+        started = self._started.pop(pid, None)
+        if started is None:
+            return None
+        role, child = started
+        code = os.waitstatus_to_exitcode(status)
+        child.returncode = code  # reaped here, so that Popen doesn't wait for it again
+        name = signal.Signals(-code).name if code < 0 else None
+        return Exit(role, pid, 128 - code if code < 0 else code, name)
