@@ -28,7 +28,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
         messages.success(request, f"{target.name} is kept. Send a test, to see that it arrives.")
         return redirect("alerts")
     context = {"targets": AlertTarget.objects.select_related("by"), "form": form, **_deliveries()}
-    return render(request, "alerting/alerts.html", context, status=400 if form.errors else 200)
+    return render(request, "alerts/alerts.html", context, status=400 if form.errors else 200)
 
 
 @never_cache
@@ -45,7 +45,7 @@ def target(request: HttpRequest, target_id: int) -> HttpResponse:
         return redirect("alerts")
     name = AlertTarget.objects.get(pk=target_id).name  # as it is, not as the form would have it
     context = {"target": target, "name": name, "form": form}
-    return render(request, "alerting/target.html", context, status=400 if form.errors else 200)
+    return render(request, "alerts/target.html", context, status=400 if form.errors else 200)
 
 
 @admin_required
@@ -69,7 +69,7 @@ def delete(request: HttpRequest, target_id: int) -> HttpResponse:
 @admin_required
 @require_GET
 def deliveries(request: HttpRequest) -> HttpResponse:
-    return render(request, "alerting/_deliveries.html", _deliveries())
+    return render(request, "alerts/_deliveries.html", _deliveries())
 
 
 @admin_required

@@ -47,13 +47,13 @@ def compare(request: HttpRequest) -> HttpResponse:
         "prompts_query": _query(request, "row", "visit"),
         "page": _document(asked, known, shown),
     }
-    return render(request, "runs/compare.html", context)
+    return render(request, "compare/compare.html", context)
 
 
 @require_safe
 def table(request: HttpRequest) -> HttpResponse:
     """How each run is now, for the page to swap in."""
-    return render(request, "runs/_compare_table.html", _table(comparison.chosen(request)))
+    return render(request, "compare/_table.html", _table(comparison.chosen(request)))
 
 
 @require_safe
@@ -87,7 +87,7 @@ def prompts(request: HttpRequest) -> HttpResponse:
         "visits": compare_prompts.VISITS,
         "columns": [(answer, looks[answer.run.pk]) for answer in found.answers],
     }
-    return render(request, "runs/_compare_prompts.html", context)
+    return render(request, "compare/_prompts.html", context)
 
 
 def _table(asked: Chosen) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def completions(request: HttpRequest, run_id: str) -> HttpResponse:
         "most": group_retention.LIMIT,
         "links": _links(asked, at, found),
     }
-    return render(request, "runs/_completions.html", context)
+    return render(request, "completions/_completions.html", context)
 
 
 @require_safe
@@ -78,7 +78,7 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
         "later": of_step.filter(pk__gt=row.pk).values_list("pk", flat=True).first(),
         "rewards_page": "" if row.superseded else _rewards_page(run, row),
     }
-    return render(request, "runs/_completion_group.html", context)
+    return render(request, "completions/_group.html", context)
 
 
 @require_safe
@@ -109,7 +109,7 @@ def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
         "pages": pages,
         "here": _here(request, view="prompts"),
     }
-    return render(request, "runs/_prompts.html", context)
+    return render(request, "completions/_prompts.html", context)
 
 
 @require_safe
@@ -183,7 +183,7 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
         "pages": pages,
         "here": _here(request, prompt=str(row)),
     }
-    return render(request, "runs/_prompt.html", context)
+    return render(request, "completions/_prompt.html", context)
 
 
 def _shared(run: Run, groups: Iterable[Group]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from runs.states import ACTIVE
 def presets(request: HttpRequest) -> HttpResponse:
     used = dict(Run.objects.exclude(preset=None).values_list("preset").annotate(Count("pk")))
     rows = [(row, used.get(row.pk, 0)) for row in choices()]
-    return render(request, "runs/health_presets.html", {"presets": rows})
+    return render(request, "health/presets.html", {"presets": rows})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -51,7 +51,7 @@ def _change(request: HttpRequest, row: HealthPreset) -> HttpResponseBase:
 def _show(request: HttpRequest, form: PresetForm, status: int = 200) -> HttpResponse:
     may_change = form.preset.slug is None and person(request).may_operate
     context = {"form": form, "preset": form.preset, "lines": list(form.lines()), "may_change": may_change}
-    return render(request, "runs/health_preset.html", context, status=status)
+    return render(request, "health/preset.html", context, status=status)
 
 
 @require_POST

@@ -25,8 +25,8 @@ def hardware(request: HttpRequest) -> HttpResponse:
     verdict = overview.verdict(hosts, len(queue))
     context = {"hosts": hosts, "queue": queue, "priorities": overview.PRIORITIES, "verdict": verdict}
     if request.headers.get("HX-Request") == "true":
-        return render(request, "hardware/hosts.html", context)
-    return render(request, "hardware/hardware.html", {**context, "profiles": profiles_for(request)})
+        return render(request, "hosts/_hosts.html", context)
+    return render(request, "hosts/hardware.html", {**context, "profiles": profiles_for(request)})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -49,7 +49,7 @@ def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
     # The one that was clicked is released in any case.
     rows.sort(key=lambda row: row[0].pk != lease.pk)
     words = resource_words([lease.resource])
-    return render(request, "hardware/release.html", {"lease": lease, "rows": rows, "words": words})
+    return render(request, "hosts/release.html", {"lease": lease, "rows": rows, "words": words})
 
 
 @require_POST
@@ -79,7 +79,7 @@ def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
         else:
             messages.success(request, f"{host.name} runs no code without a sandbox. Runs that have begun go on.")
         return redirect("hardware")
-    return render(request, "hardware/unsandboxed.html", {"host": host_views([host])[0]})
+    return render(request, "hosts/unsandboxed.html", {"host": host_views([host])[0]})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -98,7 +98,7 @@ def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
             messages.info(request, f"Nothing was running on {host.name} any more; nothing was changed.")
         return redirect("hardware")
     view = host_views([host])[0]
-    return render(request, "hardware/give_up.html", {"host": view, "attempts": actions.on_host(host)})
+    return render(request, "hosts/give_up.html", {"host": view, "attempts": actions.on_host(host)})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -116,7 +116,7 @@ def remove_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
         else:
             messages.success(request, f"{host.name} is removed. It comes back by itself if its worker starts again.")
         return redirect("hardware")
-    return render(request, "hardware/remove.html", {"host": host_views([host])[0]})
+    return render(request, "hosts/remove.html", {"host": host_views([host])[0]})
 
 
 def _given_up(name: str, ended: int, released: int) -> str:

@@ -98,7 +98,7 @@ def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:
 def check_run(request: HttpRequest) -> HttpResponse:
     """The Preflight panel for what the form holds now; nothing is stored."""
     form = _bound(request)
-    return render(request, "runs/new_preflight.html", _panel(form, check(form, person(request)), person(request)))
+    return render(request, "new_run/_preflight.html", _panel(form, check(form, person(request)), person(request)))
 
 
 @require_POST
@@ -106,7 +106,7 @@ def check_run(request: HttpRequest) -> HttpResponse:
 def commands(request: HttpRequest) -> HttpResponse:
     """What each process of this launch would be started with, where it would be placed now."""
     form = _bound(request)
-    return render(request, "runs/new_commands.html", new_run_dry_run.shown(lambda: new_run_dry_run.of_form(form)))
+    return render(request, "new_run/_commands_answer.html", new_run_dry_run.shown(lambda: new_run_dry_run.of_form(form)))
 
 
 @require_POST
@@ -150,7 +150,7 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
             context["inspection"] = actions.ask_inspection(host, model, again=bool(request.POST.get("again")))
         except actions.HostAway:
             context["away"] = True
-    return render(request, "runs/new_inspection.html", context)
+    return render(request, "new_run/_inspection.html", context)
 
 
 @require_safe
@@ -158,7 +158,7 @@ def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
     """What the page asks for each second until the host has answered."""
     asked = get_object_or_404(ModelInspection.objects.select_related("host"), pk=inspection_id)
     context = {"inspection": asked, "model": asked.model, "host": asked.host, "overdue": actions.overdue(asked)}
-    answer = render(request, "runs/new_inspection.html", context)
+    answer = render(request, "new_run/_inspection.html", context)
     if asked.answered_at is not None:
         answer["HX-Trigger"] = "inspected"
     return answer
@@ -230,7 +230,7 @@ def _page(
         **panel,
         **extra,
     }
-    return render(request, "runs/new.html", context, status=status)
+    return render(request, "new_run/new_run.html", context, status=status)
 
 
 def _panel(form: LaunchForm, findings: list[preflight.Finding], user: User) -> dict[str, Any]:

@@ -39,13 +39,13 @@ def replay(request: HttpRequest) -> HttpResponse:
     except Http404:
         run = None
     if request.method == "GET":
-        return render(request, "rewards/_replay_run.html", _chosen(run, GONE if wanted and run is None else ""))
+        return render(request, "playground/_replay_run.html", _chosen(run, GONE if wanted and run is None else ""))
     if run is None:
-        return render(request, "rewards/_replay.html", {"problem": GONE if wanted else "Choose a run first."})
+        return render(request, "playground/_replay.html", {"problem": GONE if wanted else "Choose a run first."})
     if not _room.acquire(timeout=WAIT_S):
-        return render(request, "rewards/_replay.html", {"problem": BUSY})
+        return render(request, "playground/_replay.html", {"problem": BUSY})
     try:
-        return render(request, "rewards/_replay.html", _scored(request, run))
+        return render(request, "playground/_replay.html", _scored(request, run))
     finally:
         _room.release()
 

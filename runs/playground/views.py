@@ -27,7 +27,7 @@ KINDS = {Kind.DATASET: "A dataset", Kind.RUN: "A run", Kind.HAND: "By hand"}
 def sample(request: HttpRequest) -> HttpResponse:
     """Other completions: of another row, step or group, or none yet."""
     context = sample_context(request, request.GET)
-    answer = render(request, "rewards/_sample.html", context)
+    answer = render(request, "playground/_sample.html", context)
     if here := _address(request, context["source"]):
         answer["HX-Replace-Url"] = here
     return answer
@@ -74,11 +74,11 @@ def try_out(request: HttpRequest) -> HttpResponse:
         "normalised": config.aggregation == AGGREGATIONS[1],
         "of_run": bool(source.stored),
     }
-    return render(request, "rewards/_trial.html", context)
+    return render(request, "playground/_trial.html", context)
 
 
 def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What rewards/_playground.html needs, for the source that the form or the address names. Completions that were
+    """What playground/_playground.html needs, for the source that the form or the address names. Completions that were
     posted stay as they were written."""
     source = completions_source.read(request, fields)
     if request.method == "POST" and isinstance(fields, QueryDict) and fields.getlist("completion"):

@@ -32,9 +32,9 @@ def runs(request: HttpRequest) -> HttpResponse:
     shown = listing(request)
     context = {"list": shown, "may_operate": person(request).may_operate}
     if request.headers.get("HX-Request") == "true":
-        return render(request, "runs/_list.html", context)
+        return render(request, "run_list/_rows.html", context)
     more = {"choices": choices(request, shown.asked), "most_compared": comparison.MOST}
-    return render(request, "runs/list.html", {**context, **more})
+    return render(request, "run_list/list.html", {**context, **more})
 
 
 @require_POST

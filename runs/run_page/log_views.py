@@ -37,7 +37,7 @@ def logs(request: HttpRequest, run_id: str) -> HttpResponse:
         "errors": log_search.ERROR,
         "left_out": LOG_LEFT_OUT,
     }
-    return render(request, "runs/_logs.html", context)
+    return render(request, "run_page/_logs.html", context)
 
 
 def _shown(run: Run, sizes: dict[str, int]) -> dict[str, int]:
@@ -110,10 +110,10 @@ def events(request: HttpRequest, run_id: str) -> HttpResponse:
     lines, more = timeline.lines(run, before)
     context = {"run": run, "lines": lines, "more": more, "attempts": len(run.attempts.all())}
     if before:
-        return render(request, "runs/_timeline_lines.html", context)
+        return render(request, "run_page/_timeline_lines.html", context)
     latest = run.latest()
     ended = {"receipt": latest.receipt, "attempt": latest} if latest.status in FINAL else {}
-    return render(request, "runs/_events.html", {**context, **ended, "phases": timeline.phases(run)})
+    return render(request, "run_page/_events.html", {**context, **ended, "phases": timeline.phases(run)})
 
 
 def _attempt(run: Run, request: HttpRequest) -> Attempt:

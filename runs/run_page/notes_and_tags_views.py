@@ -58,4 +58,4 @@ def _answer(request: HttpRequest, run: Run, **more: Any) -> HttpResponseBase:
 
 def _region(request: HttpRequest, run: Run, status: int = 200, **more: Any) -> HttpResponse:
     context = {**header.about(run, person(request)), **more}
-    return render(request, "runs/_about.html", context, status=status)
+    return render(request, "run_page/_notes_and_tags.html", context, status=status)

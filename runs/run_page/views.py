@@ -66,7 +66,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         ],
         "tab": tab,
     }
-    return render(request, "runs/run.html", context)
+    return render(request, "run_page/run.html", context)
 
 
 def _tiles(run: Run) -> list[run_charts.Tile]:
@@ -79,7 +79,7 @@ def _tiles(run: Run) -> list[run_charts.Tile]:
 @require_safe
 def head(request: HttpRequest, run_id: str) -> HttpResponse:
     """What changes with the run's state, for the page to swap in."""
-    return render(request, "runs/_head.html", header.head(queries.run_for(request, run_id), person(request)))
+    return render(request, "run_page/_head.html", header.head(queries.run_for(request, run_id), person(request)))
 
 
 @require_safe
@@ -95,7 +95,7 @@ def checkpoints(request: HttpRequest, run_id: str) -> HttpResponse:
         "count": saved.count(),
         "live": run.latest().status in ACTIVE,
     }
-    return render(request, "runs/_checkpoints.html", context)
+    return render(request, "run_page/_checkpoints.html", context)
 
 
 def _kept(run: Run, newest: Iterable[RunEvent]) -> set[int]:
@@ -121,7 +121,7 @@ def spec(request: HttpRequest, run_id: str) -> HttpResponse:
         context["spec"] = spec_of(run)
     except ContractError as error:
         context["unreadable"] = str(error)
-    return render(request, "runs/_spec.html", {**context, **dry_run.shown(lambda: dry_run.of_run(run))})
+    return render(request, "run_page/_spec.html", {**context, **dry_run.shown(lambda: dry_run.of_run(run))})
 
 
 @require_POST

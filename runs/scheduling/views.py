@@ -62,7 +62,7 @@ def queue_remove(request: HttpRequest, run_id: str) -> HttpResponseBase:
             return redirect("hardware")
         return _told(request, f"{run.name} had left the queue already. Nothing was stopped.")
     waits, place = attempt.status == RunStatus.QUEUED, queries.summary(run)["place"]
-    return render(request, "hardware/unqueue.html", {"run": run, "attempt": attempt, "waits": waits, "place": place})
+    return render(request, "hosts/unqueue.html", {"run": run, "attempt": attempt, "waits": waits, "place": place})
 
 
 def _queue() -> HttpResponseBase:

@@ -44,7 +44,7 @@ def trial_new(request: HttpRequest) -> HttpResponseBase:
         return redirect("trial", trial.pk)
     form = TrialForm(initial=_initial(request))
     if request.headers.get("HX-Request") == "true":
-        return render(request, "runs/_trial_candidates.html", {"form": form})
+        return render(request, "trials/_candidates.html", {"form": form})
     return _page(request, form)
 
 
@@ -55,8 +55,8 @@ def trial(request: HttpRequest, trial_id: int) -> HttpResponse:
     found = progress(row)
     context = {"trial": row, "progress": found, "may_operate": person(request).may_operate}
     if request.headers.get("HX-Request") == "true":
-        return render(request, "runs/_trial_results.html", context, status=200 if found.live else STOP_POLLING)
-    return render(request, "runs/trial.html", context)
+        return render(request, "trials/_results.html", context, status=200 if found.live else STOP_POLLING)
+    return render(request, "trials/trial.html", context)
 
 
 @require_POST
@@ -98,4 +98,4 @@ def _page(request: HttpRequest, form: TrialForm, status: int = 200) -> HttpRespo
         "models": known_models(candidates(form.chosen_host())),
         "recent": queries.trials_for(request).prefetch_related("runs")[:RECENT],
     }
-    return render(request, "runs/trial_new.html", context, status=status)
+    return render(request, "trials/new.html", context, status=status)
