@@ -106,7 +106,8 @@ def check_run(request: HttpRequest) -> HttpResponse:
 def commands(request: HttpRequest) -> HttpResponse:
     """What each process of this launch would be started with, where it would be placed now."""
     form = _bound(request)
-    return render(request, "new_run/_commands_answer.html", new_run_dry_run.shown(lambda: new_run_dry_run.of_form(form)))
+    context = new_run_dry_run.shown(lambda: new_run_dry_run.of_form(form))
+    return render(request, "new_run/_commands_answer.html", context)
 
 
 @require_POST

@@ -36,8 +36,6 @@ PROGRAMS = {
         modules=("controlplane", "runs", "manage"),
         ours=(
             "workers.contract",
-            "workers.contract.commands",
-            "workers.contract.dry_run",
             "workers.rewards",
             "workers.sandbox",
         ),
@@ -53,8 +51,6 @@ PROGRAMS = {
         modules=("workers.trainer",),
         ours=(
             "workers.contract",
-            "workers.contract.commands",
-            "workers.models.hub_files",
             "workers.rewards",
             "workers.sandbox",
         ),
@@ -65,7 +61,7 @@ PROGRAMS = {
     ),
 }
 STANDARD_LIBRARY_ONLY = (
-    "workers.contract", "workers.contract.commands", "workers.contract.dry_run",
+    "workers.contract",
     "runs.states", "controlplane.bootstrap", "controlplane.datafolder",
 )  # fmt: skip
 

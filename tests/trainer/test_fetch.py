@@ -16,7 +16,7 @@ import pytest
 from tests.fakes.fake_hub import FakeHub
 from tests.stack import ROOT
 from tests.workers.attempts import wait_until
-from workers.models import hub_files
+from workers.contract import hub_files
 
 pytestmark = pytest.mark.processes
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from workers.contract.hub_files import TOKENIZERS
 from workers.models.files import Files, InspectionError, Weights
-from workers.models.hub_files import TOKENIZERS
 
 _CONFIG_KEYS = (
     "architectures", "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",

@@ -17,7 +17,8 @@ from urllib.parse import quote
 
 import httpx
 
-from workers.models import hub_files
+from workers.contract import hub_files
+from workers.contract.hub_files import INDEX, SINGLE
 from workers.models.facts import facts
 from workers.models.files import (
     InspectionError,
@@ -30,7 +31,6 @@ from workers.models.files import (
     tensors_of,
     weights_of,
 )
-from workers.models.hub_files import INDEX, SINGLE
 
 ENDPOINT = "https://huggingface.co"
 WITHIN_S = 25.0

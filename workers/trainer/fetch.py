@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workers.models import hub_files
+from workers.contract import hub_files
 from workers.trainer import fetching, unavailable
 from workers.trainer.fetching import Progress
 from workers.trainer.unavailable import Unavailable

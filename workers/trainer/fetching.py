@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workers.models import hub_files
+from workers.contract import hub_files
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
