@@ -27,7 +27,7 @@ from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardVersion
-from runs import launching
+from runs.scheduling import launching
 from runs.models import Attempt
 from runs.tokens import attempt_token
 runs = [
@@ -45,9 +45,10 @@ TOKEN = "from controlplane.http.tokens import host_token\nresult = host_token(ho
 DISPATCH = """
 import time
 from django.utils import timezone
-from runs import launching, reconcile
+from runs.scheduling import launching
+from runs import tick
 result = []
-for act in (launching.dispatch_ready, lambda: reconcile.tick(timezone.now())):
+for act in (launching.dispatch_ready, lambda: tick.tick(timezone.now())):
     times = []
     for _ in range(7):
         begin = time.perf_counter()
@@ -57,7 +58,7 @@ for act in (launching.dispatch_ready, lambda: reconcile.tick(timezone.now())):
 """
 CANCEL = """
 from controlplane.accounts.models import User
-from runs import stopping
+from runs.scheduling import stopping
 from runs.models import Attempt
 from workers.contract import StopMode
 for attempt in Attempt.objects.filter(pk__in=attempts):

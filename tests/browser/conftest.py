@@ -71,7 +71,7 @@ def site(trainer_python: Path) -> Iterator[Stack]:
 
 LEFT = """
 from controlplane.accounts.models import User
-from runs import stopping
+from runs.scheduling import stopping
 from runs.models import Attempt
 from runs.states import ACTIVE
 from workers.contract import StopMode

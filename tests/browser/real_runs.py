@@ -72,7 +72,7 @@ from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile
 from controlplane.rewards.models import RewardVersion
-from runs import launching
+from runs.scheduling import launching
 result = launching.submit(
     user=User.objects.get(username="operator"), name=name, host=None, model=model, grpo=grpo, eval_rows=8,
     dataset_version=DatasetVersion.objects.get(), reward_version=RewardVersion.objects.get(config__name="Arithmetic"),

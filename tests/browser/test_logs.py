@@ -25,7 +25,7 @@ LogChunk.objects.bulk_create(
 result = attempt.run_id
 """
 MORE = """
-from runs import uploads
+from runs.host_api import uploads
 from runs.models import Run
 attempt = Run.objects.get(pk=run).latest()
 from runs import queries

@@ -17,9 +17,9 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 TAGGED = """
-from runs import labels
+from runs.run_page import tags
 from tests.runs import builders
-labels.tag([run], builders.a_user(), [tag])
+tags.tag([run], builders.a_user(), [tag])
 """
 PRESET = """
 from runs.models import HealthPreset

@@ -25,7 +25,8 @@ CATALOGUE = """
 from controlplane.accounts.models import User
 from controlplane.hardware.models import HardwareProfile
 from controlplane.rewards import saving
-from runs import launching, uploads
+from runs.scheduling import launching
+from runs.host_api import uploads
 from runs.models import Attempt
 from tests.datasets import ready_version
 

@@ -20,10 +20,10 @@ accept(builders.an_attempt(run=run), [builders.train(i, reward=i / 100, epoch=i 
 result = run.pk
 """
 ANOTHER = """
-from runs import labels, notes
+from runs.run_page import tags, notes
 from runs.models import Run
 from tests.runs import builders
-labels.tag([run], builders.a_user(), ["theirs"])
+tags.tag([run], builders.a_user(), ["theirs"])
 notes.write(Run.objects.get(pk=run), "Theirs.", notes.edition(""), builders.a_user())
 """
 JUDGED = """
@@ -43,7 +43,7 @@ result = any(look_at(r, Presets().of(r), later) for r in map(Run.objects.get, [Q
 """
 STOPPED = """
 from controlplane.accounts.models import User
-from runs import stopping
+from runs.scheduling import stopping
 from workers.contract import StopMode
 from runs.models import Run
 stopping.request_stop(Run.objects.get(pk=run).latest(), StopMode.SAVE, User.objects.get(username="admin"))

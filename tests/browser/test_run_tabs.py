@@ -21,7 +21,7 @@ from runs.models import Run
 Run.objects.filter(pk=run).update(name=name[:120], tags=["math", "baseline"])
 """
 MANY = """
-from runs import ingest
+from runs.host_api import ingest
 from tests.runs import builders
 result = []
 for number in range(20):

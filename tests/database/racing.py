@@ -17,14 +17,17 @@ import time
 from datetime import timedelta
 from django.utils import timezone
 from controlplane.hardware.models import Host
-from runs import claiming, ending, folding, ingest, launching, messages, queries, reconcile, stopping
+from runs.host_api import claiming, ingest
+from runs.scheduling import ending, launching, host_commands, stopping
+from runs.metrics import folding
+from runs import queries, tick
 from runs.models import Attempt, Lease, MetricChunk, MetricRow, Run, RunEvent
 from runs.states import EndReason, RunStatus
 from tests.runs.builders import *
 from workers.contract import Receipt, StopMode, from_dict
 
 sent = []
-messages.send = lambda host, task, arguments, *more: sent.append(task.value)
+host_commands.send = lambda host, task, arguments, *more: sent.append(task.value)
 """
 TOGETHER = "\ntime.sleep(max(0.0, at - time.time()))\n"
 AHEAD_S = 0.05

@@ -79,7 +79,7 @@ def test_who_takes_the_same_gpus_in_another_order_finds_them_taken(racers: Racer
     """And does not wait for somebody who waits for them: the database would end one of the two with an error."""
     take = """
 from django.db import IntegrityError, transaction
-from runs import leasing
+from runs.scheduling import leasing
 from workers.contract import Placement
 try:
     with transaction.atomic():

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.processes
 ROUNDS = 3
 CLEAN = """
 from controlplane.accounts.models import User
-from runs import limits, queueing, reordering
+from runs.scheduling import limits, queueing, reordering
 Attempt.objects.exclude(status__in=["succeeded", "failed", "stopped"]).update(status="stopped")
 Lease.objects.update(state="released")
 """
@@ -53,7 +53,7 @@ Host.objects.update(announced_at=None)
 result = [a_run(name).pk for name in "abcdef"]
 """
 MOVE = """
-from runs import queueing, reordering
+from runs.scheduling import queueing, reordering
 user, runs = a_user(), [Run.objects.get(pk=pk) for pk in pks]
 acts = {
     "front": lambda: [reordering.put_first(run, user) for run in runs],
@@ -65,11 +65,11 @@ acts[act]()
 """
 
 WAITING = """
-from runs import queueing
+from runs.scheduling import queueing
 result = [a.run_id for a in queueing.waiting()]
 """
 REVERSE = """
-from runs import queueing, reordering
+from runs.scheduling import queueing, reordering
 for pk in pks:
     reordering.put_first(Run.objects.get(pk=pk), a_user())
 result = [a.run_id for a in queueing.waiting()]

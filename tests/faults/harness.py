@@ -68,7 +68,7 @@ from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardVersion
-from runs import launching
+from runs.scheduling import launching
 if just_heard:
     Host.objects.filter(name="testhost").update(announced_at=timezone.now())
 profile, _ = HardwareProfile.objects.get_or_create(
@@ -94,7 +94,7 @@ result = {
 """
 STOP = """
 from controlplane.accounts.models import User
-from runs import stopping
+from runs.scheduling import stopping
 from runs.models import Attempt
 from workers.contract import StopMode
 user = User.objects.get(username="operator")
@@ -230,7 +230,7 @@ class Product:
 
 FORGET = """
 from django.utils import timezone
-from runs import ending
+from runs.scheduling import ending
 from runs.models import Attempt, Lease
 from runs.states import ACTIVE, EndReason, RunStatus
 for attempt in Attempt.objects.filter(status__in=ACTIVE):

@@ -16,20 +16,20 @@ from workers.supervisor import procfs
 pytestmark = pytest.mark.processes
 
 DELIVER = """
-from runs import launching, messages
+from runs.scheduling import launching, host_commands
 from runs.models import Attempt
 from runs.tokens import attempt_token
 from workers.contract import Task, to_dict
 a = Attempt.objects.get(run_id=run, number=number)
 for _ in range(times):
-    messages.send("testhost", Task.LAUNCH_RUN, [to_dict(launching.attempt_spec(a)), attempt_token(a.pk)])
+    host_commands.send("testhost", Task.LAUNCH_RUN, [to_dict(launching.attempt_spec(a)), attempt_token(a.pk)])
 """
 TICKS = """
 from datetime import timedelta
 from django.utils import timezone
-from runs import reconcile
+from runs import tick
 for _ in range(4):
-    reconcile.tick(timezone.now() + timedelta(hours=1))
+    tick.tick(timezone.now() + timedelta(hours=1))
 """
 
 

@@ -278,7 +278,7 @@ def test_a_whole_life_never_opens_the_runs_folder(tmp_path: Path) -> None:
             "call_command('migrate', verbosity=0)",
             "from django.test import Client",
             "from tests.runs.builders import an_attempt, a_user, ended, event, train",
-            "from runs import ingest, launching, stopping, uploads",
+            "from runs.host_api import ingest, uploads; from runs.scheduling import launching, stopping",
             "from workers.contract import StopMode",
             "attempt = an_attempt('running')",
             "saved = event(2, 'checkpoint', step=1, path='checkpoints/checkpoint-1')",

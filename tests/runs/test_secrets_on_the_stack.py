@@ -21,7 +21,7 @@ KEY = "sk-from-the-form-to-the-trainer-alone"
 SUBMIT = """
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards import saving
-from runs import launching
+from runs.scheduling import launching
 from tests.datasets import ready_version
 from tests.runs import builders
 judge = {"name": "judged", "function": "judge", "params": {"endpoint": "STACK_JUDGE", "model": "m", "rubric": "Good?"}}

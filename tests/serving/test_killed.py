@@ -22,7 +22,7 @@ SETTINGS = {
     "GRPO_BACKOFF_MAX_S": "0.5",
 }
 STOP = """
-from runs import stopping
+from runs.scheduling import stopping
 from runs.models import Attempt
 from tests.runs import builders
 from workers.contract import StopMode

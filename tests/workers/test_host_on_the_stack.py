@@ -19,7 +19,7 @@ SUBMIT = """
 from tests.datasets import ready_version
 from tests.runs import builders
 from controlplane.hardware.models import Host
-from runs import launching
+from runs.scheduling import launching
 
 import uuid
 word = uuid.uuid4().hex[:8]
@@ -39,7 +39,7 @@ result = {"status": a.status, "reason": a.reason, "receipt": a.receipt, "detail"
           "rows": MetricRow.objects.filter(run_id=run, kind="train").count(), "waits": a.waits_for}
 """
 STOP = """
-from runs import stopping
+from runs.scheduling import stopping
 from runs.models import Attempt
 from tests.runs import builders
 from workers.contract import StopMode
@@ -51,9 +51,9 @@ host = Host.objects.filter(name="testhost").first()
 result = host and {"inventory": host.inventory, "schema": host.trainer_schema}
 """
 ASK = """
-from controlplane.hardware import flow
+from runs.hosts import actions
 from controlplane.hardware.models import Host
-result = flow.ask_inspection(Host.objects.get(name="testhost"), model).pk
+result = actions.ask_inspection(Host.objects.get(name="testhost"), model).pk
 """
 ANSWER = """
 from controlplane.hardware.models import ModelInspection

@@ -20,7 +20,7 @@ GRPO = {"max_steps": 2, "per_device_train_batch_size": 4, "num_generations": 4, 
 SUBMIT = """
 from controlplane.hardware.models import HardwareProfile, Host
 from tests.runs.builders import rewards_named
-from runs import launching
+from runs.scheduling import launching
 from tests.datasets import ready_version
 from tests.runs import builders
 

@@ -56,11 +56,11 @@ def test_a_process_that_may_not_be_signalled_keeps_nobody_else_alive() -> None:
 
 AS_ANOTHER_USER = """
 import os, subprocess, sys
-from workers.supervisor import proc
+from workers.supervisor import procfs
 from workers.supervisor.killing import Kill
 os.setuid(65534)
 mine = subprocess.Popen(["sleep", "60"])
-rows = [proc.read(int(sys.argv[1])), proc.read(mine.pid)]
+rows = [procfs.read(int(sys.argv[1])), procfs.read(mine.pid)]
 kill = Kill(lambda: [row for row in rows if mine.poll() is None or row.pid != mine.pid], now=0, grace_s=0, deadline_s=1)
 while mine.poll() is None:
     assert not kill.tick(0.5)
@@ -77,7 +77,7 @@ def test_a_process_that_forks_and_ends_all_the_while_is_not_taken_for_gone() -> 
 FLEES = """
 import os, time
 from pathlib import Path
-from workers.supervisor import proc
+from workers.supervisor import procfs
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.killing import Kill
 from workers.supervisor.process import Children
@@ -89,7 +89,7 @@ def flee():
             os._exit(0)
     os._exit(0)
 
-proc.become_subreaper()
+procfs.become_subreaper()
 children = Children(AttemptFolder(Path("/nowhere")))
 if os.fork() == 0:
     flee()
@@ -119,7 +119,7 @@ def test_a_supervisor_that_can_not_even_end_its_attempt_leaves_no_process(tmp_pa
 GIVES_UP = """
 import os, resource, sys, threading
 from pathlib import Path
-from workers.supervisor import lifecycle, proc
+from workers.supervisor import lifecycle, procfs
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.process import Children
 from workers.supervisor.steps import Step
@@ -142,7 +142,7 @@ class Life(lifecycle.Lifecycle):
     def _wait(self):
         pass
 
-proc.become_subreaper()
+procfs.become_subreaper()
 pid = Sick.children.start("trainer", ["sleep", "60"], os.environ)
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 if sys.argv[2] == "none left":
@@ -153,7 +153,7 @@ except OSError as error:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert str(error) == "the disk is gone", error
     threading.Timer(30, os._exit, [1]).start()
-    while pid in [row.pid for row in proc.descendants([os.getpid()], proc.table())]:
+    while pid in [row.pid for row in procfs.descendants([os.getpid()], procfs.table())]:
         Sick.children.reap()
     os._exit(0)
 """
