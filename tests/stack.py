@@ -36,7 +36,7 @@ from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_K
 from django.core.management import call_command
 from django.db import connection
 from controlplane.accounts.models import Role, User
-from runs.tokens import host_token
+from controlplane.http.tokens import host_token
 
 begun = connection.vendor == "sqlite" and os.path.exists(migrated)
 if begun:

@@ -29,7 +29,7 @@ from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardVersion
 from runs.scheduling import launching
 from runs.models import Attempt
-from runs.tokens import attempt_token
+from controlplane.http.tokens import attempt_token
 runs = [
     launching.submit(
         user=User.objects.get(username="operator"), name=f"bench crowd {number}", host=Host.objects.get(name=host),

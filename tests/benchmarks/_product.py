@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
 PREPARE = """
 from controlplane.hardware.models import HardwareProfile
 from controlplane.rewards import saving
-from runs.forms import LaunchForm
-from runs.prefill import as_sent
+from runs.new_run.forms import LaunchForm
+from runs.new_run.prefill import as_sent
 from tests.datasets import ready_version
 version = ready_version("bench", [{"prompt": "1+1", "answer": "2"}] * 64)
 rewards = saving.make("bench", [{"name": "format", "function": "think_tags"}])

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(30
 A_RUN = """
 from controlplane.rewards import saving
 from tests.runs.builders import rewards_named
-from runs.ingest import accept
+from runs.host_api.ingest import accept
 from tests.runs import builders
 parts = [{"name": name, "function": "think_tags"} for name in components]
 saving.save(rewards_named("tags", parts).config, parts)
@@ -35,7 +35,7 @@ for start in range(0, steps, 1000):
 result = run.pk
 """
 MORE = """
-from runs.ingest import accept
+from runs.host_api.ingest import accept
 from runs.models import Attempt
 from tests.runs import builders
 attempt = Attempt.objects.get(run_id=run)

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(30
 
 # Eight GPUs are more than the host has, so nothing is started: the test itself says what the supervisors would.
 RUNS = """
-from runs.ingest import accept
+from runs.host_api.ingest import accept
 from runs.models import SampleRow
 from tests.runs import builders
 result = []
@@ -30,7 +30,7 @@ for name in ("<b>bold</b>", "second", "third"):
     result.append(run.pk)
 """
 MORE = """
-from runs.ingest import accept
+from runs.host_api.ingest import accept
 from runs.models import Attempt
 from tests.runs import builders
 accept(Attempt.objects.get(run_id=run), [builders.train(i, reward=0.9, loss=0.1) for i in range(31, 41)])

@@ -18,7 +18,7 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 TRAINED = """
-from runs.ingest import accept
+from runs.host_api.ingest import accept
 from runs.models import Attempt
 from tests.runs import builders
 attempt = Attempt.objects.get(run_id=run)

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(30
 A_RUN = """
 from runs.health import tick
 from runs.health.presets import preset_of
-from runs.ingest import accept
+from runs.host_api.ingest import accept
 from runs.models import Run
 from django.utils import timezone
 from tests.runs import builders
@@ -41,7 +41,7 @@ MORE_STEPS = """
 from django.utils import timezone
 from runs.health import tick
 from runs.health.presets import preset_of
-from runs.ingest import accept
+from runs.host_api.ingest import accept
 from runs.models import Run
 from tests.runs import builders
 lines = [builders.train(i, reward=0.1, kl=0.25, frac_reward_zero_std=0.2, loss=0.1) for i in range(41, 81)]
@@ -58,7 +58,7 @@ LINES = (
 TOP = "id => document.querySelector(`[data-chart='${id}'] [data-plot]`)._fullLayout.yaxis.range[1]"
 DEFAULT = "from runs.models import HealthPreset\nresult = HealthPreset.objects.get(is_default=True).name"
 FORGET = """
-from controlplane.alerting.models import AlertTarget
+from runs.alerts.models import AlertTarget
 from runs.models import HealthPreset
 AlertTarget.objects.all().delete()
 HealthPreset.objects.filter(slug=None).update(is_default=False)

@@ -13,7 +13,7 @@ from tests.stack import Stack
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
 A_RUN = """
-from runs.ingest import accept
+from runs.host_api.ingest import accept
 from tests.runs import builders
 run = builders.a_run("head", hardware={"rollout": "colocate", "trainer_gpus": 8})
 accept(builders.an_attempt(run=run), [builders.train(i, reward=i / 100, epoch=i / 40) for i in range(1, 11)])
@@ -32,7 +32,7 @@ from django.db.models import Q
 from django.utils import timezone
 from runs.health.presets import Presets
 from runs.health.tick import look_at
-from runs.ingest import accept
+from runs.host_api.ingest import accept
 from runs.models import Run
 from tests.runs import builders
 now = Run.objects.get(pk=run)

@@ -29,7 +29,7 @@ Host.objects.update(announced_at=None)
 a_run("there already")
 """
 SUBMIT = """
-from runs.limits import QueueFull
+from runs.scheduling.limits import QueueFull
 try:
     result = a_run(f"run {me}").pk
 except QueueFull as full:
@@ -40,7 +40,7 @@ User.objects.filter(pk=a_user().pk).update(max_running=0, max_queued=1)
 Host.objects.update(announced_at=None)
 """
 CLICK = """
-from runs.once import once
+from runs.idempotency import once
 def make():
     run = a_run("clicked")
     Run.objects.filter(pk=run.pk).update(launch_key=key)

@@ -244,7 +244,7 @@ from runs.models import Lease
 result = list(Lease.objects.filter(state="held").values_list("resource", flat=True))
 """
 HOST_FRESH = """
-from controlplane.hardware.hosts import is_fresh
+from runs.hosts.cards import is_fresh
 from controlplane.hardware.models import Host
 result = is_fresh(Host.objects.get(name="testhost"))
 """

@@ -18,7 +18,7 @@ from workers.supervisor.listening import port_is_free
 
 STORED = """
 from runs.models import Attempt, Lease, MetricChunk, MetricRow, Run, RunEvent
-from runs.series import Points
+from runs.metrics.series import Points
 attempt = Attempt.objects.get(run_id=run, number=number)
 later = Attempt.objects.filter(run_id=run, number__gt=number).order_by("number").first()
 beyond = later.first_seq if later and later.first_seq else 2**62

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.processes
 DELIVER = """
 from runs.scheduling import launching, host_commands
 from runs.models import Attempt
-from runs.tokens import attempt_token
+from controlplane.http.tokens import attempt_token
 from workers.contract import Task, to_dict
 a = Attempt.objects.get(run_id=run, number=number)
 for _ in range(times):

@@ -16,7 +16,7 @@ from workers.contract import Task
 class Sent:
     """What would have gone to hosts: (host, task, arguments)."""
 
-    host_commands: list[tuple[str, Task, list[Any]]] = field(default_factory=list)
+    messages: list[tuple[str, Task, list[Any]]] = field(default_factory=list)
     down: bool = False
 
     def send(self, host_name: str, task: Task, args: list[Any]) -> None:

@@ -32,7 +32,7 @@ result = bool(host and host.inventory.get("trainer") == "ready")
 """
 RESULTS = """
 from runs.models import ProfileTrial
-from runs.trial_results import progress
+from runs.trials.results import progress
 result = {r.name: [r.fits, r.measured.tokens_per_s, r.measured.step_s, (r.receipt or {}).get("free"), r.why]
     for r in progress(ProfileTrial.objects.get(pk=trial)).results}
 """

@@ -80,7 +80,7 @@ from pathlib import Path
 from workers.supervisor import procfs
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.killing import Kill
-from workers.supervisor.process import Children
+from workers.supervisor.child import Children
 
 def flee():
     end = time.monotonic() + 20
@@ -121,7 +121,7 @@ import os, resource, sys, threading
 from pathlib import Path
 from workers.supervisor import lifecycle, procfs
 from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.process import Children
+from workers.supervisor.child import Children
 from workers.supervisor.steps import Step
 
 class Sick:
