@@ -116,27 +116,6 @@ def test_two_completions_of_a_group_are_compared_word_by_word(
     assert complaints.heard == []
 
 
-def test_words_that_differ_are_told_and_put_together_they_are_the_texts(site: Stack, run: str, page: Page) -> None:
-    opened(page, site, run)
-    told = page.evaluate(
-        """async () => {
-          const { wordDiff } = await import(document.querySelector('script[type=module][src*="js/run"]')
-            .src.replace(/run(\\.\\w+)?\\.js/, 'worddiff.js'));
-          const long = (seed, n) => Array.from({ length: n }, (_, i) => `w${(i * seed) % 97}`).join(' ');
-          const pairs = [['', ''], ['a b c', 'a x c'], ['', 'new'], ['gone', ''], ['同 じ', '同 く'],
-            ['one two three', 'two three four'], [long(7, 4000), long(11, 4000)],
-            [long(7, 6000), long(7, 6000) + ' tail'], ['x'.repeat(50000), 'y'.repeat(50000)]];
-          return pairs.map(([a, b]) => {
-            const { parts, by } = wordDiff(a, b);
-            const side = (kind) => parts.filter((p) => p.kind !== kind).map((p) => p.text).join('');
-            return [side('new') === a && side('gone') === b, by];
-          });
-        }"""
-    )
-    assert [ok for ok, _ in told] == [True] * len(told)
-    assert [by for _, by in told].count("words") == 8
-
-
 def test_a_prompt_is_reached_from_the_map_and_followed_through_the_run(
     site: Stack, run: str, page: Page, complaints: Complaints
 ) -> None:

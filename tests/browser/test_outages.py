@@ -77,36 +77,6 @@ def test_the_page_says_that_the_web_is_gone_and_goes_on_without_a_gap(
     other.close()
 
 
-STUCK = """async (act) => {
-  const { Feed } = await import("/static/js/feed.js");
-  const made = [];
-  class Stuck extends EventTarget {
-    static CONNECTING = 0;
-    static OPEN = 1;
-    readyState = 0;
-    constructor() { super(); made.push(this); }
-    close() { this.readyState = 3; }
-  }
-  const real = window.WebSocket;
-  window.WebSocket = Stuck;
-  const feed = new Feed({ url: "ws://nowhere", after: 7, onFrame: () => {} });
-  feed[act]();
-  const patient = made.length;
-  feed.askedAt -= 60_000;
-  feed[act]();
-  feed.close();
-  window.WebSocket = real;
-  return [patient, ...made.map((socket) => socket.readyState)];
-}"""
-"""A network that swallows the first word: how many sockets at once, and what became of each in the end."""
-
-
-@pytest.mark.parametrize("act", ["beat", "wake"])
-def test_a_connection_that_nobody_answers_is_asked_for_again(site: Stack, run: str, page: Page, act: str) -> None:
-    page.goto(f"{site.url}/runs/{run}/")
-    assert page.evaluate(STUCK, act) == [1, 3, 3]
-
-
 def test_a_run_out_of_reach_heals_on_the_page_and_in_the_list_by_itself(
     site: Stack, run: str, page: Page, context: BrowserContext
 ) -> None:

@@ -10,7 +10,6 @@ from playwright.sync_api import BrowserContext, Page, Route, expect
 from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import until
 from tests.browser.test_completions import a_run
-from tests.controlplane.test_figures import CHANGES
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -29,13 +28,6 @@ for number in range(20):
     attempt = builders.an_attempt(run=run)
     ingest.accept(attempt, [builders.train(seq, reward=seq / 100) for seq in range(1, 40)])
     result.append(attempt.run_id)
-"""
-CHANGE = """
-async (values) => {
-  const loaded = performance.getEntriesByType('resource').map((each) => each.name);
-  const { change } = await import(loaded.find((name) => /[/]js[/]figures[^/]*[.]js$/.test(name)));
-  return values.map(change);
-}
 """
 
 
@@ -102,11 +94,6 @@ def test_the_export_is_of_the_filter_that_was_just_chosen(site: Stack, run: str,
     held[-1].continue_()
     expect(page.get_by_text(re.compile(r"Export \d+ rows? as a dataset filter"))).to_be_visible()
     expect(link).to_have_attribute("href", re.compile("class=moving$"))
-
-
-def test_a_change_is_written_alike_by_page_and_server(site: Stack, run: str, page: Page) -> None:
-    page.goto(f"{site.url}/runs/{run}/")
-    assert page.evaluate(CHANGE, [value for value, _ in CHANGES]) == [text for _, text in CHANGES]
 
 
 @pytest.mark.parametrize("width", [390, 1440])

@@ -50,7 +50,10 @@ async function enhance(field) {
   field.dataset.enhanced = "soon";
   loading ??= load();
   const ace = await loading.catch(() => null);
-  if (!ace || !field.isConnected) return delete field.dataset.enhanced;
+  if (!ace || !field.isConnected) {
+    delete field.dataset.enhanced;
+    return;
+  }
   const place = document.createElement("div");
   place.className = "code-editor";
   field.after(place);

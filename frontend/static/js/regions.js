@@ -92,7 +92,7 @@ function put(old, region) {
   old.replaceWith(region);
   const again = region.querySelectorAll(FOCUSABLE)[focused];
   // Who goes by keyboard stays where they are, if it is still there.
-  if (again instanceof HTMLElement && (again.matches("summary") || again.textContent === label)) again.focus({ preventScroll: true });
+  if (again instanceof HTMLElement && (again.localName === "summary" || again.textContent === label)) again.focus({ preventScroll: true });
   htmxOf()?.process(region);
 }
 

@@ -1,0 +1,27 @@
+// Numbers are written as the server writes them; what the page alone writes is tested here.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import test from "node:test";
+
+import * as figures from "../../frontend/static/js/figures.js";
+
+const alike = JSON.parse(readFileSync(new URL("figures.json", import.meta.url), "utf-8"));
+
+for (const name of /** @type {const} */ (["significant", "change", "duration", "about"])) {
+  test(`${name} is written as the server writes it`, () => {
+    for (const [value, text] of alike[name]) assert.equal(figures[name](value), text);
+  });
+}
+
+test("a value has its unit, and what is no number is a dash", () => {
+  assert.deepEqual(figures.figure(0.041, "percent"), ["4.1", "%"]);
+  assert.deepEqual(figures.figure(2048, "mib"), ["2", "GiB"]);
+  assert.deepEqual(figures.figure(18_400, "rate"), ["18.4k", "tok/s"]);
+  for (const value of [null, undefined, NaN, Infinity]) assert.deepEqual(figures.figure(value, "percent"), ["–", ""]);
+});
+
+test("a stopwatch and an age count whole seconds", () => {
+  assert.deepEqual([42, 3909, -1].map(figures.stopwatch), ["00:42", "1:05:09", "00:00"]);
+  assert.deepEqual([12.9, 61, 7300, 200_000, -3].map(figures.age), ["12 s", "1 min", "2 h", "2 d", "0 s"]);
+});
