@@ -1,5 +1,7 @@
 from django.urls import include, path
 
+from controlplane.datasets import urls as datasets
+
 urlpatterns = [
     path("", include("controlplane.accounts.urls")),
     path("", include("runs.urls")),
@@ -8,7 +10,7 @@ urlpatterns = [
     path("hardware/", include("runs.hosts.urls")),
     path("settings/alerts/", include("runs.alerts.urls")),
     path("api/", include("runs.hosts.api_urls")),
-    path("api/", include("controlplane.datasets.api_urls")),
+    path("api/", include(datasets.api_urlpatterns)),
 ]
 
 handler400 = "controlplane.http.errors.bad_request"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from controlplane.datasets.reading import canonical, shown
+from controlplane.datasets.reader import canonical, shown
 
 if TYPE_CHECKING:
     from controlplane.datasets.models import DatasetVersion
@@ -24,7 +24,7 @@ def parquet(rows: Iterable[Mapping[str, Any]] = SUMS, *, validation: int = 0) ->
     chat = bool(rows) and not isinstance(rows[0]["prompt"], str)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rows.parquet"
-        with canonical.Writer(path, chat=chat) as writer:
+        with canonical.RowWriter(path, chat=chat) as writer:
             for number, row in enumerate(rows):
                 prompt = row["prompt"]
                 writer.add(
@@ -67,7 +67,7 @@ def ready_version(
     version = DatasetVersion.objects.create(dataset=dataset, **{**values, **columns})
     version.rows_path.parent.mkdir(parents=True, exist_ok=True)
     version.rows_path.write_bytes(content)
-    listed = shown.Writer(version.folder)
+    listed = shown.ShortRowWriter(version.folder)
     for row in read(version.rows_path):
         listed.add(row)
     listed.close()

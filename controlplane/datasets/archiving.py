@@ -11,7 +11,7 @@ from django.db.models import ProtectedError
 from django.utils import timezone
 
 from controlplane.datasets.errors import DatasetError
-from controlplane.datasets.importing import remove_folder
+from controlplane.datasets.folders import remove_folder
 from controlplane.datasets.models import Dataset, DatasetVersion
 
 USED = "Runs were trained on it, and their record needs it: it can't be deleted. Archive it instead."

@@ -7,9 +7,10 @@ from typing import Any
 
 from controlplane.accounts.models import User
 from controlplane.datasets.errors import DatasetError
-from controlplane.datasets.importing import made, make_folder
+from controlplane.datasets.folders import make_folder
+from controlplane.datasets.importing import made
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reading.filtering import Filter, FilterError
+from controlplane.datasets.reader.filtering import Filter, FilterError
 
 
 def derive(

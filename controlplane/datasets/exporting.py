@@ -11,12 +11,12 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponseBase, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 
-from controlplane.datasets import reading_child
+from controlplane.datasets import reader_process
 from controlplane.datasets.deriving import as_filter
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reading import files
-from controlplane.datasets.reading.filtering import Filter
+from controlplane.datasets.reader import files
+from controlplane.datasets.reader.filtering import Filter
 from controlplane.http.streams import file_answer
 
 JSONL, PARQUET = "jsonl", "parquet"
@@ -41,7 +41,7 @@ def export(
             return file_answer(request, (version.folder / files.ROWS).open("rb"), TYPES[kind], save_as=save_as)
         except OSError as error:
             raise DatasetError("The rows of this version can't be read on the server.") from error
-    pieces = reading_child.stream(version.folder, "export", {"format": kind, "filter": asked.as_dict()})
+    pieces = reader_process.stream(version.folder, "export", {"format": kind, "filter": asked.as_dict()})
     first = next(pieces, b"")  # what can't begin fails here
     body = _whole(first, pieces)
     answer = StreamingHttpResponse(

@@ -1,4 +1,4 @@
-"""Which rows are looked at, exported or made a version of: a form that says the same as reading.filtering.Filter."""
+"""Which rows are looked at, exported or made a version of: a form that says the same as reader.filtering.Filter."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django import forms
 
 from controlplane.datasets.mapping_forms import tokenizers
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reading.filtering import NO_DIFFICULTY, Filter, FilterError
+from controlplane.datasets.reader.filtering import NO_DIFFICULTY, Filter, FilterError
 
 MOST_ROWS = 200_000
 """Row numbers that are taken from a pasted list."""

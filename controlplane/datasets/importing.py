@@ -1,31 +1,28 @@
-"""What people ask for on a version's way: an upload, a source to fetch, a mapping, going on without bad rows, an end.
+"""User actions on a dataset version: add one from a source, map it, continue without its bad rows, try again, cancel.
 
-Each function changes rows of the database and has a worker do the rest (controlplane.datasets.settling).
+Each function changes the database and queues the rest for the worker (controlplane.datasets.worker).
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 from django.utils import timezone
 
 from controlplane.accounts.models import User
-from controlplane.datasets.errors import DatasetError, NameTaken, NoSpace
-from controlplane.datasets.locking import held
-from controlplane.datasets.models import Dataset, DatasetVersion
-from controlplane.datasets.reading import files
-from controlplane.datasets.reading.mapping import ColumnMapping
+from controlplane.datasets.errors import DatasetError, NameTaken
+from controlplane.datasets.folders import make_folder, remove_folder, take_over
+from controlplane.datasets.models import Dataset, DatasetVersion, column_names
+from controlplane.datasets.reader import files
+from controlplane.datasets.reader.mapping import ColumnMapping
 from controlplane.datasets.receiving import Readable, received, shown_name
-from controlplane.datasets.sending import send_to_worker
 from controlplane.datasets.sources import HubSource, server_path
+from controlplane.datasets.work_queue import send_to_worker
 
 DELETED, BACK, TOO_LATE = "deleted", "back", ""
 SHARE, SEED = 0.1, 42
@@ -78,7 +75,7 @@ def map_again(user: User | None, old: DatasetVersion, mapping: ColumnMapping | N
         version.status = DatasetVersion.INVALID if undecided else DatasetVersion.NEEDS_MAPPING
         version.queued_at = None
         version.save()
-        _take_over(old.folder, version.folder)
+        take_over(old.folder, version.folder)
     return version
 
 
@@ -154,19 +151,6 @@ def cancel(version: DatasetVersion) -> str:
     return DELETED
 
 
-def remove_folder(folder: Path) -> None:
-    """A version's files, unless a worker is at them: it removes them itself once its child is gone."""
-    if not folder.is_dir():
-        return
-    with held(folder / "lock") as mine:
-        if mine:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def column_names(report: dict[str, Any]) -> list[str]:
-    return [column["name"] for column in report.get("columns", [])]
-
-
 @contextmanager
 def made(user: User | None, name: str, *, new: bool) -> Iterator[DatasetVersion]:
     """The next version of the dataset `name` (`new`: its first), for the block to fill and save; sent to the worker
@@ -199,29 +183,3 @@ def _fetched(
         version.save()
         make_folder(version.folder)
     return version
-
-
-def make_folder(folder: Path) -> None:
-    """Empty: what lies there is of a version that never was. Raises NoSpace."""
-    try:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True, mode=0o700)
-    except OSError as error:
-        raise NoSpace(
-            f"The folder of the version could not be made: {os.strerror(error.errno or 0).lower()}."
-        ) from error
-
-
-def _take_over(old: Path, new: Path) -> None:
-    """The source and what its check found: the same files under a second name, copied only where links can't be."""
-    make_folder(new)
-    for name in (files.SOURCE, files.REPORT, files.PROBLEMS):
-        if not (old / name).is_file():
-            continue
-        try:
-            with suppress(OSError):
-                os.link(old / name, new / name)
-                continue
-            shutil.copyfile(old / name, new / name)
-        except OSError as error:
-            raise NoSpace(f"The file could not be copied: {os.strerror(error.errno or 0).lower()}.") from error

@@ -8,9 +8,9 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest
 
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.progress import progress
 from controlplane.datasets.queries import listed
 from controlplane.datasets.showing import source
+from controlplane.datasets.work_queue import progress
 
 A_PAGE = 100
 

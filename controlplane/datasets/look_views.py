@@ -19,8 +19,8 @@ from controlplane.datasets.filter_forms import DeriveForm, FilterForm
 from controlplane.datasets.forms import name_problem
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.queries import version_for
-from controlplane.datasets.reading import files
-from controlplane.datasets.reading.filtering import Filter
+from controlplane.datasets.reader import files
+from controlplane.datasets.reader.filtering import Filter
 from controlplane.datasets.showing import CHECK, IMPORT, filter_words, shown_row, version_context
 from controlplane.http.streams import file_answer
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from controlplane.datasets import reading_child
+from controlplane.datasets import reader_process
 from controlplane.datasets.deriving import as_filter
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import DatasetVersion, Tokenizer
-from controlplane.datasets.reading import shown
-from controlplane.datasets.reading.filtering import Filter
-from controlplane.datasets.reading.mapping import ColumnMapping
+from controlplane.datasets.reader import shown
+from controlplane.datasets.reader.filtering import Filter
+from controlplane.datasets.reader.mapping import ColumnMapping
 
 PAGE = 50
 
@@ -27,7 +27,7 @@ def look(
     asked = as_filter(wanted)
     if asked:
         given = {"filter": asked.as_dict(), "after": after, "limit": limit}
-        found: dict[str, Any] = reading_child.ask(version.folder, "look", given)
+        found: dict[str, Any] = reader_process.ask(version.folder, "look", given)
         return found
     try:
         rows = [
@@ -46,13 +46,13 @@ def count(version: DatasetVersion, wanted: Filter | Mapping[str, Any]) -> int:
     if not asked:
         return version.rows
     given = {"filter": asked.as_dict(), "count": True}
-    return int(reading_child.ask(version.folder, "look", given)["count"])
+    return int(reader_process.ask(version.folder, "look", given)["count"])
 
 
 def row(version: DatasetVersion, row_id: int) -> dict[str, Any] | None:
     """One row in full; None: there is none of this id. Raises DatasetError."""
     _need_rows(version)
-    found: dict[str, Any] | None = reading_child.ask(version.folder, "look", {"row_id": row_id})["row"]
+    found: dict[str, Any] | None = reader_process.ask(version.folder, "look", {"row_id": row_id})["row"]
     return found
 
 
@@ -62,7 +62,7 @@ def exact(version: DatasetVersion, row_ids: Sequence[int], most_bytes: int) -> d
     _need_rows(version)
     if not version.rows_path.exists():
         raise DatasetError("Its rows are not on the server any more.")
-    found: dict[str, Any] = reading_child.ask(
+    found: dict[str, Any] = reader_process.ask(
         version.folder, "look", {"exact": sorted(set(row_ids)), "bytes": most_bytes}
     )
     return found
@@ -83,7 +83,7 @@ def render_example(
         "rows": None if rows is None else list(rows),  # None: the first ones of the file, in full
         "tokenizer": str(known.folder) if known else None,
     }
-    found: dict[str, Any] = reading_child.ask(version.folder, "render", given)
+    found: dict[str, Any] = reader_process.ask(version.folder, "render", given)
     return found
 
 

@@ -8,8 +8,8 @@ from django import forms
 
 from controlplane.datasets.importing import SEED, SHARE
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reading.mapping import ColumnMapping, problems
-from controlplane.datasets.reading.transforms import TRANSFORMS
+from controlplane.datasets.reader.mapping import ColumnMapping, problems
+from controlplane.datasets.reader.transforms import TRANSFORMS
 from controlplane.datasets.tokenizers import choices
 
 NONE = "none"

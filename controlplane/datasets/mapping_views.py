@@ -18,7 +18,7 @@ from controlplane.datasets.looking import render_example
 from controlplane.datasets.mapping_forms import MappingForm
 from controlplane.datasets.models import DatasetVersion, Tokenizer
 from controlplane.datasets.queries import version_for
-from controlplane.datasets.reading.mapping import ColumnMapping
+from controlplane.datasets.reader.mapping import ColumnMapping
 from controlplane.datasets.showing import may_leave_out, overview, pretty
 
 

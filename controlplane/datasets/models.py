@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.db import models
 from django.urls import reverse
 
-from controlplane.datasets.reading import files
+from controlplane.datasets.reader import files
+
+
+def column_names(report: dict[str, Any]) -> list[str]:
+    """Of the file that a check's report is about."""
+    return [column["name"] for column in report.get("columns", [])]
 
 
 class Dataset(models.Model):
@@ -45,9 +51,9 @@ class DatasetVersion(models.Model):
     columns = models.JSONField(default=list)
     """Names: the file's own, and the canonical ones once the version is ready."""
     mapping = models.JSONField(default=dict)
-    """reading.mapping.ColumnMapping. Empty while the file itself is being checked."""
+    """reader.mapping.ColumnMapping. Empty while the file itself is being checked."""
     report = models.JSONField(default=dict)
-    """What the check found (reading.checking), and under "mapped" what the import did (reading.making). "file_error" in
+    """What the check found (reader.check_file), and under "mapped" what the import did (reader.making). "file_error" in
     either: {"kind", "message", "advice"}, also where the child itself failed (errors.ChildFailed)."""
     sha256 = models.CharField(max_length=64, blank=True)
     """Of the canonical rows, once the version is ready: what a host knows them by."""
@@ -92,7 +98,7 @@ class DatasetVersion(models.Model):
     @property
     def report_columns(self) -> list[str]:
         """The file's own columns, which the mapping chooses from."""
-        return [column["name"] for column in self.report.get("columns", [])]
+        return column_names(self.report)
 
     @property
     def usable_without_bad_rows(self) -> bool:
@@ -118,7 +124,7 @@ class DatasetVersion(models.Model):
 
     @property
     def rows_path(self) -> Path:
-        """The canonical rows (reading.canonical.SCHEMA)."""
+        """The canonical rows (reader.canonical.SCHEMA)."""
         return self.folder / files.ROWS
 
 

@@ -16,7 +16,7 @@ HEIGHT = 40
 
 
 @dataclass(frozen=True)
-class Bar:
+class HistogramBar:
     """Of a histogram that is 100 wide and 40 high; `words` says what it stands for."""
 
     x: float
@@ -30,7 +30,7 @@ class Bar:
 class Histogram:
     title: str
     unit: str
-    bars: list[Bar]
+    bars: list[HistogramBar]
     figures: dict[str, Any]
     """As statistics.Lengths gives them: top, median, p95, longest, mean."""
 
@@ -54,7 +54,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Names:
+class NameShares:
     shares: list[Share]
     others: int
     """Rows with a name that is not told, or names beyond those told."""
@@ -65,7 +65,7 @@ def histograms(statistics: dict[str, Any]) -> list[Histogram]:
     return [_histogram(title, unit, lengths[name]) for name, title, unit in LENGTHS if lengths.get(name)]
 
 
-def names(told: dict[str, Any] | None, rows: int) -> Names | None:
+def names(told: dict[str, Any] | None, rows: int) -> NameShares | None:
     """How often each name came among `rows`; None where nothing has one."""
     counts = (told or {}).get("counts") or []
     if not counts:
@@ -76,7 +76,7 @@ def names(told: dict[str, Any] | None, rows: int) -> Names | None:
         for each in all_told
     ]
     rest = sum(each["count"] for each in counts[MOST_TOLD:])
-    return Names(shares, rest + int((told or {}).get("others") or 0))
+    return NameShares(shares, rest + int((told or {}).get("others") or 0))
 
 
 def _histogram(title: str, unit: str, figures: dict[str, Any]) -> Histogram:
@@ -89,5 +89,7 @@ def _histogram(title: str, unit: str, figures: dict[str, Any]) -> Histogram:
         last = place == len(bins) - 1
         reach = f"{low:,} and more" if last else f"{low:,} to {max(low, high):,}"
         words = f"{reach} {unit}: {count:,} rows"
-        bars.append(Bar(round(place * width, 2), round(HEIGHT - height, 2), round(width * 0.86, 2), height, words))
+        bars.append(
+            HistogramBar(round(place * width, 2), round(HEIGHT - height, 2), round(width * 0.86, 2), height, words)
+        )
     return Histogram(title, unit, bars, figures)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.datasets.reading.excerpts import EXCERPT
+from controlplane.datasets.reader.excerpts import EXCERPT
 
 FEW = 3
 """Of each kind, where all kinds are shown."""
@@ -13,7 +13,7 @@ A_PAGE = 25
 
 
 @dataclass(frozen=True)
-class Shown:
+class ShownProblem:
     """One problem. Its excerpt is in three pieces: before the place, the character at it, and after."""
 
     line: int
@@ -28,7 +28,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Group:
+class ProblemGroup:
     kind: str
     title: str
     advice: str
@@ -36,7 +36,7 @@ class Group:
     count: int
     kept: int
     """Of `count`, those that the report holds."""
-    problems: list[Shown]
+    problems: list[ShownProblem]
 
     @property
     def more(self) -> int:
@@ -44,8 +44,8 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Page:
-    group: Group
+class ProblemPage:
+    group: ProblemGroup
     number: int
     last: int
 
@@ -58,7 +58,7 @@ class Page:
         return self.first_shown + len(self.group.problems) - 1
 
 
-def groups(report: dict[str, Any], few: int = FEW) -> list[Group]:
+def groups(report: dict[str, Any], few: int = FEW) -> list[ProblemGroup]:
     """All kinds, errors before warnings, each with its first problems."""
     kinds = sorted(report.get("kinds") or [], key=lambda kind: kind["level"] != "error")
     kept: dict[str, list[dict[str, Any]]] = {}
@@ -67,7 +67,7 @@ def groups(report: dict[str, Any], few: int = FEW) -> list[Group]:
     return [_group(kind, kept.get(kind["kind"], []), 0, few) for kind in kinds]
 
 
-def page(report: dict[str, Any], kind: str, number: int) -> Page | None:
+def page(report: dict[str, Any], kind: str, number: int) -> ProblemPage | None:
     """One kind's problems; None: the report has none of this kind."""
     told = next((each for each in report.get("kinds") or [] if each["kind"] == kind), None)
     if told is None:
@@ -75,7 +75,7 @@ def page(report: dict[str, Any], kind: str, number: int) -> Page | None:
     kept = [problem for problem in report.get("problems") or [] if problem["kind"] == kind]
     last = max(1, -(-len(kept) // A_PAGE))
     number = min(max(1, number), last)
-    return Page(_group(told, kept, (number - 1) * A_PAGE, A_PAGE), number, last)
+    return ProblemPage(_group(told, kept, (number - 1) * A_PAGE, A_PAGE), number, last)
 
 
 def count(report: dict[str, Any]) -> int:
@@ -87,15 +87,15 @@ def errors(report: dict[str, Any]) -> int:
     return sum(kind["count"] for kind in report.get("kinds") or [] if kind["level"] == "error")
 
 
-def _group(kind: dict[str, Any], kept: list[dict[str, Any]], start: int, many: int) -> Group:
+def _group(kind: dict[str, Any], kept: list[dict[str, Any]], start: int, many: int) -> ProblemGroup:
     shown = [_shown(problem) for problem in kept[start : start + many]]
-    return Group(kind["kind"], kind["title"], kind["advice"], kind["level"], kind["count"], len(kept), shown)
+    return ProblemGroup(kind["kind"], kind["title"], kind["advice"], kind["level"], kind["count"], len(kept), shown)
 
 
-def _shown(problem: dict[str, Any]) -> Shown:
+def _shown(problem: dict[str, Any]) -> ShownProblem:
     text = problem.get("excerpt") or ""
     place = _place(text, problem.get("column") or 0, in_code=bool(problem.get("code_line")))
-    return Shown(
+    return ShownProblem(
         line=problem.get("line") or 0,
         column=problem.get("column") or 0,
         field=problem.get("field") or "",

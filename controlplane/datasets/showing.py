@@ -11,13 +11,13 @@ from controlplane.datasets import plots, problem_pages, sizes
 from controlplane.datasets.lineage import lineage
 from controlplane.datasets.mapping_forms import MappingForm
 from controlplane.datasets.models import DatasetVersion, Tokenizer
-from controlplane.datasets.progress import progress
-from controlplane.datasets.reading import formats
-from controlplane.datasets.reading.filtering import Filter, FilterError
-from controlplane.datasets.reading.hints import hints as make_hints
-from controlplane.datasets.reading.mapping import COLUMN_FIELDS
-from controlplane.datasets.reading.transforms import TRANSFORMS
+from controlplane.datasets.reader import formats
+from controlplane.datasets.reader.filtering import Filter, FilterError
+from controlplane.datasets.reader.hints import hints as make_hints
+from controlplane.datasets.reader.mapping import COLUMN_FIELDS
+from controlplane.datasets.reader.transforms import TRANSFORMS
 from controlplane.datasets.sources import HubSource
+from controlplane.datasets.work_queue import progress
 from runs.hosts.cards import host_views
 
 CHECK, IMPORT = "check", "import"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from controlplane.celery import app
-from controlplane.datasets import settling
+from controlplane.datasets import worker
 from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.work_queue import TASK
 
 
-@app.task(name="datasets.validate")  # type: ignore[untyped-decorator]  # celery has no types
+@app.task(name=TASK)  # type: ignore[untyped-decorator]  # celery has no types
 def validate_version(version_id: int) -> None:
     version = DatasetVersion.objects.filter(pk=version_id).first()
     if version is not None:  # else deleted while the message waited
-        settling.work(version)
+        worker.work(version)
 
 
 @app.task(name="datasets.sweep")  # type: ignore[untyped-decorator]
 def sweep() -> None:
-    settling.sweep()
+    worker.sweep()

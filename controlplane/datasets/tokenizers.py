@@ -1,6 +1,6 @@
 """Models' tokenizers and chat templates, as hosts bring them: stored by their checksum, never opened in here.
 
-The child that shows prompts reads them (`reading.chat`).
+The child that shows prompts reads them (`reader.chat`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import secrets
 import shutil
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from controlplane.datasets.models import Tokenizer
+from controlplane.datasets.receiving import Readable
 from controlplane.hardware.models import Host, ModelInspection
 from runs.hosts import actions
 from workers.contract.tokenizers import HEAD_LIMIT, NoTokenizer, is_sha256, sizes_in
@@ -22,10 +23,6 @@ PIECE = 2**18
 DRAFT = "incoming-"
 STALE_AFTER_S = 3600
 """A draft that is older was left by a process that died."""
-
-
-class Readable(Protocol):
-    def read(self, size: int = ..., /) -> bytes: ...
 
 
 def choices() -> list[Tokenizer]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.accounts.models import User
-from controlplane.datasets import importing, settling
+from controlplane.datasets import importing, worker
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reading.mapping import ColumnMapping
+from controlplane.datasets.reader.mapping import ColumnMapping
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards import saving
 from controlplane.rewards.models import RewardConfig, RewardVersion
@@ -96,13 +96,13 @@ class Demo:
     def _settled(self, version: DatasetVersion) -> DatasetVersion:
         """Worked off here, or by the worker where that was sooner."""
         deadline = time.monotonic() + DATASET_DEADLINE_S
-        settling.work(version)
+        worker.work(version)
         version.refresh_from_db()
         while version.status in DatasetVersion.AT_WORK:
             if time.monotonic() > deadline:
                 raise DemoFailed("The demo's dataset was not read in time; control.log in the data folder says why.")
             time.sleep(0.2)
-            settling.work(version)
+            worker.work(version)
             version.refresh_from_db()
         return version
 

@@ -102,7 +102,7 @@ class Installation:
 
     def control_worker(self) -> Program:
         """The control plane's own Celery worker, with beat inside."""
-        # One more than datasets are worked on at once (controlplane.datasets.settling.SLOTS): the tick waits for none.
+        # One more than datasets are worked on at once (controlplane.datasets.worker.SLOTS): the tick waits for none.
         argv = _celery("controlplane.celery", "control", f"control@{self.host_name}", concurrency=3)
         argv += ["--beat", "--schedule", str(self.data / "beat"), "--pidfile", ""]
         return self._worker("control", argv)

@@ -6,7 +6,7 @@ from django.conf import settings
 from kombu.exceptions import KombuError
 
 from controlplane.celery import app
-from controlplane.datasets.locking import held
+from controlplane.datasets.folders import held
 from runs.alerts import delivery
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from controlplane.datasets import looking
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reading.mapping import prompt_text
+from controlplane.datasets.reader.mapping import prompt_text
 
 MOST_BYTES = 16 * 2**20
 """Of the rows that one request reads."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, pre_tokenizers, trainers
 
-from controlplane.datasets.reading.mapping import ColumnMapping
+from controlplane.datasets.reader.mapping import ColumnMapping
 from tests.controlplane.datasets.tokenizers import a_tokenizer
 
 MAPPING = ColumnMapping(

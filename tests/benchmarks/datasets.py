@@ -29,9 +29,9 @@ from typing import Any
 import httpx
 import orjson
 
-from controlplane.datasets.reading import files, first_pass, formats, second_pass, shown
-from controlplane.datasets.reading.progress import Progress
-from controlplane.datasets.reading.report import Collector
+from controlplane.datasets.reader import files, first_pass, formats, second_pass, shown
+from controlplane.datasets.reader.progress_file import ProgressFile
+from controlplane.datasets.reader.report import Collector
 from tests.benchmarks import _chats
 from tests.benchmarks._figures import percentile
 from tests.stack import Stack
@@ -140,7 +140,7 @@ def _pages(client: httpx.Client, address: str, rows: int) -> dict[str, float]:
 
 
 def _write_shown(folder: Path, rows: int) -> None:
-    writer = shown.Writer(folder)
+    writer = shown.ShortRowWriter(folder)
     for number in range(rows):
         writer.add(
             {
@@ -203,13 +203,13 @@ def _bare(source: Path) -> None:
 
 def _first_pass(source: Path) -> None:
     with Collector(source.parent / files.PROBLEMS) as collector:
-        progress = Progress(source.parent, "first pass", source.stat().st_size)
-        first_pass.run(source, formats.detect(source), None, collector, progress, first_pass.Found())
+        progress = ProgressFile(source.parent, "first pass", source.stat().st_size)
+        first_pass.run(source, formats.detect(source), None, collector, progress, first_pass.FirstPassResult())
 
 
 def _second_pass(source: Path, tokenizer: Path) -> None:
     with Collector(source.parent / files.PROBLEMS) as collector:
-        progress = Progress(source.parent, "second pass", source.stat().st_size)
+        progress = ProgressFile(source.parent, "second pass", source.stat().st_size)
         args = (_chats.MAPPING, collector, tokenizer, TOKEN_LIMIT, progress)
         second_pass.run(source, formats.detect(source), *args)
 
@@ -218,7 +218,7 @@ def _child(folder: Path, given: dict[str, Any]) -> tuple[float, dict[str, Any], 
     """(peak MB of the process that checks the folder, its report, seconds)."""
     code = (
         "import os, sys\n"
-        "from controlplane.datasets.reading.__main__ import main\n"
+        "from controlplane.datasets.reader.__main__ import main\n"
         "code = main(sys.argv)\n"
         "print(open('/proc/self/status').read(), file=sys.stderr, flush=True)\n"
         "os._exit(code)"

@@ -38,7 +38,7 @@ from unittest import mock
 from django.utils import timezone
 from controlplane.datasets import importing
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reading import files
+from controlplane.datasets.reader import files
 with mock.patch.object(importing, "send_to_worker"):
     version = importing.create_from_upload(None, name, BytesIO(b'{"question": "1+1", "answer": "2"}\\n'), "held.jsonl")
 later = timezone.now() + timedelta(days=1)
@@ -49,11 +49,11 @@ result = [version.pk, f"/datasets/{version.dataset_id}/1/"]
 """
 GO_ON = """
 import time
-from controlplane.datasets import settling
+from controlplane.datasets import worker
 from controlplane.datasets.models import DatasetVersion
 version, end = DatasetVersion.objects.get(pk=pk), time.monotonic() + 60
 while version.status == "checking" and time.monotonic() < end:
-    settling.work(version)  # it does nothing while the stack's own worker is at others
+    worker.work(version)  # it does nothing while the stack's own worker is at others
     version.refresh_from_db()
     time.sleep(0.05)
 result = version.status

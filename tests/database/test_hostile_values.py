@@ -11,9 +11,9 @@ from django.test import Client
 from django.test.client import MULTIPART_CONTENT
 
 from controlplane.accounts.models import Role, User
-from controlplane.datasets import importing, settling
+from controlplane.datasets import importing, worker
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reading.mapping import ColumnMapping
+from controlplane.datasets.reader.mapping import ColumnMapping
 from controlplane.hardware.models import Host, ModelInspection
 from controlplane.http.tokens import attempt_token, host_token
 from runs.host_api import ingest
@@ -147,10 +147,10 @@ def test_rows_of_a_dataset_with_odd_text(tmp_path: Path) -> None:
     path.write_text(f'{{"prompt": {ODD}, "answer": "2"}}\n' * 3)
     with path.open("rb") as file:
         version = importing.create_from_upload(None, "odd", file, "rows.jsonl")
-    settling.work(version)
+    worker.work(version)
     version.refresh_from_db()
     assert version.status != DatasetVersion.CHECKING
     if importing.ask_for_import(version, ColumnMapping(prompt="prompt", answer="answer")):
-        settling.work(version)
+        worker.work(version)
         version.refresh_from_db()
         assert version.status != DatasetVersion.CHECKING

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.datasets.reading.chat import Renderer
+from controlplane.datasets.reader.chat import Renderer
 from tests.controlplane.datasets.tokenizers import CHATML, INST, TALK, a_tokenizer
 from tests.stack import ROOT
 

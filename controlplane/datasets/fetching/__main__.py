@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.datasets.fetching import hub, serverpath
+from controlplane.datasets.fetching.choosing import NotFetched
 from controlplane.datasets.fetching.joining import join
-from controlplane.datasets.fetching.refused import Refused
-from controlplane.datasets.reading import files, limits
-from controlplane.datasets.reading.progress import Progress
+from controlplane.datasets.reader import files, limits
+from controlplane.datasets.reader.progress_file import ProgressFile
 
 USUAL = 2**26
 """Bytes beside the data that a file may have: what a Parquet file has at its end."""
@@ -28,7 +28,7 @@ def main(folder: Path, verb: str) -> int:
     resource.setrlimit(resource.RLIMIT_FSIZE, (most + USUAL, most + USUAL))
     try:
         answer = _fetched(folder, verb, given, most)
-    except Refused as error:
+    except NotFetched as error:
         answer = {"refused": {"message": str(error), "advice": error.advice, "passing": error.passing}}
     except MemoryError:
         return limits.TOO_MUCH
@@ -50,12 +50,12 @@ def _fetched(folder: Path, verb: str, given: dict[str, Any], most: int) -> dict[
         shards, kind = serverpath.copy(Path(given["source"]["path"]), roots, folder, most)
     source = folder / files.SOURCE
     total = sum(path.stat().st_size for _, path in shards)
-    progress = Progress(folder, "joining", total if len(shards) > 1 else 0)
+    progress = ProgressFile(folder, "joining", total if len(shards) > 1 else 0)
     join(shards, kind, source, most, progress)
     shutil.rmtree(folder / "hub", ignore_errors=True)
     size = source.stat().st_size
     if not size:
-        raise Refused("The file is empty.")
+        raise NotFetched("The file is empty.")
     with source.open("rb") as file:
         return {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest(), "found": found}
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from controlplane.datasets.fetching.refused import Refused
-
 JSONL, JSON, CSV, TSV, PARQUET = "jsonl", "json", "csv", "tsv", "parquet"
 KINDS = {
     ".jsonl": JSONL, ".ndjson": JSONL, ".json": JSON, ".csv": CSV, ".tsv": TSV, ".parquet": PARQUET,
@@ -31,8 +29,19 @@ DEFAULT = "default"
 CONVERTED = "refs/convert/parquet"
 
 
+class NotFetched(Exception):
+    """The source can't be fetched. The message is for people, and `advice` says what to do about it.
+
+    `passing`: another try may succeed.
+    """
+
+    def __init__(self, message: str, advice: str = "", *, passing: bool = False) -> None:
+        super().__init__(message)
+        self.advice, self.passing = advice, passing
+
+
 @dataclass(frozen=True)
-class Choice:
+class SplitFiles:
     config: str
     """As the README names it; empty where it names none."""
     split: str
@@ -41,8 +50,8 @@ class Choice:
     """In the order in which their rows follow each other."""
 
 
-def choose(names: Sequence[str], card: Mapping[str, Any], config: str, split: str) -> Choice:
-    """`names`: all files of the repository; `card`: the README's front matter. Raises Refused."""
+def choose(names: Sequence[str], card: Mapping[str, Any], config: str, split: str) -> SplitFiles:
+    """`names`: all files of the repository; `card`: the README's front matter. Raises NotFetched."""
     data = sorted(name for name in names if kind_of(name) and _is_plain(name))
     configs = _configs(card)
     if not data:
@@ -50,15 +59,15 @@ def choose(names: Sequence[str], card: Mapping[str, Any], config: str, split: st
     if configs:
         found, patterns = _by_readme(configs, data, config, split)
     elif config and config != DEFAULT:
-        raise Refused(f"This dataset has no configuration “{config}”: its README names none.", "Leave it empty.")
+        raise NotFetched(f"This dataset has no configuration “{config}”: its README names none.", "Leave it empty.")
     else:
         found, patterns = "", _by_name(data, split)
     kinds = sorted({kind_of(name) for name in patterns})
     if len(kinds) > 1:
-        raise Refused(f"The split's files are of several kinds: {', '.join(kinds)}.", "Upload the one you need.")
+        raise NotFetched(f"The split's files are of several kinds: {', '.join(kinds)}.", "Upload the one you need.")
     if len(patterns) > MOST_FILES:
-        raise Refused(f"The split has {len(patterns):,} files; {MOST_FILES:,} are the most.")
-    return Choice(found, split, kinds[0], tuple(patterns))
+        raise NotFetched(f"The split has {len(patterns):,} files; {MOST_FILES:,} are the most.")
+    return SplitFiles(found, split, kinds[0], tuple(patterns))
 
 
 def kind_of(name: str) -> str:
@@ -69,14 +78,14 @@ def kind_of(name: str) -> str:
     return KINDS.get(PurePosixPath(last.removesuffix(".gz")).suffix, "")
 
 
-def _no_data(names: Sequence[str]) -> Refused:
+def _no_data(names: Sequence[str]) -> NotFetched:
     kinds = "JSON Lines, JSON, CSV, TSV and Parquet"
     if any(name.endswith(".py") for name in names):
-        return Refused(
+        return NotFetched(
             "This dataset is made by a script, and scripts of datasets are never run here.",
             f"The hub often has its rows as Parquet: try the revision {CONVERTED}. Else upload them as a file.",
         )
-    return Refused(f"This dataset has no file that can be read here: {kinds}, also with gzip.")
+    return NotFetched(f"This dataset has no file that can be read here: {kinds}, also with gzip.")
 
 
 def _configs(card: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -97,7 +106,7 @@ def _by_readme(configs: list[Mapping[str, Any]], data: list[str], config: str, s
         raise _no_split(split, list(splits))
     files = dict.fromkeys(file for pattern in splits[split] for file in _matching(inside, pattern, folder))
     if not files:
-        raise Refused(f"The README's files of the split “{split}” are not there, or none can be read here.")
+        raise NotFetched(f"The README's files of the split “{split}” are not there, or none can be read here.")
     return name, list(files)
 
 
@@ -106,13 +115,15 @@ def _entry(configs: list[Mapping[str, Any]], config: str) -> Mapping[str, Any]:
         for entry in configs:
             if _name(entry) == config:
                 return entry
-        raise Refused(f"This dataset has no configuration “{config}”.", f"There are: {_listed(map(_name, configs))}.")
+        raise NotFetched(
+            f"This dataset has no configuration “{config}”.", f"There are: {_listed(map(_name, configs))}."
+        )
     if len(configs) == 1:
         return configs[0]
     for entry in configs:
         if entry.get("default") is True or _name(entry) == DEFAULT:
             return entry
-    raise Refused("This dataset has several configurations.", f"Name one of them: {_listed(map(_name, configs))}.")
+    raise NotFetched("This dataset has several configurations.", f"Name one of them: {_listed(map(_name, configs))}.")
 
 
 def _name(entry: Mapping[str, Any]) -> str:
@@ -135,7 +146,7 @@ def _splits(given: Any) -> dict[str, list[str]]:
 def _matching(data: list[str], pattern: str, folder: str) -> list[str]:
     whole = f"{folder}/{pattern}" if folder else pattern
     if whole.count("*") > MOST_STARS:
-        raise Refused(f"The README names the files by a pattern of more than {MOST_STARS} stars: “{whole[:80]}”.")
+        raise NotFetched(f"The README names the files by a pattern of more than {MOST_STARS} stars: “{whole[:80]}”.")
     fits = _regex(whole.removeprefix("./"))
     return [name for name in data if fits.fullmatch(name)]
 
@@ -156,7 +167,7 @@ def _literal(part: str) -> str:
 def _by_name(data: list[str], split: str) -> list[str]:
     """Files whose path has the split's word; all of them where no path has any and train is asked for."""
     if not data:
-        raise Refused("This configuration has no file that can be read here.")
+        raise NotFetched("This configuration has no file that can be read here.")
     of: dict[str, list[str]] = {}
     for name in data:
         of.setdefault(_split_of(name), []).append(name)
@@ -183,8 +194,8 @@ def _split_of(name: str) -> str:
     return ""
 
 
-def _no_split(split: str, there: list[str]) -> Refused:
-    return Refused(f"This dataset has no split “{split}”.", f"There are: {_listed(sorted(there))}.")
+def _no_split(split: str, there: list[str]) -> NotFetched:
+    return NotFetched(f"This dataset has no split “{split}”.", f"There are: {_listed(sorted(there))}.")
 
 
 def _listed(names: Any) -> str:

@@ -11,9 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from controlplane.datasets.fetching.choosing import Choice, choose
-from controlplane.datasets.fetching.refused import Refused
-from controlplane.datasets.reading.progress import EVERY_S, Progress
+from controlplane.datasets.fetching.choosing import NotFetched, SplitFiles, choose
+from controlplane.datasets.reader.progress_file import EVERY_S, ProgressFile
 
 STAGE = "fetching"
 README = "README.md"
@@ -21,14 +20,16 @@ README_BYTES = 8 * 2**20
 TRIES = 3
 
 
-def fetch(source: Mapping[str, str], folder: Path, most: int) -> tuple[list[tuple[str, Path]], Choice, dict[str, Any]]:
-    """([(name, file)] in `folder`, what was chosen, {"commit", "id", "config", "files"}). Raises Refused."""
+def fetch(
+    source: Mapping[str, str], folder: Path, most: int
+) -> tuple[list[tuple[str, Path]], SplitFiles, dict[str, Any]]:
+    """([(name, file)] in `folder`, what was chosen, {"commit", "id", "config", "files"}). Raises NotFetched."""
     with _in_words(source):
         info, sizes = _listing(source)
         choice = choose(list(sizes), _card(info.id, info.sha, sizes, folder), source["config"], source["split"])
         total = sum(sizes[name] for name in choice.files)
         if total > most:
-            raise Refused(
+            raise NotFetched(
                 f"The split has {total // 2**20:,} MiB; {most // 2**20:,} MiB are the most this installation takes."
             )
         with _told(folder, total):
@@ -37,7 +38,7 @@ def fetch(source: Mapping[str, str], folder: Path, most: int) -> tuple[list[tupl
                 path = _file(info.id, name, info.sha, folder)
                 left -= path.stat().st_size
                 if left < 0:
-                    raise Refused("The files are larger than the hub said, and than this installation takes.")
+                    raise NotFetched("The files are larger than the hub said, and than this installation takes.")
                 shards.append((name, path))
     found = {"commit": info.sha, "id": info.id, "config": choice.config, "files": list(choice.files[:50])}
     return shards, choice, found
@@ -63,7 +64,7 @@ def _card(name: str, commit: str, sizes: Mapping[str, int], folder: Path) -> dic
     try:
         card = yaml.safe_load(text[4:].partition("\n---")[0])
     except (yaml.YAMLError, RecursionError) as error:
-        raise Refused("The head of the dataset's README can't be read, which says what its files are.") from error
+        raise NotFetched("The head of the dataset's README can't be read, which says what its files are.") from error
     return card if isinstance(card, dict) else {}
 
 
@@ -90,8 +91,8 @@ def _tried(call: Callable[[], Any]) -> Any:
 
 @contextmanager
 def _told(folder: Path, total: int) -> Iterator[None]:
-    """Progress by the size of what lies there."""
-    progress, done = Progress(folder, STAGE, total), threading.Event()
+    """ProgressFile by the size of what lies there."""
+    progress, done = ProgressFile(folder, STAGE, total), threading.Event()
 
     def watch() -> None:
         while not done.wait(EVERY_S):
@@ -120,7 +121,7 @@ def _size(folder: Path) -> int:
 def _in_words(source: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
-    except (Refused, MemoryError):
+    except (NotFetched, MemoryError):
         raise
     except Exception as error:
         # The same of what the hub's clients raise; the child's only answer to people is a sentence.
@@ -129,7 +130,7 @@ def _in_words(source: Mapping[str, str]) -> Iterator[None]:
         raise _refusal(error, source["id"], source["revision"]) from error
 
 
-def _refusal(error: Exception, name: str, revision: str) -> Refused:
+def _refusal(error: Exception, name: str, revision: str) -> NotFetched:
     from huggingface_hub import constants, get_token
     from huggingface_hub.errors import (
         DisabledRepoError,
@@ -145,22 +146,24 @@ def _refusal(error: Exception, name: str, revision: str) -> Refused:
         token = "the token of this installation belongs to somebody who has none"  # noqa: S105
         if not get_token():
             token = "then give the control plane a token in HF_TOKEN"  # noqa: S105
-        return Refused(f"{name} is gated: its owner gives access.", f"{asked}; {token}.", passing=True)
+        return NotFetched(f"{name} is gated: its owner gives access.", f"{asked}; {token}.", passing=True)
     if isinstance(error, DisabledRepoError):
-        return Refused(f"{name} was disabled on {hub}.")
+        return NotFetched(f"{name} was disabled on {hub}.")
     if isinstance(error, RevisionNotFoundError):
-        return Refused(f"{name} has no revision {revision} on {hub}.")
+        return NotFetched(f"{name} has no revision {revision} on {hub}.")
     if status == 401 and not isinstance(error, RepositoryNotFoundError):
-        return Refused(f"{hub} does not accept the token in HF_TOKEN.", passing=True)
+        return NotFetched(f"{hub} does not accept the token in HF_TOKEN.", passing=True)
     if isinstance(error, RepositoryNotFoundError):
         advice = "Look at its name, capitals too. Private ones need a token in the control plane's HF_TOKEN."
-        return Refused(f"There is no dataset {name} on {hub}.", advice, passing=True)
+        return NotFetched(f"There is no dataset {name} on {hub}.", advice, passing=True)
     if isinstance(error, HFValidationError):
-        return Refused(f"{name} is no name of a dataset on the hub.")
+        return NotFetched(f"{name} is no name of a dataset on the hub.")
     if status is not None:
-        return Refused(f"{hub} answered with status {status}.", "Try again later.", passing=True)
+        return NotFetched(f"{hub} answered with status {status}.", "Try again later.", passing=True)
     first = next(iter(str(error).splitlines()), "") or type(error).__name__
-    return Refused(f"{hub} could not be reached, or stopped in the middle: {first[:200]}", "Try again.", passing=True)
+    return NotFetched(
+        f"{hub} could not be reached, or stopped in the middle: {first[:200]}", "Try again.", passing=True
+    )
 
 
 def _may_pass(error: Exception) -> bool:

@@ -15,11 +15,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from controlplane.datasets.fetching.choosing import CSV, JSON, PARQUET, TSV
-from controlplane.datasets.fetching.refused import Refused
-from controlplane.datasets.reading.parquet import check_footer
-from controlplane.datasets.reading.problems import FileProblem
-from controlplane.datasets.reading.progress import Progress
+from controlplane.datasets.fetching.choosing import CSV, JSON, PARQUET, TSV, NotFetched
+from controlplane.datasets.reader.parquet import check_footer
+from controlplane.datasets.reader.problems import FileProblem
+from controlplane.datasets.reader.progress_file import ProgressFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,8 +30,8 @@ HEADER = 2**20
 BATCH = 10_000
 
 
-def join(shards: Sequence[tuple[str, Path]], kind: str, target: Path, most: int, progress: Progress) -> None:
-    """`shards`: (name for people, file), which are used up. `most`: bytes of the whole. Raises Refused."""
+def join(shards: Sequence[tuple[str, Path]], kind: str, target: Path, most: int, progress: ProgressFile) -> None:
+    """`shards`: (name for people, file), which are used up. `most`: bytes of the whole. Raises NotFetched."""
     if len(shards) == 1:
         shards[0][1].replace(target)
         return
@@ -56,12 +55,12 @@ class _Bounded:
     def write(self, piece: bytes) -> None:
         self.size += len(piece)
         if self.size > self.most:
-            raise Refused(f"The files are larger than {self.most // 2**20:,} MiB, the most this installation takes.")
+            raise NotFetched(f"The files are larger than {self.most // 2**20:,} MiB, the most this installation takes.")
         self.file.write(piece)
         self.last = piece[-1:] or self.last
 
 
-def _lines(shards: Sequence[tuple[str, Path]], out: _Bounded, progress: Progress) -> None:
+def _lines(shards: Sequence[tuple[str, Path]], out: _Bounded, progress: ProgressFile) -> None:
     done = 0
     for name, path in shards:
         if out.last != b"\n":
@@ -73,12 +72,12 @@ def _lines(shards: Sequence[tuple[str, Path]], out: _Bounded, progress: Progress
         path.unlink()
 
 
-def _lists(shards: Sequence[tuple[str, Path]], out: _Bounded, progress: Progress) -> None:
+def _lists(shards: Sequence[tuple[str, Path]], out: _Bounded, progress: ProgressFile) -> None:
     """JSON lists become one; files that hold a line for each object are joined as lines."""
     begins = [_begins(name, path) for name, path in shards]
     if not all(first == b"[" for first in begins):
         if any(first == b"[" for first in begins):
-            raise Refused("Some of the split's files are JSON lists and some are not.")
+            raise NotFetched("Some of the split's files are JSON lists and some are not.")
         return _lines(shards, out, progress)
     out.write(b"[")
     done, any_yet = 0, False
@@ -113,12 +112,12 @@ def _inside(pieces: Iterator[bytes]) -> Iterator[bytes]:
             kept = kept[len(sure) :]
     end = kept.rstrip()
     if not end.endswith(b"]"):
-        raise Refused("One of the split's files is a JSON list that does not end.")
+        raise NotFetched("One of the split's files is a JSON list that does not end.")
     if end[:-1].strip():
         yield end[:-1]
 
 
-def _sheets(shards: Sequence[tuple[str, Path]], out: _Bounded, progress: Progress) -> None:
+def _sheets(shards: Sequence[tuple[str, Path]], out: _Bounded, progress: ProgressFile) -> None:
     first: bytes | None = None
     done = 0
     for name, path in shards:
@@ -134,7 +133,7 @@ def _sheets(shards: Sequence[tuple[str, Path]], out: _Bounded, progress: Progres
             first = header
             out.write(head)
         elif header != first:
-            raise Refused(f"The columns of {name} are not those of {shards[0][0]}.", "Upload the one you need.")
+            raise NotFetched(f"The columns of {name} are not those of {shards[0][0]}.", "Upload the one you need.")
         else:
             out.write(head[end:])
         for piece in pieces:
@@ -155,7 +154,7 @@ def _header_end(head: bytes) -> int:
     return sum(map(len, lines[: reader.line_num]))
 
 
-def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, progress: Progress) -> None:
+def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, progress: ProgressFile) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -169,7 +168,7 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, prog
                 table = pq.ParquetFile(path, arrow_extensions_enabled=False)
                 schema = table.schema_arrow.remove_metadata()
                 if len(set(schema.names)) < len(schema.names):
-                    raise Refused(f"Two columns of {name} have the same name.", "Upload the one you need.")
+                    raise NotFetched(f"Two columns of {name} have the same name.", "Upload the one you need.")
                 if writer is None:
                     first = schema
                     writer = pq.ParquetWriter(file, first, compression="zstd")
@@ -178,15 +177,15 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, prog
                     rows += batch.num_rows
                     progress.at(done, rows)
                     if file.tell() > most:
-                        raise Refused(
+                        raise NotFetched(
                             f"The files are larger than {most // 2**20:,} MiB, the most this installation takes."
                         )
             except FileProblem as problem:
-                raise Refused(f"{name} can't be read as Parquet: {problem.message}") from problem
+                raise NotFetched(f"{name} can't be read as Parquet: {problem.message}") from problem
             except (pa.ArrowException, OSError) as error:
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
-                raise Refused(f"{name} can't be read as Parquet: {str(error).splitlines()[0][:200]}") from error
+                raise NotFetched(f"{name} can't be read as Parquet: {str(error).splitlines()[0][:200]}") from error
             done += path.stat().st_size
             path.unlink()
     finally:
@@ -196,7 +195,7 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, prog
 
 def _like(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
     if sorted(batch.schema.names) != sorted(schema.names):
-        raise Refused(f"The columns of {name} are not those of the first file.", "Upload the one you need.")
+        raise NotFetched(f"The columns of {name} are not those of the first file.", "Upload the one you need.")
     return batch.select(schema.names).cast(schema)
 
 
@@ -217,7 +216,7 @@ def _pieces(name: str, path: Path) -> Iterator[bytes]:
             while piece := file.read(BLOCK):
                 yield piece
         except (gzip.BadGzipFile, zlib.error, EOFError, io.UnsupportedOperation) as error:
-            raise Refused(f"{name} can't be unpacked: it is damaged or cut off.") from error
+            raise NotFetched(f"{name} can't be unpacked: it is damaged or cut off.") from error
 
 
 def _without_bom(pieces: Iterator[bytes]) -> Iterator[bytes]:

@@ -6,26 +6,25 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from controlplane.datasets.fetching.choosing import kind_of
+from controlplane.datasets.fetching.choosing import NotFetched, kind_of
 from controlplane.datasets.fetching.joining import BLOCK
-from controlplane.datasets.fetching.refused import Refused
-from controlplane.datasets.reading.progress import Progress
+from controlplane.datasets.reader.progress_file import ProgressFile
 
 STAGE = "copying"
 
 
 def copy(path: Path, roots: Sequence[Path], folder: Path, most: int) -> tuple[list[tuple[str, Path]], str]:
-    """Copies into `folder`: ([(name, file)] in the order of names, their kind). Raises Refused."""
+    """Copies into `folder`: ([(name, file)] in the order of names, their kind). Raises NotFetched."""
     files = _shards(path) if path.is_dir() else [path]
     shards: list[tuple[str, Path]] = []
-    progress = Progress(folder, STAGE, sum(file.stat().st_size for file in files))
+    progress = ProgressFile(folder, STAGE, sum(file.stat().st_size for file in files))
     done = 0
     for number, file in enumerate(files):
         target = folder / f"shard{number}"
         done += _copied(file, roots, target, most - done, progress, done)
         shards.append((file.name, target))
     if not done:
-        raise Refused("The file is empty.")
+        raise NotFetched("The file is empty.")
     return shards, kind_of(files[0].name)
 
 
@@ -33,28 +32,30 @@ def _shards(folder: Path) -> list[Path]:
     files = sorted(file for file in folder.iterdir() if kind_of(file.name) and file.is_file() and not file.is_symlink())
     kinds = sorted({kind_of(file.name) for file in files})
     if not files:
-        raise Refused("This folder has no file that can be read here: JSON Lines, JSON, CSV, TSV or Parquet.")
+        raise NotFetched("This folder has no file that can be read here: JSON Lines, JSON, CSV, TSV or Parquet.")
     if len(kinds) > 1:
-        raise Refused(f"This folder has files of several kinds: {', '.join(kinds)}.", "Name the file that you mean.")
+        raise NotFetched(f"This folder has files of several kinds: {', '.join(kinds)}.", "Name the file that you mean.")
     return files
 
 
-def _copied(file: Path, roots: Sequence[Path], target: Path, most: int, progress: Progress, before: int) -> int:
+def _copied(file: Path, roots: Sequence[Path], target: Path, most: int, progress: ProgressFile, before: int) -> int:
     try:
         # Not a pipe that nobody writes to, and no link put there since the name was judged.
         source = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
-        raise Refused(f"{file.name} can't be opened: {os.strerror(error.errno or 0).lower()}.", passing=True) from error
+        raise NotFetched(
+            f"{file.name} can't be opened: {os.strerror(error.errno or 0).lower()}.", passing=True
+        ) from error
     with os.fdopen(source, "rb") as opened:
         real = Path(os.readlink(f"/proc/self/fd/{opened.fileno()}"))
         if not any(root in real.parents for root in roots) or not os.path.isfile(real):
-            raise Refused("Only files in the allowed folders of the server may be read.")
+            raise NotFetched("Only files in the allowed folders of the server may be read.")
         size = 0
         with target.open("xb") as out:
             while piece := opened.read(BLOCK):
                 size += len(piece)
                 if size > most:
-                    raise Refused("The file is larger than this installation takes.")
+                    raise NotFetched("The file is larger than this installation takes.")
                 out.write(piece)
                 progress.at(before + size, 0)
             out.flush()

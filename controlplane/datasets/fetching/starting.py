@@ -10,7 +10,7 @@ from typing import Any
 
 from django.conf import settings
 
-from controlplane.datasets import reading_child, sources
+from controlplane.datasets import reader_process, sources
 from controlplane.datasets.errors import ChildFailed
 from controlplane.datasets.models import DatasetVersion
 
@@ -24,14 +24,14 @@ PASSED_ON = (
 
 
 def fetch(version: DatasetVersion, wanted: Callable[[], bool]) -> dict[str, Any]:
-    """Columns of the version once its source lies in its folder. Raises ChildFailed and reading_child.Unwanted."""
+    """Columns of the version once its source lies in its folder. Raises ChildFailed and reader_process.Unwanted."""
     given = {
         "source": version.source,
         "most": settings.DATASET_MAX_BYTES,
         "roots": [str(root) for root in sources.roots()],
     }
     environment = _of_the_hub(str(version.folder)) if version.source_kind == DatasetVersion.HUB else {}
-    output = reading_child.work(
+    output = reader_process.work(
         version.folder,
         version.source_kind,
         given,
@@ -43,7 +43,7 @@ def fetch(version: DatasetVersion, wanted: Callable[[], bool]) -> dict[str, Any]
         answer = json.loads(output)
     except ValueError as error:
         log.exception("the fetching of dataset version %s answered with what is no JSON", version.pk)
-        raise ChildFailed("server", reading_child.BROKEN) from error
+        raise ChildFailed("server", reader_process.BROKEN) from error
     if refused := answer.get("refused"):
         kind = "source" if refused["passing"] else "refused"
         raise ChildFailed(kind, refused["message"], refused["advice"])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from controlplane.datasets.reading import checking, files, formats, records
+from controlplane.datasets.reader import check_file, files, formats, records
 
 GOOD = b'{"question": "a", "answer": "b"}\n'
 
@@ -20,7 +20,7 @@ GOOD = b'{"question": "a", "answer": "b"}\n'
 def report(folder: Path, content: bytes, **arguments: Any) -> dict[str, Any]:
     """The check's report of a file with this content."""
     (folder / files.SOURCE).write_bytes(content)
-    return checking.run(folder, arguments)
+    return check_file.run(folder, arguments)
 
 
 def found(said: dict[str, Any]) -> list[tuple[int, str]]:
@@ -66,7 +66,7 @@ def in_a_child(folder: Path, verb: str = "check", arguments: Any = None) -> Chil
     # The child reads its own peak: rusage counts what the forked test process held before exec.
     code = (
         "import os, sys, traceback\n"
-        "from controlplane.datasets.reading.__main__ import main\n"
+        "from controlplane.datasets.reader.__main__ import main\n"
         "try:\n"
         "    code = main(sys.argv)\n"
         "except Exception:\n"

@@ -6,9 +6,9 @@ from io import BytesIO
 from itertools import count
 from typing import Any
 
-from controlplane.datasets import importing, settling
+from controlplane.datasets import importing, worker
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reading.mapping import ColumnMapping
+from controlplane.datasets.reader.mapping import ColumnMapping
 from tests.controlplane.datasets.sources import jsonl
 
 ROWS: list[dict[str, Any]] = [{"question": f"What is {n} plus {n}?", "answer": f"Easy. #### {2 * n}"} for n in range(5)]
@@ -22,7 +22,7 @@ def uploaded(content: bytes | None = None, *, name: str = "", file_name: str = "
 
 
 def worked(version: DatasetVersion) -> DatasetVersion:
-    settling.work(version)
+    worker.work(version)
     version.refresh_from_db()
     return version
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.datasets.reading import files, formats, unpacking
-from controlplane.datasets.reading.formats import Format
+from controlplane.datasets.reader import files, formats, unpacking
+from controlplane.datasets.reader.formats import Format
 from tests.controlplane.datasets.sources import GOOD, found, in_a_child, parquet, report
 
 

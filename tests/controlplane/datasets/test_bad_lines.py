@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.datasets.reading import files, jsonlines
-from controlplane.datasets.reading.report import GIVE_UP_AFTER
+from controlplane.datasets.reader import files, jsonlines
+from controlplane.datasets.reader.report import GIVE_UP_AFTER
 from tests.controlplane.datasets.sources import GOOD, found, in_a_child, jsonl, report
 
 

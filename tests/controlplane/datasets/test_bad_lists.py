@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.datasets.reading import files, jsonlist
+from controlplane.datasets.reader import files, jsonlist
 from tests.controlplane.datasets.sources import found, in_a_child, report
 
 

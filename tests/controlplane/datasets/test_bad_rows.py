@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.datasets.reading import first_pass, formats
-from controlplane.datasets.reading.progress import Progress
-from controlplane.datasets.reading.report import Collector
-from controlplane.datasets.reading.typed import NotTyped
+from controlplane.datasets.reader import first_pass, formats
+from controlplane.datasets.reader.progress_file import ProgressFile
+from controlplane.datasets.reader.report import Collector
+from controlplane.datasets.reader.typed import NotTyped
 from tests.controlplane.datasets.sources import found, jsonl, report
 
 USER, SYSTEM = {"role": "user", "content": "hi"}, {"role": "system", "content": "be kind"}
@@ -183,9 +183,9 @@ def slow_and_quick(folder: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
     source.write_bytes(content)
     told: list[Any] = []
     for _ in range(2):
-        one = first_pass.Found()
+        one = first_pass.FirstPassResult()
         with Collector(folder / "problems.jsonl") as collector:
-            first_pass.run(source, formats.detect(source), None, collector, Progress(folder, "x", 1), one)
+            first_pass.run(source, formats.detect(source), None, collector, ProgressFile(folder, "x", 1), one)
         columns = {name: {kind: many for kind, many in kinds.items() if many} for name, kinds in one.columns.items()}
         kept = sorted(map(json.dumps, collector.as_dict()["problems"]))
         told.append(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.datasets.reading import tables
+from controlplane.datasets.reader import tables
 from tests.controlplane.datasets.sources import found, report, rows
 
 HEAD = b"question,answer\n"

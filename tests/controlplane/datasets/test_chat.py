@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.datasets.reading import chat_templates
-from controlplane.datasets.reading.chat import Renderer, TemplateProblem
+from controlplane.datasets.reader import chat_templates
+from controlplane.datasets.reader.chat import Renderer
+from controlplane.datasets.reader.chat_templates import TemplateProblem
 from tests.controlplane.datasets.tokenizers import CHATML, INST, TALK, a_tokenizer
 
 ASKED = [{"role": "user", "content": "2 + 2?"}]

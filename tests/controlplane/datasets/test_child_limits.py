@@ -12,7 +12,7 @@ from controlplane.serving.embedded import BASE_DIR
 READ = """
 import io
 import os
-from controlplane.datasets.reading import limits
+from controlplane.datasets.reader import limits
 limits.apply()
 import pyarrow as pa
 import pyarrow.parquet as pq

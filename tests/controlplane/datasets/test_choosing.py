@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controlplane.datasets.fetching.choosing import choose, kind_of
-from controlplane.datasets.fetching.refused import Refused
+from controlplane.datasets.fetching.choosing import NotFetched, choose, kind_of
 
 GSM8K = [
     "README.md",
@@ -40,7 +39,7 @@ def test_the_readme_says_which_files_a_split_has_and_they_come_in_order():
     ],
 )
 def test_what_is_not_there_is_told_with_what_is(config, split, told):
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(NotFetched) as refused:
         choose(GSM8K, CARD, config, split)
     assert told in refused.value.advice
 
@@ -86,7 +85,7 @@ def test_a_folder_of_a_configuration_is_where_its_patterns_begin():
 
 
 def test_a_dataset_of_a_script_is_refused_with_what_to_do():
-    with pytest.raises(Refused, match="never run here") as refused:
+    with pytest.raises(NotFetched, match="never run here") as refused:
         choose(["old.py", "README.md", "data.zip"], {}, "", "train")
     assert "refs/convert/parquet" in refused.value.advice
 
@@ -97,12 +96,12 @@ def test_a_script_beside_files_that_can_be_read_is_passed_over():
 
 @pytest.mark.parametrize("name", ["../../etc/train.jsonl", "/etc/train.jsonl", "a\\..\\train.jsonl"])
 def test_names_that_would_leave_the_folder_are_never_chosen(name):
-    with pytest.raises(Refused, match="no file that can be read"):
+    with pytest.raises(NotFetched, match="no file that can be read"):
         choose([name], {}, "", "train")
 
 
 def test_files_of_several_kinds_are_no_split():
-    with pytest.raises(Refused, match="csv, jsonl"):
+    with pytest.raises(NotFetched, match="csv, jsonl"):
         choose(["train.csv", "train.jsonl"], {}, "", "train")
 
 
@@ -122,7 +121,7 @@ def test_a_readme_that_says_nothing_of_files_is_passed_over(card):
 
 @pytest.mark.parametrize("files", ["elsewhere/*", ["**/*.csv"], [{"split": "other", "path": "*"}], {"test": "*"}])
 def test_a_readme_that_makes_no_sense_is_told(files):
-    with pytest.raises(Refused):
+    with pytest.raises(NotFetched):
         choose(["train.jsonl"], {"configs": [{"data_files": files}]}, "", "train")
 
 
@@ -134,5 +133,5 @@ def test_the_kind_is_by_the_ending():
 
 def test_a_pattern_that_would_be_matched_for_ever_is_refused() -> None:
     card = {"configs": [{"config_name": "main", "data_files": "**/" * 8 + "x.parquet"}]}
-    with pytest.raises(Refused, match="more than 6 stars"):
+    with pytest.raises(NotFetched, match="more than 6 stars"):
         choose(["a/" * 40 + "y.parquet"], card, "main", "train")

@@ -6,8 +6,8 @@ import warnings
 
 import pytest
 
-from controlplane.datasets.reading import code
-from controlplane.datasets.reading.code import CodeProblem
+from controlplane.datasets.reader import code
+from controlplane.datasets.reader.code import CodeProblem
 
 GOOD = "def area(r):\n    return 3.14 * r ** 2\n"
 BROKEN = "def area(r):\n    return 3.14 * (r ** 2\n"

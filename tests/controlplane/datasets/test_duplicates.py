@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.datasets.reading import duplicates, spilling
-from controlplane.datasets.reading.duplicates import Duplicates
+from controlplane.datasets.reader import duplicates, spilling
+from controlplane.datasets.reader.duplicates import Duplicates
 
 
 def expected(keys: list[str]) -> list[tuple[int, int]]:

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from controlplane.datasets import importing, reading_child
+from controlplane.datasets import importing, reader_process
 from controlplane.datasets.errors import ChildFailed
 from controlplane.datasets.fetching.starting import fetch
-from controlplane.datasets.progress import progress
-from controlplane.datasets.reading import files
+from controlplane.datasets.reader import files
 from controlplane.datasets.sources import HubSource
+from controlplane.datasets.work_queue import progress
 from tests.fakes.fake_hub import FakeHub
 
 pytestmark = [pytest.mark.django_db, pytest.mark.processes]
@@ -168,7 +168,7 @@ def test_a_fetch_that_nobody_wants_any_more_ends_in_the_middle(hub):
     hub.add("Org/Slow", {"train.parquet": b"x" * 10**6}, kind="datasets", stall_after=50_000)
     version = importing.create_from_hub(None, "slow", HubSource("Org/Slow"))
     version.check_started_at = version.queued_at
-    with pytest.raises(reading_child.Unwanted):
+    with pytest.raises(reader_process.Unwanted):
         fetch(version, lambda: not hub.asked("/blobs/"))
     assert progress(version).of == 10**6
     told = json.loads((version.folder / files.PROGRESS).read_text())
@@ -179,13 +179,13 @@ def test_the_child_has_no_secrets_of_ours(hub, monkeypatch):
     monkeypatch.setenv("REDIS_URL", "unix:///secret")
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
     seen = {}
-    real = reading_child.subprocess.Popen
+    real = reader_process.subprocess.Popen
 
     def popen(command, **options):
         seen.update(options["env"])
         return real(command, **options)
 
-    monkeypatch.setattr(reading_child.subprocess, "Popen", popen)
+    monkeypatch.setattr(reader_process.subprocess, "Popen", popen)
     hub.add("Org/One", {"train.jsonl": LINES}, kind="datasets")
     fetched("Org/One")
     assert "REDIS_URL" not in seen

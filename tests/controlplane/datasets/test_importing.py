@@ -12,7 +12,7 @@ from django.core.files.uploadedfile import TemporaryUploadedFile
 from django.db import IntegrityError
 
 from controlplane.accounts.models import User
-from controlplane.datasets import importing, reading_child, sources
+from controlplane.datasets import importing, reader_process, sources
 from controlplane.datasets.errors import ChildFailed, DatasetError, NameTaken, NoSpace, TooLarge
 from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.datasets.receiving import incoming_folder, shown_name
@@ -147,9 +147,9 @@ def test_the_reading_process_sees_no_secrets(monkeypatch, tmp_path):
         seen.update(options, command=command)
         raise ChildFailed("server", "not begun")
 
-    monkeypatch.setattr(reading_child.subprocess, "Popen", popen)
+    monkeypatch.setattr(reader_process.subprocess, "Popen", popen)
     with pytest.raises(ChildFailed):
-        reading_child.ask(tmp_path, "look", {})
+        reader_process.ask(tmp_path, "look", {})
     assert set(seen["env"]) == {"PATH", "PYTHONPATH", "LANG"}
     assert isinstance(seen["command"], list)
     assert "shell" not in seen

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from controlplane.datasets.fetching.choosing import NotFetched
 from controlplane.datasets.fetching.joining import join
-from controlplane.datasets.fetching.refused import Refused
-from controlplane.datasets.reading.progress import Progress
+from controlplane.datasets.reader.progress_file import ProgressFile
 
 
 def joined(folder, kind, *contents, most=10**6):
@@ -20,7 +20,7 @@ def joined(folder, kind, *contents, most=10**6):
         path = folder / f"shard{number}"
         path.write_bytes(content)
         shards.append((f"part {number}", path))
-    join(shards, kind, folder / "source", most, Progress(folder, "joining", 0))
+    join(shards, kind, folder / "source", most, ProgressFile(folder, "joining", 0))
     assert not any(path.exists() for _, path in shards)
     return (folder / "source").read_bytes()
 
@@ -47,12 +47,12 @@ def test_json_files_of_lines_are_joined_as_lines(tmp_path):
 
 
 def test_lists_and_lines_are_not_mixed(tmp_path):
-    with pytest.raises(Refused, match="some are not"):
+    with pytest.raises(NotFetched, match="some are not"):
         joined(tmp_path, "json", b"[1]", b"{}")
 
 
 def test_a_list_that_does_not_end_is_told(tmp_path):
-    with pytest.raises(Refused, match="does not end"):
+    with pytest.raises(NotFetched, match="does not end"):
         joined(tmp_path, "json", b"[1]", b"[2, ")
 
 
@@ -62,7 +62,7 @@ def test_rows_of_sheets_follow_under_one_header(tmp_path):
 
 
 def test_sheets_with_other_columns_are_refused(tmp_path):
-    with pytest.raises(Refused, match="columns of part 1"):
+    with pytest.raises(NotFetched, match="columns of part 1"):
         joined(tmp_path, "tsv", b"a\tb\n1\t2\n", b"b\ta\n1\t2\n")
 
 
@@ -87,38 +87,38 @@ def test_parquet_files_are_joined_by_the_names_of_their_columns(tmp_path):
     ],
 )
 def test_parquet_files_that_do_not_fit_are_told(tmp_path, second, told):
-    with pytest.raises(Refused, match=told):
+    with pytest.raises(NotFetched, match=told):
         joined(tmp_path, "parquet", parquet(pa.table({"a": [1]})), second)
 
 
 def test_a_bomb_is_stopped_at_the_limit(tmp_path):
     bomb = gzip.compress(b"0" * 10**7)
-    with pytest.raises(Refused, match="larger than"):
+    with pytest.raises(NotFetched, match="larger than"):
         joined(tmp_path, "jsonl", bomb, bomb, most=10**6)
     assert (tmp_path / "source.part").stat().st_size <= 10**6
     assert not (tmp_path / "source").exists()
 
 
 def test_a_shard_cut_off_is_told(tmp_path):
-    with pytest.raises(Refused, match="damaged or cut off"):
+    with pytest.raises(NotFetched, match="damaged or cut off"):
         joined(tmp_path, "jsonl", b"{}\n", gzip.compress(b"{}\n" * 1000)[:-9])
 
 
 def test_a_damaged_shard_is_told(tmp_path):
     damaged = bytearray(gzip.compress(bytes(range(256)) * 200))
     damaged[20:40] = b"\xff" * 20
-    with pytest.raises(Refused, match="damaged or cut off"):
+    with pytest.raises(NotFetched, match="damaged or cut off"):
         joined(tmp_path, "jsonl", b"{}\n", bytes(damaged))
 
 
 def test_extension_types_are_refused_before_arrow_makes_them(tmp_path):
     uuids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0" * 16], pa.binary(16)))
     extended = parquet(pa.table({"a": uuids}))
-    with pytest.raises(Refused, match="extension types"):
+    with pytest.raises(NotFetched, match="extension types"):
         joined(tmp_path, "parquet", extended, extended)
 
 
 def test_columns_of_one_name_are_refused(tmp_path):
     twice = parquet(pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]))
-    with pytest.raises(Refused, match="same name"):
+    with pytest.raises(NotFetched, match="same name"):
         joined(tmp_path, "parquet", twice, twice)

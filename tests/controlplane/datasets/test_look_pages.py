@@ -14,8 +14,8 @@ from django.utils import timezone
 from controlplane.datasets import problem_pages
 from controlplane.datasets.filter_forms import row_numbers
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reading import files
-from controlplane.datasets.reading.mapping import ColumnMapping
+from controlplane.datasets.reader import files
+from controlplane.datasets.reader.mapping import ColumnMapping
 from runs.models import Run
 from tests.controlplane.datasets.sources import jsonl
 from tests.controlplane.datasets.steps import checked, ready, worked

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.datasets.reading import deriving, files, looking, shown
-from controlplane.datasets.reading.exporting import export
-from controlplane.datasets.reading.filtering import Filter, FilterError
-from controlplane.datasets.reading.looking import look
+from controlplane.datasets.reader import derive_rows, files, find_rows, shown
+from controlplane.datasets.reader.export_rows import export
+from controlplane.datasets.reader.filtering import Filter, FilterError
+from controlplane.datasets.reader.find_rows import look
 from tests.controlplane.datasets.tokenizers import a_tokenizer
 
 pa = pytest.importorskip("pyarrow")
@@ -121,7 +121,7 @@ def test_pages_follow_each_other_without_gap_or_repeat(tmp_path: Path) -> None:
 
 def test_a_rare_text_is_looked_for_with_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = stored(tmp_path, [a_row(n) for n in range(40)], group=10)
-    monkeypatch.setattr(looking, "PATIENCE_S", -1.0)
+    monkeypatch.setattr(find_rows, "PATIENCE_S", -1.0)
     answer = look(folder, {"filter": {"text": "What is 39?"}})
     assert answer == {"rows": [], "next": 10, "looked_at": 10}
     assert ids(look(folder, {"filter": {"text": "What is 39?"}, "after": 30})) == [39]
@@ -180,7 +180,7 @@ def test_a_filter_is_kept_and_told_as_what_it_asks_for() -> None:
 def test_some_rows_become_a_version_of_their_own(mixed: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     new.mkdir()
-    mapped = deriving.run(new, {"parent": str(mixed), "filter": {"row_ids": [1, 3, 4]}})
+    mapped = derive_rows.run(new, {"parent": str(mixed), "filter": {"row_ids": [1, 3, 4]}})
     assert (mapped["usable"], mapped["rows"], mapped["validation_rows"]) == (True, 3, 1)
     assert json.loads((new / files.MAPPED).read_text()) == json.loads(json.dumps(mapped))
     table = pq.read_table(new / files.ROWS)
@@ -193,7 +193,7 @@ def test_some_rows_become_a_version_of_their_own(mixed: Path, tmp_path: Path) ->
 def test_a_filter_that_no_row_passes_makes_no_version(mixed: Path, tmp_path: Path) -> None:
     new = tmp_path / "new"
     new.mkdir()
-    mapped = deriving.run(new, {"parent": str(mixed), "filter": {"text": "nowhere"}})
+    mapped = derive_rows.run(new, {"parent": str(mixed), "filter": {"text": "nowhere"}})
     assert (mapped["usable"], mapped["file_error"]["message"]) == (False, "No row passes this filter.")
     assert sorted(path.name for path in new.iterdir() if path.name != files.PROGRESS) == [
         files.MAPPED,
@@ -240,7 +240,7 @@ def test_a_tokenizer_that_counts_nothing_makes_no_version(
 
 def derived(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
     (folder / "new").mkdir()
-    mapped = deriving.run(folder / "new", given)
+    mapped = derive_rows.run(folder / "new", given)
     assert json.loads((folder / "new" / files.MAPPED).read_text()) == json.loads(json.dumps(mapped))
     return mapped
 

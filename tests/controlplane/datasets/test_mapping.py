@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.datasets.reading.mapping import ColumnMapping, RowProblem, canonical, normalised_prompt, problems
-from controlplane.datasets.reading.problems import KINDS
-from controlplane.datasets.reading.templating import fill, places
-from controlplane.datasets.reading.transforms import TRANSFORMS
+from controlplane.datasets.reader.mapping import ColumnMapping, RowProblem, canonical, normalised_prompt, problems
+from controlplane.datasets.reader.problems import KINDS
+from controlplane.datasets.reader.templating import fill, places
+from controlplane.datasets.reader.transforms import TRANSFORMS
 
 QA = ColumnMapping(prompt="q", answer="a")
 CHAT = ColumnMapping(prompt="messages", messages=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.datasets.reading import duplicates, near, spilling
-from controlplane.datasets.reading.near import Near, NearDuplicates
+from controlplane.datasets.reader import duplicates, near, spilling
+from controlplane.datasets.reader.near import Near, NearDuplicates
 
 SOLD = "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. How many?"
 WORDS = [

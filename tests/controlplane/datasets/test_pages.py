@@ -13,7 +13,7 @@ from django.utils import timezone
 from controlplane.accounts.models import Role
 from controlplane.datasets import archiving
 from controlplane.datasets.models import Dataset, DatasetVersion
-from controlplane.datasets.reading import files
+from controlplane.datasets.reader import files
 from controlplane.datasets.receiving import incoming_folder
 from runs.models import Run
 from tests.controlplane.datasets.sources import jsonl

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from controlplane.datasets.reading.mapping import ColumnMapping, canonical, problems
-from controlplane.datasets.reading.recognising import Recognised, recognise
-from controlplane.datasets.reading.transforms import THINK_PROMPT
+from controlplane.datasets.reader.mapping import ColumnMapping, canonical, problems
+from controlplane.datasets.reader.recognising import Recognised, recognise
+from controlplane.datasets.reader.transforms import THINK_PROMPT
 
 PRIME = "Write a function to check if a number is prime"
 CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.datasets.reading import files, rendering
+from controlplane.datasets.reader import files, render_rows
 from controlplane.serving.embedded import BASE_DIR as ROOT
 from tests.controlplane.datasets.tokenizers import CHATML, a_tokenizer
 
@@ -20,12 +20,12 @@ ROW = {"question": "2 + 2?", "answer": "Two and two.\n#### 4", "level": 1}
 
 
 def render(folder: Path, **arguments: Any) -> dict[str, Any]:
-    return rendering.run(folder, {"mapping": GSM8K, "rows": [ROW], "tokenizer": None} | arguments)
+    return render_rows.run(folder, {"mapping": GSM8K, "rows": [ROW], "tokenizer": None} | arguments)
 
 
 def child(folder: Path, **arguments: Any) -> subprocess.CompletedProcess[str]:
     given = json.dumps({"mapping": GSM8K, "rows": [ROW], "tokenizer": None} | arguments)
-    command = [sys.executable, "-X", "importtime", "-m", "controlplane.datasets.reading", str(folder), "render"]
+    command = [sys.executable, "-X", "importtime", "-m", "controlplane.datasets.reader", str(folder), "render"]
     env = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     return subprocess.run(command, input=given, capture_output=True, text=True, cwd=ROOT, env=env)
 
@@ -69,7 +69,7 @@ def test_without_rows_the_first_of_the_source_are_taken_in_full(tmp_path: Path) 
     lines = ["{broken", json.dumps(long), *[json.dumps(ROW)] * 20]
     (tmp_path / files.SOURCE).write_text("\n".join(lines))
     rows = render(tmp_path, rows=None)["rows"]
-    assert len(rows) == rendering.ROWS
+    assert len(rows) == render_rows.ROWS
     assert rows[0]["messages"][1]["content"] == long["question"]
     (tmp_path / files.SOURCE).write_bytes(b"\x80\x04\x95")
     assert render(tmp_path, rows=None)["problem"]

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.datasets.reading import files, importing
-from controlplane.datasets.reading import report as reports
-from controlplane.datasets.reading.problems import ERROR, KINDS, Problem
-from controlplane.datasets.reading.report import UNFIT, Collector
+from controlplane.datasets.reader import files, import_rows
+from controlplane.datasets.reader import report as reports
+from controlplane.datasets.reader.problems import ERROR, KINDS, Problem
+from controlplane.datasets.reader.report import UNFIT, Collector
 from tests.controlplane.datasets.sources import jsonl, report
 
 NO_ANSWER = [{"question": f"What is {n}?", "answer": None if n % 2 else str(n)} for n in range(40)]
@@ -68,7 +68,7 @@ def test_what_an_import_finds_itself_is_listed_up_to_a_bound_and_the_rest_always
     assert [one["kind"] for one in said] == ["missing_field"] * 3 + ["malformed_json", "duplicate_keys"]
     assert [bool(one["excerpt"]) for one in said] == [True, True, True, False, False]
     assert (told["listed"], told["unfit_rows"], told["broken_rows"]) == (5, 20, 2)
-    made = importing.run(tmp_path, {"mapping": {"prompt": "question"}, "split": {"share": 0}, "drop_broken": True})
+    made = import_rows.run(tmp_path, {"mapping": {"prompt": "question"}, "split": {"share": 0}, "drop_broken": True})
     assert (made["usable"], made["rows"], made["bad_rows"]) == (True, 40, 2)
 
 
@@ -78,7 +78,7 @@ def test_bad_rows_and_rows_that_do_not_fit_are_left_out_by_a_word_each(tmp_path:
 
     def usable(leave_out: bool, drop_broken: bool, **changed: str) -> bool:
         asked = {"mapping": mapping | changed | {"leave_out": leave_out}, "split": {"share": 0}}
-        return bool(importing.run(tmp_path, asked | {"drop_broken": drop_broken})["usable"])
+        return bool(import_rows.run(tmp_path, asked | {"drop_broken": drop_broken})["usable"])
 
     assert not usable(leave_out=False, drop_broken=True)
     assert not usable(leave_out=False, drop_broken=False, answer="")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from controlplane.datasets.reading import files, formats, importing, repeated_keys, second_pass
-from controlplane.datasets.reading import report as reports
-from controlplane.datasets.reading.mapping import ColumnMapping
-from controlplane.datasets.reading.progress import Progress
-from controlplane.datasets.reading.report import Collector
+from controlplane.datasets.reader import files, formats, import_rows, repeated_keys, second_pass
+from controlplane.datasets.reader import report as reports
+from controlplane.datasets.reader.mapping import ColumnMapping
+from controlplane.datasets.reader.progress_file import ProgressFile
+from controlplane.datasets.reader.report import Collector
 from tests.controlplane.datasets.sources import jsonl, report
 from tests.controlplane.datasets.tokenizers import a_tokenizer
 
@@ -33,7 +33,7 @@ def check(
     source = folder / files.SOURCE
     source.write_bytes(b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows))
     with Collector(folder / files.PROBLEMS) as collector:
-        progress = Progress(folder, "second pass", source.stat().st_size)
+        progress = ProgressFile(folder, "second pass", source.stat().st_size)
         second_pass.run(source, formats.detect(source), mapping, collector, tokenizer, limit, progress)
     found: list[dict[str, Any]] = collector.as_dict()["problems"]
     return found
@@ -202,7 +202,7 @@ def test_an_error_behind_all_the_warnings_that_are_listed_is_left_out_all_the_sa
     told = report(tmp_path, jsonl([*alike, broken]))
     assert (told["bad_rows"], told["listed"]) == (1, 4)
     mapping = {**told["recognised"]["mapping"], "leave_out": True}
-    made = importing.run(tmp_path, {"mapping": mapping, "split": {"share": 0}})
+    made = import_rows.run(tmp_path, {"mapping": mapping, "split": {"share": 0}})
     assert (made["rows"], made["bad_rows"]) == (20, 1)
 
 
@@ -211,7 +211,7 @@ def test_tests_that_need_more_are_told_by_an_import_that_reads_them_first(tmp_pa
     rows[3]["checks"] = ["assert f()", "assert Stack().pushed(1)"]
     told = report(tmp_path, jsonl(rows))
     mapping = {**told["recognised"]["mapping"], "test_cases": "checks"}
-    made = importing.run(tmp_path, {"mapping": mapping, "split": {"share": 0}})
+    made = import_rows.run(tmp_path, {"mapping": mapping, "split": {"share": 0}})
     assert (made["usable"], made["rows"], made["bad_rows"]) == (True, 5, 0)
     assert [(one["line"], one["kind"], one["field"]) for one in made["problems"]] == [(4, "test_needs", "checks")]
 
@@ -222,11 +222,11 @@ def test_tests_in_a_column_that_only_the_mapping_names_are_read_by_the_import(tm
     told = report(tmp_path, jsonl(rows))
     assert told["bad_rows"] == 0
     mapping = {**told["recognised"]["mapping"], "test_cases": "checks"}
-    made = importing.run(tmp_path, {"mapping": mapping, "split": {"share": 0}})
+    made = import_rows.run(tmp_path, {"mapping": mapping, "split": {"share": 0}})
     assert (made["usable"], made["bad_rows"]) == (False, 1)
     assert (made["problems"][0]["line"], made["problems"][0]["kind"]) == (4, "test_syntax")
     assert made["problems"][0]["message"].startswith("Test 2 in “checks” doesn't parse")
-    made = importing.run(tmp_path, {"mapping": {**mapping, "leave_out": True}, "split": {"share": 0}})
+    made = import_rows.run(tmp_path, {"mapping": {**mapping, "leave_out": True}, "split": {"share": 0}})
     assert (made["usable"], made["rows"]) == (True, 4)
 
 
@@ -240,7 +240,7 @@ ASKING = [
 def imported(folder: Path, rows: list[dict[str, Any]], **chosen: Any) -> dict[str, Any]:
     """What an import makes of rows, with a mapping that is the check's guess but for what is `chosen`."""
     mapping = report(folder, jsonl(rows))["recognised"]["mapping"] | chosen
-    return importing.run(folder, {"mapping": mapping, "split": {"share": 0}})
+    return import_rows.run(folder, {"mapping": mapping, "split": {"share": 0}})
 
 
 def test_code_in_an_answer_that_only_the_mapping_names_is_read_by_the_import(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.datasets.reading import files, shown
-from controlplane.datasets.reading.excerpts import excerpt
+from controlplane.datasets.reader import files, shown
+from controlplane.datasets.reader.excerpts import excerpt
 
 
 def a_row(number: int, **changes: Any) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def a_row(number: int, **changes: Any) -> dict[str, Any]:
 
 
 def written(folder: Path, rows: list[dict[str, Any]]) -> None:
-    writer = shown.Writer(folder)
+    writer = shown.ShortRowWriter(folder)
     for row in rows:
         writer.add(row)
     writer.close()
@@ -53,7 +53,7 @@ def test_what_is_long_or_hostile_is_short_and_harmless(tmp_path: Path) -> None:
 
 
 def test_what_is_not_finished_is_not_there(tmp_path: Path) -> None:
-    writer = shown.Writer(tmp_path)
+    writer = shown.ShortRowWriter(tmp_path)
     writer.add(a_row(0))
     assert not (tmp_path / files.SHOWN).exists()
     writer.discard()

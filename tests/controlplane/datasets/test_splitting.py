@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.datasets.reading.parting import Parting
-from controlplane.datasets.reading.splitting import MOST_STRATA, REST, Drawing, Split, Strata, quotas
+from controlplane.datasets.reader.spill_by_split import Parting
+from controlplane.datasets.reader.splitting import MOST_STRATA, REST, Drawing, Split, Strata, quotas
 
 
 def row(number: int, text: str = "", answer: str = "1", **metadata: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from controlplane.datasets import sizes
-from controlplane.datasets.reading.hints import hints
-from controlplane.datasets.reading.statistics import MOST_NAMES, Lengths, Names, Statistics
+from controlplane.datasets.reader.hints import hints
+from controlplane.datasets.reader.statistics import MOST_NAMES, Lengths, NameCounts, Statistics
 
 
 def told(*rows: dict[str, Any], **repeats: int) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def test_no_lengths_are_no_figures() -> None:
 
 
 def test_names_beyond_a_bound_are_one_number() -> None:
-    names = Names()
+    names = NameCounts()
     for number in range(MOST_NAMES + 50):
         names.add(f"tag {number}")
     names.add("tag 0")

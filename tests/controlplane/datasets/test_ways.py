@@ -15,8 +15,8 @@ from controlplane.datasets import archiving, deriving, exporting, importing, lin
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.queries import ready_versions
-from controlplane.datasets.reading import files
-from controlplane.datasets.reading.mapping import ColumnMapping
+from controlplane.datasets.reader import files
+from controlplane.datasets.reader.mapping import ColumnMapping
 from tests.controlplane.datasets.sources import jsonl
 from tests.controlplane.datasets.steps import MAPPING, ROWS, checked, ready, uploaded, worked
 

@@ -1,0 +1,61 @@
+"""The child: one verb on one folder, its arguments as JSON on stdin, its answer on stdout.
+
+Limits come first, modules after that: those of a verb are imported once nothing in here can take more than is allowed.
+Exit codes: 0, limits.TOO_MUCH, ENOSPC for a full disk; 1 with a traceback for what nobody foresaw.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from controlplane.datasets.reader import limits
+
+VERBS = {
+    "check": ("check_file", "run"),
+    "import": ("import_rows", "run"),
+    "render": ("render_rows", "run"),
+    "look": ("find_rows", "look"),
+    "derive": ("derive_rows", "run"),
+    "export": ("export_rows", "export"),
+}
+"""By their names: the module in here, and its function of the folder and the arguments. What it gives is the answer;
+`export` writes its own, rows instead of JSON."""
+
+
+def main(argv: list[str]) -> int:
+    if len(argv) != 3 or argv[2] not in VERBS:
+        print(f"usage: python -m {__package__} FOLDER {{{','.join(VERBS)}}} < ARGUMENTS", file=sys.stderr)
+        return 2
+    folder, verb = Path(argv[1]), argv[2]
+    limits.apply()
+    try:
+        arguments: dict[str, Any] = json.loads(sys.stdin.buffer.read() or b"{}")
+        module, name = VERBS[verb]
+        function: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), name)
+        if verb == "export":
+            function(folder, arguments, sys.stdout.buffer)
+        else:
+            sys.stdout.write(json.dumps(function(folder, arguments)))
+        sys.stdout.flush()
+    except MemoryError:
+        print("MemoryError", file=sys.stderr)
+        return limits.TOO_MUCH
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(error, file=sys.stderr)
+        return errno.ENOSPC
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(sys.argv)
+    sys.stderr.flush()
+    os._exit(code)  # all is written; Arrow's threads now and then abort an interpreter that ends in order

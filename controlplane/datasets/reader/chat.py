@@ -1,0 +1,178 @@
+"""A prompt as the model gets it: messages through the tokenizer's chat template, and how many tokens that is.
+
+The template comes with a model and is as hostile as an upload: it runs in jinja2's immutable sandbox with limits of
+its own (time, length, sizes of numbers), in a child with limits of memory. What it may use is what transformers offers
+to chat templates, so the text is the one that the trainer makes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from controlplane.datasets.reader.chat_templates import Template, TemplateProblem
+from controlplane.datasets.reader.excerpts import visible
+
+TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
+TEMPLATE, OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
+SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+BATCH_CHARACTERS = 2**20
+"""Of texts that are counted at once."""
+AROUND = 8
+"""Tokens that a tokenizer may put around a text."""
+THREADS = 4
+"""That count tokens at once; each takes address space."""
+
+
+class Renderer:
+    """`folder`: of a datasets.Tokenizer, with those of the four files that the model has. None: no tokenizer is known,
+    so messages are shown one below the other and not counted.
+
+    Raises TemplateProblem where the folder's files can't be read.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._special: dict[str, str] = {}
+        self._template: Template | None = None
+        self._tokenizer: Any = None  # tokenizers.Tokenizer, which has no types
+        if folder is None:
+            return
+        config = _json(folder / CONFIG)
+        self._special = {name: text for name in SPECIAL_TOKENS if (text := _token(config.get(name)))}
+        if source := _template(folder, config):
+            self._template = Template(source, self._special)
+        if (folder / TOKENIZER).is_file():
+            self._tokenizer = _tokenizer(folder / TOKENIZER, self._special.values())
+
+    @property
+    def counts_tokens(self) -> bool:
+        """False without a tokenizer.json: sentencepiece's own files are not read."""
+        return self._tokenizer is not None
+
+    def text(self, messages: Sequence[Mapping[str, str]], *, chat: bool = True) -> str:
+        """The exact text that the model is asked to go on with. Not `chat`: the messages' contents, as a base model
+        gets them. Raises TemplateProblem."""
+        if not chat:
+            return "\n\n".join(message["content"] for message in messages)
+        if self._folder is None:
+            return "\n\n".join(f"{message['role']}:\n{message['content']}" for message in messages)
+        if self._template is None:
+            raise TemplateProblem("The model has no chat template: choose plain text, or another tokenizer.")
+        return self._template.render(messages)
+
+    def render(self, messages: Sequence[Mapping[str, str]], *, chat: bool = True) -> tuple[str, int | None]:
+        """The text and its tokens. Raises TemplateProblem."""
+        text = self.text(messages, chat=chat)
+        counted = self.counts([text], special=not chat)
+        return text, counted[0] if counted else None
+
+    def prompt_counts(
+        self, prompts: Sequence[Sequence[Mapping[str, str]]], *, chat: bool = True, over: int = 0
+    ) -> list[int | None]:
+        """Tokens of many prompts at once; None of one that the template refuses, and of all without a tokenizer.
+
+        `over`: None also of one that is too short to have more tokens than that, which saves most of the time.
+        """
+        texts: list[str] = []
+        places: list[int] = []
+        found: list[int | None] = [None] * len(prompts)
+        for place, messages in enumerate(prompts if self.counts_tokens else ()):
+            try:
+                text = self.text(messages, chat=chat)
+            except TemplateProblem:
+                continue
+            # A token is a character at least; others than ASCII may be several bytes, and become more when normalised.
+            if len(text) + AROUND > over or not text.isascii():
+                texts.append(text)
+                places.append(place)
+        for place, count in zip(places, self.counts(texts, special=not chat) or (), strict=False):
+            found[place] = count
+        return found
+
+    def count(self, text: str) -> int | None:
+        """Tokens of a text as it stands, without special ones around it; None without a tokenizer."""
+        counted = self.counts([text])
+        return counted[0] if counted else None
+
+    def counts(self, texts: Sequence[str], *, special: bool = False) -> list[int] | None:
+        """The same of many at once, several times faster. `special`: with those that the tokenizer puts around plain
+        text. What a chat template wrote has them already."""
+        if self._tokenizer is None:
+            return None
+        found: list[int] = []
+        for batch in _batches(texts):
+            try:
+                encoded = self._tokenizer.encode_batch_fast(batch, add_special_tokens=special)
+            except (TypeError, UnicodeEncodeError):  # halves of pairs, which are no text in Rust
+                whole = [text.encode("utf-8", "replace").decode() for text in batch]
+                encoded = self._tokenizer.encode_batch_fast(whole, add_special_tokens=special)
+            found.extend(map(len, encoded))
+        return found
+
+
+def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    characters = 0
+    for text in texts:
+        batch.append(text)
+        characters += len(text)
+        if characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch
+
+
+def _template(folder: Path, config: Mapping[str, Any]) -> str:
+    """The chat template, where transformers looks for it; "" without one."""
+    try:
+        return (folder / TEMPLATE).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        told = _json(folder / OLD_TEMPLATE).get("chat_template") or config.get("chat_template")
+    except (OSError, UnicodeDecodeError) as error:
+        raise TemplateProblem(f"{TEMPLATE} can't be read: {error}.") from None
+    if isinstance(told, list):  # several by name, as older configurations have them
+        told = {one.get("name"): one.get("template") for one in told if isinstance(one, dict)}
+    if isinstance(told, dict):
+        told = told.get("default")
+    return told if isinstance(told, str) else ""
+
+
+def _tokenizer(path: Path, special: Any) -> Any:
+    # Read when its threads start; the more there are, the more memory they map.
+    os.environ.setdefault("RAYON_NUM_THREADS", str(min(THREADS, os.cpu_count() or 1)))
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    from tokenizers import Tokenizer
+
+    try:
+        made = Tokenizer.from_file(str(path))
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # Rust's panics are no Exception
+        said = visible(str(error))[:200]
+        raise TemplateProblem(f"{TOKENIZER} can't be read: {said}.") from None
+    made.no_truncation()
+    made.no_padding()
+    if missing := [token for token in special if made.token_to_id(token) is None]:
+        made.add_special_tokens(missing)
+    return made
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """An object; {} without the file."""
+    try:
+        found = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise TemplateProblem(f"{path.name} can't be read: {visible(str(error))[:200]}.") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _token(value: Any) -> str:
+    text = value.get("content") if isinstance(value, dict) else value
+    return text if isinstance(text, str) else ""

@@ -1,0 +1,83 @@
+"""The verb `check`: which file it is, both passes over it, and a report that says all that was found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from controlplane.datasets.reader import excerpts, files, first_pass, formats, schema, second_pass
+from controlplane.datasets.reader.mapping import ColumnMapping
+from controlplane.datasets.reader.problems import FileProblem, Problem
+from controlplane.datasets.reader.progress_file import ProgressFile
+from controlplane.datasets.reader.report import Collector
+
+FIRST, SECOND = "first pass", "second pass"
+PREVIEW_ROWS = 8
+
+
+def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """{"mapping": {...} or None, "tokenizer": folder or None, "token_limit": n or None} -> REPORT of the folder's
+    SOURCE, which is written as well, and the file of all PROBLEMS."""
+    report = _report(folder, arguments)
+    draft = folder / f"{files.REPORT}.part"
+    draft.write_bytes(msgspec.json.encode(report))
+    draft.replace(folder / files.REPORT)
+    return report
+
+
+def _report(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
+    source = folder / files.SOURCE
+    size = source.stat().st_size
+    given = asked.get("mapping")
+    mapping = ColumnMapping.from_dict(given) if given else None
+    tokenizer = Path(asked["tokenizer"]) if asked.get("tokenizer") else None
+    found = first_pass.FirstPassResult()
+    report: dict[str, Any] = {"format": None, "file_error": None, "bytes": size}
+    passes: list[dict[str, Any]] = []
+    near = 0
+    with Collector(folder / files.PROBLEMS) as collector:
+        try:
+            told = formats.detect(source)
+            report["format"] = {"kind": told.kind, "gzip": told.gzip, "note": told.note}
+            if told.bom:
+                collector.add(Problem(1, "byte_order_mark", told.note, byte=0))
+            began = time.monotonic()
+            first_pass.run(source, told, mapping, collector, ProgressFile(folder, FIRST, size), found)
+            passes.append(_timed(FIRST, began, size, found.rows))
+            if found.mapping.prompt and not collector.gave_up:
+                began = time.monotonic()
+                near = second_pass.run(
+                    source, told, found.mapping, collector, tokenizer, asked.get("token_limit"),
+                    ProgressFile(folder, SECOND, size),
+                )  # fmt: skip
+                passes.append(_timed(SECOND, began, size, found.rows))
+        except FileProblem as problem:
+            report["file_error"] = problem.as_dict()
+        except MemoryError:
+            limit = FileProblem("limits", "Checking this file takes more memory than is allowed.")
+            report["file_error"] = limit.as_dict()
+    return report | {
+        "lines": found.lines,
+        "rows": found.rows,
+        "blank": found.blank,
+        **collector.as_dict(),
+        "columns": schema.as_columns(found.columns),
+        "preview": [excerpts.short(row) for row in found.sample[:PREVIEW_ROWS]],
+        "recognised": found.recognised.as_dict() if found.recognised else None,
+        "passes": passes,
+        "duplicates": {"exact": found.duplicates, "near": near},
+    }
+
+
+def _timed(name: str, began: float, size: int, rows: int) -> dict[str, Any]:
+    seconds = max(time.monotonic() - began, 1e-6)
+    return {
+        "name": name,
+        "seconds": round(seconds, 3),
+        "mb_per_s": round(size / 1e6 / seconds, 1),
+        "rows_per_s": round(rows / seconds),
+    }

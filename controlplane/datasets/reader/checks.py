@@ -1,0 +1,107 @@
+"""All that is wrong with one row under a mapping: slow, and asked of those rows only that may have something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import msgspec
+
+from controlplane.datasets.reader import fields
+from controlplane.datasets.reader.conversations import messages
+from controlplane.datasets.reader.excerpts import EXCERPT, visible
+from controlplane.datasets.reader.fields import RowProblem
+from controlplane.datasets.reader.mapping import ColumnMapping
+from controlplane.datasets.reader.problems import Problem
+from controlplane.datasets.reader.transforms import TRANSFORMS
+from workers.rewards.answer import normalised
+
+Row = Mapping[str, Any]
+
+
+class Checker:
+    """Of one (resolved) mapping; without a prompt's column nothing is required of a row."""
+
+    def __init__(self, mapping: ColumnMapping) -> None:
+        self._mapping = mapping
+        self._transform = TRANSFORMS[mapping.transform]
+        self._parts: list[Callable[[Row], Any]] = []
+        if mapping.prompt:
+            self._parts = [self._prompt, self._second, self._answer, self._tests, self._difficulty, self._tags]
+        if mapping.prompt and mapping.follow_up:
+            self._parts.append(self._follow_up)
+
+    def problems(self, row: Row, line: int, byte: int = -1) -> list[Problem]:
+        """Every one of them: what a person corrects at once needn't be uploaded twice."""
+        found: dict[tuple[str, str], Problem] = {}
+        for part in self._parts:
+            try:
+                part(row)
+            except RowProblem as problem:
+                said = Problem(
+                    line, problem.kind, visible(str(problem)), excerpt(row), byte=byte, field=visible(problem.field)
+                )
+                found.setdefault((said.kind, said.field), said)
+        return list(found.values())
+
+    def key(self, row: Row) -> Hashable:
+        """Equal for rows with the same prompt; of rows without problems."""
+        mapping = self._mapping
+        if mapping.messages:
+            made = messages(row, mapping.prompt)
+            asked = made[:-1] if made[-1]["role"] == "assistant" else made
+            return tuple((one["role"], one["content"]) for one in asked)
+        prompt: str = row[mapping.prompt]
+        if not mapping.input and not mapping.follow_up:
+            return prompt
+        more = (row.get(name) for name in (mapping.input, mapping.follow_up))
+        return (prompt, *(one or None for one in more))
+
+    def _prompt(self, row: Row) -> None:
+        if self._mapping.messages:
+            made = messages(row, self._mapping.prompt)
+            if made[-1]["role"] == "assistant" and not self._mapping.answer:
+                self._extracted(made[-1]["content"], self._mapping.prompt)
+        else:
+            fields.text(row, self._mapping.prompt, "a prompt")
+
+    def _second(self, row: Row) -> None:
+        if self._mapping.input:
+            fields.optional_text(row, self._mapping.input)
+
+    def _answer(self, row: Row) -> None:
+        name = self._mapping.answer
+        if name and not (self._mapping.messages and name == self._mapping.prompt):
+            response = fields.text_or_number(row, name)
+            if not (self._mapping.follow_up and row.get(self._mapping.follow_up)):
+                self._extracted(response, name)
+
+    def _tests(self, row: Row) -> None:
+        if self._mapping.test_cases:
+            fields.tests(row, self._mapping.test_cases, needed="test_cases" in self._transform.needs)
+
+    def _difficulty(self, row: Row) -> None:
+        if self._mapping.difficulty:
+            fields.difficulty(row, self._mapping.difficulty)
+
+    def _tags(self, row: Row) -> None:
+        if self._mapping.tags:
+            fields.tags(row, self._mapping.tags)
+
+    def _follow_up(self, row: Row) -> None:
+        asked = fields.optional_text(row, self._mapping.follow_up)
+        name = self._mapping.follow_up_response
+        if asked and name:
+            self._extracted(fields.text_or_number(row, name), name)
+
+    def _extracted(self, response: str, column: str) -> None:
+        found = self._transform.extract(response, column, self._mapping.answer_after)
+        if not normalised(found.answer, ignore_case=True, ignore_punctuation=True):
+            raise RowProblem("empty_answer", f"“{column}” has no answer left once spaces and punctuation go.", column)
+
+
+def excerpt(row: Row) -> str:
+    """The beginning of a row as JSON."""
+    short = {name[:80]: value[:EXCERPT] if isinstance(value, str | list) else value for name, value in row.items()}
+    text = visible(msgspec.json.encode(short).decode())
+    return text if len(text) <= EXCERPT else text[:EXCERPT] + "…"

@@ -1,0 +1,107 @@
+"""Rows with the same key, found in bounded memory: hashes in unnamed files beside the version, sorted in parts."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from controlplane.datasets.reader.spilling import BLOCK, Indexes, Numbers, Pairs, bits_for, runs
+
+AT_ONCE = 2**20
+"""Pairs in memory when they are compared; about 50 MiB with what sorting needs."""
+
+
+class Duplicates:
+    """`folder`: where the unnamed temporary files are made; nothing is left of them, whatever happens to the process.
+
+    Keys are told apart by 64 bits of a keyed hash that is another one in each process: of ten million rows two
+    different ones are taken for equal with a probability of 3 in a million, and nobody can prepare such a pair.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._hashes, self._lines = array("q"), array("q")
+        self._firsts, self._repeated = Pairs(folder), Pairs(folder)
+        self._last_line = 0
+
+    def __enter__(self) -> Duplicates:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def add(self, key: Hashable, line: int) -> None:
+        """One row. Keys are all of one type: texts, or tuples of them; lines are at least 0."""
+        self._hashes.append(hash(key))
+        self._lines.append(line)
+        if len(self._lines) >= BLOCK:
+            self._spill()
+
+    def add_all(self, keys: Iterable[Hashable], lines: Iterable[int]) -> None:
+        """As many of one as of the other; half the cost of single ones."""
+        self._hashes.extend(map(hash, keys))
+        self._lines.extend(lines)
+        if len(self._lines) >= BLOCK:
+            self._spill()
+
+    def found(self) -> Iterator[tuple[int, int]]:
+        """(line, first line with the same key) of every repetition, lines ascending. Once, after all of `add`."""
+        self._spill()
+        by_line = Pairs(self._folder, bits=bits_for(self._last_line))
+        try:
+            for parts in self._firsts.parts(AT_ONCE):
+                self._compare(parts, by_line)
+            yield from in_order(by_line)
+        finally:
+            by_line.close()
+            self.close()
+
+    def close(self) -> None:
+        self._firsts.close()
+        self._repeated.close()
+
+    def _spill(self) -> None:
+        """Of a key that is often in these rows only the first line is kept where all first ones are compared: however
+        often one key is repeated, no part grows beyond memory."""
+        if not self._lines:
+            return
+        keys, lines = np.array(self._hashes, np.int64).view(np.uint64), np.array(self._lines, np.int64).view(np.uint64)
+        del self._hashes[:], self._lines[:]
+        self._last_line = max(self._last_line, int(lines.max()))
+        order = np.argsort(keys)
+        keys, lines = keys[order], lines[order]
+        starts, firsts = _firsts(keys, lines)
+        self._firsts.add(keys[starts], firsts)
+        later = lines != np.repeat(firsts, np.diff(np.append(starts, len(keys))))
+        if later.any():
+            self._repeated.add(keys[later], lines[later])
+
+    def _compare(self, parts: range, by_line: Pairs) -> None:
+        keys, lines = self._firsts.read_all(parts)
+        order = np.argsort(keys)
+        keys, lines = keys[order], lines[order]
+        starts, firsts = _firsts(keys, lines)
+        own = np.repeat(firsts, np.diff(np.append(starts, len(keys))))
+        later = lines != own
+        by_line.add(lines[later], own[later])
+        distinct = keys[starts]
+        for repeated, at in self._repeated.read(parts):
+            by_line.add(at.copy(), firsts[np.searchsorted(distinct, repeated)])
+
+
+def in_order(pairs: Pairs) -> Iterator[tuple[int, int]]:
+    """All pairs, keys ascending, a part in memory at a time."""
+    for parts in pairs.parts(AT_ONCE):
+        keys, values = pairs.read_all(parts)
+        order = np.argsort(keys, kind="stable")
+        yield from zip(keys[order].tolist(), values[order].tolist(), strict=True)
+
+
+def _firsts(keys: Numbers, lines: Numbers) -> tuple[Indexes, Numbers]:
+    """Where each run of equal keys begins, and the smallest line in it; of sorted keys."""
+    starts = runs(keys)
+    return starts, np.minimum.reduceat(lines, starts)

@@ -1,0 +1,181 @@
+"""The verb `import`: a source and a mapping become the rows of a version, or a list of what keeps them from it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import ExitStack, closing
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from controlplane.datasets.reader import files, formats, records
+from controlplane.datasets.reader.fields import RowProblem
+from controlplane.datasets.reader.making import make
+from controlplane.datasets.reader.mapping import ColumnMapping, canonical, resolved
+from controlplane.datasets.reader.problems import ERROR, KINDS, FileProblem, Problem, excerpt, visible
+from controlplane.datasets.reader.progress_file import ProgressFile
+from controlplane.datasets.reader.records import Record
+from controlplane.datasets.reader.report import OF_THE_CODE, Collector
+from controlplane.datasets.reader.spill_by_split import Parting
+from controlplane.datasets.reader.splitting import Split
+from controlplane.datasets.reader.unchecked import Unchecked
+
+
+def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """{"mapping": {...}, "split": {"share", "seed"}, "tokenizer": folder or None, "token_limit": n or None,
+    "drop_broken": bool} -> MAPPED, which is written as well.
+
+    Rows that the mapping doesn't fit are dropped if it says so ("leave_out"), rows that no mapping can use if
+    `drop_broken`: two questions to people. ROWS and SHOWN are there afterwards if and only if it is usable.
+    Raises ValueError for a split that is none.
+    """
+    mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
+    split = Split.from_dict(arguments.get("split"))
+    tokenizer = arguments.get("tokenizer")
+    source = folder / files.SOURCE
+    progress = ProgressFile(folder, "importing", source.stat().st_size)
+    with ExitStack() as stack:
+        parting = stack.enter_context(Parting(folder))
+        collector = stack.enter_context(Collector(folder / files.MAPPED_PROBLEMS))
+        importing = stack.enter_context(closing(_Importing(folder, mapping, collector)))
+        file_error = importing.read(parting, progress)
+        usable = bool(len(parting)) and not (file_error or collector.gave_up)
+        usable = usable and (mapping.leave_out or not collector.unfit_rows)
+        usable = usable and (mapping.leave_out or arguments.get("drop_broken", False) or not collector.broken_rows)
+        mapped: dict[str, Any] = {"rows": 0, "validation_rows": 0, "sha256": "", "columns": [], "preview": []}
+        mapped |= {"statistics": None, "hints": [], "dropped_duplicates": 0}
+        if usable:
+            rows = _told(parting.rows(split, drop_duplicates=mapping.drop_duplicates), len(parting), folder)
+            mapped |= make(
+                folder,
+                rows,
+                chat=mapping.chat,
+                tokenizer=Path(tokenizer) if tokenizer else None,
+                token_limit=arguments.get("token_limit"),
+                over_limit=importing.over_limit,
+                repeated=lambda: (0, 0) if mapping.drop_duplicates else (parting.repeated, parting.repeated_alike),
+            )
+            mapped["dropped_duplicates"] = len(parting) - mapped["rows"]
+        elif not (file_error or len(parting)):
+            file_error = {"kind": "empty_file", "message": "No row fits this mapping.", "advice": ""}
+        mapped |= {"usable": usable, "file_error": file_error, **collector.as_dict()}
+    draft = folder / f"{files.MAPPED}.part"
+    draft.write_bytes(msgspec.json.encode(mapped))
+    draft.replace(folder / files.MAPPED)
+    return mapped
+
+
+class _Importing:
+    def __init__(self, folder: Path, mapping: ColumnMapping, collector: Collector) -> None:
+        self._folder = folder
+        self._mapping = mapping
+        self._collector = collector
+        self._unchecked = Unchecked(folder, mapping)
+        self._known = _Known(folder / files.PROBLEMS, mapping, code=not self._unchecked.has_code)
+
+    def close(self) -> None:
+        self._known.close()
+        self._unchecked.close()
+
+    def read(self, parting: Parting, progress: ProgressFile) -> dict[str, str] | None:
+        """Every row of the source into `parting`, what is wrong with others into the collector. What is wrong with the
+        file as a whole, if anything."""
+        source = self._folder / files.SOURCE
+        at = 0
+
+        def told(position: int) -> None:
+            nonlocal at
+            at = position
+
+        try:
+            for record in records.read(source, formats.detect(source), told):
+                self._take(record, parting)
+                progress.at(at, record.number + 1)
+                if self._collector.gave_up:
+                    return None
+            self._unchecked.tell(self._collector)
+        except FileProblem as problem:
+            return problem.as_dict()
+        return None
+
+    def over_limit(self, row: Mapping[str, Any], tokens: int) -> None:
+        message = f"The prompt has {tokens:,} tokens, more than the limit."
+        self._collector.add(Problem(row["line"], "too_many_tokens", message, _text(row["prompt"][-1]["content"])))
+
+    def _take(self, record: Record, parting: Parting) -> None:
+        wrong = [problem for problem in record.problems if KINDS[problem.kind].level == ERROR]
+        wrong += self._known.of(record.line)
+        if record.row is None or wrong:
+            for problem in wrong:
+                self._collector.add(problem)
+            return
+        try:
+            made = canonical(record.row, self._mapping, record.number)
+        except RowProblem as problem:
+            message = visible(str(problem))
+            shown = _excerpt(record, problem.field)
+            self._collector.add(Problem(record.line, problem.kind, message, shown, field=visible(problem.field)))
+            return
+        fits = True
+        for found in self._unchecked.problems(record.row, made, record.line):
+            self._collector.add(found)
+            fits = fits and KINDS[found.kind].level != ERROR
+        if fits:
+            self._unchecked.add(record.row, made, record.line)
+            parting.add({**made, "line": record.line})
+
+
+class _Known:
+    """Errors that only the check's second pass looks for and that are this mapping's as well. They stand in the file of
+    all problems in the order of the rows, so none is kept here but those of one line. `code`: whether it has looked at
+    this mapping's code."""
+
+    def __init__(self, path: Path, mapping: ColumnMapping, *, code: bool) -> None:
+        self._columns = {mapping.prompt, mapping.answer, mapping.test_cases}
+        self._columns |= {mapping.follow_up, mapping.follow_up_response}
+        self._code = code
+        self._problems = self._read(path)
+        self._lines = groupby(self._problems, attrgetter("line"))
+        self._line, self._of_it = 0, list[Problem]()
+
+    def of(self, line: int) -> list[Problem]:
+        """Asked for ascending lines."""
+        while self._line < line:
+            found = next(self._lines, None)
+            self._line, self._of_it = (found[0], list(found[1])) if found else (sys.maxsize, [])
+        return self._of_it if self._line == line else []
+
+    def close(self) -> None:
+        self._problems.close()
+
+    def _read(self, path: Path) -> Generator[Problem, None, None]:
+        if not path.exists():
+            return
+        decode = msgspec.json.Decoder(Problem).decode
+        with path.open("rb") as lines:
+            for problem in map(decode, lines):
+                of_the_code = problem.kind in OF_THE_CODE and problem.field and problem.field in self._columns
+                if problem.kind == "duplicate_keys" or (self._code and of_the_code):
+                    yield problem
+
+
+def _told(rows: Iterator[dict[str, Any]], of: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """The rows as they are, with the progress of writing them."""
+    progress = ProgressFile(folder, "writing", of)
+    for number, row in enumerate(rows, 1):
+        progress.at(number, number)
+        yield row
+
+
+def _excerpt(record: Record, field: str) -> str:
+    if record.raw is None:
+        return _text(msgspec.json.encode(record.row).decode())
+    return excerpt(record.raw, max(0, record.raw.find(msgspec.json.encode(field))) if field else 0)
+
+
+def _text(text: str) -> str:
+    return excerpt(text[:1000].encode("utf-8", "replace"))

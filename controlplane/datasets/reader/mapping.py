@@ -1,0 +1,241 @@
+"""From an uploaded row to a canonical one: which columns are the prompt and the answer, and how they are wrapped.
+
+Plain Python and pure: the child maps the whole file with it, forms check what a person chose with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from controlplane.datasets.reader import fields, templating
+from controlplane.datasets.reader.conversations import Message, messages
+from controlplane.datasets.reader.fields import Row, RowProblem
+from controlplane.datasets.reader.transforms import COLUMNS, CUSTOM, TRANSFORMS
+from workers.rewards.answer import normalised
+
+__all__ = ["ColumnMapping", "RowProblem", "canonical", "normalised_prompt", "problems", "prompt_text", "resolved"]
+
+RESERVED = frozenset(
+    (
+        *("row", "prompt", "answer", "test_cases", "prompts", "completion", "completions", "completion_ids"),
+        *("image", "images", "tools", "trainer_state", "log_extra", "log_metric", "environments"),
+        "chat_template_kwargs",
+    )
+)
+"""Names that mean something to rewards' rows or to TRL; a file's own columns of these names get `source_` in front."""
+COLUMN_FIELDS = (*("prompt", "input", "answer", "test_cases", "difficulty", "tags", "follow_up", "follow_up_response"),)
+"""Of a mapping, those that name a column."""
+REASONING = "reasoning"
+
+
+@dataclass(frozen=True)
+class ColumnMapping:
+    prompt: str = ""
+    transform: str = COLUMNS
+    """One of TRANSFORMS: how the answer is found in its column."""
+    input: str = ""
+    """A second column, put below the prompt where a row has it."""
+    messages: bool = False
+    """The prompt's column holds chat messages. Where no answer is chosen, the last turn of the assistant is it."""
+    answer: str = ""
+    """Empty: the dataset has no answers (or they are the last messages)."""
+    answer_after: str = ""
+    """The answer is what follows the last such marker; empty: the whole text. Of transforms that take one."""
+    test_cases: str = ""
+    difficulty: str = ""
+    tags: str = ""
+    follow_up: str = ""
+    """A second question: where a row has one, the prompt goes on with the first answer and it."""
+    follow_up_response: str = ""
+    """The answer to that."""
+    system_prompt: str = ""
+    template: str = ""
+    """What the user says, with {prompt} and {column} places; empty: the prompt alone."""
+    chat: bool = True
+    """The prompt goes through the model's chat template; otherwise it is plain text for a base model."""
+    leave_out: bool = False
+    """Leave out the rows that this mapping doesn't fit. Somebody has to ask for it: rows never vanish silently."""
+    drop_duplicates: bool = False
+    """Of rows with the same prompt, up to white space and case, keep the first."""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ColumnMapping:
+        """What it doesn't know is passed over."""
+        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
+
+
+def resolved(mapping: ColumnMapping) -> ColumnMapping:
+    """With the columns that a named transform takes where none is chosen."""
+    transform = TRANSFORMS.get(mapping.transform)
+    own = transform.columns if transform else {}
+    # Messages bring their answers along.
+    open_ones = [name for name in own if not getattr(mapping, name) and not (name == "answer" and mapping.messages)]
+    changed: dict[str, Any] = {name: own[name] for name in open_ones}
+    return replace(mapping, **changed) if changed else mapping
+
+
+def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """(field of the mapping, sentence) for all that can't work with a file of these columns."""
+    if mapping.transform == CUSTOM:
+        yield (
+            "transform",
+            "Custom transforms aren't offered. Choose a built-in one, or bring the answers in a column.",
+        )
+        return
+    if mapping.transform not in TRANSFORMS:
+        yield "transform", f"There is no transform “{mapping.transform}”."
+        return
+    chosen = resolved(mapping)
+    if not chosen.prompt:
+        yield "prompt", "Choose the column with the prompt."
+    for name in COLUMN_FIELDS:
+        column = getattr(chosen, name)
+        if column and column not in columns:
+            yield name, f"The file has no column “{column}”."
+    for name in TRANSFORMS[chosen.transform].needs:
+        if not getattr(chosen, name) and not (name == "answer" and chosen.messages):
+            words = name.replace("_", " ")
+            yield name, f"{TRANSFORMS[chosen.transform].title}: choose the column with the {words}."
+    if chosen.answer and chosen.answer in (chosen.prompt, chosen.input) and not chosen.messages:
+        yield "answer", "The answer's column is the prompt's as well."
+    if chosen.messages and not chosen.chat:
+        yield "chat", "Messages need a chat; a prompt of plain text can't be made of them."
+    yield from _follow_up_problems(chosen)
+    yield from _template_problems(chosen, columns)
+
+
+def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
+    """The row numbered `number` of its file as canonical.SCHEMA has it, with its metadata as an object and no split.
+
+    {"row_id", "prompt": messages, "answer": text or None, "test_cases": texts, "metadata": every other column,
+    difficulty, tags, follow-ups}. Raises RowProblem.
+    """
+    if mapping.transform not in TRANSFORMS:
+        raise RowProblem("transform", f"There is no transform “{mapping.transform}”.")
+    transform = TRANSFORMS[mapping.transform]
+    if transform.columns:
+        mapping = resolved(mapping)
+    prompt, response, column = _conversation(row, mapping)
+    answer, reasoning = None, ""
+    if response is not None:
+        found = transform.extract(response, column, mapping.answer_after)
+        answer, reasoning = found.answer, found.reasoning
+        if not normalised(answer, ignore_case=True, ignore_punctuation=True):
+            raise RowProblem("empty_answer", f"“{column}” has no answer left once spaces and punctuation go.", column)
+    needed = "test_cases" in transform.needs
+    cases = fields.tests(row, mapping.test_cases, needed=needed) if mapping.test_cases else []
+    metadata = _metadata(row, mapping, reasoning)
+    return {"row_id": number, "prompt": prompt, "answer": answer, "test_cases": cases, "metadata": metadata}
+
+
+def prompt_text(prompt: Sequence[Mapping[str, str]]) -> str:
+    """The prompt's own text, without the system prompt: what tells rows apart."""
+    return "\n".join(message["content"] for message in prompt if message["role"] != "system")
+
+
+def normalised_prompt(prompt: Sequence[Mapping[str, str]]) -> str:
+    """The same up to white space and case: two rows with it are the same prompt."""
+    return " ".join(prompt_text(prompt).split()).casefold()
+
+
+def _follow_up_problems(mapping: ColumnMapping) -> Iterator[tuple[str, str]]:
+    if mapping.follow_up_response and not mapping.follow_up:
+        yield "follow_up", "Choose the column with the second question, to which this is the answer."
+    if mapping.follow_up and mapping.messages:
+        yield "follow_up", "Messages have their turns in themselves; a follow-up goes with a prompt in a column."
+    elif mapping.follow_up and not mapping.answer:
+        yield "answer", "A follow-up comes after a first answer: choose its column."
+    elif mapping.follow_up and not mapping.chat:
+        yield "follow_up", "A follow-up needs a chat; plain text has no turns."
+
+
+def _template_problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
+    if not mapping.template.strip():
+        return
+    named = templating.places(mapping.template)
+    known = {templating.PROMPT, *columns}
+    for name in named:
+        if name not in known:
+            yield "template", f"The template has a place {{{name}}}, and the file has no such column."
+    if not named:
+        yield "template", "The template has no {prompt} in it: all rows would ask the same."
+    secrets = {mapping.answer, mapping.follow_up_response} - {"", templating.PROMPT}
+    for name in named:
+        if name in secrets:
+            yield "template", f"The template shows the model {{{name}}}, which is the answer."
+
+
+def _conversation(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str | None, str]:
+    """(prompt, the response that the answer is in, its column)."""
+    if mapping.messages:
+        return _from_messages(row, mapping)
+    prompt = fields.text(row, mapping.prompt, "a prompt")
+    second = fields.optional_text(row, mapping.input) if mapping.input else ""
+    if second:
+        prompt = f"{prompt}\n\n{second}"
+    if mapping.template:
+        prompt = templating.fill(mapping.template, prompt, row)
+    if not mapping.chat:
+        prompt = f"{mapping.system_prompt}\n\n{prompt}" if mapping.system_prompt else prompt
+        return [{"role": "user", "content": prompt}], *_response(row, mapping.answer)
+    made = [*_system(mapping), {"role": "user", "content": prompt}]
+    further = fields.optional_text(row, mapping.follow_up) if mapping.follow_up else ""
+    if not further:
+        return made, *_response(row, mapping.answer)
+    first = {"role": "assistant", "content": fields.text_or_number(row, mapping.answer)}
+    return [*made, first, {"role": "user", "content": further}], *_response(row, mapping.follow_up_response)
+
+
+def _from_messages(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str | None, str]:
+    if not mapping.chat:
+        said = f"“{mapping.prompt}” holds messages: a prompt of plain text can't be made of them."
+        raise RowProblem("wrong_type", said, mapping.prompt)
+    made = messages(row, mapping.prompt)
+    last = made.pop()["content"] if made[-1]["role"] == "assistant" else None
+    if made[0]["role"] != "system":
+        made = [*_system(mapping), *made]
+    if mapping.template:
+        filled = templating.fill(mapping.template, made[-1]["content"], row)
+        made[-1] = {"role": "user", "content": filled}
+    if mapping.answer and mapping.answer != mapping.prompt:
+        return made, *_response(row, mapping.answer)
+    if last is not None and not last.strip():
+        raise RowProblem("empty_field", f"The last message in “{mapping.prompt}” is empty.", mapping.prompt)
+    return made, last, mapping.prompt
+
+
+def _system(mapping: ColumnMapping) -> list[Message]:
+    return [{"role": "system", "content": mapping.system_prompt}] if mapping.system_prompt.strip() else []
+
+
+def _response(row: Row, column: str) -> tuple[str | None, str]:
+    return (fields.text_or_number(row, column) if column else None), column
+
+
+def _metadata(row: Row, mapping: ColumnMapping, reasoning: str) -> dict[str, Any]:
+    used = {mapping.prompt, mapping.input, mapping.answer, mapping.test_cases, mapping.difficulty, mapping.tags}
+    own = {"difficulty": mapping.difficulty, "tags": mapping.tags, REASONING: ""}
+    taken = {name for name, column in own.items() if column} | ({REASONING} if reasoning else set())
+    made: dict[str, Any] = {}
+    for name, value in row.items():
+        if name not in used or not name:  # a column may have no name
+            made[_free(name, RESERVED | taken, row) if name in RESERVED or name in taken else name] = value
+    if mapping.difficulty and (told := fields.difficulty(row, mapping.difficulty)) is not None:
+        made["difficulty"] = told
+    if mapping.tags and (tags := fields.tags(row, mapping.tags)):
+        made["tags"] = tags
+    if reasoning:
+        made[REASONING] = reasoning
+    return made
+
+
+def _free(name: str, taken: frozenset[str] | set[str], row: Row) -> str:
+    """`name` with as many `source_` in front as it takes to be nobody else's."""
+    while name in taken or name in row:
+        name = f"source_{name}"
+    return name

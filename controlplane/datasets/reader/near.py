@@ -1,0 +1,280 @@
+"""Prompts that nearly repeat an earlier one: MinHash over pairs of words, candidates from LSH bands, memory bounded.
+
+A batch of texts is cut into words and hashed with numpy at once; numbers are words like others. What has no spaces
+between its words (Chinese, Japanese, Korean) goes by characters.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from controlplane.datasets.reader.duplicates import AT_ONCE, in_order
+from controlplane.datasets.reader.spilling import Indexes, Numbers, Pairs, append, bits_for, runs, unnamed
+
+THRESHOLD = 0.8
+"""Estimated share of pairs of words that two prompts have in common."""
+FEW_WORDS = 5
+"""Prompts with fewer words besides their numbers are made of a pattern: “3 + 4 =” doesn't repeat “3 + 5 =”."""
+LONGEST = 20_000
+"""Characters of a text that are looked at."""
+BANDS, ROWS = 12, 5
+"""Of prompts that are 0.8 alike 99 in 100 share a band, of those that are 0.5 alike 3 in 10, and are weighed."""
+EXCERPT = 160
+"""Characters of a prompt that are kept to be shown."""
+BATCH_CHARACTERS = 2**18
+COMPARED = 4096
+"""Lines whose candidates are weighed at once."""
+
+_HASHES = BANDS * ROWS
+_chance = np.random.default_rng(20_220)  # any number: the same prompts are told alike on every machine
+_BYTES = _chance.integers(1, 2**64, 256, dtype=np.uint64)
+_BASE = np.uint64(0xD1342543DE82EF95)
+_INVERSE = np.uint64(pow(0xD1342543DE82EF95, -1, 2**64))
+_FACTORS = (_chance.integers(1, 2**32, _HASHES, dtype=np.uint64) | np.uint64(1)).astype(np.uint32)
+_OFFSETS = _chance.integers(1, 2**32, _HASHES, dtype=np.uint64).astype(np.uint32)
+_BAND_FACTORS = _chance.integers(1, 2**64, (BANDS, ROWS), dtype=np.uint64) | np.uint64(1)
+_PAIR_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_MIXERS = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+_IS_DIGIT = np.zeros(256, np.bool_)
+_IS_DIGIT[ord("0") : ord("9") + 1] = True
+_DIGITS = _IS_DIGIT.astype(np.int64)
+_IS_WORD = _IS_DIGIT.copy()
+_IS_WORD[[*range(ord("a"), ord("z") + 1), ord("_"), *range(0x80, 0x100)]] = True
+_STARTS_ALONE = np.zeros(256, np.bool_)
+_STARTS_ALONE[0xE3:0xEE] = True  # the first byte of most characters of Chinese, Japanese and Korean in UTF-8
+
+_RECORD = np.dtype(
+    [
+        *((name, np.uint64) for name in ("line", "exact", "plain", "masked", "words", "begins", "excerpt")),
+        ("low", np.uint16, _HASHES),
+    ]
+)
+Records = npt.NDArray[np.void]
+
+
+class Near(NamedTuple):
+    line: int
+    like: int
+    """The line of the earlier prompt."""
+    similarity: float
+    """0 to 1, estimated."""
+    numbers_only: bool
+    """They differ in nothing but numbers (and case and punctuation)."""
+    same_words: bool
+    """They differ in case and punctuation only."""
+    excerpt: str = ""
+    """How it begins."""
+
+
+class NearDuplicates:
+    """`folder`: where unnamed temporary files are made, of which nothing is left whatever happens."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._texts: list[str] = []
+        self._lines: list[int] = []
+        self._exact: list[int] = []
+        self._characters = 0
+        self._records, self._excerpts = unnamed(folder), unnamed(folder)
+        self._excerpts_end = 0
+        self._count = 0
+        self._bands = Pairs(folder)
+
+    def __enter__(self) -> NearDuplicates:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def add(self, text: str, line: int) -> None:
+        """Lines ascend."""
+        self._exact.append(hash(text))
+        text = text[:LONGEST]
+        self._texts.append(text)
+        self._lines.append(line)
+        self._characters += len(text)
+        if self._characters >= BATCH_CHARACTERS or len(self._lines) >= COMPARED:
+            self._hash()
+
+    def found(self) -> Iterator[Near]:
+        """One for each prompt that resembles an earlier one without being equal to it, lines ascending. Once.
+
+        Each is compared with the first prompt of each bucket that it falls in, so the work grows with the rows only.
+        """
+        self._hash()
+        candidates = Pairs(self._folder, bits=bits_for(self._count))
+        try:
+            for parts in self._bands.parts(AT_ONCE):
+                self._bucket(parts, candidates)
+            self._bands.close()
+            yield from self._weighed(candidates)
+        finally:
+            candidates.close()
+            self.close()
+
+    def close(self) -> None:
+        self._bands.close()
+        self._records.close()
+        self._excerpts.close()
+
+    def _hash(self) -> None:
+        if not self._lines:
+            return
+        made = records(self._texts)
+        made["line"] = self._lines
+        made["exact"] = np.array(self._exact, np.int64).view(np.uint64)
+        begins = [text[:EXCERPT].encode("utf-8", "replace") for text in self._texts]
+        made["excerpt"] = ends = np.fromiter(map(len, begins), np.uint64, len(begins))
+        made["begins"] = np.cumsum(ends) - ends + np.uint64(self._excerpts_end)
+        self._excerpts_end += append(self._excerpts, memoryview(b"".join(begins)))
+        self._texts.clear()
+        self._lines.clear()
+        self._exact.clear()
+        self._characters = 0
+        made = made[made["words"] >= FEW_WORDS]
+        append(self._records, memoryview(made.tobytes()))
+        ordinals = np.arange(self._count, self._count + len(made), dtype=np.uint64)
+        self._count += len(made)
+        low = made["low"].astype(np.uint64).reshape(-1, BANDS, ROWS)
+        keys = _mixed((low * _BAND_FACTORS).sum(axis=2, dtype=np.uint64) + np.arange(BANDS, dtype=np.uint64))
+        self._bands.add(keys.ravel(), np.repeat(ordinals, BANDS))
+        self._bands.add(made["masked"].copy(), ordinals)
+
+    def _bucket(self, parts: range, candidates: Pairs) -> None:
+        """(row, first row of a bucket that both are in), rows counted from 0."""
+        keys, rows = self._bands.read_all(parts)
+        order = np.argsort(keys)
+        keys, rows = keys[order], rows[order]
+        starts = runs(keys)
+        firsts = np.repeat(np.minimum.reduceat(rows, starts), np.diff(np.append(starts, len(keys))))
+        later = rows != firsts
+        candidates.add(rows[later], firsts[later])
+
+    def _weighed(self, candidates: Pairs) -> Iterator[Near]:
+        batch: dict[int, set[int]] = {}
+        for row, first in in_order(candidates):
+            if row not in batch and len(batch) >= COMPARED:
+                yield from self._compare(batch)
+                batch = {}
+            batch.setdefault(row, set()).add(first)
+        yield from self._compare(batch)
+
+    def _compare(self, batch: dict[int, set[int]]) -> Iterator[Near]:
+        later = np.array([row for row, firsts in batch.items() for _ in firsts], np.intp)
+        earlier = np.array([first for firsts in batch.values() for first in sorted(firsts)], np.intp)
+        if not len(later):
+            return
+        mine, others = self._read(later), self._read(earlier)
+        same = (mine["low"] == others["low"]).sum(axis=1, dtype=np.intp) / _HASHES
+        same_words = mine["plain"] == others["plain"]
+        numbers_only = (mine["masked"] == others["masked"]) & ~same_words
+        weight = np.where(mine["exact"] == others["exact"], -1.0, same + numbers_only + 2 * same_words)
+        for at in _best(later, weight):
+            if weight[at] >= THRESHOLD:
+                begins = os.pread(self._excerpts.fileno(), int(mine["excerpt"][at]), int(mine["begins"][at]))
+                yield Near(
+                    int(mine["line"][at]),
+                    int(others["line"][at]),
+                    round(float(same[at]), 2),
+                    bool(numbers_only[at]),
+                    bool(same_words[at]),
+                    begins.decode(),
+                )
+
+    def _read(self, rows: Indexes) -> Records:
+        """The records of these rows, each read once."""
+        distinct, back = np.unique(rows, return_inverse=True)
+        size, file = _RECORD.itemsize, self._records.fileno()
+        raw = b"".join(os.pread(file, size, int(row) * size) for row in distinct)
+        return np.frombuffer(raw, _RECORD)[back]
+
+
+def records(texts: list[str]) -> Records:
+    """A _RECORD of each text, without what its place and the text as a whole give.
+
+    `plain` is equal for texts that differ in case and punctuation at most, `masked` also for those that differ in
+    numbers; `words` counts words that are no numbers.
+    """
+    made = np.zeros(len(texts), _RECORD)
+    hashes, numbers, owners = _words(*_bytes(texts))
+    if not len(hashes):
+        return made
+    made["words"] = np.bincount(owners, ~numbers, len(texts)).astype(np.uint64)
+    begins = np.searchsorted(owners, np.arange(len(texts)))
+    before = np.concatenate((np.zeros(1, np.uint64), hashes[:-1]))
+    before[begins[begins < len(hashes)]] = 0  # of a text's first word
+    pairs = _mixed(before * _PAIR_FACTOR + hashes)
+    # Of all words in their order: sums of what differs by place, so that a word that moves counts.
+    place = _mixed((np.arange(len(hashes), dtype=np.uint64) - begins[owners].astype(np.uint64)) + np.uint64(1))
+    filled = np.flatnonzero(np.bincount(owners, minlength=len(texts)))
+    made["plain"][filled] = np.add.reduceat(_mixed(hashes ^ place), begins[filled])
+    masked = np.where(numbers, np.uint64(7), hashes)
+    made["masked"][filled] = np.add.reduceat(_mixed(masked ^ place), begins[filled])
+    made["low"][filled] = _smallest(pairs, begins[filled])
+    return made
+
+
+def _bytes(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Indexes]:
+    """All texts in small letters as UTF-8, each with a space behind it; and where each begins."""
+    encoded = [text.lower().encode("utf-8", "replace") for text in texts]
+    lengths = np.fromiter(map(len, encoded), np.intp, len(encoded)) + 1
+    starts = np.cumsum(lengths) - lengths
+    return np.frombuffer(b" ".join(encoded) + b" ", np.uint8), starts
+
+
+def _words(data: npt.NDArray[np.uint8], starts: Indexes) -> tuple[Numbers, npt.NDArray[np.bool_], Indexes]:
+    """Of each word: its hash, whether it is a number, and which text it is of."""
+    inside, alone = np.take(_IS_WORD, data), np.take(_STARTS_ALONE, data)
+    cut = np.empty(len(data), np.bool_)  # whether no word goes on from the byte before
+    cut[0] = True
+    np.logical_or(~inside[:-1], alone[1:], out=cut[1:])
+    first = np.flatnonzero(inside & cut)
+    last = np.flatnonzero(inside[:-1] & (cut[1:] | ~inside[1:]))  # behind the last byte there is always a space
+    if not len(first):
+        return np.empty(0, np.uint64), np.empty(0, np.bool_), np.empty(0, np.intp)
+    ups, downs = _powers(1 << len(data).bit_length())
+    sums = np.cumsum(np.take(_BYTES, data) * ups[: len(data)])
+    hashes = _mixed((sums[last] - sums[first] + _BYTES[data[first]] * ups[first]) * downs[first])
+    digits = np.cumsum(np.take(_DIGITS, data))
+    numbers = digits[last] - digits[first] + _IS_DIGIT[data[first]] == last - first + 1
+    return hashes, numbers, np.searchsorted(starts, first, side="right") - 1
+
+
+@lru_cache(maxsize=1)
+def _powers(count: int) -> tuple[Numbers, Numbers]:
+    """Of an odd number and of its inverse modulo two to the 64: a sum with them doesn't tell where in the data a word
+    stands once it is multiplied by the inverse of its place."""
+    up, down = np.full(count, _BASE), np.full(count, _INVERSE)
+    up[0] = down[0] = 1
+    return np.multiply.accumulate(up), np.multiply.accumulate(down)
+
+
+def _smallest(pairs: Numbers, begins: Indexes) -> npt.NDArray[np.uint16]:
+    """The signature of each text: of each hash function the smallest value, the lower half of it."""
+    short = (pairs >> np.uint64(32)).astype(np.uint32)
+    made = np.empty((len(begins), _HASHES), np.uint16)
+    for place, (factor, offset) in enumerate(zip(_FACTORS, _OFFSETS, strict=True)):
+        made[:, place] = np.minimum.reduceat(short * factor + offset, begins) & np.uint32(0xFFFF)
+    return made
+
+
+def _mixed(numbers: Numbers) -> Numbers:
+    """Every bit of each number depends on all of its bits (the finish of splitmix64)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * _MIXERS[0]
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * _MIXERS[1]
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+def _best(rows: Indexes, weight: npt.NDArray[np.float64]) -> Iterator[int]:
+    """The place of the greatest weight of each row, rows ascending; of equal ones the first."""
+    order = np.lexsort((np.arange(len(rows)), -weight, rows))
+    yield from order[runs(rows[order].astype(np.uint64))].tolist()

@@ -1,0 +1,229 @@
+"""Which schema a file's rows follow, told from their column names and first values, and the mapping that follows.
+
+Plain Python: the child proposes with it, and so does whoever shows the proposal. Schemas are data: the first that fits
+is the one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from controlplane.datasets.reader.conversations import are_messages
+from controlplane.datasets.reader.fields import listed
+from controlplane.datasets.reader.mapping import ColumnMapping
+from controlplane.datasets.reader.templating import PROMPT
+from controlplane.datasets.reader.transforms import GSM8K, GSM8K_MARKER, INSTRUCTION, THINK, THINK_PROMPT, WITH_TESTS
+
+Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Recognised:
+    schema: str
+    """A slug: one of SCHEMAS, `messages`, `text` or `unknown`."""
+    title: str
+    why: str
+    """A sentence or two for people."""
+    mapping: ColumnMapping
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "mapping": self.mapping.as_dict()}
+
+
+@dataclass(frozen=True)
+class KnownSchema:
+    title: str
+    prompt: tuple[str, ...]
+    answer: tuple[str, ...]
+    """The first of the names that the file has."""
+    input: tuple[str, ...] = ()
+    """Taken where it is there."""
+
+
+MESSAGES = ("messages", "conversations", "conversation", "chat", "dialogue", "turns", "prompt")
+SCHEMAS: Mapping[str, KnownSchema] = {
+    "prompt_answer": KnownSchema(
+        "Prompt and answer", ("prompt",), ("answer", "final_answer", "solution", "ground_truth"), ("input",)
+    ),
+    "problem_solution": KnownSchema("Problem and solution", ("problem",), ("answer", "final_answer", "solution")),
+    "question_answer": KnownSchema(
+        "Question and answer", ("question", "query"), ("final_answer", "answer", "solution", "response")
+    ),
+    "instruction_response": KnownSchema("Instruction and response", ("instruction",), ("response",), ("input",)),
+    # A prompt beside these is often the whole text of an Alpaca row, its answer at the end.
+    "instruction_output": KnownSchema("Instruction, input and output", ("instruction",), ("output",), ("input",)),
+    "instruction_answer": KnownSchema("Instruction and answer", ("instruction",), ("answer", "solution"), ("input",)),
+    "prompt_response": KnownSchema(
+        "Prompt and response", ("prompt",), ("response", "completion", "output", "target", "expected"), ("input",)
+    ),
+    "input_output": KnownSchema(
+        "Input and output", ("input",), ("output", "answer", "response", "target", "label", "expected")
+    ),
+}
+"""What asks one thing comes before an instruction, which many rows may share: beside a question it is put above it."""
+INSTRUCTION_COLUMN = "instruction"
+FILLED = (0.9, 0.5, 0.0)
+"""Shares of the rows that fill a column: those that nearly all rows fill are looked at first, whatever others are
+called."""
+TESTS = ("test_cases", "tests", "test_list", "unit_tests")
+DIFFICULTY = ("difficulty", "level", "difficulty_level", "hardness")
+TAGS = ("tags", "topics", "categories", "labels", "concepts")
+PROMPTS = ("prompt", "question", "problem", "instruction", "input", "query", "text", "task", "content")
+FOLLOW_UPS = (("follow_up", "follow_up_response"), ("followup", "followup_response"))
+
+
+def recognise(preview_rows: Rows, columns: Sequence[Mapping[str, Any]]) -> Recognised:
+    """`columns`: {"name", …}, in the file's order, and perhaps "share", of the rows that have something in it;
+    `preview_rows`: the first rows, perhaps shortened."""
+    names: dict[str, str] = {}
+    for column in columns:
+        names.setdefault(str(column["name"]).strip().lower(), str(column["name"]))
+    share = {str(column["name"]): column.get("share", 1) for column in columns}
+    filled = [{low: name for low, name in names.items() if share[name] >= least} for least in FILLED]
+    told = (_messages(preview_rows, some) or _pair(some, names) for some in filled)
+    found = next((one for one in told if one), None) or _fallback(preview_rows, filled)
+    for refine in _REFINEMENTS:
+        found = refine(found, preview_rows, names)
+    return found
+
+
+def _messages(rows: Rows, names: Mapping[str, str]) -> Recognised | None:
+    column = next((names[n] for n in MESSAGES if n in names and _all(rows, names[n], are_messages)), None)
+    if column is None:
+        return None
+    answer = next((names[n] for n in ("answer", "final_answer", "ground_truth", "solution") if n in names), "")
+    last = f"“{answer}” has the answer" if answer else "the last turn of the assistant becomes the answer"
+    why = f"“{column}” holds chat messages in each of the first rows; {last}."
+    return Recognised("messages", "Chat messages", why, ColumnMapping(prompt=column, messages=True, answer=answer))
+
+
+def _pair(filled: Mapping[str, str], names: Mapping[str, str]) -> Recognised | None:
+    for slug, schema in SCHEMAS.items():
+        prompt, answer = _first(schema.prompt, filled), _first(schema.answer, filled)
+        if not (prompt and answer):
+            continue
+        second = _first(schema.input, names)
+        why = f"The file has the columns “{prompt}” and “{answer}”."
+        if second:
+            why += f" “{second}” is put below the prompt where a row has it."
+        mapping = ColumnMapping(prompt=prompt, answer=answer, input=second)
+        if slug == "instruction_response":
+            mapping = replace(mapping, transform=INSTRUCTION)
+        return Recognised(slug, schema.title, why, mapping)
+    return None
+
+
+def _fallback(rows: Rows, filled: Sequence[Mapping[str, str]]) -> Recognised:
+    prompt = next((name for names in filled if (name := _first(PROMPTS, names))), "")
+    if prompt:
+        why = f"“{prompt}” is what prompts are usually called; no column looks like its answers."
+        return Recognised("text", "Prompts alone", why, ColumnMapping(prompt=prompt))
+    names = [name for some in filled for name in some.values()]
+    texts = [name for name in names if _all(rows, name, lambda value: isinstance(value, str))]
+    prompt = next(iter([*texts, *names]), "")
+    why = "No column has a name that is known here. Choose them: the first one with texts is a guess."
+    return Recognised("unknown", "Not recognised", why, ColumnMapping(prompt=prompt))
+
+
+def _instruction_above(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    """An instruction beside the question says how to answer it."""
+    column, mapping = names.get(INSTRUCTION_COLUMN, ""), found.mapping
+    if mapping.messages or not mapping.answer or column in (mapping.prompt, mapping.answer):
+        return found
+    if not column or column != column.strip():  # a place in a template has no spaces at its ends
+        return found
+    if not all(_stands_beside(row.get(column), row.get(mapping.prompt)) for row in rows):
+        return found
+    why = f"{found.why} “{column}” is put above the prompt, by the template."
+    return replace(found, why=why, mapping=replace(mapping, template=f"{{{column}}}\n\n{{{PROMPT}}}"))
+
+
+def _stands_beside(instruction: Any, prompt: Any) -> bool:
+    """Whether it is a text that the prompt doesn't have in it already."""
+    told = instruction.strip() if isinstance(instruction, str) else ""
+    return bool(told) and not (isinstance(prompt, str) and told in prompt)
+
+
+def _final_answer_after_a_marker(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    answer = found.mapping.answer
+    if not answer or not _all(rows, answer, lambda value: isinstance(value, str) and GSM8K_MARKER in value):
+        return found
+    why = f"{found.why} Each answer of the first rows ends with {GSM8K_MARKER} and the final one, as in GSM8K."
+    mapping = replace(found.mapping, transform=GSM8K, answer_after=GSM8K_MARKER)
+    return Recognised("gsm8k", "GSM8K: question and answer", why, mapping)
+
+
+def _reasoning(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    def thinks(value: Any) -> bool:
+        if isinstance(value, list) and value and isinstance(value[-1], dict):
+            value = value[-1].get("content", value[-1].get("value"))
+        return isinstance(value, str) and "<think>" in value and "</think>" in value
+
+    column = found.mapping.answer or (found.mapping.prompt if found.mapping.messages else "")
+    if not column or not _all(rows, column, thinks):
+        return found
+    why = f"{found.why} The first responses think inside <think>…</think>; what they answer is taken out of them."
+    system = found.mapping.system_prompt or THINK_PROMPT
+    mapping = replace(found.mapping, transform=THINK, system_prompt=system)
+    return Recognised("think", "Reasoning in think tags", why, mapping)
+
+
+def _further_turn(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    pair = next(((names[a], names.get(b, "")) for a, b in FOLLOW_UPS if a in names), None)
+    if pair is None or found.mapping.messages or not found.mapping.answer:
+        return found
+    why = f"{found.why} Where a row has “{pair[0]}”, the prompt goes on with the first answer and that."
+    mapping = replace(found.mapping, follow_up=pair[0], follow_up_response=pair[1])
+    return replace(found, schema="multi_turn", title=f"{found.title}, with a follow-up", why=why, mapping=mapping)
+
+
+def _code_with_tests(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    column = next((names[n] for n in TESTS if n in names and _some(rows, names[n], _is_tests)), "")
+    if not column:
+        return found
+    why = f"{found.why} “{column}” holds tests for each row's code."
+    in_each = found.mapping.transform == INSTRUCTION and _all(rows, column, _is_tests)
+    mapping = replace(found.mapping, test_cases=column, transform=WITH_TESTS if in_each else found.mapping.transform)
+    return replace(found, schema="code_with_tests", title=f"{found.title}, with tests", why=why, mapping=mapping)
+
+
+def _difficulty_and_tags(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    used = set(found.mapping.as_dict().values())
+    difficulty = next((names[n] for n in DIFFICULTY if n in names and names[n] not in used), "")
+    tags = next((names[n] for n in TAGS if n in names and names[n] not in used), "")
+    told = [f"“{column}” as {what}" for column, what in ((difficulty, "difficulty"), (tags, "tags")) if column]
+    if not told:
+        return found
+    why = f"{found.why} It takes {' and '.join(told)}."
+    return replace(found, why=why, mapping=replace(found.mapping, difficulty=difficulty, tags=tags))
+
+
+_REFINEMENTS: tuple[Callable[[Recognised, Rows, Mapping[str, str]], Recognised], ...] = (
+    _instruction_above,
+    _final_answer_after_a_marker,
+    _reasoning,
+    _further_turn,
+    _code_with_tests,
+    _difficulty_and_tags,
+)
+
+
+def _is_tests(value: Any) -> bool:
+    value = listed(value) if isinstance(value, str) else value
+    return isinstance(value, list) and bool(value) and all(isinstance(case, str) for case in value)
+
+
+def _first(wanted: Sequence[str], names: Mapping[str, str]) -> str:
+    return next((names[name] for name in wanted if name in names), "")
+
+
+def _all(rows: Rows, column: str, fits: Callable[[Any], bool]) -> bool:
+    """Of the rows that have the column filled; of none, no."""
+    values = [value for row in rows if (value := row.get(column)) not in (None, "")]
+    return bool(values) and all(map(fits, values))
+
+
+def _some(rows: Rows, column: str, fits: Callable[[Any], bool]) -> bool:
+    return any(fits(row.get(column)) for row in rows)

@@ -1,0 +1,91 @@
+"""What is wrong with the Python in a row: answers and tests that don't parse, tests that no reward can judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from controlplane.datasets.reader import code, fields
+from controlplane.datasets.reader.code import CodeProblem
+from controlplane.datasets.reader.excerpts import EXCERPT, visible
+from controlplane.datasets.reader.fields import RowProblem
+from controlplane.datasets.reader.mapping import ColumnMapping
+from controlplane.datasets.reader.problems import Problem
+from controlplane.datasets.reader.transforms import COLUMNS, INSTRUCTION, WITH_TESTS
+from workers.sandbox.needs import doubts as doubts_of
+from workers.sandbox.needs import problems as needs_of
+
+
+def problems(
+    row: Mapping[str, Any], made: Mapping[str, Any] | None, mapping: ColumnMapping, line: int
+) -> Iterator[Problem]:
+    """`made`: the row as mapping.canonical makes it, None where it can't; `mapping`: a resolved one."""
+    tests = _tests(row, mapping)
+    for field, text in _answers(row, made, mapping):
+        for found in code.problems(text, expected=bool(tests)):
+            said = f"“{field}” has Python that doesn't parse: {found.message}, at its line {found.line}."
+            yield _problem("code_syntax", line, field, said, text, found)
+    for number, test in enumerate(tests, 1):
+        if problem := code.problem(test):
+            said = f"Test {number} in “{mapping.test_cases}” doesn't parse: {problem.message}."
+            yield _problem("test_syntax", line, mapping.test_cases, said, test, problem)
+        elif unjudgeable := _requirement(test, number, line, mapping.test_cases):
+            yield unjudgeable
+
+
+def _answers(
+    row: Mapping[str, Any], made: Mapping[str, Any] | None, mapping: ColumnMapping
+) -> Iterator[tuple[str, str]]:
+    """(column, text) of what may be or hold code, as it stands in the file where it is taken whole."""
+    whole = mapping.transform in (COLUMNS, INSTRUCTION, WITH_TESTS) and not mapping.answer_after
+    if mapping.messages and not mapping.answer:
+        said = row.get(mapping.prompt)
+        for message in said if isinstance(said, list) else ():
+            if isinstance(message, dict) and message.get("role") == "assistant":
+                yield from _text(mapping.prompt, message.get("content"))
+    elif whole or mapping.follow_up:
+        for column in dict.fromkeys((mapping.answer, mapping.follow_up_response)):
+            yield from _text(column, row.get(column))
+    elif made is not None:
+        yield from _text(mapping.answer, made["answer"])
+
+
+def _text(column: str, value: Any) -> Iterator[tuple[str, str]]:
+    if column and isinstance(value, str):
+        yield column, value
+
+
+def _tests(row: Mapping[str, Any], mapping: ColumnMapping) -> list[str]:
+    if not mapping.test_cases:
+        return []
+    try:
+        return fields.tests(row, mapping.test_cases, needed=False)
+    except RowProblem:
+        return []  # told by the first pass
+
+
+def _requirement(test: str, number: int, line: int, column: str) -> Problem | None:
+    """What a test requires that no reward can give it: the code under test runs in a process of its own. None: nothing,
+    or the test is too long or too deep to be read."""
+    if needs := needs_of(test):
+        kind, said = "test_needs", f"Test {number} in “{column}” never counts as passed. {needs}"
+    elif doubts := doubts_of(test):
+        kind, said = "test_doubts", f"Test {number} in “{column}”: {doubts}"
+    else:
+        return None
+    return Problem(line, kind, visible(said), visible(test[:EXCERPT]), field=visible(column))
+
+
+def _problem(kind: str, line: int, field: str, message: str, text: str, found: CodeProblem) -> Problem:
+    lines = text.split("\n")
+    shown = lines[min(found.line, len(lines)) - 1]
+    start = max(0, found.column - 1 - EXCERPT // 2)
+    return Problem(
+        line,
+        kind,
+        visible(message),
+        visible(shown[start : start + EXCERPT]),
+        found.column,
+        field=visible(field),
+        code_line=found.line,
+    )

@@ -1,0 +1,120 @@
+"""The built-in ways from a response to the answer that rewards compare with, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from controlplane.datasets.reader.fields import RowProblem
+
+COLUMNS, INSTRUCTION, WITH_TESTS = "columns", "instruction_response", "instruction_response_tests"
+GSM8K, THINK = "gsm8k", "think"
+CUSTOM = "custom"
+"""A person's own Python function. It isn't offered: a mapping that names it is refused with a sentence."""
+GSM8K_MARKER = "####"
+THINK_PROMPT = "Think first, inside <think>…</think>. Then give the answer alone, inside <answer>…</answer>."
+
+_THOUSANDS = re.compile(r"-?[$€£]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class Extracted:
+    answer: str
+    reasoning: str = ""
+    """What stood before it, kept in the row's metadata."""
+
+
+Extract = Callable[[str, str, str], Extracted]
+"""(response, its column, the mapping's marker) -> what it holds. Raises RowProblem."""
+
+
+@dataclass(frozen=True)
+class Transform:
+    title: str
+    help: str
+    extract: Extract
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Mapping field -> the column that is taken where none is chosen."""
+    needs: tuple[str, ...] = ()
+    """Mapping fields that this transform can't do without, besides the prompt."""
+
+
+def whole(response: str, column: str, marker: str) -> Extracted:
+    return Extracted(response.strip())
+
+
+def after_marker(response: str, column: str, marker: str) -> Extracted:
+    if not marker:
+        return Extracted(response.strip())
+    _, found, rest = response.rpartition(marker)
+    if not found:
+        raise RowProblem("marker_missing", f"“{column}” has no {marker} in it.", column)
+    return Extracted(rest.strip())
+
+
+def gsm8k(response: str, column: str, marker: str) -> Extracted:
+    """The number after the last ####; 1,080 becomes 1080, as a model writes it."""
+    marker = marker or GSM8K_MARKER
+    reasoning, found, rest = response.rpartition(marker)
+    if not found:
+        raise RowProblem("marker_missing", f"“{column}” has no {marker} in it.", column)
+    answer = (rest.strip().splitlines() or [""])[0].strip()
+    if _THOUSANDS.fullmatch(answer):
+        answer = answer.replace(",", "")
+    return Extracted(answer, reasoning.strip())
+
+
+def think(response: str, column: str, marker: str) -> Extracted:
+    """<think>…</think><answer>…</answer>: the last answer; without that tag, all that follows the thought."""
+    before, closed, after = response.rpartition("</think>")
+    opened, _, inside = response.rpartition("<answer>")
+    answer, ended, _ = inside.partition("</answer>")
+    if ended:
+        thought = before if closed else opened
+        return Extracted(answer.strip(), _without("<think>", thought))
+    if not closed:
+        raise RowProblem("marker_missing", f"“{column}” has neither <answer>…</answer> nor </think> in it.", column)
+    return Extracted(after.strip(), _without("<think>", before))
+
+
+TRANSFORMS: Mapping[str, Transform] = {
+    COLUMNS: Transform(
+        "Columns as chosen",
+        "The answer is its column's text, or what follows the last marker in it.",
+        after_marker,
+    ),
+    INSTRUCTION: Transform(
+        "Instruction and response",
+        "The response as a whole is the answer.",
+        whole,
+        {"prompt": "instruction", "answer": "response"},
+        ("answer",),
+    ),
+    WITH_TESTS: Transform(
+        "Instruction and response with tests",
+        "The same, and each row has tests that a completion's code can be run against.",
+        whole,
+        {"prompt": "instruction", "answer": "response", "test_cases": "test_cases"},
+        ("answer", "test_cases"),
+    ),
+    GSM8K: Transform(
+        "GSM8K",
+        "The answer is the number after the last ####, without thousands separators; the solution before it is kept.",
+        gsm8k,
+        {"prompt": "question", "answer": "answer"},
+        ("answer",),
+    ),
+    THINK: Transform(
+        "Reasoning in think tags",
+        "Of <think>…</think><answer>…</answer> the answer is what the answer tag holds; the thought is kept.",
+        think,
+        {"prompt": "prompt", "answer": "response"},
+        ("answer",),
+    ),
+}
+"""By the name that a mapping carries: never rename one, and never change what one means."""
+
+
+def _without(tag: str, text: str) -> str:
+    return text.strip().removeprefix(tag).strip()

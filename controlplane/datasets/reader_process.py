@@ -1,0 +1,161 @@
+"""Starts the process that reads files: with limits, without secrets, and for as long as somebody wants its answer.
+
+`ask` is for pages: a small answer within seconds. `work` is for the worker: minutes, files instead of an answer, and
+an end as soon as nobody wants it any more. `stream` gives what the child writes, as it writes it.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+from django.conf import settings
+
+from controlplane.datasets.errors import ChildFailed
+from controlplane.datasets.reader.limits import TOO_MUCH
+from controlplane.tied import end_with
+
+log = logging.getLogger(__name__)
+
+PROGRAM = ("-m", "controlplane.datasets.reader")
+ASK_SECONDS = 10.0
+WORK_SECONDS = 2 * 3600.0
+"""Of a check or an import. The processor's time has a limit of its own."""
+LOOK_S = 0.5
+DISK_FULL = errno.ENOSPC
+"""Exit code: there was no room for what it writes."""
+TAIL = 2000
+
+TOO_SLOW = "This took longer than a page may wait for."
+LIMITS = "Reading this file took more memory or time than is allowed."
+FULL = "The disk of the control plane is full."
+BROKEN = "The reading process could not do its work on the server; the worker's log says why."
+
+
+class Unwanted(Exception):
+    """Nobody wants the work's outcome any more; the child was killed."""
+
+
+def ask(folder: Path, verb: str, given: Any, *, seconds: float = ASK_SECONDS) -> Any:
+    """The child's answer. Raises ChildFailed."""
+    with _started(folder, verb) as child:
+        try:
+            output, errors = child.communicate(json.dumps(given).encode(), timeout=seconds)
+        except subprocess.TimeoutExpired as error:
+            raise ChildFailed("limits", TOO_SLOW) from error
+        _judge(child.returncode, errors, f"{verb} in {folder.name}")
+    try:
+        return json.loads(output)
+    except ValueError as error:
+        log.exception("%s in %s answered with what is no JSON", verb, folder.name)
+        raise ChildFailed("server", BROKEN) from error
+
+
+def work(
+    folder: Path,
+    verb: str,
+    given: Any,
+    *,
+    wanted: Callable[[], bool],
+    program: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+) -> bytes:
+    """Have the child do what takes its time; its answer. Raises ChildFailed, or Unwanted when `wanted` says no."""
+    deadline = time.monotonic() + WORK_SECONDS
+    with _started(folder, verb, program=program, environment=environment or {}, tied=True) as child:
+        message: bytes | None = json.dumps(given).encode()
+        while True:
+            try:
+                output, errors = child.communicate(message, timeout=LOOK_S)
+                break
+            except subprocess.TimeoutExpired:
+                message = None
+            if not wanted():
+                raise Unwanted
+            if time.monotonic() > deadline:
+                raise ChildFailed("limits", LIMITS, "Split it into smaller files.")
+        _judge(child.returncode, errors, f"{verb} in {folder.name}")
+    return output
+
+
+def stream(folder: Path, verb: str, given: Any) -> Iterator[bytes]:
+    """What the child writes, in pieces. Raises ChildFailed at the end; closed early, it kills the child."""
+    with _started(folder, verb) as child:
+        if child.stdin is None or child.stdout is None or child.stderr is None:  # they are pipes, all three
+            raise ChildFailed("server", BROKEN)
+        _send(child.stdin, json.dumps(given).encode())
+        while piece := os.read(child.stdout.fileno(), 2**18):
+            yield piece
+        errors = child.stderr.read()
+        _judge(child.wait(), errors, f"{verb} in {folder.name}")
+
+
+@contextmanager
+def _started(
+    folder: Path,
+    verb: str,
+    *,
+    program: tuple[str, ...] = (),
+    environment: Mapping[str, str] | None = None,
+    tied: bool = False,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """The child, PROGRAM unless another is given; killed at the end of the block when it is still there. `tied`: it
+    also dies with this process."""
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    # PYTHONPATH: where an installation keeps its packages beside the interpreter instead of in it.
+    child = subprocess.Popen(
+        [sys.executable, *(program or PROGRAM), str(folder), verb],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=settings.BASE_DIR,
+        env=kept | {"LANG": "C.UTF-8"} | dict(environment or {}),
+        # Only in the worker, whose processes have one thread: code between fork and exec is safe there.
+        preexec_fn=partial(end_with, os.getpid(), signal.SIGKILL) if tied else None,
+    )
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout, child.stderr):
+            _close(pipe)
+
+
+def _judge(code: int, errors: bytes, what: str) -> None:
+    if code == 0:
+        return
+    said = errors[-TAIL:].decode("utf-8", "replace")
+    log.error("%s ended with %s: %s", what, code, said)
+    if code == DISK_FULL or os.strerror(errno.ENOSPC) in said:
+        raise ChildFailed("disk", FULL, "Make room there, then try again.")
+    if code == TOO_MUCH or code < 0 or said.rstrip().endswith("MemoryError"):
+        raise ChildFailed("limits", LIMITS, "Split it into smaller files.")
+    raise ChildFailed("server", BROKEN, "Nothing is known of the file. Try again once the server is mended.")
+
+
+def _send(pipe: IO[bytes], message: bytes) -> None:
+    try:
+        pipe.write(message)
+        pipe.close()
+    except BrokenPipeError:
+        pass  # it has ended already; its exit code says why
+
+
+def _close(pipe: IO[bytes] | None) -> None:
+    try:
+        if pipe is not None:
+            pipe.close()
+    except BrokenPipeError:
+        pass
