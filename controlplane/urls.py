@@ -1,10 +1,12 @@
 from django.urls import include, path
 
 from controlplane.datasets import urls as datasets
+from runs.hosts import tokenizer_views
 
 urlpatterns = [
     path("", include("controlplane.accounts.urls")),
     path("", include("runs.urls")),
+    path(f"datasets/{datasets.VERSION}tokenizer/", tokenizer_views.tokenizer, name="dataset_tokenizer"),
     path("datasets/", include("controlplane.datasets.urls")),
     path("rewards/", include("controlplane.rewards.urls")),
     path("hardware/", include("runs.hosts.urls")),

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from django.urls import reverse
+from django.utils import timezone
 
 from controlplane.datasets import plots, problem_pages, sizes
 from controlplane.datasets.lineage import lineage
@@ -18,7 +19,8 @@ from controlplane.datasets.reader.mapping import COLUMN_FIELDS
 from controlplane.datasets.reader.transforms import TRANSFORMS
 from controlplane.datasets.sources import HubSource
 from controlplane.datasets.work_queue import progress
-from runs.hosts.cards import host_views
+from controlplane.hardware import inventory
+from controlplane.hardware.models import Host
 
 CHECK, IMPORT = "check", "import"
 """The two reports of a version: of its file, and of what the mapping made of it."""
@@ -102,8 +104,10 @@ def mapping_context(version: DatasetVersion, form: MappingForm | None = None) ->
 
 
 def known_models() -> list[str]:
-    """What hosts in reach say that they have."""
-    return sorted({model for view in host_views() if view.fresh for model in view.models})
+    """Models that connected hosts report."""
+    now = timezone.now()
+    hosts = [host for host in Host.objects.all() if host.is_fresh(now)]
+    return sorted({model for host in hosts for model in inventory.clean(host.inventory).get("models") or ()})
 
 
 def may_leave_out(version: DatasetVersion) -> bool:

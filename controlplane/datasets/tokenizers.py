@@ -15,8 +15,7 @@ from typing import Any
 
 from controlplane.datasets.models import Tokenizer
 from controlplane.datasets.receiving import Readable
-from controlplane.hardware.models import Host, ModelInspection
-from runs.hosts import actions
+from controlplane.hardware.models import ModelInspection
 from workers.contract.tokenizers import HEAD_LIMIT, NoTokenizer, is_sha256, sizes_in
 
 PIECE = 2**18
@@ -37,14 +36,6 @@ def of_model(model: str) -> Tokenizer | None:
         if sha256 := named_in(asked):
             return next((known for known in Tokenizer.objects.filter(pk=sha256) if known.folder.is_dir()), None)
     return None
-
-
-def ask(host: Host, model: str) -> ModelInspection:
-    """Have a host look for a model's tokenizer; it is here once the question is answered and the files have come.
-
-    A recent answer will do only if its tokenizer is here. Raises flow.HostAway.
-    """
-    return actions.ask_inspection(host, model, again=of_model(model) is None)
 
 
 def note(inspection: ModelInspection) -> str:

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from controlplane.datasets import adding_views, api, look_views, mapping_views, tokenizer_views, version_views, views
+from controlplane.datasets import adding_views, api, look_views, mapping_views, version_views, views
 
 VERSION = "<int:dataset_id>/<int:number>/"
 
@@ -25,7 +25,6 @@ urlpatterns = [
     path(f"{VERSION}derive/", look_views.derive, name="dataset_derive"),
     path(f"{VERSION}example/", mapping_views.example, name="dataset_example"),
     path(f"{VERSION}mapping/", mapping_views.mapping, name="dataset_mapping"),
-    path(f"{VERSION}tokenizer/", tokenizer_views.tokenizer, name="dataset_tokenizer"),
     path(f"{VERSION}leave-out/", mapping_views.leave_out, name="dataset_leave_out"),
     path(f"{VERSION}again/", mapping_views.map_again, name="dataset_map_again"),
     path(f"{VERSION}cancel/", version_views.cancel, name="dataset_cancel"),

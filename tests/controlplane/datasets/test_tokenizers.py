@@ -17,6 +17,7 @@ from controlplane.datasets import tokenizers
 from controlplane.datasets.models import Tokenizer
 from controlplane.hardware.models import Host, ModelInspection
 from controlplane.http.tokens import host_token
+from runs.hosts import tokenizer_views
 from runs.scheduling import host_commands
 from workers.contract.tokenizers import TOKENIZER_LIMIT, NoTokenizer, head_of, sizes_in
 
@@ -155,10 +156,10 @@ def test_a_host_is_asked_again_only_for_a_tokenizer_that_is_not_here(monkeypatch
     sent: list[list[Any]] = []
     monkeypatch.setattr(host_commands, "send", lambda host, task, arguments: sent.append(arguments))
     known = answered(body_of(FILES))
-    asked = tokenizers.ask(known.host, "Org/Model")
+    asked = tokenizer_views.ask(known.host, "Org/Model")
     assert sent == [[asked.pk, "Org/Model"]]
     send(known, body_of(FILES))
-    assert tokenizers.ask(known.host, "Org/Model") == known
+    assert tokenizer_views.ask(known.host, "Org/Model") == known
     assert len(sent) == 1
 
 

@@ -1,4 +1,4 @@
-"""A model's tokenizer by name: a host is asked to look at the model, and brings its tokenizer and chat template."""
+"""A model's tokenizer for a dataset version: a host looks at the model and uploads its tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -39,12 +39,17 @@ def tokenizer(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
     if not model or host is None:
         return render(request, "datasets/_tokenizer.html", context)
     try:
-        # Its answer of before may be of a time when no tokenizer was brought.
-        return _answered(
-            request, context, actions.ask_inspection(host, model, again=tokenizers.of_model(model) is None)
-        )
+        return _answered(request, context, ask(host, model))
     except actions.HostAway:
         return render(request, "datasets/_tokenizer.html", context | {"away": True})
+
+
+def ask(host: Host, model: str) -> ModelInspection:
+    """Have a host look for a model's tokenizer. A recent answer is enough only if its tokenizer is here.
+
+    Raises actions.HostAway.
+    """
+    return actions.ask_inspection(host, model, again=tokenizers.of_model(model) is None)
 
 
 def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelInspection) -> HttpResponse:
