@@ -16,9 +16,8 @@ from django.core.exceptions import NON_FIELD_ERRORS
 
 from controlplane.hardware.form_fields import AddressesField, EnvironmentField, GpusField, NamesField, YesNoField
 from controlplane.hardware.models import HardwareProfile
-from controlplane.hardware.profile_batch import batch_problems
 from controlplane.hardware.profile_fields import ATTACHED, BATCH_FIELDS, CHOICES, HELP, LABELS, SECTIONS, Part, When
-from controlplane.hardware.profiles import Profile, problems_with_lora, profile_of
+from controlplane.hardware.profiles import Profile, profile_of, profile_problems
 from workers.contract import ContractError, HardwareSpec, LoraSpec, Rollout, ServerSpec, from_dict
 
 MOST = 10**6
@@ -145,9 +144,8 @@ class ProfileForm(forms.Form):
         if set(self.errors) - {*WORDS, NON_FIELD_ERRORS}:
             return values
         self.result = _result({**dict.fromkeys(WORDS, ""), **values})
-        found = [*problems_with_lora(self.result.spec, self.result.lora), *batch_problems(self.result)]
-        for name, cause in found:
-            self.add_error(name, cause)
+        for problem in profile_problems(self.result):
+            self.add_error(problem.field, str(problem))
         return values
 
     def _unused(self, values: dict[str, Any]) -> list[Part]:

@@ -9,7 +9,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-MOST_GPUS = 64
+from workers.contract.names import MOST_GPUS
+
 MOST_LISTED = 500
 LONGEST_TEXT = 500
 DEEPEST = 6

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profile_fields import BATCH_FIELDS, HELP
-from controlplane.hardware.profile_rules import problems, problems_with_lora
-from workers.contract import HardwareSpec, LoraSpec, from_dict, to_dict
+from workers.contract import HardwareSpec, LoraSpec, Rollout, from_dict, to_dict
+from workers.contract.batch import Batch, Rule, broken, repairs
+from workers.contract.hardware_rules import problems_with_lora
+from workers.contract.problem import Problem
 
-__all__ = ["BATCH_FIELDS", "HELP", "Profile", "launch_values", "problems", "problems_with_lora", "profile_of"]
+__all__ = ["BATCH_FIELDS", "HELP", "Profile", "launch_values", "profile_of", "profile_problems"]
 
 
 @dataclass(frozen=True)
@@ -54,3 +57,36 @@ def launch_values(row: HardwareProfile) -> dict[str, str]:
         "lora_dropout": f"{profile.lora.dropout:g}",
         "lora_targets": ", ".join(profile.lora.target_modules),
     }
+
+
+def profile_problems(profile: Profile) -> list[Problem]:
+    """Whatever could not run: of the hardware, of the LoRA, of the profile's own batch and of its engines' lengths."""
+    return [*problems_with_lora(profile.spec, profile.lora), *_arithmetic(profile), *_lengths(profile)]
+
+
+def _arithmetic(profile: Profile) -> Iterator[Problem]:
+    given = profile.batch
+    known = {f.name for f in fields(Batch)}
+    sizes: dict[str, Any] = {name: value for name, value in given.items() if name in known}
+    batch = Batch(**sizes, processes=max(profile.spec.processes, 1))
+    for problem in broken(batch):
+        # Of sizes that the profile leaves open nothing is known yet.
+        whole = {"per_device_train_batch_size", "num_generations"} <= set(given)
+        if whole or (problem.rule == Rule.TWO_OR_MORE and "num_generations" in given):
+            changes = repairs(batch, problem.rule)
+            nearest = [f"{name.replace('_', ' ')} {value}" for name, value in changes if name in given]
+            fix = f"Nearest that fit: {', '.join(nearest[:3])}." if nearest else ""
+            yield Problem(problem.field, problem.sentence, fix)
+
+
+def _lengths(profile: Profile) -> Iterator[Problem]:
+    spec, completion = profile.spec, profile.batch.get("max_completion_length")
+    own = spec.vllm_server if spec.vllm_server and not spec.vllm_server.attached else None
+    limits = {
+        "colocate_max_model_len": spec.colocate_max_model_len if spec.rollout == Rollout.COLOCATE else None,
+        "server_max_model_len": own.max_model_len if own else None,
+    }
+    for name, limit in limits.items():
+        if completion and limit is not None and 0 < limit <= completion:
+            sentence = f"{limit:,} tokens leave no room for a prompt beside completions of {completion:,}."
+            yield Problem(name, sentence)

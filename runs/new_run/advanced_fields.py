@@ -10,7 +10,7 @@ from django import forms
 from django.forms.fields import InvalidJSONInput
 
 from runs.new_run.training_fields import FORM_NAMES, NAMES
-from runs.preflight.names import RESERVED
+from workers.contract.training_rules import MADE_BY_THE_FORM, OWNED
 
 MOST_HELP = 400
 LARGEST_INT = 10**15
@@ -48,7 +48,7 @@ def fields(schema: dict[str, Any] | None) -> Iterator[tuple[str, str, forms.Fiel
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             continue
         name = entry["name"]
-        if name in NAMES | RESERVED | FORM_NAMES or not name.isidentifier():
+        if name in NAMES | OWNED | MADE_BY_THE_FORM | FORM_NAMES or not name.isidentifier():
             continue
         yield str(entry.get("group") or "Other"), name, _field(entry)
 

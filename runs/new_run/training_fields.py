@@ -12,7 +12,7 @@ from typing import Any
 
 from django import forms
 
-from runs.preflight.choices import ENUMS
+from workers.contract.training_rules import CHOICES
 
 
 class Group(StrEnum):
@@ -196,7 +196,7 @@ TRAINING: tuple[TrainingField, ...] = (
         L,
         str,
         "dapo",
-        choices=tuple((name, LOSSES[name]) for name in (*LOSSES,) if name in ENUMS["loss_type"]),
+        choices=tuple((name, LOSSES[name]) for name in (*LOSSES,) if name in CHOICES["loss_type"]),
     ),
     TrainingField(
         "scale_rewards",

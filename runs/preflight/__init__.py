@@ -1,4 +1,4 @@
-"""Will this launch work? One module per check; a check reads a Draft and yields findings, and touches nothing.
+"""Will this launch work? One module per subject; a check reads a Draft and yields findings, and touches nothing.
 
 A finding with grade STOP keeps the run from being launched. Findings of fields come back in the order of the form.
 """
@@ -7,34 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from runs.preflight import (
-    arithmetic,
-    attached,
-    choices,
-    combinations,
-    data,
-    deviations,
-    disk,
-    evaluation,
-    hosts,
-    lengths,
-    limits,
-    lora,
-    memory,
-    model,
-    names,
-    packages,
-    parallel,
-    ports,
-    profile,
-    quantization,
-    rewards,
-    sandbox,
-    secrets,
-    steps,
-    strategy,
-    weights,
-)
+from runs.preflight import batch, data, hosts, lora, memory, model, packages, profile, rewards, servers, training
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, Grade
 
@@ -43,32 +16,32 @@ __all__ = ["CHECKS", "Draft", "Finding", "Fix", "Grade", "blocks", "check"]
 Check = Callable[[Draft], Iterable[Finding]]
 
 CHECKS: tuple[Check, ...] = (
-    limits.check,
+    hosts.check_limits,
     model.check,
     data.check,
     rewards.check,
-    secrets.check,
+    rewards.check_secrets,
     profile.check,
     hosts.check,
-    sandbox.check,
+    hosts.check_sandbox,
     packages.check,
     memory.check,
-    parallel.check,
-    strategy.check,
-    quantization.check,
-    weights.check,
-    ports.check,
-    attached.check,
-    disk.check,
-    names.check,
-    choices.check,
-    arithmetic.check,
-    steps.check,
-    evaluation.check,
-    lengths.check,
-    combinations.check,
+    servers.check_parallelism,
+    profile.check_strategy,
+    model.check_quantization,
+    servers.check_weights,
+    servers.check_ports,
+    servers.check_attached,
+    hosts.check_disk,
+    training.check_names,
+    training.check_values,
+    batch.check_sizes,
+    batch.check_steps,
+    data.check_evaluation,
+    model.check_lengths,
+    training.check_combinations,
     lora.check,
-    deviations.check,
+    profile.check_deviations,
 )
 
 _ORDER = {Grade.STOP: 0, Grade.WARN: 1, Grade.NOTE: 2}

@@ -1,11 +1,11 @@
-"""The dataset version: chosen, checked, with rows."""
+"""The dataset version: chosen, checked, with rows, and with as many validation rows as are evaluated."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from runs.preflight.draft import Draft
-from runs.preflight.finding import Finding, stop
+from runs.preflight.finding import Finding, Fix, stop, warn
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -16,3 +16,25 @@ def check(draft: Draft) -> Iterator[Finding]:
         yield stop("dataset_version", f"{data.name} isn't ready.", "Finish its column mapping, or choose another.")
     elif data.rows == 0:
         yield stop("dataset_version", f"{data.name} has no rows.", "Choose another dataset.")
+
+
+def check_evaluation(draft: Draft) -> Iterator[Finding]:
+    data = draft.data if draft.data and draft.data.ready else None
+    if data is not None and draft.eval_rows > data.validation_rows:
+        kept, rows = data.validation_rows, "row" if data.validation_rows == 1 else "rows"
+        yield stop(
+            "eval_rows",
+            f"{draft.eval_rows:,} rows are to be evaluated, and {data.name} keeps "
+            f"{f'only {kept:,} {rows}' if kept else 'none'} out of training.",
+            "Evaluate fewer, or import the dataset with a larger validation share.",
+            *([Fix(f"Evaluate {kept:,}", {"eval_rows": str(kept)})] if kept else []),
+            Fix("Don't evaluate", {"eval_rows": "0"}),
+        )
+    every, last = draft.value("eval_steps"), draft.value("max_steps")
+    if draft.eval_rows and every and last and 0 < last < every:
+        yield warn(
+            "eval_steps",
+            f"The run ends at step {last}, before its first evaluation at step {int(every)}.",
+            "Evaluate more often.",
+            Fix(f"Evaluate every {max(last // 4, 1)} steps", {"eval_steps": str(max(last // 4, 1))}),
+        )

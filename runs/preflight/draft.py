@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controlplane.hardware.sandboxes import HostSandbox
-from runs.preflight.batch import Batch
 from runs.scheduling.limits import Allowance
 from workers.contract import HardwareSpec, LoraSpec, RewardSpec, ServerSpec
+from workers.contract.batch import Batch
 
 TRL_DEFAULTS: dict[str, Any] = {
     "beta": 0.0,

@@ -1,11 +1,13 @@
-"""Is there a host that can ever take this run, and can it now?"""
+"""Is there a host that can ever take this run, can it now, and may its owner start it?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from runs.preflight.draft import Draft, GpuFacts, HostFacts
-from runs.preflight.finding import Finding, note, stop, warn
+from runs.preflight.finding import Finding, Fix, note, stop, warn
+from runs.scheduling.leasing import runs_code
+from runs.scheduling.limits import TO_MAKE_ROOM
 from workers.contract import HardwareSpec, Rollout, WeightSync
 
 
@@ -136,3 +138,99 @@ def _not_now(fitting: list[HostFacts]) -> Iterator[Finding]:
             )
         else:
             yield warn("host", f"{host.name} takes no new runs.", "The run stays queued until it does.")
+
+
+FIX = (
+    "Make bubblewrap or Landlock work there (docker/README.md says what each needs), choose another host, leave these "
+    "rewards out, or let an admin allow code without a sandbox on the Hardware page."
+)
+
+
+def check_sandbox(draft: Draft) -> Iterator[Finding]:
+    rewards = [reward.name for reward in draft.rewards or () if runs_code(reward)]
+    hosts = fitting_hosts(draft)
+    if not rewards or not hosts:
+        return
+    holding = [host for host in hosts if host.sandbox.runs_code]
+    untold = [host for host in hosts if not host.sandbox.known]
+    if not holding and not untold:
+        yield from (_no_sandbox(host, rewards) for host in hosts)
+        return
+    if not holding:
+        names = _listed([host.name for host in untold])
+        yield note(
+            "host", f"{names} has not told yet how it holds code, which {_which_run(rewards)}.", "The run waits for it."
+        )
+    elif draft.host_chosen is False and (without := [host.name for host in hosts if host not in holding + untold]):
+        yield note("host", f"Without a sandbox for {_listed(rewards)}: {', '.join(without)}.")
+    for host in holding:
+        if host.sandbox.bare:
+            yield warn(
+                "host",
+                f"{host.name} has no sandbox, and an admin allows code there: what the model writes runs without one "
+                f"({_listed(rewards)}).",
+                host.sandbox.reach,
+            )
+
+
+def _no_sandbox(host: HostFacts, rewards: list[str]) -> Finding:
+    why = host.sandbox.why_not
+    words = f"{host.name} has no sandbox for code, which {_which_run(rewards)}"
+    return stop("host", f"{words}: {why}." if why else f"{words}.", FIX)
+
+
+def _which_run(rewards: list[str]) -> str:
+    return f"{_listed(rewards)} {'runs' if len(rewards) == 1 else 'run'}"
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+LEAST_MIB = 512
+"""Logs, the dataset and metrics; below this a host takes nothing."""
+
+
+def check_disk(draft: Draft) -> Iterator[Finding]:
+    known = [host for host in draft.hosts if host.disk_free_mib is not None]
+    if not known or len(known) < len(draft.hosts):
+        return
+    best = max(known, key=lambda host: host.disk_free_mib or 0)
+    free = best.disk_free_mib or 0
+    if free < LEAST_MIB:
+        yield stop("host", f"{best.name} has {free:,} MiB of disk left.", "Free some disk there first.")
+        return
+    one = checkpoint_mib(draft)
+    kept = draft.value("save_total_limit")
+    if one is None or not kept:
+        return
+    # TRL writes the new checkpoint before it deletes the oldest.
+    needed = one * (kept + 1)
+    if needed > free - LEAST_MIB:
+        yield warn(
+            "save_total_limit",
+            f"{kept + 1} checkpoints of about {one:,.0f} MiB need more than the {free:,} MiB left on {best.name}.",
+            "Keep fewer, train a LoRA, or free some disk.",
+            *([Fix("Keep 1", {"save_total_limit": "1"})] if kept > 1 else []),
+        )
+
+
+def checkpoint_mib(draft: Draft) -> float | None:
+    """About what one checkpoint takes: weights and two Adam moments of what is trained."""
+    parameters = (draft.inspection or {}).get("parameters")
+    if not isinstance(parameters, int):
+        return None
+    if draft.lora:
+        # A rank-16 adapter on the attention is around 0.5% of the weights; it grows with the rank.
+        parameters = int(parameters * 0.005 * draft.lora.r / 16)
+    return parameters * 4 * 3 / 2**20
+
+
+def check_limits(draft: Draft) -> Iterator[Finding]:
+    owner = draft.owner
+    if owner is None:
+        return
+    if owner.room == 0:
+        yield stop("", f"{owner.queue}.", TO_MAKE_ROOM)
+    elif not owner.may_start:
+        yield warn("", f"The run would be queued: it {owner.wait}.", "It starts by itself then.")

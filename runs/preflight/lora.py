@@ -6,42 +6,35 @@ from collections.abc import Iterator
 
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, stop, warn
-from workers.contract import LoraSpec, WeightSync
-from workers.contract.commands import LORA_RANKS
+from workers.contract import HardwareSpec, LoraSpec
+from workers.contract.hardware_rules import lora_problems
+from workers.contract.problem import Problem
+
+_TRAIN_A_LORA = Fix("Train a LoRA", {"use_lora": "on"})
 
 
 def check(draft: Draft) -> Iterator[Finding]:
-    if draft.lora is None:
-        if _swaps(draft):
+    for problem in lora_problems(draft.hardware or HardwareSpec(""), draft.lora):
+        if draft.lora is None:
+            yield stop("use_lora", problem.sentence, problem.fix, _TRAIN_A_LORA)
+        else:
             yield stop(
-                "use_lora",
-                "This profile pushes the policy to its vLLM server as a LoRA adapter, and the run trains all weights.",
-                "Train a LoRA, or choose a profile with NCCL weight updates.",
-                Fix("Train a LoRA", {"use_lora": "on"}),
+                problem.field, problem.sentence, problem.fix or "Correct it.", *_without_head(draft.lora, problem)
             )
+    if draft.lora is None:
         return
-    yield from _targets(draft, draft.lora)
-    if _swaps(draft) and draft.lora.r > LORA_RANKS[-1]:
-        yield stop("lora_r", f"vLLM serves adapters up to rank {LORA_RANKS[-1]}.", "Use a smaller rank.")
+    yield from _missing_targets(draft, draft.lora)
     if draft.lora.alpha < draft.lora.r / 4:
         yield warn("lora_alpha", f"α = {draft.lora.alpha} scales the adapter by less than a quarter.", "Usually α ≥ r.")
 
 
-def _swaps(draft: Draft) -> bool:
-    return draft.server is not None and draft.server.weight_sync == WeightSync.LORA
+def _without_head(lora: LoraSpec, problem: Problem) -> Iterator[Fix]:
+    rest = ", ".join(module for module in lora.target_modules if module != "lm_head")
+    if problem.field == "lora_targets" and "lm_head" in lora.target_modules and rest:
+        yield Fix("Leave it out", {"lora_targets": rest})
 
 
-def _targets(draft: Draft, lora: LoraSpec) -> Iterator[Finding]:
-    if not lora.target_modules:
-        yield stop("lora_targets", "No LoRA target is named.", "Name at least one module, such as q_proj.")
-    if "lm_head" in lora.target_modules:
-        rest = ", ".join(m for m in lora.target_modules if m != "lm_head")
-        yield stop(
-            "lora_targets",
-            "TRL refuses LoRA on lm_head: it reads that layer's weights directly, so the adapter would never train.",
-            "Leave lm_head out.",
-            *([Fix("Leave it out", {"lora_targets": rest})] if rest else []),
-        )
+def _missing_targets(draft: Draft, lora: LoraSpec) -> Iterator[Finding]:
     known = (draft.inspection or {}).get("linear_modules")
     if not known or lora.target_modules == ("all-linear",):
         return

@@ -1,4 +1,4 @@
-"""The model: named, found on the host or on the hub, able to do what the data asks of it."""
+"""The model: named, found, able to do what the data asks of it, trainable as it is, long enough."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 from controlplane.templatetags.figures import download_size
 from runs.preflight.draft import Draft
-from runs.preflight.finding import Finding, note, stop, warn
+from runs.preflight.finding import Finding, Fix, note, stop, warn
+from workers.contract import Quantization, Rollout
 
 ROOM_LEFT = 64 << 20
 """Bytes that a download leaves free."""
@@ -75,3 +76,95 @@ def _of_the_download(draft: Draft, answer: dict[str, Any]) -> Finding:
         f"The model doesn't fit on {host}'s disk: {words}",
         "Free some disk in its Hugging Face cache, or choose a smaller model.",
     )
+
+
+_TRAIN_A_LORA = Fix("Train a LoRA", {"use_lora": "on"})
+
+
+def check_quantization(draft: Draft) -> Iterator[Finding]:
+    hardware = draft.hardware
+    brought = (draft.inspection or {}).get("quantization")
+    if brought and draft.lora is None:
+        yield stop(
+            "use_lora",
+            f"The model's weights are quantized ({brought}): they can't be trained, only an adapter on them.",
+            "Train a LoRA, or choose the model in full precision.",
+            _TRAIN_A_LORA,
+        )
+    if hardware is None or hardware.quantization == Quantization.NONE:
+        return
+    bits = hardware.quantization
+    if brought:
+        yield stop(
+            "profile",
+            f"The model is quantized already ({brought}), and the profile would quantize it again to {bits}.",
+            "Choose a profile without quantization, or the model in full precision.",
+        )
+
+
+CHARS_A_TOKEN = 3
+"""A cautious guess for text of any language until the tokenizer has counted."""
+
+
+def check_lengths(draft: Draft) -> Iterator[Finding]:
+    yield from _beyond_the_model(draft)
+    completion = draft.value("max_completion_length")
+    if not isinstance(completion, int) or completion < 1:
+        return
+    for limit, whose in _limits(draft):
+        yield from _against(draft, completion, limit, whose)
+
+
+def _limits(draft: Draft) -> Iterator[tuple[int, str]]:
+    context = (draft.inspection or {}).get("context_length")
+    if isinstance(context, int) and context > 0:
+        yield context, "the model's context"
+    hardware = draft.hardware
+    if draft.server and draft.server.max_model_len and not draft.server.attached:
+        yield draft.server.max_model_len, "the vLLM server's length in the profile"
+    if hardware is None or hardware.rollout != Rollout.COLOCATE:
+        return
+    own = draft.grpo.get("vllm_max_model_length")
+    if isinstance(own, int) and own > 0:
+        yield own, "vllm_max_model_length"
+    elif hardware.colocate_max_model_len:
+        yield hardware.colocate_max_model_len, "the colocated vLLM's length in the profile"
+
+
+def _beyond_the_model(draft: Draft) -> Iterator[Finding]:
+    """vLLM doesn't start with more than the model's own context."""
+    context, hardware = draft.told("context_length"), draft.hardware
+    if not context or hardware is None:
+        return
+    if draft.server:
+        length = None if draft.server.attached else draft.server.max_model_len
+    else:
+        length = hardware.colocate_max_model_len if hardware.rollout == Rollout.COLOCATE else None
+    if length and length > context:
+        yield stop(
+            "profile",
+            f"The profile gives vLLM sequences of {length:,} tokens, and the model's context ends at {context:,}.",
+            "Leave the length empty in the profile to take the model's own.",
+        )
+
+
+def _against(draft: Draft, completion: int, limit: int, whose: str) -> Iterator[Finding]:
+    if completion >= limit:
+        half = max(limit // 2, 1)
+        yield stop(
+            "max_completion_length",
+            f"Completions of {completion:,} tokens leave no room for a prompt in {limit:,} ({whose}).",
+            "Shorten the completions.",
+            Fix(f"Set it to {half}", {"max_completion_length": str(half)}),
+        )
+        return
+    chars = draft.data.longest_prompt_chars if draft.data else None
+    if chars and chars / CHARS_A_TOKEN + completion > limit:
+        room = limit - chars // CHARS_A_TOKEN - 1
+        yield warn(
+            "max_completion_length",
+            f"The longest prompt has {chars:,} characters: with {completion:,} tokens of completion it may pass "
+            f"{limit:,} ({whose}).",
+            "Shorten the completions, or make a version of the dataset without long prompts: under its Rows.",
+            *([Fix(f"Set it to {room}", {"max_completion_length": str(room)})] if room >= 16 else []),
+        )

@@ -1,17 +1,143 @@
-"""The hardware profile: chosen, and consistent in itself."""
+"""The hardware profile: chosen, consistent in itself, and where the run departs from what it was made for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from controlplane.hardware.profiles import problems
 from runs.preflight.draft import Draft
-from runs.preflight.finding import Finding, stop
+from runs.preflight.finding import Finding, Fix, label, note, stop
+from workers.contract import LoraSpec, Offload, Optimizer, Precision, Strategy
+from workers.contract.hardware_rules import hardware_problems
 
 
 def check(draft: Draft) -> Iterator[Finding]:
     if draft.hardware is None:
         yield stop("profile", "No hardware profile is chosen.", "Choose one; CPU works everywhere.")
         return
-    for _, cause in problems(draft.hardware):
-        yield stop("profile", f"{draft.hardware.profile}: {cause}", "Correct the profile under Hardware.")
+    for problem in hardware_problems(draft.hardware):
+        yield stop("profile", f"{draft.hardware.profile}: {problem}", "Correct the profile under Hardware.")
+
+
+def check_strategy(draft: Draft) -> Iterator[Finding]:
+    hardware = draft.hardware
+    if hardware is None:
+        return
+    shards = hardware.strategy not in (Strategy.NONE, Strategy.DDP)
+    if shards and hardware.processes == 1 and hardware.offload == Offload.NONE:
+        yield note(
+            "profile",
+            f"{hardware.strategy} shares the training out between processes, and the profile has one.",
+        )
+    if hardware.strategy == Strategy.ZERO3 and draft.lora:
+        yield note("use_lora", "ZeRO-3 also shards the frozen weights: each pass gathers them, which costs time.")
+
+
+OVERRIDES = {"optim": "optimizer", "gradient_checkpointing": "gradient checkpointing", "use_liger_kernel": "Liger"}
+"""Fields under Advanced that go before the profile's own setting."""
+
+
+def check_deviations(draft: Draft) -> Iterator[Finding]:
+    if draft.hardware is None:
+        return
+    found = [*_lora(draft), *_batch(draft), *_precision(draft), *_overrides(draft)]
+    if len(found) > 1:
+        every = {name: text for finding in found for fix in finding.fixes for name, text in fix.values.items()}
+        first = found[0]
+        found[0] = note(first.field, first.cause, first.fix, *first.fixes, Fix("Use all the profile's values", every))
+    yield from found
+
+
+def _lora(draft: Draft) -> Iterator[Finding]:
+    wanted = {name: text for name, text in draft.made_for.items() if name == "use_lora" or name.startswith("lora_")}
+    if not wanted:
+        return
+    if not wanted.get("use_lora"):
+        if draft.lora:
+            off = Fix("Use the profile's: all weights", {"use_lora": ""})
+            yield note("use_lora", "The profile was made for training all weights; this run trains a LoRA.", "", off)
+        return
+    use = Fix("Use the profile's LoRA", wanted)
+    if draft.lora is None:
+        yield note(
+            "use_lora",
+            f"The profile was made for a LoRA of rank {wanted.get('lora_r', '?')}, and this run trains all weights.",
+            "",
+            use,
+        )
+        return
+    other = [
+        f"{word} {_text(mine)} instead of {wanted[name]}"
+        for name, word, mine in _parts(draft.lora)
+        if name in wanted and not _same(mine, wanted[name])
+    ]
+    if other:
+        yield note("use_lora", f"The profile was made for another LoRA: here {', '.join(other)}.", "", use)
+
+
+def _parts(lora: LoraSpec) -> list[tuple[str, str, Any]]:
+    return [
+        ("lora_r", "r", lora.r),
+        ("lora_alpha", "α", lora.alpha),
+        ("lora_dropout", "dropout", lora.dropout),
+        ("lora_targets", "targets", lora.target_modules),
+    ]
+
+
+def _batch(draft: Draft) -> Iterator[Finding]:
+    for name, text in draft.made_for.items():
+        mine = draft.grpo.get(name)
+        if name == "use_lora" or name.startswith("lora_") or mine is None or _same(mine, text):
+            continue
+        yield note(
+            name,
+            f"The profile was made for {text}, and this run has {_text(mine)}.",
+            "",
+            Fix(f"Use the profile's {label(name)}: {text}", {name: text}),
+        )
+
+
+def _precision(draft: Draft) -> Iterator[Finding]:
+    """Only where the form names one; a GRPO run says it in two flags."""
+    flags = {name: draft.grpo[name] for name in ("bf16", "fp16") if name in draft.grpo}
+    if draft.hardware is None or not flags or all(flags.values()):
+        return
+    chosen = next((Precision(name) for name, on in flags.items() if on), Precision.FP32)
+    profiles = draft.hardware.precision
+    if profiles == Precision.AUTO:
+        profiles = Precision.BF16 if draft.hardware.trainer_gpus else Precision.FP32
+    if chosen != profiles:
+        yield note(
+            "precision",
+            f"The profile trains in {profiles}, and this run in {chosen}.",
+            "",
+            Fix(f"Use the profile's precision: {profiles}", {"precision": "profile"}),
+        )
+
+
+def _overrides(draft: Draft) -> Iterator[Finding]:
+    hardware = draft.hardware
+    if hardware is None:
+        return
+    decided = {
+        "optim": hardware.optimizer != Optimizer.ADAMW,
+        "gradient_checkpointing": hardware.gradient_checkpointing is not None,
+        "use_liger_kernel": hardware.liger_kernels,
+    }
+    for name, word in OVERRIDES.items():
+        if name in draft.grpo and decided[name]:
+            fix = Fix(f"Use the profile's {word}", {name: ""})
+            yield note(name, f"{name} is set here, and goes before what the profile says.", "", fix)
+
+
+def _same(mine: Any, text: str) -> bool:
+    if isinstance(mine, tuple):
+        return set(mine) == set(text.replace(",", " ").split())
+    try:
+        return float(mine) == float(text)
+    except (TypeError, ValueError):
+        return str(mine) == text
+
+
+def _text(mine: Any) -> str:
+    return ", ".join(mine) if isinstance(mine, tuple) else f"{mine:g}" if isinstance(mine, float) else str(mine)

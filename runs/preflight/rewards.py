@@ -1,4 +1,4 @@
-"""Reward components: unique names, functions that exist, parameters in range, the columns they read."""
+"""Reward components: unique names, functions that exist, parameters in range, columns and secrets that they read."""
 
 from __future__ import annotations
 
@@ -51,3 +51,8 @@ def _component(reward: RewardSpec, data: DataFacts | None) -> Iterator[Finding]:
     if reward.weight < 0:
         cause = f"{reward.name} has a negative weight: the run learns to avoid it."
         yield warn("reward_version", cause, "Turn the sign round if that isn't meant.")
+
+
+def check_secrets(draft: Draft) -> Iterator[Finding]:
+    for why in draft.secrets.values():
+        yield stop("reward_version", why, "The run would be refused at its start.")

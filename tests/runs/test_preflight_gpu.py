@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from runs import preflight
-from runs.preflight import Finding, Grade, memory
+from runs.preflight import Finding, Grade
 from runs.preflight.draft import GpuFacts
-from runs.preflight.parallel import splits
+from runs.preflight.servers import splits
 from tests.runs.test_preflight import COLOCATE, CPU, FINE, GPU_BOX, LORA, MODEL, NCCL, SWAP, grpo, model
 from workers.contract import (
     HardwareSpec,
@@ -23,6 +23,7 @@ from workers.contract import (
     Strategy,
     WeightSync,
 )
+from workers.contract.memory_rules import trainer_floor
 
 GPUS = tuple(GpuFacts(index, 140_000, True) for index in range(4))
 BUSY_FIRST = (replace(GPUS[0], foreign_mib=70_000), *GPUS[1:])
@@ -243,15 +244,16 @@ def test_one_host_with_the_port_free_is_enough() -> None:
 def test_the_floor_counts_each_copy_where_it_lies(fields: dict[str, Any], lora: bool, gib: float) -> None:
     """Of 2³⁰ parameters on two processes."""
     spec = ranks(2, **fields)["hardware"]
-    draft = replace(FINE, hardware=spec, lora=LORA if lora else None)
-    assert memory.trainer_floor(draft, spec, 2**30).total == pytest.approx(gib)
+    floor = trainer_floor(spec, 2**30, precision=spec.precision, lora=lora, reference=False)
+    assert floor.total == pytest.approx(gib)
 
 
 def test_a_reference_model_is_a_copy_more_and_none_with_a_lora() -> None:
-    draft = replace(FINE, hardware=ranks(1)["hardware"], grpo={"beta": 0.1})
-    assert draft.hardware is not None
-    assert memory.trainer_floor(draft, draft.hardware, 2**30).reference == 2.0
-    assert memory.trainer_floor(replace(draft, lora=LORA), draft.hardware, 2**30).reference == 0.0
+    kept = [
+        trainer_floor(ranks(1)["hardware"], 2**30, precision=Precision.AUTO, lora=lora, reference=True).reference
+        for lora in (False, True)
+    ]
+    assert kept == [2.0, 0.0]
 
 
 def test_a_fix_is_offered_only_when_it_makes_the_run_fit() -> None:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from runs.preflight.batch import Batch
-from runs.preflight.choices import ENUMS
 from tests.runs.test_preflight_batch import TABLE
 from tests.stack import ROOT
+from workers.contract.batch import Batch
+from workers.contract.training_rules import CHOICES
 
 pytestmark = pytest.mark.trainer
 
@@ -54,7 +54,7 @@ def test_trl_accepts_and_refuses_the_same_batches(told):
 
 def test_the_enumerations_are_those_of_the_trainer(told):
     stated = {field["name"]: field["choices"] for field in told["schema"]["fields"]}
-    shared = {name: values for name, values in ENUMS.items() if name in stated}
+    shared = {name: values for name, values in CHOICES.items() if name in stated}
     assert len(shared) >= 5
     assert {name: sorted(stated[name]) for name in shared} == {name: sorted(values) for name, values in shared.items()}
 

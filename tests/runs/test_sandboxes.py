@@ -119,7 +119,7 @@ def box(name: str = "box", *, backend: str = "", known: bool = True, allowed: bo
 
 def found(*hosts: Any, rewards: tuple[RewardSpec, ...] = (CODE,), **more: Any) -> list[tuple[str, str]]:
     draft = replace(FINE, hosts=hosts, rewards=rewards, **more)
-    return [(finding.grade, finding.cause) for finding in preflight.sandbox.check(draft)]
+    return [(finding.grade, finding.cause) for finding in preflight.hosts.check_sandbox(draft)]
 
 
 def test_a_host_that_holds_code_needs_no_word() -> None:

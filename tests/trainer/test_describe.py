@@ -52,5 +52,5 @@ def test_settings_are_checked_as_the_installed_trl_computes_them(answers: Any) -
     assert answers[1] == {"ok": True, "error": ""}
     assert "generation_batch_size (4) must be divisible by num_generations (8)" in answers[2]["error"]
     assert "bogus is not a valid SchedulerType" in answers[3]["error"]
-    assert "grpo.output_dir can't be set by a run" in answers[4]["error"]
+    assert "output_dir is set by the control plane" in answers[4]["error"]
     assert "max_prompt_length" in answers[5]["error"]

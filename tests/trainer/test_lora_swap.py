@@ -173,7 +173,9 @@ def test_two_ranks_share_one_request_and_each_gets_its_own_completions(
     start: Start, tiny_model: Path, canned_server: RunningVllm, tmp_path: Path
 ) -> None:
     grpo = {"max_steps": 1, "per_device_train_batch_size": 4, "max_completion_length": 12, "save_strategy": "no"}
-    folder = attempt(tmp_path / "attempt", tiny_model, canned_server, profile={"processes": 2}, **grpo)
+    folder = attempt(
+        tmp_path / "attempt", tiny_model, canned_server, profile={"processes": 2, "strategy": "ddp"}, **grpo
+    )
     trainer = start("-m", "workers.trainer", folder)
     _, stderr = trainer.communicate()
     assert trainer.returncode == 0, stderr

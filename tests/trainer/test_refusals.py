@@ -42,7 +42,7 @@ def model(tmp_path: Path) -> Path:
         ),
         ({"rewards": (RewardSpec("x", "python", params={"source": "x = 1"}),)}, "it defines no function reward"),
         ({"hardware": {"rollout": Rollout.COLOCATE}}, "needs a GPU"),
-        ({"hardware": {"rollout": Rollout.SERVER}}, "no server or no port"),
+        ({"hardware": {"rollout": Rollout.SERVER}}, "needs its own settings"),
         ({"resume_from": "/nowhere/checkpoint-3"}, "no checkpoint to resume from in /nowhere/checkpoint-3"),
         ({"eval_rows": 8, "validation": 4}, "8 rows are to be evaluated, and the dataset has 4 validation rows"),
         ({"eval_rows": 8, "validation": 0}, "the dataset has no validation rows"),
@@ -100,7 +100,9 @@ def test_settings_that_trl_refuses_end_two_ranks_with_one_sentence_and_code_3(
     tiny_model: Path, tmp_path: Path, train: Train
 ) -> None:
     grpo = {"per_device_train_batch_size": 3}
-    folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, grpo=grpo, hardware={"processes": 2})
+    folder = builders.attempt_folder(
+        tmp_path / "a", model=tiny_model, grpo=grpo, hardware={"processes": 2, "strategy": "ddp"}
+    )
     done = train(folder)
     assert done.returncode == 3
     assert "generation_batch_size (6) must be divisible by num_generations (4)" in done.stderr.splitlines()[-1]

@@ -165,7 +165,7 @@ def test_two_ranks_stop_in_the_middle_of_a_step_with_one_checkpoint_of_both(
 ) -> None:
     asked = {
         "model": tiny_model,
-        "hardware": {"processes": 2},
+        "hardware": {"processes": 2, "strategy": "ddp"},
         "grpo": {"per_device_train_batch_size": 4, "num_iterations": 2},
     }
     folder = builders.attempt_folder(tmp_path / "a", **{**asked, "grpo": {**asked["grpo"], "max_steps": FOREVER}})

@@ -29,6 +29,8 @@ class FileName:
 
 
 MAX_SERVERS = 8
+MOST_GPUS = 64
+"""Of one host."""
 SERVER_ROLES = ("vllm", *(f"vllm-{number}" for number in range(2, MAX_SERVERS + 1)))
 """Role and log of each vLLM server of an attempt, the first one's first."""
 LOG_NAMES = ("supervisor", "download", *SERVER_ROLES, "trainer")

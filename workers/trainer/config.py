@@ -9,7 +9,8 @@ from peft import LoraConfig
 from trl import GRPOConfig
 
 from workers.contract import AttemptSpec, FileName, LoraSpec, Rollout, RunSpec, servers_of
-from workers.trainer import choices, hardware
+from workers.contract.training_rules import value_problems
+from workers.trainer import hardware
 from workers.trainer.spec import NoStepsError, SpecError
 
 ALWAYS: dict[str, Any] = {
@@ -21,20 +22,6 @@ ALWAYS: dict[str, Any] = {
     "log_completions": False,
     "push_to_hub": False,
 }
-
-OWNED = frozenset(ALWAYS) | {
-    "output_dir", "use_cpu", "reward_weights", "resume_from_checkpoint", "model_init_kwargs", "trust_remote_code",
-    "use_vllm", "vllm_mode", "vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_group_port",
-    "vllm_gpu_memory_utilization", "vllm_enable_sleep_mode", "vllm_tensor_parallel_size",
-    "do_train", "do_eval", "do_predict", "local_rank", "run_name", "project", "hub_token", "hub_private_repo",
-    "hub_model_id", "hub_strategy", "hub_always_push", "hub_revision", "trackio_space_id", "trackio_bucket_id",
-    "trackio_static_space_id", "log_completions_hub_repo", "log_unique_prompts", "num_completions_to_print",
-    "log_multimodal", "enable_jit_checkpoint", "auto_find_batch_size", "deepspeed", "fsdp", "fsdp_config",
-    "parallelism_config", "accelerator_config", "remove_unused_columns", "restore_callback_states_from_checkpoint",
-    "ignore_data_skip", "use_transformers_paged", "vllm_importance_sampling_cap", "logging_first_step",
-    "log_on_each_node", "debug", "label_names", "batch_eval_metrics", "include_for_metrics",
-}  # fmt: skip
-"""Fields that a run's spec can't set: the control plane sets them, or they make no sense for a run of ours."""
 
 
 def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
@@ -62,9 +49,7 @@ def construct(config: type[GRPOConfig], settings: dict[str, Any]) -> GRPOConfig:
 
 def check(run: RunSpec) -> None:
     """What GRPOConfig itself doesn't find."""
-    if owned := sorted(OWNED & run.grpo.keys()):
-        raise SpecError(f"grpo.{owned[0]} can't be set by a run: the control plane sets it.")
-    if problem := choices.problem(run.grpo):
+    for problem in value_problems(run.grpo):
         raise SpecError(f"The GRPO settings can't be used: {problem}")
     if run.grpo.get("eval_strategy", "no") != "no" and not run.data.eval_rows:
         raise SpecError("An evaluation is asked for, but no validation rows of the dataset are chosen for it.")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.contract import DataSpec, HardwareSpec, ModelSpec, RunSpec
+from workers.contract.training_rules import CHOICES, OWNED
 
 GROUPS: dict[str, tuple[str, ...]] = {
     # A field is in the first group one of whose beginnings it has.
@@ -59,8 +60,6 @@ def main(argv: list[str] | None = None) -> int:
 
 def describe() -> dict[str, Any]:
     from trl import GRPOConfig
-
-    from workers.trainer.config import OWNED
 
     hints = typing.get_type_hints(GRPOConfig)
     fields = [_field(field, hints[field.name]) for field in dataclasses.fields(GRPOConfig) if field.name not in OWNED]
@@ -126,8 +125,6 @@ def _kind(hint: Any) -> tuple[str, bool, list[str] | None]:
 
 
 def _choices(field: dataclasses.Field[Any], members: list[str] | None) -> list[str] | None:
-    from workers.trainer.choices import CHOICES
-
     if field.name in CHOICES:
         return list(CHOICES[field.name])
     stated = field.metadata.get("choices")

@@ -8,14 +8,14 @@ import pytest
 
 from controlplane.hardware.forms import ProfileForm, sent, spec_fields, values_of
 from controlplane.hardware.models import HardwareProfile
-from controlplane.hardware.profile_batch import batch_problems
 from controlplane.hardware.profile_fields import HELP, LABELS, SECTIONS
-from controlplane.hardware.profiles import launch_values, problems_with_lora, profile_of
+from controlplane.hardware.profiles import launch_values, profile_of, profile_problems
 from controlplane.hardware.shipped import SHIPPED, by_slug
 from tests.controlplane.hardware.profile_form import ATTACHED, COLOCATE, HOT_SWAP, SERVER, SHARED, TWO, filled, saved
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import a_run
 from workers.contract import HardwareSpec, from_dict
+from workers.contract.hardware_rules import problems_with_lora
 
 pytestmark = pytest.mark.django_db
 
@@ -36,7 +36,7 @@ def test_every_field_has_a_label_a_sentence_of_help_and_a_place():
 def test_a_shipped_profile_is_there_and_can_run(slug):
     profile = profile_of(HardwareProfile.objects.get(name=by_slug(slug).name))
     assert profile.columns() == by_slug(slug).columns()
-    assert [*problems_with_lora(profile.spec, profile.lora), *batch_problems(profile)] == []
+    assert profile_problems(profile) == []
 
 
 @pytest.mark.parametrize("slug", SLUGS)

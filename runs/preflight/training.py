@@ -1,11 +1,13 @@
-"""Settings that are fine alone and refused, or pointless, together."""
+"""Arguments of GRPOConfig: names that exist, values in range, and settings that are fine alone and not together."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator
 
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, note, stop, warn
+from workers.contract.training_rules import CHOICES, MADE_BY_THE_FORM, OWNED, value_problems
 
 SCHEDULER_NEEDS = {
     "cosine_with_min_lr": ("min_lr", "min_lr_rate"),
@@ -14,7 +16,31 @@ SCHEDULER_NEEDS = {
 }
 
 
-def check(draft: Draft) -> Iterator[Finding]:
+def check_names(draft: Draft) -> Iterator[Finding]:
+    fields = {f["name"] for f in (draft.schema or {}).get("fields", ())}
+    if not fields:
+        return
+    for name in sorted(set(draft.grpo) - fields - OWNED - MADE_BY_THE_FORM):
+        close = difflib.get_close_matches(name, fields, n=1)
+        yield stop(
+            name,
+            f"The trainer's GRPOConfig (TRL {(draft.schema or {}).get('trl', '?')}) has no field {name}.",
+            f"Did you mean {close[0]}?" if close else "Leave it out.",
+        )
+
+
+def check_values(draft: Draft) -> Iterator[Finding]:
+    for problem in value_problems(draft.grpo):
+        name = problem.field
+        if name in OWNED:
+            fixes = [Fix(f"Clear {name}", {name: ""})]
+        else:
+            close = difflib.get_close_matches(str(draft.grpo[name]), CHOICES.get(name, ()), n=2)
+            fixes = [Fix(f"Use {match}", {name: match}) for match in close]
+        yield stop(name, problem.sentence, problem.fix, *fixes)
+
+
+def check_combinations(draft: Draft) -> Iterator[Finding]:
     yield from _reference(draft)
     yield from _losses(draft)
     yield from _ratio(draft)

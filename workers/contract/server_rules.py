@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from controlplane.hardware.inventory import MOST_GPUS
-from workers.contract import MAX_SERVERS, HardwareSpec, Rollout, ServerSpec, WeightSync, is_address
+from workers.contract.hardware import HardwareSpec, Rollout, ServerSpec, WeightSync
+from workers.contract.names import MAX_SERVERS, MOST_GPUS
+from workers.contract.problem import Problem
+from workers.contract.spec import is_address
 
 MOST_SHARED = 0.9
 """Of a GPU that a server and a trainer share: less than a tenth holds no trainer."""
 MOST_GPU = 1023
 """The highest index that a profile may name."""
 PORTS = range(1024, 65536)
-
-Problem = tuple[str, str]
-"""(form field, what is wrong)"""
 
 
 def pins(spec: HardwareSpec) -> Iterator[Problem]:
@@ -24,16 +23,14 @@ def pins(spec: HardwareSpec) -> Iterator[Problem]:
     if spec.rollout != Rollout.SERVER or server is None or server.attached:
         return
     if server.shared and server.gpu_ids:
-        yield "server_gpu_ids", "Shared servers run on the trainer's GPUs; name none here, or don't share."
+        yield Problem("server_gpu_ids", "Shared servers run on the trainer's GPUs; name none here, or don't share.")
         return
     needed = server.count * server.gpus
     yield from _indexes("server_gpu_ids", server.gpu_ids, needed, f"GPUs of {server.count} × {server.gpus}")
     both = sorted(set(server.gpu_ids) & set(spec.trainer_gpu_ids))
     if both:
-        yield (
-            "server_gpu_ids",
-            f"GPU {both[0]} is also the trainer's. Name another, or choose to share the trainer's GPUs.",
-        )
+        fix = "Name another, or choose to share the trainer's GPUs."
+        yield Problem("server_gpu_ids", f"GPU {both[0]} is also the trainer's.", fix)
 
 
 def _indexes(name: str, ids: tuple[int, ...], needed: int, whose: str) -> Iterator[Problem]:
@@ -41,16 +38,16 @@ def _indexes(name: str, ids: tuple[int, ...], needed: int, whose: str) -> Iterat
         return
     repeated = sorted({index for index in ids if ids.count(index) > 1})
     if repeated:
-        yield name, f"GPU {repeated[0]} is named twice."
+        yield Problem(name, f"GPU {repeated[0]} is named twice.")
     if min(ids) < 0 or max(ids) > MOST_GPU:
-        yield name, f"GPU indexes go from 0 to {MOST_GPU}."
+        yield Problem(name, f"GPU indexes go from 0 to {MOST_GPU}.")
     if len(ids) != needed:
-        yield name, f"{len(ids)} named for {needed} {whose}: name each one, or none."
+        yield Problem(name, f"{len(ids)} named for {needed} {whose}: name each one, or none.")
 
 
 def servers(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
     if server.request_timeout_s < 1:
-        yield "server_request_timeout_s", "The servers need some time to answer."
+        yield Problem("server_request_timeout_s", "The servers need some time to answer.")
     if server.attached:
         yield from _addresses(server.attached)
     else:
@@ -62,64 +59,70 @@ def servers(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
 
 def _own(server: ServerSpec) -> Iterator[Problem]:
     if not 1 <= server.count <= MAX_SERVERS:
-        yield "server_count", f"A run has 1 to {MAX_SERVERS} servers."
+        yield Problem("server_count", f"A run has 1 to {MAX_SERVERS} servers.")
     if server.tensor_parallel < 1:
-        yield "server_tensor_parallel", "At least 1: the whole layer on one GPU."
+        yield Problem("server_tensor_parallel", "At least 1: the whole layer on one GPU.")
     if server.data_parallel < 1:
-        yield "server_data_parallel", "At least 1: one copy of the model."
+        yield Problem("server_data_parallel", "At least 1: one copy of the model.")
     product = server.tensor_parallel * server.data_parallel
     # A server of 0 GPUs is one for the CPU.
     if server.gpus < 0 or (server.gpus != product and (server.gpus or product > 1)):
-        yield "server_gpus", f"Tensor parallel × data parallel makes {count(product)} for each server."
+        yield Problem("server_gpus", f"Tensor parallel × data parallel makes {count(product)} for each server.")
     elif server.count * server.gpus > MOST_GPUS:
-        yield "server_gpus", f"A host has at most {MOST_GPUS} GPUs, and the servers take {server.count * server.gpus}."
+        yield Problem(
+            "server_gpus", f"A host has at most {MOST_GPUS} GPUs, and the servers take {server.count * server.gpus}."
+        )
     if not 0 < server.gpu_memory_utilization <= 1:
-        yield "server_gpu_memory_utilization", "The share must be above 0 and at most 1."
+        yield Problem("server_gpu_memory_utilization", "The share must be above 0 and at most 1.")
     if server.max_model_len is not None and server.max_model_len < 1:
-        yield "server_max_model_len", "The length must be at least 1."
+        yield Problem("server_max_model_len", "The length must be at least 1.")
     if server.ready_timeout_s < 1:
-        yield "server_ready_timeout_s", "A server needs some time to start."
+        yield Problem("server_ready_timeout_s", "A server needs some time to start.")
     if server.port is not None and not (server.port in PORTS and server.port + server.count - 1 in PORTS):
-        yield "server_port", f"Ports lie between {PORTS[0]} and {PORTS[-1]}, the last server's too."
+        yield Problem("server_port", f"Ports lie between {PORTS[0]} and {PORTS[-1]}, the last server's too.")
 
 
 def _shared(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
     if not server.shared:
         return
     if spec.trainer_gpus == 0:
-        yield "server_shared", "There is no GPU to share: the trainer has none."
+        yield Problem("server_shared", "There is no GPU to share: the trainer has none.")
     elif server.count * server.gpus > spec.trainer_gpus:
-        yield (
+        yield Problem(
             "server_shared",
             f"The servers need {count(server.count * server.gpus)}, and the trainer has {spec.trainer_gpus} to share.",
         )
     if MOST_SHARED < server.gpu_memory_utilization <= 1:
-        yield (
+        yield Problem(
             "server_gpu_memory_utilization",
-            f"A share of {server.gpu_memory_utilization:g} leaves no room for the trainer on the same GPU: take at "
-            f"most {MOST_SHARED}.",
+            f"A share of {server.gpu_memory_utilization:g} leaves no room for the trainer on the same GPU.",
+            f"Take at most {MOST_SHARED}.",
         )
 
 
 def _over_nccl(spec: HardwareSpec, server: ServerSpec) -> Iterator[Problem]:
     if server.servers > 1:
-        yield "server_weight_sync", f"NCCL updates one server, and there are {server.servers}. Send a LoRA by HTTP."
+        yield Problem(
+            "server_weight_sync", f"NCCL updates one server, and there are {server.servers}.", "Send a LoRA by HTTP."
+        )
     if server.shared and not server.attached:
-        yield "server_weight_sync", "NCCL refuses a server on the trainer's own GPU. Send a LoRA adapter by HTTP."
+        yield Problem(
+            "server_weight_sync", "NCCL refuses a server on the trainer's own GPU.", "Send a LoRA adapter by HTTP."
+        )
     if spec.trainer_gpus < 1 or (server.gpus < 1 and not server.attached):
-        yield "server_weight_sync", "NCCL needs a GPU for the server and another for the trainer."
+        yield Problem("server_weight_sync", "NCCL needs a GPU for the server and another for the trainer.")
 
 
 def _addresses(attached: Iterable[str]) -> Iterator[Problem]:
     name, addresses = "server_attached", list(attached)
     if len(addresses) > MAX_SERVERS:
-        yield name, f"A run has at most {MAX_SERVERS} servers."
+        yield Problem(name, f"A run has at most {MAX_SERVERS} servers.")
     for address in addresses:
         if not is_address(address):
-            yield name, f"{short(address)} is not of the form http://host:port, with nothing before or after."
+            yield Problem(name, f"{short(address)} is not of the form http://host:port, with nothing before or after.")
     repeated = [address for address in dict.fromkeys(addresses) if addresses.count(address) > 1]
     if repeated:
-        yield name, f"{short(repeated[0])} is named twice."
+        yield Problem(name, f"{short(repeated[0])} is named twice.")
 
 
 def count(gpus: int) -> str:

@@ -1,0 +1,108 @@
+"""Values of GRPOConfig that TRL finds wrong only once the model is loaded, or never; and those that no run sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workers.contract.problem import Problem
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo", "luspo", "vespo"),
+    "importance_sampling_level": ("token", "sequence"),
+    "scale_rewards": ("group", "batch", "none"),
+    "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+    "vllm_importance_sampling_mode": ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask"),
+    "vllm_model_impl": ("vllm", "transformers"),
+}
+BOOLEAN_TOO = frozenset({"scale_rewards"})
+"""TRL still takes True for `group` and False for `none`."""
+
+
+@dataclass(frozen=True)
+class Range:
+    low: float
+    high: float | None = None
+    above_low: bool = False
+    """`low` itself is not allowed."""
+
+    def holds(self, value: float) -> bool:
+        above = value > self.low if self.above_low else value >= self.low
+        return above and (self.high is None or value <= self.high)
+
+    @property
+    def words(self) -> str:
+        start = f"above {self.low:g}" if self.above_low else f"at least {self.low:g}"
+        return start if self.high is None else f"{start} and at most {self.high:g}"
+
+
+RANGES: dict[str, Range] = {
+    "temperature": Range(0, above_low=True),
+    "top_p": Range(0, 1, above_low=True),
+    "top_k": Range(0),
+    "min_p": Range(0, 1),
+    "repetition_penalty": Range(0, above_low=True),
+    "learning_rate": Range(0),
+    "max_grad_norm": Range(0),
+    "beta": Range(0),
+    # At 0 the ratio is held to exactly 1, and completions of the current policy still train it.
+    "epsilon": Range(0),
+    "epsilon_high": Range(0),
+    # It cuts the ratio from above. At 1 or below that is every ratio of an on-policy batch: nothing would be learned.
+    "delta": Range(1, above_low=True),
+    "num_iterations": Range(1),
+    "num_train_epochs": Range(0, above_low=True),
+    "max_completion_length": Range(1),
+    "per_device_train_batch_size": Range(1),
+    "per_device_eval_batch_size": Range(1),
+    "gradient_accumulation_steps": Range(1),
+    "steps_per_generation": Range(1),
+    "generation_batch_size": Range(1),
+    "top_entropy_quantile": Range(0, 1),
+    "ref_model_mixup_alpha": Range(0, 1),
+    "ref_model_sync_steps": Range(1),
+    # Below 1 it is a share of the run's steps.
+    "save_steps": Range(0, above_low=True),
+}
+
+OWNED = frozenset({
+    "output_dir", "logging_steps", "logging_strategy", "logging_first_step", "logging_nan_inf_filter", "report_to",
+    "run_name", "project", "disable_tqdm", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id",
+    "use_cpu", "local_rank", "do_train", "do_eval", "do_predict", "resume_from_checkpoint", "push_to_hub", "hub_token",
+    "hub_private_repo", "hub_model_id", "hub_strategy", "hub_always_push", "hub_revision", "log_completions",
+    "log_completions_hub_repo", "log_multimodal", "log_unique_prompts", "num_completions_to_print", "reward_weights",
+    "auto_find_batch_size", "trust_remote_code", "model_init_kwargs", "deepspeed", "fsdp", "fsdp_config",
+    "parallelism_config", "accelerator_config", "ddp_backend", "use_vllm", "vllm_mode", "vllm_enable_sleep_mode",
+    "vllm_server_base_url", "vllm_server_host", "vllm_server_port", "vllm_server_timeout", "vllm_group_port",
+    "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "use_transformers_paged",
+    "vllm_importance_sampling_cap", "enable_jit_checkpoint", "load_best_model_at_end", "remove_unused_columns",
+    "restore_callback_states_from_checkpoint", "ignore_data_skip", "log_on_each_node", "debug", "label_names",
+    "batch_eval_metrics", "include_for_metrics",
+})  # fmt: skip
+"""Arguments that a run can't set: the control plane or its trainer does (files, logging, devices, vLLM, credentials),
+or they are deprecated, dangerous or without a meaning here."""
+MADE_BY_THE_FORM = frozenset({"bf16", "fp16", "eval_strategy", "save_strategy"})
+"""Arguments that the New run page makes of other fields, so that a run may have them and nobody types them."""
+
+
+def value_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with single values of GRPOConfig arguments, whatever the others are."""
+    for name, value in settings.items():
+        if name in OWNED:
+            yield Problem(name, f"{name} is set by the control plane, not by a run.", "Leave it out.")
+        elif name in CHOICES:
+            yield from _choice(name, value)
+        elif name in RANGES and isinstance(value, int | float) and not isinstance(value, bool):
+            if not RANGES[name].holds(value):
+                yield Problem(name, f"{name} is {value:g}.", f"It must be {RANGES[name].words}.")
+        elif name == "max_steps" and value == 0:
+            fix = "Give a number of steps, or leave it empty to go by epochs."
+            yield Problem(name, "0 steps train nothing: TRL would go by epochs instead.", fix)
+
+
+def _choice(name: str, value: Any) -> Iterator[Problem]:
+    if value is None or value in CHOICES[name] or (name in BOOLEAN_TOO and isinstance(value, bool)):
+        return
+    sentence = f"{name} has no value {value!r}; TRL would find that only after loading the model."
+    yield Problem(name, sentence, f"Use one of: {', '.join(CHOICES[name])}.")
