@@ -20,6 +20,7 @@ from xdist.scheduler import LoadScopeScheduling
 from controlplane.serving import valkey as valkey_server
 from controlplane.serving.processes import Fleet
 from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
+from tests.trainer.preloaded import Preloaded
 
 SHIPPED: list[str] = []
 """What migrations put into the test database, as Django writes it down."""
@@ -145,10 +146,18 @@ def trainer_python() -> Path:
 
 
 @pytest.fixture(scope="session")
-def tiny_model(trainer_python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def preloaded(trainer_python: Path) -> Iterator[Preloaded]:
+    """The trainer's interpreter with its libraries imported, for tests that don't need a real start of it."""
+    server = Preloaded(trainer_python)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def tiny_model(preloaded: Preloaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that loads and hardly knows anything."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    subprocess.run([trainer_python, "-m", "workers.trainer.tiny", folder, "--quick"], cwd=ROOT, check=True)
+    preloaded.run("-m", "workers.trainer.tiny", folder, "--quick")
     return folder
 
 

@@ -16,26 +16,31 @@ from types import TracebackType
 import httpx
 import psutil
 
+from tests.trainer.preloaded import Forked, Preloaded
+
 PROGRAM = Path(__file__).with_name("fake_vllm.py")
 
 
 class RunningVllm:
-    """`args` are further flags of `vllm serve`, `env` further variables; the log is a file."""
+    """`args` are further flags of `vllm serve`, `env` further variables; the log is a file. `preloaded` runs it in the
+    trainer's interpreter."""
 
     def __init__(
-        self, *args: str, python: Path | str = sys.executable, model: str = "some/model", name: str = "r-1", **env: str
+        self, *args: str, preloaded: Preloaded | None = None, model: str = "some/model", name: str = "r-1", **env: str
     ) -> None:
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
             self.port = sock.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        argv = [str(python), str(PROGRAM), "serve", model, "--host", "127.0.0.1", "--port", str(self.port)]
+        argv = [str(PROGRAM), "serve", model, "--host", "127.0.0.1", "--port", str(self.port)]
+        argv += ["--served-model-name", name, *args]
+        env = {**os.environ, "FAKE_VLLM_LIFETIME": "120", **env}
         self._log = tempfile.NamedTemporaryFile()  # noqa: SIM115  closed with the server
-        self.front = subprocess.Popen(
-            [*argv, "--served-model-name", name, *args],
-            env={**os.environ, "FAKE_VLLM_LIFETIME": "120", **env},
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
+        log = self._log.fileno()
+        self.front = (
+            Forked(preloaded.address, argv, env, [0, log, log])
+            if preloaded
+            else subprocess.Popen([sys.executable, *argv], env=env, stdout=log, stderr=log)
         )
         until(lambda: self.front.poll() is not None or self._engines(), self.log)
         self.children = self._engines()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.runs.test_preflight_batch import TABLE
-from tests.stack import ROOT
+from tests.trainer.preloaded import Preloaded
 from workers.contract.batch import Batch
 from workers.contract.training_rules import CHOICES
 
@@ -24,13 +22,10 @@ print(json.dumps({"answers": [check(case) for case in json.load(sys.stdin)], "sc
 
 
 @pytest.fixture(scope="module")
-def told(trainer_python: Path) -> dict[str, Any]:
+def told(preloaded: Preloaded) -> dict[str, Any]:
     """One start of the interpreter for the whole table: importing TRL takes seconds."""
     cases = [as_trl(sizes) for sizes, _ in TABLE]
-    done = subprocess.run(
-        [trainer_python, "-W", "ignore", "-c", MANY], input=json.dumps(cases).encode(), capture_output=True, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    done = preloaded.run("-c", MANY, stdin=json.dumps(cases))
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return answer
 

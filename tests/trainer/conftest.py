@@ -11,28 +11,45 @@ from pathlib import Path
 import pytest
 
 from tests.stack import ROOT
+from tests.trainer.preloaded import Preloaded, Process
 
-Start = Callable[..., "subprocess.Popen[str]"]
+Start = Callable[..., Process]
+StartAnew = Callable[..., "subprocess.Popen[str]"]
+Train = Callable[[Path], "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def start(trainer_python: Path) -> Iterator[Start]:
-    """start("-m", "workers.trainer", folder): a process of the trainer's interpreter, ended with the test."""
-    with starting(trainer_python) as run:
+def start(preloaded: Preloaded) -> Iterator[Start]:
+    """start("-m", "workers.trainer", folder): a process like one of the trainer's interpreter, ended with the test."""
+    with starting(preloaded) as run:
         yield run
 
 
-@contextmanager
-def starting(trainer_python: Path) -> Iterator[Start]:
-    """What `start` gives; its processes end with the block."""
+@pytest.fixture
+def start_anew(trainer_python: Path) -> Iterator[StartAnew]:
+    """As `start`, but a start of the interpreter, as on a host."""
     started: list[subprocess.Popen[str]] = []
 
     def run(*arguments: object) -> subprocess.Popen[str]:
-        command = [str(trainer_python), *map(str, arguments)]
         env = {**os.environ, "OMP_NUM_THREADS": "1"}
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        command = [str(trainer_python), *map(str, arguments)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen(command, cwd=ROOT, env=env, **pipes))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def starting(preloaded: Preloaded) -> Iterator[Start]:
+    """What `start` gives; its processes end with the block."""
+    started: list[Process] = []
+
+    def run(*arguments: object) -> Process:
+        process = preloaded.start(*arguments, env={"OMP_NUM_THREADS": "1"})
         started.append(process)
         return process
 
@@ -45,7 +62,7 @@ def starting(trainer_python: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def train(start: Start) -> Callable[[Path], subprocess.CompletedProcess[str]]:
+def train(start: Start) -> Train:
     """Train a folder to its end."""
 
     def run(folder: Path) -> subprocess.CompletedProcess[str]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.conftest import Start
+from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_training import FOREVER, last_step, of_event, until
 from tests.workers.rewards.judge_server import JudgeServer
 from workers.contract import FileName, RewardSpec
@@ -111,10 +110,10 @@ class Ended:
         return [event for event in of_event(self.folder, "reward_failed") if name in (None, event["reward"])]
 
 
-def make_models(python: Path, tiny_model: Path, folder: Path) -> RewardModels:
+def make_models(preloaded: Preloaded, tiny_model: Path, folder: Path) -> RewardModels:
     made = RewardModels(folder / "fine", folder / "infinite")
     told = json.dumps({str(made.fine): None, str(made.infinite): "inf"})
-    subprocess.run([python, "-c", MAKE_MODELS, tiny_model, told], cwd=ROOT, check=True)
+    preloaded.run("-c", MAKE_MODELS, tiny_model, told)
     return made
 
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import random
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.stack import ROOT
+from tests.trainer.preloaded import Preloaded
 from workers.rewards.advantages import AGGREGATIONS, SCALES, advantages
 
 pytestmark = pytest.mark.trainer
@@ -36,12 +34,9 @@ def batches() -> list[dict[str, Any]]:
     return made
 
 
-def test_advantages_are_those_of_trl(trainer_python: Path) -> None:
+def test_advantages_are_those_of_trl(preloaded: Preloaded) -> None:
     asked = batches()
-    done = subprocess.run(
-        [trainer_python, "-m", "tests.trainer.advantages_of_trl"],
-        input=json.dumps(asked), cwd=ROOT, capture_output=True, text=True, check=True, timeout=170,
-    )  # fmt: skip
+    done = preloaded.run("-m", "tests.trainer.advantages_of_trl", stdin=json.dumps(asked))
     for batch, theirs in zip(asked, json.loads(done.stdout), strict=True):
         ours = advantages(**batch)
         assert ours.advantages == pytest.approx(theirs["advantages"], rel=2e-4, abs=2e-4), batch

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from controlplane.datasets.reader.chat import Renderer
 from tests.controlplane.datasets.tokenizers import CHATML, INST, TALK, a_tokenizer
-from tests.stack import ROOT
+from tests.trainer.preloaded import Preloaded
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
@@ -34,11 +33,8 @@ print(json.dumps(made))
 """
 
 
-def by_transformers(python: Path, folder: Path) -> list[tuple[str, int, int]]:
-    done = subprocess.run(
-        [python, "-c", PROGRAM], cwd=ROOT, input=json.dumps([str(folder), TALKS]), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+def by_transformers(preloaded: Preloaded, folder: Path) -> list[tuple[str, int, int]]:
+    done = preloaded.run("-c", PROGRAM, stdin=json.dumps([str(folder), TALKS]))
     return [tuple(one) for one in json.loads(done.stdout.splitlines()[-1])]
 
 
@@ -48,10 +44,10 @@ def by_us(folder: Path) -> list[tuple[str, int | None, int | None]]:
 
 
 @pytest.mark.parametrize("template", [CHATML, INST], ids=["chatml", "inst"])
-def test_of_a_realistic_template(template: str, trainer_python: Path, tmp_path: Path) -> None:
+def test_of_a_realistic_template(template: str, preloaded: Preloaded, tmp_path: Path) -> None:
     folder = a_tokenizer(tmp_path, chat_template=template)
-    assert by_us(folder) == by_transformers(trainer_python, folder)
+    assert by_us(folder) == by_transformers(preloaded, folder)
 
 
-def test_of_the_tiny_model(trainer_python: Path, tiny_model: Path) -> None:
-    assert by_us(tiny_model) == by_transformers(trainer_python, tiny_model)
+def test_of_the_tiny_model(preloaded: Preloaded, tiny_model: Path) -> None:
+    assert by_us(tiny_model) == by_transformers(preloaded, tiny_model)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.stack import ROOT
+from tests.trainer.preloaded import Preloaded
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
@@ -22,7 +20,7 @@ BATCH = {"per_device_train_batch_size": 4, "num_generations": 8}
 
 
 @pytest.fixture(scope="module")
-def answers(trainer_python: Path) -> Any:
+def answers(preloaded: Preloaded) -> Any:
     asked = [
         {"grpo": BATCH, "processes": 2},
         {"grpo": BATCH, "processes": 1},
@@ -30,9 +28,7 @@ def answers(trainer_python: Path) -> Any:
         {"grpo": {**BATCH, "output_dir": "/etc"}, "processes": 2},
         {"grpo": {**BATCH, "max_prompt_length": 9}, "processes": 2},
     ]
-    command = [str(trainer_python), "-c", ASK]
-    done = subprocess.run(command, cwd=ROOT, input=json.dumps(asked), capture_output=True, text=True, check=True)
-    return json.loads(done.stdout)
+    return json.loads(preloaded.run("-c", ASK, stdin=json.dumps(asked)).stdout)
 
 
 def test_every_field_has_a_type_a_default_and_help(answers: Any) -> None:

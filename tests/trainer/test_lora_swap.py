@@ -12,6 +12,7 @@ import pytest
 from tests.fakes.running_vllm import RunningVllm, until
 from tests.trainer import builders
 from tests.trainer.conftest import Start
+from tests.trainer.preloaded import Preloaded
 from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -26,15 +27,15 @@ ALLOWED = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "FAKE_VLLM_LIFETIME": "280"}
 SECOND = f"{ATTEMPT}-vllm-2"
 
 
-def sampling(python: Path, model: Path, name: str = ATTEMPT) -> RunningVllm:
-    """A server that really samples from the model and its adapters; it needs half a minute to load."""
+def sampling(preloaded: Preloaded, model: Path, name: str = ATTEMPT) -> RunningVllm:
+    """A server that really samples from the model and its adapters."""
     env = {**ALLOWED, "FAKE_VLLM_ENGINE": "torch", "OMP_NUM_THREADS": "1"}
-    return RunningVllm(*LORA, python=python, model=str(model), name=name, **env)
+    return RunningVllm(*LORA, preloaded=preloaded, model=str(model), name=name, **env)
 
 
 @pytest.fixture
-def sampling_server(trainer_python: Path, tiny_model: Path) -> Iterator[RunningVllm]:
-    with sampling(trainer_python, tiny_model) as server:
+def sampling_server(preloaded: Preloaded, tiny_model: Path) -> Iterator[RunningVllm]:
+    with sampling(preloaded, tiny_model) as server:
         yield server
 
 
@@ -86,9 +87,9 @@ def test_the_server_samples_from_the_policy_as_it_is_trained(
 
 
 def test_two_servers_sample_their_own_groups_from_the_same_policy(
-    start: Start, trainer_python: Path, tiny_model: Path, sampling_server: RunningVllm, tmp_path: Path
+    start: Start, preloaded: Preloaded, tiny_model: Path, sampling_server: RunningVllm, tmp_path: Path
 ) -> None:
-    with sampling(trainer_python, tiny_model, name=SECOND) as second:
+    with sampling(preloaded, tiny_model, name=SECOND) as second:
         servers = [server.ready(seconds=120) for server in (sampling_server, second)]
         grpo = {"per_device_train_batch_size": 12, "max_steps": 4, "save_strategy": "no"}  # three groups of four
         folder = attempt(tmp_path / "attempt", tiny_model, *servers, **grpo)

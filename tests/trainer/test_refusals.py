@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.trainer import builders
-from tests.trainer.test_training import Train
+from tests.trainer.conftest import Train
 from workers.contract import REWARD_MODEL, FileName, RewardSpec, Rollout
 from workers.trainer import __main__ as trainer
 

@@ -13,24 +13,25 @@ import pytest
 
 from tests.stack import ROOT
 from tests.trainer import builders, reward_runs
-from tests.trainer.conftest import Start, starting
+from tests.trainer.conftest import Start, Train, starting
+from tests.trainer.preloaded import Preloaded
 from tests.trainer.reward_runs import KEY, MISDEEDS, NO_SANDBOX, TRLS_OWN, VARIETY, Ended, RewardModels, liking, python
-from tests.trainer.test_training import Train, last_step, of_event
+from tests.trainer.test_training import last_step, of_event
 from workers.contract import FileName, RewardSpec
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
-def start_once(trainer_python: Path) -> Iterator[Start]:
+def start_once(preloaded: Preloaded) -> Iterator[Start]:
     """As `start`, for trainings that several tests read."""
-    with starting(trainer_python) as start:
+    with starting(preloaded) as start:
         yield start
 
 
 @pytest.fixture(scope="module")
-def reward_models(trainer_python: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> RewardModels:
-    return reward_runs.make_models(trainer_python, tiny_model, tmp_path_factory.mktemp("models"))
+def reward_models(preloaded: Preloaded, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> RewardModels:
+    return reward_runs.make_models(preloaded, tiny_model, tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +201,7 @@ def test_a_model_without_a_head_is_no_reward_model(tiny_model: Path, tmp_path: P
     assert "is no sequence-classification model" in done.stderr.splitlines()[-1]
 
 
-def test_trls_own_rewards_give_what_trl_gives(trainer_python: Path) -> None:
+def test_trls_own_rewards_give_what_trl_gives(preloaded: Preloaded) -> None:
     script = r"""
 import json
 from trl.rewards import (
@@ -232,7 +233,7 @@ print(json.dumps([
     [ours("trl_think_format"), think_format_reward(chats)],
 ]))
 """
-    done = subprocess.run([trainer_python, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = preloaded.run("-c", script)
     pairs = json.loads(done.stdout.splitlines()[-1])
     assert len(pairs) == 7
     for ours, trls in pairs:
@@ -256,7 +257,7 @@ def test_a_judge_without_its_endpoint_is_refused_before_anything_is_loaded(tmp_p
 
 
 def test_a_text_that_a_reward_model_stumbles_over_has_no_score_and_an_error_of_the_device_ends_all(
-    trainer_python: Path,
+    preloaded: Preloaded,
 ) -> None:
     script = """
 import torch
@@ -275,6 +276,5 @@ for model.error in (torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("
         continue
     raise SystemExit("swallowed")
 """
-    done = subprocess.run([trainer_python, "-c", script], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = preloaded.run("-c", script)
     assert "Reward 'likes' raised IndexError: index out of range in self" in done.stderr

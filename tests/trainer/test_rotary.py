@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
-from pathlib import Path
-
 import pytest
 
-from tests.stack import ROOT
+from tests.trainer.preloaded import Preloaded
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes]
 
@@ -57,16 +54,11 @@ assert torch.equal(model.model.rotary_emb.inv_freq, exact)
 )
 
 
-def run(python: Path, code: str) -> None:
-    done = subprocess.run([python, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-3000:]
+def test_rounded_frequencies_are_computed_anew(preloaded: Preloaded) -> None:
+    preloaded.run("-c", ROUNDED)
 
 
-def test_rounded_frequencies_are_computed_anew(trainer_python: Path) -> None:
-    run(trainer_python, ROUNDED)
-
-
-def test_zero_3_rounds_them_and_they_are_restored(trainer_python: Path) -> None:
-    if subprocess.run([trainer_python, "-c", "import deepspeed"], capture_output=True).returncode:
-        pytest.skip(f"deepspeed is not installed in the trainer's interpreter ({trainer_python})")
-    run(trainer_python, INIT)
+def test_zero_3_rounds_them_and_they_are_restored(preloaded: Preloaded) -> None:
+    if not preloaded.has("deepspeed"):
+        pytest.skip(f"deepspeed is not installed in the trainer's interpreter ({preloaded.python})")
+    preloaded.run("-c", INIT)

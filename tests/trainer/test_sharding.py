@@ -6,15 +6,14 @@ DeepSpeed and bitsandbytes are optional packages of the trainer's interpreter; w
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.conftest import Start
+from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_lora_swap import assert_sampled_from_the_policy, attempt, sampling
 from workers.contract import LoraSpec, Offload, Optimizer, Quantization, Strategy
 
@@ -30,20 +29,19 @@ with safe_open(sys.argv[1], "pt") as file:
 
 
 @pytest.fixture
-def deepspeed(trainer_python: Path) -> None:
-    _needs(trainer_python, "deepspeed")
-    _needs(trainer_python, "ninja")
+def deepspeed(preloaded: Preloaded) -> None:
+    _needs(preloaded, "deepspeed")
+    _needs(preloaded, "ninja")
 
 
 @pytest.fixture
-def bitsandbytes(trainer_python: Path) -> None:
-    _needs(trainer_python, "bitsandbytes")
+def bitsandbytes(preloaded: Preloaded) -> None:
+    _needs(preloaded, "bitsandbytes")
 
 
-def _needs(python: Path, package: str) -> None:
-    look = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({package!r}) is None)"
-    if subprocess.run([python, "-c", look]).returncode:
-        pytest.skip(f"{package} is not installed in the trainer's interpreter ({python})")
+def _needs(preloaded: Preloaded, package: str) -> None:
+    if not preloaded.has(package):
+        pytest.skip(f"{package} is not installed in the trainer's interpreter ({preloaded.python})")
 
 
 def run(start: Start, folder: Path, strategy: Strategy) -> dict[int, dict[str, float]]:
@@ -57,8 +55,8 @@ def run(start: Start, folder: Path, strategy: Strategy) -> dict[int, dict[str, f
     return builders.logs(folder)
 
 
-def shapes(python: Path, file: Path) -> dict[str, list[int]]:
-    done = subprocess.run([python, "-c", TENSORS, file], cwd=ROOT, capture_output=True, text=True, check=True)
+def shapes(preloaded: Preloaded, file: Path) -> dict[str, list[int]]:
+    done = preloaded.run("-c", TENSORS, file)
     found: dict[str, list[int]] = json.loads(done.stdout.splitlines()[-1])
     return found
 
@@ -79,17 +77,17 @@ def strategy(request: pytest.FixtureRequest) -> Strategy:
 
 
 @pytest.fixture(scope="module")
-def plain(trainer_python: Path, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
+def plain(preloaded: Preloaded, tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[int, Any]:
     """What two ranks log that each hold the whole model."""
     folder = builders.attempt_folder(
         tmp_path_factory.mktemp("plain") / "a", model=tiny_model, grpo=GRPO, hardware=profile(Strategy.DDP)
     )
-    subprocess.run([trainer_python, "-m", "workers.trainer", folder], cwd=ROOT, check=True, capture_output=True)
+    preloaded.run("-m", "workers.trainer", folder)
     return builders.logs(folder)
 
 
 def test_sharded_ranks_learn_as_plain_ones_and_save_a_whole_model_that_resumes(
-    start: Start, trainer_python: Path, tiny_model: Path, tmp_path: Path, strategy: Strategy, plain: dict[int, Any]
+    start: Start, preloaded: Preloaded, tiny_model: Path, tmp_path: Path, strategy: Strategy, plain: dict[int, Any]
 ) -> None:
     asked = {"model": tiny_model, "hardware": profile(strategy), "grpo": GRPO}
     folder = builders.attempt_folder(tmp_path / "a", **asked)
@@ -98,8 +96,8 @@ def test_sharded_ranks_learn_as_plain_ones_and_save_a_whole_model_that_resumes(
         assert logged[step]["reward"] == values["reward"]
         assert logged[step]["loss"] == pytest.approx(values["loss"], abs=1e-4)
 
-    saved = shapes(trainer_python, folder / "checkpoints/checkpoint-3/model.safetensors")
-    assert saved == shapes(trainer_python, tiny_model / "model.safetensors")
+    saved = shapes(preloaded, folder / "checkpoints/checkpoint-3/model.safetensors")
+    assert saved == shapes(preloaded, tiny_model / "model.safetensors")
 
     checkpoint = str(folder / "checkpoints/checkpoint-2")
     rest = builders.attempt_folder(tmp_path / "b", **asked, resume_from=checkpoint)
@@ -110,17 +108,17 @@ def test_sharded_ranks_learn_as_plain_ones_and_save_a_whole_model_that_resumes(
 
 @pytest.mark.parametrize("strategy", [Strategy.ZERO3, Strategy.FSDP2], indirect=True)
 def test_the_server_gets_the_whole_adapter_of_sharded_ranks(
-    start: Start, trainer_python: Path, tiny_model: Path, tmp_path: Path, strategy: Strategy
+    start: Start, preloaded: Preloaded, tiny_model: Path, tmp_path: Path, strategy: Strategy
 ) -> None:
-    with sampling(trainer_python, tiny_model) as server:
+    with sampling(preloaded, tiny_model) as server:
         server.ready(seconds=120)
         folder = attempt(tmp_path / "a", tiny_model, server, profile=profile(strategy), **GRPO)
         assert_sampled_from_the_policy(run(start, folder, strategy), fresh=(1, 3))
     adapters: list[Path] = [*(folder / "adapters").glob("*/adapter_model.safetensors")]
     assert len(adapters) == 1
-    saved = shapes(trainer_python, folder / "checkpoints/checkpoint-3/adapter_model.safetensors")
+    saved = shapes(preloaded, folder / "checkpoints/checkpoint-3/adapter_model.safetensors")
     assert saved
-    assert saved == shapes(trainer_python, adapters[0])
+    assert saved == shapes(preloaded, adapters[0])
 
 
 @pytest.mark.usefixtures("deepspeed")
@@ -133,10 +131,10 @@ def test_one_process_trains_with_an_offloaded_optimizer(start: Start, tiny_model
 @pytest.mark.usefixtures("bitsandbytes")
 @pytest.mark.parametrize("bits", [Quantization.NF4, Quantization.INT8])
 def test_a_lora_is_trained_on_a_quantized_model(
-    start: Start, trainer_python: Path, tiny_model: Path, tmp_path: Path, bits: Quantization
+    start: Start, preloaded: Preloaded, tiny_model: Path, tmp_path: Path, bits: Quantization
 ) -> None:
     hardware = {"quantization": bits, "optimizer": Optimizer.ADAMW_8BIT}
     asked = {"model": tiny_model, "hardware": hardware, "grpo": {"max_steps": 2}, "run": {"lora": LoraSpec(r=8)}}
     folder = builders.attempt_folder(tmp_path / "a", **asked)
     assert list(run(start, folder, Strategy.NONE)) == [1, 2]
-    assert shapes(trainer_python, folder / "checkpoints/checkpoint-2/adapter_model.safetensors")
+    assert shapes(preloaded, folder / "checkpoints/checkpoint-2/adapter_model.safetensors")

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from tests.trainer import builders
-from tests.trainer.conftest import Start
+from tests.trainer.conftest import Start, StartAnew, Train
+from tests.trainer.preloaded import Process
 from workers.contract import FileName
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 
-Train = Callable[[Path], "subprocess.CompletedProcess[str]"]
 FOREVER = 100_000
 
 
-def until(condition: Callable[[], bool], process: subprocess.Popen[str], seconds: float = 120) -> None:
+def until(condition: Callable[[], bool], process: Process | subprocess.Popen[str], seconds: float = 120) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert process.poll() is None, process.communicate()[1][-2000:]
@@ -161,7 +161,7 @@ def test_a_sigterm_saves_nothing(tiny_model: Path, tmp_path: Path, start: Start)
 
 
 def test_two_ranks_stop_in_the_middle_of_a_step_with_one_checkpoint_of_both(
-    tiny_model: Path, tmp_path: Path, start: Start, train: Train
+    tiny_model: Path, tmp_path: Path, start_anew: StartAnew, train: Train
 ) -> None:
     asked = {
         "model": tiny_model,
@@ -169,7 +169,7 @@ def test_two_ranks_stop_in_the_middle_of_a_step_with_one_checkpoint_of_both(
         "grpo": {"per_device_train_batch_size": 4, "num_iterations": 2},
     }
     folder = builders.attempt_folder(tmp_path / "a", **{**asked, "grpo": {**asked["grpo"], "max_steps": FOREVER}})
-    process = start("-m", "workers.trainer", folder)
+    process = start_anew("-m", "workers.trainer", folder)
     until(lambda: last_step(folder) >= 2, process)
     (folder / FileName.STOP).touch()
     assert process.wait(timeout=90) == 0
