@@ -38,12 +38,15 @@ from django.db import connection
 from controlplane.accounts.models import Role, User
 from controlplane.http.tokens import host_token
 
-begun = connection.vendor == "sqlite" and os.path.exists(migrated)
+begun = connection.vendor == "sqlite" and os.path.exists(first)
 if begun:
-    shutil.copyfile(migrated, connection.settings_dict["NAME"])
+    shutil.copyfile(first, connection.settings_dict["NAME"])
 call_command("migrate", verbosity=0)
+if not begun:
+    for role in Role.values:
+        User.objects.create_user(role, password="a long " + role + " password", role=role)
 if connection.vendor == "sqlite" and not begun:
-    connection.cursor().execute("VACUUM INTO %s", [migrated])
+    connection.cursor().execute("VACUUM INTO %s", [first])
 call_command("collectstatic", verbosity=0, interactive=False)
 token = os.environ["GRPO_HOST_TOKEN_FILE"]
 with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
@@ -51,7 +54,7 @@ with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
 cookies = [settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME]
 sessions = {}
 for role in Role.values:
-    user = User.objects.create_user(role, password="a long " + role + " password", role=role)
+    user = User.objects.get(username=role)
     session = import_module(settings.SESSION_ENGINE).SessionStore()
     session[SESSION_KEY] = str(user.pk)
     session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[0]
@@ -63,17 +66,18 @@ result = [cookies, sessions]
 
 
 SHELL = """
-import contextlib, io, json, sys, traceback
+import contextlib, functools, io, json, sys, traceback
 import django
 django.setup()
 from django.db import connections
 answers = sys.stdout
+compiled = functools.cache(lambda code: compile(code, "<test>", "exec"))
 for line in sys.stdin:
     asked = json.loads(line)
     names, printed = {"result": None, **asked["names"]}, io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
-            exec(asked["code"], names)
+            exec(compiled(asked["code"]), names)
         answer = {"result": names["result"]}
     except Exception:
         answer = {"error": printed.getvalue() + traceback.format_exc()}
@@ -140,7 +144,8 @@ class Stack:
 
     @classmethod
     def start(cls, data: Path, environment: dict[str, str] | None = None, *, host_app: str = "") -> Stack:
-        """`host_app`: another Celery application for the host's worker, that imports the real one."""
+        """`host_app`: another Celery application for the host's worker, that imports the real one. The trainer's
+        interpreter is ours unless `environment` names another: the real one is asked about TRL, which takes seconds."""
         listener = claims.listen("127.0.0.1", 0)
         installation = Installation(
             data=data,
@@ -150,7 +155,9 @@ class Stack:
             trainer_python=None,
         )
         installation.make_folders()
-        stack = cls(installation, {**installation.environment(), **(environment or {})}, listener=listener)
+        (installation.runs_dir / ".cache").symlink_to(_first("described"), target_is_directory=True)
+        ours = {**installation.environment(), "GRPO_TRAINER_PYTHON": sys.executable}
+        stack = cls(installation, {**ours, **(environment or {})}, listener=listener)
         try:
             stack._start_children(host_app)
         except BaseException:
@@ -160,7 +167,9 @@ class Stack:
 
     def _start_children(self, host_app: str) -> None:
         assert self.listener is not None
-        (self.session_cookie, self.csrf_cookie), self.sessions = self.django(PREPARE, migrated=_migrated())
+        (self.session_cookie, self.csrf_cookie), self.sessions = self.django(
+            PREPARE, first=str(_first("database") / "sqlite3")
+        )
         here = self.installation
         self.fleet.start(valkey.program(here.data))
         self.fleet.wait_ready(["valkey"])
@@ -181,7 +190,8 @@ class Stack:
 
     def client(self, role: str = "operator") -> httpx.Client:
         """A signed-in HTTP client; it sends the CSRF token with every request that needs one."""
-        client = httpx.Client(base_url=self.url, cookies=self.cookies(role), timeout=20)
+        # No certificates are read: it speaks plain HTTP.
+        client = httpx.Client(base_url=self.url, cookies=self.cookies(role), timeout=20, verify=False)
         # The token is a cookie and a header of the same value (Django's double submit): any 32 letters do.
         client.cookies.set(self.csrf_cookie, "t" * 32)
         client.headers.update({"X-CSRFToken": "t" * 32, "Origin": self.url})
@@ -207,12 +217,13 @@ class Stack:
 
 
 @cache
-def _migrated() -> str:
-    """Where the first product of this process leaves its database, migrated and without a row of its own: migrating
-    is half of what a start costs."""
-    folder = tempfile.mkdtemp(prefix="gt-")
+def _first(name: str) -> Path:
+    """A folder in which the first product of this process leaves what the others need not make again: its database
+    with the users in it, and what the trainer's interpreter said of itself."""
+    folder = Path(tempfile.mkdtemp(prefix="gt-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return f"{folder}/migrated.sqlite3"
+    (folder / name).mkdir()
+    return folder / name
 
 
 def _kill_attempt(lock: Path) -> None:

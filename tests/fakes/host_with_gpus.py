@@ -4,7 +4,8 @@
     celery -A tests.fakes.host_with_gpus worker ...        the host's worker: announces, launches, reaps
     host_with_gpus.py FOLDER                               the supervisor of an attempt
 
-A run called `... #supervisor=gate` is not let past its reading of the GPUs before FOLDER/gate.supervisor exists.
+A run called `... #supervisor=gate` is not let past its reading of the GPUs before FOLDER/gate.supervisor exists; one
+called `... #supervisor=sample_s:0.1` has a supervisor with that setting.
 """
 
 from __future__ import annotations
@@ -39,8 +40,10 @@ if __name__ == "__main__":
     from workers.supervisor import __main__
 
     folder = Path(sys.argv[1])
-    if "gate" in behaviour.of("supervisor", "FAKE_SUPERVISOR", folder):
+    told = behaviour.of("supervisor", "FAKE_SUPERVISOR", folder)
+    if "gate" in told:
         GATE = folder / "gate.supervisor"
+    os.environ.update({f"GRPO_{name.upper()}": value for name, value in told.items() if value})
     sys.exit(__main__.main())
 
 from workers.host.celery import app  # noqa: E402  its tasks bind what reads the GPUs when they are imported

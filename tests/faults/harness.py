@@ -28,27 +28,30 @@ from workers.supervisor import procfs
 FAKES = ROOT / "tests" / "fakes"
 LIMIT_S = 60.0
 SCALED = {
-    "CONTROLPLANE_TICK_S": "0.5",
+    "CONTROLPLANE_TICK_S": "1",
     "CONTROLPLANE_HOST_STALE_AFTER_S": "3",
     "CONTROLPLANE_SILENT_AFTER_S": "2",
     "CONTROLPLANE_REAP_EVERY_S": "2",
     "CONTROLPLANE_LAUNCH_AGAIN_S": "10",  # a host that comes back on a busy machine has claimed by then
     "GRPO_ANNOUNCE_S": "0.5",
     "GRPO_ANNOUNCE_WATCHED_S": "0.5",
-    "GRPO_HEARTBEAT_S": "0.3",
-    "GRPO_BATCH_S": "0.2",
+    "GRPO_HEARTBEAT_S": "0.5",
+    "GRPO_BATCH_S": "0.3",
     "GRPO_BACKOFF_MAX_S": "0.5",
     "GRPO_HTTP_TIMEOUT_S": "2",
     "GRPO_SAMPLE_S": "0.5",
     "GRPO_TREE_SCAN_S": "0.2",
     "GRPO_SETTLE_S": "0.5",
     "GRPO_SAVE_DEADLINE_S": "20",
-    "GRPO_GPU_FREE_DEADLINE_S": "20",
+    "GRPO_GPU_FREE_DEADLINE_S": "3",  # of the reaper: of a supervisor see below
     "GRPO_LOG_BATCH_S": "0.5",
     "GRPO_CPU_SLOTS": "8",
     "GRPO_DATASET_CACHE_MIB": "0",  # each run goes the whole road
+    "GRPO_TRAINER_PYTHON": "/nowhere/python",  # the trainer is a fake, and nobody asks what it is
 }
 """Deadlines of a product whose faults a test wants to see through in seconds."""
+PATIENT = {"GRPO_GPU_FREE_DEADLINE_S": "20"}
+"""Of supervisors alone: tests hold runs in this wait. `launch(supervisor="gpu_free_deadline_s:1")` shortens it."""
 
 PREPARE = """
 from controlplane.rewards import saving
@@ -130,16 +133,18 @@ class Product:
         data = Path(tempfile.mkdtemp(prefix="gt-"))
         made = Gpus.make(Path(tempfile.mkdtemp(prefix="gt-")) / "gpus", gpus)
         fakes = {"FAKE_GPUS": str(made.folder), "FAKE_TRAINER_LIFETIME": "300", "FAKE_VLLM_LIFETIME": "300"}
+        supervisors = {"FAKE_GPUS": str(made.folder), **PATIENT}
+        supervisors |= {name: value for name, value in environment.items() if name in PATIENT}
         ports = _ports_of_our_own()
         settings = {
             **SCALED,
             "GRPO_PORT_RANGE": f"{ports.start}-{ports.stop - 1}",
             "FAKE_GPUS": str(made.folder),
-            "GRPO_TRAINER_COMMAND": command_of(FAKES / "fake_trainer.py", **fakes),
+            "GRPO_TRAINER_COMMAND": command_of(FAKES / "fake_trainer.py", FAKE_TRAINER="pause:0.05", **fakes),
             "GRPO_VLLM_COMMAND": command_of(FAKES / "fake_vllm.py", **fakes),
-            "GRPO_SUPERVISOR_COMMAND": command_of(FAKES / "host_with_gpus.py", **fakes),
             **environment,
         }
+        settings.setdefault("GRPO_SUPERVISOR_COMMAND", command_of(FAKES / "host_with_gpus.py", **supervisors))
         stack = Stack.start(data, settings, host_app="tests.fakes.host_with_gpus")
         stack.fleet.first_backoff_s, stack.fleet.steady_after_s = 0.2, 0.0
         try:
@@ -166,8 +171,9 @@ class Product:
         user: str = "operator",
         just_heard: bool = False,
     ) -> ARun:
-        """Submit a run; by default its trainer goes on until its gate `trainer` is opened. `just_heard`: the launch is
-        sent to a host that hears nothing any more, as in the moment after its last announcement."""
+        """Submit a run; by default its trainer goes on until its gate `trainer` is opened. `supervisor`: a gate, and
+        settings of this run's supervisor alone. `just_heard`: the launch is sent to a host that hears nothing any more,
+        as in the moment after its last announcement."""
         behaviour = {"trainer": trainer, "vllm": vllm, "supervisor": supervisor}
         words = [f"run {len(self.runs)}", *(f"#{program}={what}" for program, what in behaviour.items() if what)]
         names = {"hardware": hardware or CPU, "name": " ".join(words), "model": str(self.model)}
@@ -183,14 +189,16 @@ class Product:
         *,
         tended: bool = True,
     ) -> None:
-        """Wait, and start again what has died in the meantime, as `up` does, unless nobody tends it."""
-        deadline = time.monotonic() + limit_s
+        """Wait, and start again what has died in the meantime, as `up` does, unless nobody tends it. Asking takes a
+        quarter of the time at most: the product needs the processors."""
+        began = asked = time.monotonic()
         while not condition():
-            if time.monotonic() > deadline:
+            if time.monotonic() > began + limit_s:
                 raise AssertionError(f"{problem if isinstance(problem, str) else problem()} (within {limit_s:g} s)")
             if tended:
                 self.fleet.tick()
-            time.sleep(0.02)
+            time.sleep(min(0.5, max(0.02, 3 * (time.monotonic() - asked))))
+            asked = time.monotonic()
 
     def kill(self, program: str) -> None:
         """SIGKILL to a program of the installation: web, control, host, valkey. `until` starts it again."""

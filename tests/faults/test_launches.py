@@ -10,7 +10,7 @@ import redis
 
 from tests.faults import invariants
 from tests.faults.harness import ARun, Product, on_gpus
-from tests.faults.situations import at_once, changed, deaf_host, pool_of, wait
+from tests.faults.situations import at_once, deaf_host, pool_of, wait
 from workers.supervisor import procfs
 
 pytestmark = pytest.mark.processes
@@ -30,6 +30,13 @@ from django.utils import timezone
 from runs import tick
 for _ in range(4):
     tick.tick(timezone.now() + timedelta(hours=1))
+"""
+
+LONG_AGO = """
+from datetime import timedelta
+from django.utils import timezone
+from runs.models import Attempt
+Attempt.objects.filter(run_id=run).update(launch_sent_at=timezone.now() - timedelta(seconds=12))
 """
 
 
@@ -115,18 +122,20 @@ def test_a_launch_to_a_host_that_hears_nothing_keeps_its_tries(product: Product)
 
 def test_three_launches_without_a_claim_end_the_attempt_and_a_late_one_starts_nothing(product: Product) -> None:
     """The host announces itself, but the processes that execute its tasks stand still."""
-    with changed(product, "control", CONTROLPLANE_LAUNCH_AGAIN_S="3"):
-        pool = pool_of(product, "host", size=2)
+    pool = pool_of(product, "host", size=2)
+    for process in pool:
+        procfs.send(process, signal.SIGSTOP)
+    try:
+        run = product.launch(on_gpus())
+        for sent in (1, 2, 3):
+            run.until(lambda row, sent=sent: row["launches_sent"] == sent)
+            product.stack.django(LONG_AGO, run=run.run)
+        row = run.ended()
+        assert (row["status"], row["reason"], row["launches_sent"]) == ("failed", "launch_failed", 3)
+        assert set(row["leases"].values()) == {"released"}
+    finally:
         for process in pool:
-            procfs.send(process, signal.SIGSTOP)
-        try:
-            run = product.launch(on_gpus())
-            row = run.ended()
-            assert (row["status"], row["reason"], row["launches_sent"]) == ("failed", "launch_failed", 3)
-            assert set(row["leases"].values()) == {"released"}
-        finally:
-            for process in pool:
-                procfs.send(process, signal.SIGCONT)
+            procfs.send(process, signal.SIGCONT)
     deliver(run)
     log = run.folder / "logs" / "supervisor.log"
     product.until(lambda: log.exists() and "the claim was refused" in log.read_text(), lambda: run.why(outcomes(run)))

@@ -16,7 +16,7 @@ import pytest
 
 from tests.faults import invariants
 from tests.faults.harness import HOST_FRESH, ARun, Product, on_gpus, with_server
-from tests.faults.situations import booted_anew, changed, deaf_host
+from tests.faults.situations import booted_anew, deaf_host
 from workers.supervisor import procfs
 from workers.supervisor.procfs import Identity
 
@@ -53,19 +53,18 @@ def test_a_folder_that_is_removed_under_a_live_run_ends_it(product: Product) -> 
 
 def test_a_folder_that_is_gone_with_its_supervisor_is_reaped_all_the_same(product: Product) -> None:
     """What was in use on its GPUs before it began is gone with it: they are a person's to release."""
-    with changed(product, "host", GRPO_GPU_FREE_DEADLINE_S="1"):
-        runs = {"quarantined": product.launch(with_server(), trainer="gate,renamed,ignore_term")}
-        runs["released"] = product.launch(trainer="gate,renamed")
-        for run in runs.values():
-            run.until_step(3)
-            run.kill("supervisor")
-            shutil.rmtree(run.folder, ignore_errors=True)
-        for leases, run in runs.items():
-            row = invariants.check(run, status="failed", reason="supervisor_lost", complete=False, leases=leases)
-            assert row["receipt"]["processes_ended"] >= 1
-            assert row["receipt"]["survivors"] == []
-        after = product.launch(on_gpus(6), trainer="steps:2")
-        invariants.check(after, status="succeeded", reason="completed")
+    runs = {"quarantined": product.launch(with_server(), trainer="gate,renamed,ignore_term")}
+    runs["released"] = product.launch(trainer="gate,renamed")
+    for run in runs.values():
+        run.until_step(3)
+        run.kill("supervisor")
+        shutil.rmtree(run.folder, ignore_errors=True)
+    for leases, run in runs.items():
+        row = invariants.check(run, status="failed", reason="supervisor_lost", complete=False, leases=leases)
+        assert row["receipt"]["processes_ended"] >= 1
+        assert row["receipt"]["survivors"] == []
+    after = product.launch(on_gpus(6), trainer="steps:2")
+    invariants.check(after, status="succeeded", reason="completed")
 
 
 # --- pids ------------------------------------------------------------------------------------------------------

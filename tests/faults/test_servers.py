@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults import invariants
 from tests.faults.harness import Product, on_gpus, with_server
-from tests.faults.situations import changed
 from tests.workers.servers import free_port
 from workers.supervisor import procfs
 
@@ -30,16 +28,13 @@ result = list(Lease.objects.filter(state="quarantined").order_by("pk").values_li
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def impatient(shared: Product) -> Iterator[None]:
-    """A host that waits for seconds where others wait for minutes."""
-    quick = {"GRPO_SAMPLE_S": "0.1", "GRPO_ATTACHED_WATCH_S": "0.1", "GRPO_SERVER_SILENCE_S": "2"}
-    with changed(shared, "host", GRPO_GPU_FREE_DEADLINE_S="3", **quick):
-        yield
+IMPATIENT = "gpu_free_deadline_s:1,sample_s:0.1,attached_watch_s:0.1,server_silence_s:2"
+"""A supervisor that waits for seconds where others wait for minutes."""
+READY_WITHIN_S = {"never_ready": 3}
 
 
 def test_a_server_that_does_not_come_up_or_stay_ends_its_run(product: Product) -> None:
-    runs = {vllm: product.launch(with_server(ready_timeout_s=15), vllm=vllm) for vllm in ENDS}
+    runs = {vllm: product.launch(with_server(ready_timeout_s=READY_WITHIN_S.get(vllm, 30)), vllm=vllm) for vllm in ENDS}
     for vllm, run in runs.items():
         reason, words = ENDS[vllm]
         row = invariants.check(run, status="failed", reason=reason)
@@ -64,7 +59,9 @@ def test_of_two_servers_one_dies(product: Product, role: str) -> None:
 def test_a_server_that_hangs_ends_a_trainer_that_waits_for_it(product: Product) -> None:
     """One answers /health and serves nothing; one answers nothing any more."""
     hangs, stands = (
-        product.launch(with_server(port=port), trainer=f"forever,ignore_term,generate:{port}", vllm=vllm)
+        product.launch(
+            with_server(port=port), trainer=f"forever,ignore_term,generate:{port}", vllm=vllm, supervisor=IMPATIENT
+        )
         for port, vllm in ((free_port(), "health_but_hangs"), (free_port(), ""))
     )
     stands.until_step(2)
@@ -76,7 +73,7 @@ def test_a_server_that_hangs_ends_a_trainer_that_waits_for_it(product: Product) 
 
 
 def test_a_gpu_that_does_not_come_free_is_nobodys_until_an_operator_says_so(product: Product) -> None:
-    run = product.launch(with_server())
+    run = product.launch(with_server(), supervisor=IMPATIENT)
     stuck = run.until_step(1)["placement"]["server_gpus"][0]
     product.gpus.others(stuck, 60_000)
     run.stop("now")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,11 +24,12 @@ def data() -> Iterator[Path]:
 
 @pytest.fixture
 def manage(data: Path) -> Iterator[Start]:
-    """Starts manage.py on the data folder of this module; what a failed test leaves is ended."""
+    """Starts manage.py on the data folder of this module, with our own interpreter as the trainer's unless told
+    another: the real one is asked about TRL, which takes seconds. What a failed test leaves is ended."""
     commands: list[Command] = []
 
     def start(*arguments: str, **environment: str) -> Command:
-        commands.append(Command(data, *arguments, **environment))
+        commands.append(Command(data, *arguments, **{"GRPO_TRAINER_PYTHON": sys.executable, **environment}))
         return commands[-1]
 
     yield start

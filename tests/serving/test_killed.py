@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 SETTINGS = {
     "GRPO_HOST_NAME": "testhost",
     "GRPO_TRAINER_COMMAND": command_of(FAKE_TRAINER, FAKE_TRAINER="forever,pause:0.1", FAKE_TRAINER_LIFETIME="390"),
-    "GRPO_TRAINER_PYTHON": sys.executable,
     "GRPO_BACKOFF_MAX_S": "0.5",
 }
 STOP = """

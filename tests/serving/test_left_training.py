@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ def test_ctrl_c_leaves_a_run_training_the_next_start_finds_it_and_stop_runs_ends
     settings = {
         "GRPO_HOST_NAME": "testhost",
         "GRPO_TRAINER_COMMAND": command_of(FAKE_TRAINER, FAKE_TRAINER="forever,pause:0.2", FAKE_TRAINER_LIFETIME="390"),
-        "GRPO_TRAINER_PYTHON": sys.executable,
         "GRPO_BACKOFF_MAX_S": "0.5",
     }
     first = manage("up", "--port", "0", **settings)
