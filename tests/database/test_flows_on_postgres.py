@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.postgres import missing
+from tests.rotation import share
 from tests.stack import ROOT
 
 pytestmark = pytest.mark.processes
@@ -26,6 +27,6 @@ FLOWS = [
 def test_the_flows_hold_on_postgresql() -> None:
     if reason := missing():
         pytest.skip(reason)
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "tests.on_postgres", *FLOWS]
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "tests.on_postgres", *share(FLOWS, of=2, name="flows")]
     done = subprocess.run(argv, cwd=ROOT, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -86,8 +86,9 @@ def test_a_number_may_be_chosen(given: str, found: int, monkeypatch: pytest.Monk
     assert whole("CONTROLPLANE_MAX_RUNNING", 5, least=0) == found
 
 
-@pytest.mark.parametrize("variable", ["CONTROLPLANE_MAX_RUNNING", "CONTROLPLANE_MAX_QUEUED"])
-@pytest.mark.parametrize("given", ["-1", "abc"])
+@pytest.mark.parametrize(
+    ("variable", "given"), [("CONTROLPLANE_MAX_RUNNING", "-1"), ("CONTROLPLANE_MAX_QUEUED", "abc")]
+)
 def test_a_start_with_a_limit_that_is_no_number_is_one_clear_line(variable: str, given: str, tmp_path: Path) -> None:
     chosen = {variable: given, "CONTROLPLANE_DATA": str(tmp_path), "CONTROLPLANE_BOOTSTRAP": "off"}
     argv = [sys.executable, "manage.py", "check"]

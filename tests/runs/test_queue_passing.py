@@ -73,6 +73,7 @@ def starts(hosts: list[Host], held: Placed, queue: list[Job], ends: tuple[str, .
     return when
 
 
+@pytest.mark.rotating(of=10)
 @pytest.mark.parametrize("seed", range(150))
 def test_nobody_starts_later_for_those_behind(seed: int) -> None:
     chance = random.Random(seed)

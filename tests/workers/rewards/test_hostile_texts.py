@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.rotation import share
 from tests.workers.rewards.scoring import PURE
 from workers.rewards import LIBRARY, Completion, score
 
@@ -51,6 +52,7 @@ INTERRUPTED = {("regex_match", "open tags")}
 """A pattern that is fine on pages and slow on megabytes is interrupted: a failure, which counts for nothing."""
 
 
+@pytest.mark.rotating(of=4)
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("key", PURE)
@@ -67,6 +69,7 @@ def test_hostile_text_gets_a_score_in_range(key: str, name: str) -> None:
     assert low <= given.values[0] <= (float("inf") if high is None else high)
 
 
+@pytest.mark.rotating(of=4)
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_text_between_tags_is_no_crash(name: str) -> None:
@@ -83,7 +86,8 @@ def test_hostile_text_between_tags_is_no_crash(name: str) -> None:
 
 @pytest.mark.parametrize("key", PURE)
 def test_a_hostile_answer_column_is_no_crash(key: str) -> None:
-    answers: tuple[Any, ...] = (*HOSTILE.values(), 7, 7.5, ["a"], {"a": 1}, True, [], [None], [HOSTILE["digits"]])
+    hostile = share(list(HOSTILE.values()), of=4, name=key)
+    answers: tuple[Any, ...] = (*hostile, 7, 7.5, ["a"], {"a": 1}, True, [], [None], [HOSTILE["digits"]])
     for answer in answers:
         assert score(LIBRARY[key], [Completion("7", tokens=1)], [{"answer": answer}], {}).failures == []
 
