@@ -60,16 +60,15 @@ def test_a_module_that_is_not_there_is_named() -> None:
         scripts.imported("js/nowhere.js")
 
 
-WAITING = {"run.js", "compare.js"}
-"""They read numbers before they have run to their end: a page that waited for them would be empty for as long."""
 MODULE = re.compile(r'<script type="module" src="{% static "js/(?:[\w-]+/)*([\w-]+\.js)" %}"([^>]*)>')
 
 
 def test_no_page_is_painted_before_its_script_listens() -> None:
     templates = [path.read_text() for path in (BASE_DIR / "frontend" / "templates").rglob("*.html")]
     assert sum(text.count('type="module"') for text in templates) == sum(len(MODULE.findall(t)) for t in templates)
-    early = {name for text in templates for name, rest in MODULE.findall(text) if 'blocking="render"' not in rest}
-    assert early == WAITING
-    # It has no effect below the head.
-    bodies = [text.partition("{% block scripts %}")[2] for text in templates]
-    assert not [text for text in bodies if 'blocking="render"' in text]
+    assert not [name for text in templates for name, rest in MODULE.findall(text) if 'blocking="render"' not in rest]
+
+
+def test_no_script_of_a_page_waits_before_it_listens() -> None:
+    scripts = (BASE_DIR / "frontend" / "static" / "js").rglob("*.js")
+    assert [path.name for path in scripts if re.search(r"^[^\s/*}].*\bawait\b", path.read_text(), re.MULTILINE)] == []

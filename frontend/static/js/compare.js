@@ -318,11 +318,15 @@ function loadPlotly() {
   });
 }
 
+async function start() {
+  const numbers = readAll();
+  plotly = await loadPlotly();
+  painter.now();
+  await numbers;
+  follow();
+}
+
 restore();
 arrange();
 listen();
-const numbers = readAll();
-plotly = await loadPlotly();
-painter.now();
-await numbers;
-follow();
+void start();

@@ -260,17 +260,21 @@ addEventListener("popstate", () => {
 if (page.tab === "charts") startCharts();
 else void open(page.tab);
 
-const last = await seriesAtLast();
-const scheme = location.protocol === "https:" ? "wss" : "ws";
-feed = new Feed({
-  url: `${scheme}://${location.host}${page.socket}`,
-  after: last,
-  onFrame,
-  onState: (state) => {
-    bar(state);
-    if (state === "open") feed?.send({ type: "logs", watch: openTab() === "logs" });
-  },
-});
+async function goLive() {
+  const last = await seriesAtLast();
+  const scheme = location.protocol === "https:" ? "wss" : "ws";
+  feed = new Feed({
+    url: `${scheme}://${location.host}${page.socket}`,
+    after: last,
+    onFrame,
+    onState: (state) => {
+      bar(state);
+      if (state === "open") feed?.send({ type: "logs", watch: openTab() === "logs" });
+    },
+  });
+}
+
+void goLive();
 document.addEventListener("htmx:afterSettle", (event) => {
   // The next tag follows the last one, wherever the focus went while the part was swapped.
   const form = /** @type {any} */ (event).detail.requestConfig?.elt;
