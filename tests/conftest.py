@@ -39,8 +39,8 @@ SLOW = ("browser", "processes", "trainer")
 TOGETHER = ("real training", "pages")
 TRAINING = frozenset(
     (
-        *("tests/browser/test_real_run.py", "tests/browser/test_rewards.py", "tests/browser/test_whole_way.py"),
-        *("tests/browser/test_datasets.py", "tests/serving/test_demo.py", "tests/workers/test_hub_on_the_stack.py"),
+        *("tests/browser/test_real_run.py", "tests/browser/test_rewards.py"),
+        *("tests/serving/test_demo.py", "tests/workers/test_hub_on_the_stack.py"),
         *("tests/workers/test_server_mode.py", "tests/architecture/test_imports.py"),
         *("tests/runs/test_trials_on_the_stack.py",),
     )

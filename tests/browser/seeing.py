@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from playwright.sync_api import Page
 
+from tests.browser.driving import until
+
+WIDE, PHONE = (1440, 900), (390, 844)
+
 STEADY = """
 (() => {
   window.shifted = [];
@@ -172,6 +176,37 @@ NAMELESS = """() => {
   return [...new Set(nameless.map((control) => control.outerHTML.slice(0, 200)))];
 }"""
 """Each control, folded away ones too, that a screen reader would call by nothing."""
+
+
+def visit(page: Page, address: str) -> None:
+    """Answers once nothing of the page is still to come."""
+    page.goto(address)
+    until(page, lambda: page.evaluate(QUIET))
+
+
+def resize(page: Page, size: tuple[int, int]) -> None:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+
+
+def settled(page: Page, script: str, tries: int = 20) -> list[str]:
+    """What the script finds wrong, when what is drawn anew after a change of theme or width has had its time."""
+    for _ in range(tries):
+        found: list[str] = page.evaluate(script)
+        if not found:
+            break
+        page.wait_for_timeout(100)
+    return found
+
+
+def too_wide(page: Page, *addresses: str) -> list[str]:
+    """Which pages are wider than their window, on a desk or on a phone; each is visited once."""
+    found = []
+    for address in addresses:
+        visit(page, address)
+        for size in (WIDE, PHONE):
+            resize(page, size)
+            found += [f"{address}: {wide}" for wide in settled(page, WIDER)]
+    return found
 
 
 def shifted(page: Page) -> float:

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser.conftest import Complaints, sign_in
-from tests.browser.driving import ASSESSED, chart, choose, drag, plot, until
+from tests.browser.driving import ASSESSED, chart, choose, downloaded, drag, plot, until
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -82,7 +82,9 @@ def test_a_filter_is_kept_in_the_address(
     assert complaints.heard == []
 
 
-def test_a_pin_and_an_order_are_there_after_a_reload(site: Stack, a_run: Callable[..., str], page: Page) -> None:
+def test_a_pin_and_an_order_are_there_after_a_reload_and_titles_are_dragged(
+    site: Stack, a_run: Callable[..., str], page: Page
+) -> None:
     page.goto(f"{site.url}/runs/{a_run()}/")
     choose(page, "kl", "Pin to the top")
     menu = chart(page, "loss").locator("summary")
@@ -101,26 +103,29 @@ def test_a_pin_and_an_order_are_there_after_a_reload(site: Stack, a_run: Callabl
     assert again.index("loss") < again.index("entropy")
     page.get_by_role("button", name="Reset the view").click()
     expect(page.locator("[data-group='']")).to_be_hidden()
-
-
-def test_a_chart_is_dragged_by_its_title(site: Stack, a_run: Callable[..., str], page: Page) -> None:
-    page.goto(f"{site.url}/runs/{a_run()}/")
-    title = chart(page, "grad").locator(".title")
-    title.drag_to(chart(page, "kl").locator("figcaption"))
+    chart(page, "grad").locator(".title").drag_to(chart(page, "kl").locator("figcaption"))
     order = order_of(page)
     assert order.index("grad") < order.index("kl")
 
 
-def test_steps_tokens_and_time_are_three_axes_of_the_same_points(
-    site: Stack, a_run: Callable[..., str], page: Page
+def test_steps_tokens_and_time_are_three_axes_of_the_same_points_with_the_alerts_on_them(
+    site: Stack, a_run: Callable[..., str], page: Page, complaints: Complaints, tmp_path: Path
 ) -> None:
-    page.goto(f"{site.url}/runs/{a_run()}/")
+    run = a_run()
+    site.django(AN_ALERT, run=run)
+    page.goto(f"{site.url}/runs/{run}/")
+    marks = f"({TRACES})('reward').find(trace => trace.text)"
     until(page, lambda: page.evaluate(f"({LINE})('reward')?.x.at(-1)") == 30)
+    until(page, lambda: page.evaluate(f"{marks}?.marker.symbol ?? []") == ["diamond"])
+    assert page.evaluate(f"{marks}.x") == [20]
+    picture = downloaded(page, lambda: choose(page, "reward", "Save as PNG"), tmp_path)
+    assert picture.read_bytes().startswith(b"\x89PNG")
     page.get_by_label("x axis").select_option("Tokens")
     until(page, lambda: page.evaluate(f"({LINE})('reward')?.x.at(-1)") == 3000)
     page.get_by_label("x axis").select_option("Time")
     until(page, lambda: page.evaluate(f"({AXIS})('reward').type") == "date")
     expect(page).to_have_url(re.compile("c.x=time"))
+    assert complaints.heard == []
 
 
 def test_moments_and_ranges_are_those_of_the_viewers_zone(site: Stack, a_run: Callable[..., str], page: Page) -> None:
@@ -134,13 +139,6 @@ def test_moments_and_ranges_are_those_of_the_viewers_zone(site: Stack, a_run: Ca
     until(page, lambda: page.evaluate(f"({AXIS})('reward').type") == "linear")
     low, high = page.evaluate(f"({AXIS})('reward').range")
     assert 5 <= low < high <= 15
-
-
-def test_a_figure_that_stays_the_same_is_drawn_flat(site: Stack, a_run: Callable[..., str], page: Page) -> None:
-    page.goto(f"{site.url}/runs/{a_run()}/?c.smooth=0.9")
-    chart(page, "kl").scroll_into_view_if_needed()
-    until(page, lambda: page.evaluate(f"({LINE})('kl')?.x.at(-1)") == 30)
-    assert set(page.evaluate(f"({LINE})('kl').y")) == {0.01}
 
 
 def test_a_look_at_a_part_fetches_what_the_whole_leaves_out(
@@ -178,7 +176,7 @@ def test_the_pointer_on_one_chart_is_shown_on_the_others(site: Stack, a_run: Cal
     expect(chart(page, "kl").locator("[data-cursor]")).to_be_hidden()
 
 
-def test_a_metric_that_nobody_foresaw_gets_a_chart_at_once(
+def test_a_metric_that_nobody_foresaw_gets_a_chart_at_once_whose_pin_is_there_after_a_reload(
     site: Stack, a_run: Callable[..., str], page: Page, complaints: Complaints
 ) -> None:
     run = a_run()
@@ -189,55 +187,24 @@ def test_a_metric_that_nobody_foresaw_gets_a_chart_at_once(
     expect(mine.locator("[data-value]")).to_have_text("0.250")
     mine.scroll_into_view_if_needed()
     expect(mine).to_have_class(re.compile("drawn"))
-    assert complaints.heard == []
-
-
-def test_a_pin_on_a_chart_that_was_made_here_is_there_after_a_reload(
-    site: Stack, a_run: Callable[..., str], page: Page
-) -> None:
-    run = a_run()
-    page.goto(f"{site.url}/runs/{run}/")
-    until(page, lambda: page.evaluate(f"({LINE})('reward')?.x.at(-1)") == 30)
     site.django(MORE, run=run, values={"my_own/a,b": 0.25, "my_own/c": 0.5})
     choose(page, "my_own/a,b", "Pin to the top")
     page.wait_for_url(re.compile("c.pin="))
     page.reload()
     pinned = page.locator("[data-group=''] [data-chart]")
     expect(pinned).to_have_attribute("data-chart", "other-my-own")
-
-
-def test_an_alert_stands_on_the_axis(site: Stack, a_run: Callable[..., str], page: Page) -> None:
-    run = a_run()
-    site.django(AN_ALERT, run=run)
-    page.goto(f"{site.url}/runs/{run}/")
-    marks = f"({TRACES})('reward').find(trace => trace.text)"
-    until(page, lambda: page.evaluate(f"{marks}?.marker.symbol ?? []") == ["diamond"])
-    assert page.evaluate(f"{marks}.x") == [20]
+    assert complaints.heard == []
 
 
 def test_a_file_has_every_value(site: Stack, a_run: Callable[..., str], page: Page, tmp_path: Path) -> None:
     page.goto(f"{site.url}/runs/{a_run(6000)}/")
     until(page, lambda: page.evaluate(f"({LINE})('reward')?.x.length ?? 0") > 0)
-    with page.expect_download() as saved:
-        choose(page, "reward", "Save every value as CSV")
-    saved.value.save_as(tmp_path / "values.csv")
-    head, *rows = (tmp_path / "values.csv").read_text().splitlines()
+    saved = downloaded(page, lambda: choose(page, "reward", "Save every value as CSV"), tmp_path)
+    head, *rows = saved.read_text().splitlines()
     columns = head.split(",")
     steps = [int(row.split(",")[columns.index("step")]) for row in rows]
     assert steps == list(range(1, 6001))
     assert rows[776].split(",")[columns.index("reward")] == "9"
-
-
-def test_a_picture_is_a_picture(
-    site: Stack, a_run: Callable[..., str], page: Page, complaints: Complaints, tmp_path: Path
-) -> None:
-    page.goto(f"{site.url}/runs/{a_run()}/")
-    until(page, lambda: page.evaluate(f"({LINE})('reward')?.x.length ?? 0") > 0)
-    with page.expect_download() as saved:
-        choose(page, "reward", "Save as PNG")
-    saved.value.save_as(tmp_path / "chart.png")
-    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
-    assert complaints.heard == []
 
 
 def test_a_large_chart_is_in_the_address_and_goes_back_to_its_place(

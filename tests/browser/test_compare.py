@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from tests.browser import seeing
 from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import until
 from tests.stack import Stack
@@ -96,9 +97,6 @@ def test_differences_and_the_same_prompt_are_beside_each_other(
     assert complaints.heard == []
 
 
-@pytest.mark.parametrize("width", [390, 1440])
-def test_it_is_no_wider_than_the_window(site: Stack, runs: list[str], page: Page, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 844})
-    page.goto(f"{site.url}/runs/compare/?runs={','.join(runs)}")
+def test_it_is_no_wider_than_the_window(site: Stack, runs: list[str], page: Page) -> None:
+    assert seeing.too_wide(page, f"{site.url}/runs/compare/?runs={','.join(runs)}") == []
     expect(page.locator(".answer")).to_have_count(3)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width

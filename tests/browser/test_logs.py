@@ -37,14 +37,19 @@ HELD = "document.querySelector('[data-log-view]').textContent.length"
 VIEW = "document.querySelector('[data-log-view]')"
 
 
-@pytest.fixture
-def a_log(site: Stack, context: BrowserContext) -> str:
+@pytest.fixture(autouse=True)
+def signed_in(site: Stack, context: BrowserContext) -> None:
     sign_in(site, context, "viewer")
+
+
+@pytest.fixture
+def a_log(site: Stack) -> str:
     return str(site.django(A_LOG, count=200))
 
 
-@pytest.fixture
-def large(site: Stack, a_log: str) -> str:
+@pytest.fixture(scope="module")
+def large(site: Stack) -> str:
+    """No test writes to it."""
     return str(site.django(A_LOG, count=LARGE))
 
 

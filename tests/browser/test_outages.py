@@ -46,37 +46,6 @@ def run(site: Stack, context: BrowserContext) -> str:
     return str(site.django(A_RUN, name="through an outage"))
 
 
-@contextlib.contextmanager
-def web_away(site: Stack) -> Iterator[None]:
-    """Killed outright, and not there for as long as the block lasts."""
-    program = site.fleet.programs()["web"]
-    os.kill(site.fleet.pids()["web"], signal.SIGKILL)
-    site.fleet.stop(["web"])
-    try:
-        yield
-    finally:
-        site.fleet.start(program)
-
-
-def test_the_page_says_that_the_web_is_gone_and_goes_on_without_a_gap(
-    site: Stack, run: str, page: Page, context: BrowserContext
-) -> None:
-    other = context.new_page()
-    for each in (page, other):
-        each.goto(f"{site.url}/runs/{run}/")
-        until(each, lambda each=each: each.evaluate(SIZE) == 30)
-    with web_away(site):
-        expect(page.locator("#connection")).to_contain_text("No connection to the control plane since")
-        last = site.django(TRAINED, run=run)
-    for each in (page, other):
-        expect(each.locator("#connection")).to_be_hidden()
-        each.bring_to_front()
-        until(each, lambda each=each: each.evaluate(SIZE) == last)
-        assert each.evaluate(STEPS) == list(range(1, last + 1))
-        expect(each.locator("[data-step]")).to_have_text(str(last))
-    other.close()
-
-
 def test_a_run_out_of_reach_heals_on_the_page_and_in_the_list_by_itself(
     site: Stack, run: str, page: Page, context: BrowserContext
 ) -> None:
@@ -127,3 +96,37 @@ def test_several_are_chosen_by_keyboard_kept_while_the_list_moves_and_stopped(
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.get_by_text("Asked 2 runs to stop now.")).to_be_visible()
+
+
+# --- last: from a restart of the web on, a run's silence counts anew ---------------------------------------------
+
+
+@contextlib.contextmanager
+def web_away(site: Stack) -> Iterator[None]:
+    """Killed outright, and not there for as long as the block lasts."""
+    program = site.fleet.programs()["web"]
+    os.kill(site.fleet.pids()["web"], signal.SIGKILL)
+    site.fleet.stop(["web"])
+    try:
+        yield
+    finally:
+        site.fleet.start(program)
+
+
+def test_the_page_says_that_the_web_is_gone_and_goes_on_without_a_gap(
+    site: Stack, run: str, page: Page, context: BrowserContext
+) -> None:
+    other = context.new_page()
+    for each in (page, other):
+        each.goto(f"{site.url}/runs/{run}/")
+        until(each, lambda each=each: each.evaluate(SIZE) == 30)
+    with web_away(site):
+        expect(page.locator("#connection")).to_contain_text("No connection to the control plane since")
+        last = site.django(TRAINED, run=run)
+    for each in (page, other):
+        expect(each.locator("#connection")).to_be_hidden()
+        each.bring_to_front()
+        until(each, lambda each=each: each.evaluate(SIZE) == last)
+        assert each.evaluate(STEPS) == list(range(1, last + 1))
+        expect(each.locator("[data-step]")).to_have_text(str(last))
+    other.close()

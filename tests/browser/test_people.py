@@ -10,12 +10,11 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.browser import seeing
 from tests.browser.conftest import sign_in
-from tests.browser.driving import until
+from tests.browser.seeing import PHONE, WIDE, resize, settled, visit
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
-WIDE, PHONE = (1440, 900), (390, 844)
 DATA = "from tests.browser import people_data\nresult = people_data."
 JUMP = 0.1
 """What Chromium calls a good score of layout shifts."""
@@ -52,35 +51,20 @@ def still(site: Stack, browser: Browser) -> Iterator[BrowserContext]:
     context.close()
 
 
-def resized(page: Page, size: tuple[int, int]) -> None:
-    page.set_viewport_size({"width": size[0], "height": size[1]})
-
-
-def settled(page: Page, script: str, tries: int = 20) -> list[str]:
-    """What the script finds wrong, when what is drawn anew after a change of theme or width has had its time."""
-    for _ in range(tries):
-        found: list[str] = page.evaluate(script)
-        if not found:
-            break
-        page.wait_for_timeout(100)
-    return found
-
-
 def wrong_with(page: Page, address: str) -> list[str]:
     """All that is wrong with one page, in one visit."""
     page.emulate_media(color_scheme="light")
-    resized(page, WIDE)
-    page.goto(address)
-    until(page, lambda: page.evaluate(seeing.QUIET))
+    resize(page, WIDE)
+    visit(page, address)
     moved = seeing.shifted(page)
     found = [f"moved by {moved:.2f}: {page.evaluate('window.shifted')}"] if moved >= JUMP else []
     for script in (seeing.SHAPE, seeing.NAMELESS, seeing.MOVES, seeing.WIDER):
         found += page.evaluate(script)
-    resized(page, PHONE)
+    resize(page, PHONE)
     found += settled(page, seeing.WIDER)
     page.evaluate(seeing.UNFOLD)
     for size, theme in ((PHONE, "light"), (PHONE, "dark"), (WIDE, "dark"), (WIDE, "light")):
-        resized(page, size)
+        resize(page, size)
         page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]  # it takes literals
         found += [f"{theme} at {size[0]}: {faint}" for faint in settled(page, seeing.FAINT)]
     return found
@@ -123,7 +107,7 @@ def test_nothing_jumps_while_data_comes_in(site: Stack, paths: dict[str, str], s
     pages = {size[0]: still.new_page() for size in (WIDE, PHONE)}
     moved: dict[str, dict[str, float]] = {}
     for page, size in zip(pages.values(), (WIDE, PHONE), strict=True):
-        resized(page, size)
+        resize(page, size)
         page.goto(f"{site.url}/runs/{run}/")
         expect(page.locator("html")).to_have_attribute("data-live", "open")
     for what, place, words in (

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
+from tests.browser import seeing
 from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import downloaded
 from tests.stack import Stack
@@ -56,16 +57,12 @@ def signed_in(site: Stack, context: BrowserContext) -> None:
     sign_in(site, context, "admin")
 
 
-@pytest.mark.parametrize("width", [390, 1440])
 def test_a_long_name_and_a_row_without_a_space_make_the_editor_no_wider(
-    site: Stack, signed_in: None, page: Page, complaints: Complaints, width: int
+    site: Stack, signed_in: None, page: Page, complaints: Complaints
 ) -> None:
     version = site.django(UNBROKEN)
-    page.set_viewport_size({"width": width, "height": 844})
-    page.goto(f"{site.url}/rewards/new/?version={version}")
-    page.wait_for_load_state("networkidle")
+    assert seeing.too_wide(page, f"{site.url}/rewards/new/?version={version}") == []
     assert "x" * 400 in page.locator("#sample").inner_text()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert complaints.heard == []
 
 
@@ -147,23 +144,17 @@ def test_a_config_is_changed_compared_taken_away_and_brought_back(
     assert [line for line in complaints.heard if "422" not in line] == []
 
 
-@pytest.mark.parametrize("width", [390, 1440])
 def test_no_reward_page_is_wider_than_the_window(
-    site: Stack, signed_in: None, page: Page, complaints: Complaints, width: int
+    site: Stack, signed_in: None, page: Page, complaints: Complaints
 ) -> None:
     config = site.django(LONG_NAMES)
-    page.set_viewport_size({"width": width, "height": 844})
-    wide = []
     paths = ["", "library/", "import/", f"{config}/", f"{config}/versions/", f"{config}/v1/", "?archived=1"]
-    for path in paths:
-        page.goto(f"{site.url}/rewards/{path}")
-        page.wait_for_load_state("networkidle")
-        if page.evaluate("document.documentElement.scrollWidth") > width:
-            wide.append(path)
+    assert seeing.too_wide(page, *[f"{site.url}/rewards/{path}" for path in paths]) == []
     page.goto(f"{site.url}/rewards/new/")
     page.get_by_role("button", name="Add component").click()
-    dialog = page.locator(".library-dialog .dialog-body")
-    if dialog.evaluate("body => body.scrollWidth > body.clientWidth"):
-        wide.append("the library")
-    assert wide == []
+    body = page.locator(".library-dialog .dialog-body")
+    for size in (seeing.PHONE, seeing.WIDE):
+        seeing.resize(page, size)
+        expect(body).to_be_visible()
+        assert body.evaluate("body => body.scrollWidth <= body.clientWidth"), size
     assert complaints.heard == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import BrowserContext, Page, WebSocketRoute, expect
 
+from tests.browser import seeing
 from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import ASSESSED, drag, until
 from tests.stack import Stack
@@ -146,36 +147,13 @@ def test_the_list_follows_by_itself(site: Stack, run: str, page: Page) -> None:
     expect(row).to_contain_text("40")
 
 
-@pytest.mark.parametrize("width", [390, 1440])
-def test_no_page_is_wider_than_the_window(
-    site: Stack, run: str, page: Page, complaints: Complaints, width: int
-) -> None:
-    page.set_viewport_size({"width": width, "height": 844})
-    tabs = [f"/runs/{run}/?tab={tab}" for tab in ("charts", "completions", "logs", "events", "checkpoints", "spec")]
-    others = ["/runs/", "/runs/new/", "/datasets/", "/datasets/upload/", "/rewards/", "/rewards/new/", "/hardware/"]
-    wide = []
-    for path in [*tabs, *others, "/hardware/profiles/new/", "/users/", "/password/"]:
-        page.goto(site.url + path)
-        page.wait_for_load_state("networkidle")
-        if page.evaluate("document.documentElement.scrollWidth") > width:
-            wide.append(path)
-    assert wide == []
-    assert complaints.heard == []
-
-
-def test_long_names_make_no_page_wider_than_a_phone(
+def test_long_names_make_no_page_wider_than_its_window(
     site: Stack, signed_in: None, page: Page, complaints: Complaints
 ) -> None:
-    page.set_viewport_size({"width": 390, "height": 844})
     run = site.django(MANY)
-    wide = []
-    for path in (f"/runs/{run}/", f"/runs/{run}/?tab=spec", f"/runs/compare/?runs={run}", "/runs/", "/settings/"):
-        page.goto(site.url + path)
-        page.wait_for_load_state("networkidle")
-        if page.evaluate("document.documentElement.scrollWidth") > 390:
-            wide.append(path)
-    assert wide == []
-    page.goto(f"{site.url}/runs/{run}/?tab=spec")
+    paths = (f"/runs/{run}/", f"/runs/compare/?runs={run}", "/runs/", "/settings/", f"/runs/{run}/?tab=spec")
+    assert seeing.too_wide(page, *[site.url + path for path in paths]) == []
+    page.reload()
     expect(page.locator(".spec-cards")).to_be_visible()
     chosen = page.get_by_role("tab", name="Spec").bounding_box()
     assert chosen

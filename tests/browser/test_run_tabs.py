@@ -7,6 +7,7 @@ import re
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
+from tests.browser import seeing
 from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import until
 from tests.browser.test_completions import a_run
@@ -96,16 +97,16 @@ def test_the_export_is_of_the_filter_that_was_just_chosen(site: Stack, run: str,
     expect(link).to_have_attribute("href", re.compile("class=moving$"))
 
 
-@pytest.mark.parametrize("width", [390, 1440])
-def test_a_long_name_is_two_lines_and_whole_below(site: Stack, run: str, page: Page, width: int) -> None:
+def test_a_long_name_is_two_lines_and_whole_below(site: Stack, run: str, page: Page) -> None:
     site.django(NAMED, run=run, name=LONG)
-    page.set_viewport_size({"width": width, "height": 844})
     page.goto(f"{site.url}/runs/{run}/")
-    heading = page.get_by_role("heading", level=1)
-    assert heading.evaluate("(h) => h.getBoundingClientRect().height") <= 56
+    heading, below = page.get_by_role("heading", level=1), page.locator(".full-name dd")
     expect(heading.locator("[title]")).to_have_attribute("title", LONG[:120])
-    expect(page.locator(".full-name dd")).to_have_text(LONG[:120])
-    assert page.locator(".full-name dd").evaluate("(d) => d.scrollWidth <= d.clientWidth")
+    expect(below).to_have_text(LONG[:120])
+    for size in (seeing.PHONE, seeing.WIDE):
+        seeing.resize(page, size)
+        assert heading.evaluate("(h) => h.getBoundingClientRect().height") <= 56
+        assert below.evaluate("(d) => d.scrollWidth <= d.clientWidth")
 
 
 def test_tags_beside_a_long_name_are_whole(site: Stack, run: str, page: Page) -> None:
@@ -124,17 +125,16 @@ def test_thirty_components_have_a_head_of_two_lines(site: Stack, run: str, page:
     assert head.evaluate("(h) => h.getBoundingClientRect().height") < 52
 
 
-@pytest.mark.parametrize("size", [(1440, 900), (390, 844)])
-def test_the_first_curves_of_twenty_runs_are_in_sight(site: Stack, run: str, page: Page, size: tuple[int, int]) -> None:
+def test_the_first_curves_of_twenty_runs_are_in_sight(site: Stack, run: str, page: Page) -> None:
     ids = site.django(MANY)
-    page.set_viewport_size({"width": size[0], "height": size[1]})
-    page.goto(f"{site.url}/runs/compare/?runs={','.join(ids)}")
-    first = page.locator("#curve-grid .chart").first
-    expect(first.locator(".main-svg").first).to_be_visible()
-    box = first.bounding_box()
-    assert box is not None
-    assert box["y"] + 100 < size[1]
-    rows = page.locator("#compare-table")
-    assert rows.evaluate("(r) => r.scrollHeight > r.clientHeight")
-    page.get_by_label("All 20 at once").check()
-    assert rows.evaluate("(r) => r.scrollHeight <= r.clientHeight + 1")
+    first, rows = page.locator("#curve-grid .chart").first, page.locator("#compare-table")
+    for size in (seeing.WIDE, seeing.PHONE):
+        seeing.resize(page, size)
+        page.goto(f"{site.url}/runs/compare/?runs={','.join(ids)}")
+        expect(first.locator(".main-svg").first).to_be_visible()
+        box = first.bounding_box()
+        assert box is not None
+        assert box["y"] + 100 < size[1]
+        assert rows.evaluate("(r) => r.scrollHeight > r.clientHeight")
+        page.get_by_label("All 20 at once").check()
+        assert rows.evaluate("(r) => r.scrollHeight <= r.clientHeight + 1")
