@@ -201,19 +201,6 @@ def test_a_preset_becomes_the_default_and_a_deleted_one_leaves_its_runs_to_it(
     assert complaints.heard == []
 
 
-def test_a_shipped_preset_is_read_and_a_viewer_changes_none(site: Stack, context: BrowserContext, page: Page) -> None:
-    sign_in(site, context, "viewer")
-    page.goto(f"{site.url}/settings/")
-    expect(page.get_by_role("link", name="Alerts")).to_have_count(0)
-    page.get_by_role("link", name="Health presets").click()
-    expect(page.get_by_role("button", name="Copy")).to_have_count(0)
-    page.locator("td.main a").first.click()
-    expect(page.get_by_text("A shipped preset stays as it is.")).to_be_visible()
-    expect(bound(page, "kl", "watch")).to_be_disabled()
-    expect(page.get_by_text("Changing presets takes the operator role.")).to_be_visible()
-    expect(page.get_by_role("button", name="Save preset")).to_have_count(0)
-
-
 def test_a_target_of_alerts_is_added_tried_edited_and_deleted(
     site: Stack, page: Page, complaints: Complaints, webhook: tuple[str, list[dict[str, Any]]]
 ) -> None:

@@ -91,12 +91,6 @@ def test_a_lost_connection_goes_on_where_it_was(site: Stack, run: str, page: Pag
     expect(page.locator("#connection")).to_be_hidden()
 
 
-def test_a_name_with_markup_is_text(site: Stack, run: str, page: Page) -> None:
-    page.goto(f"{site.url}/runs/{run}/")
-    expect(page.get_by_role("heading", level=1)).to_have_text("<b>bold</b>")
-    expect(page).to_have_title("<b>bold</b> · GRPO control plane")
-
-
 def test_a_chosen_theme_is_there_before_the_first_paint(site: Stack, signed_in: None, page: Page) -> None:
     page.goto(f"{site.url}/runs/")
     assert page.evaluate("document.documentElement.dataset.theme ?? 'system'") == "system"

@@ -74,6 +74,14 @@ def test_too_many_tags_are_said_and_none_is_lost(run: Run) -> None:
     assert len(Run.objects.get(pk=run.pk).tags) == 12
 
 
+def test_a_name_with_markup_is_text(run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(name="<b>bold</b>")
+    shown = page(viewer(), run)
+    assert "<title>&lt;b&gt;bold&lt;/b&gt; · GRPO control plane</title>" in shown
+    assert re.search(r"<h1[^>]*>.*&lt;b&gt;bold&lt;/b&gt;.*</h1>", shown, re.DOTALL)
+    assert "<b>bold" not in shown
+
+
 def test_notes_are_kept_as_text_with_who_wrote_them(run: Run) -> None:
     client = signed_in(user=make_user(Role.OPERATOR, name="ana"))
     sent = {"notes": "<b>high</b>\r\nKL ", "based_on": edition(client, run)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.test import Client
 from django.urls import reverse
@@ -107,6 +109,19 @@ def test_a_shipped_preset_stays_as_it_is() -> None:
     for address in ("health_preset", "health_preset_delete"):
         operator().post(reverse(address, args=[mixed.pk]), filled(mixed, kl__watch="9"))
     assert HealthPreset.objects.get(slug="mixed").bounds == {}
+
+
+def test_a_viewer_reads_presets_and_changes_none() -> None:
+    mixed = HealthPreset.objects.get(slug="mixed")
+    listing = viewer().get(reverse("health_presets")).content.decode()
+    assert mixed.name in listing
+    assert reverse("health_preset_copy", args=[mixed.pk]) not in listing
+    page = viewer().get(reverse("health_preset", args=[mixed.pk])).content.decode()
+    assert "A shipped preset stays as it is." in page
+    assert "Changing presets takes the operator role." in page
+    assert "Save preset" not in page
+    assert re.search(r'<fieldset[^>]* disabled>.*name="kl-watch".*</fieldset>', page, re.DOTALL)
+    assert reverse("alerts") not in viewer().get(reverse("settings")).content.decode()
 
 
 def test_a_copy_is_ones_own_and_can_be_copied_again() -> None:
