@@ -1,4 +1,4 @@
-"""All that is wrong with one row under a mapping: slow, and asked of those rows only that may have something."""
+"""All that is wrong with one row under a mapping."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -38,13 +38,6 @@ class Duplicates:
         """One row. Keys are all of one type: texts, or tuples of them; lines are at least 0."""
         self._hashes.append(hash(key))
         self._lines.append(line)
-        if len(self._lines) >= BLOCK:
-            self._spill()
-
-    def add_all(self, keys: Iterable[Hashable], lines: Iterable[int]) -> None:
-        """As many of one as of the other; half the cost of single ones."""
-        self._hashes.extend(map(hash, keys))
-        self._lines.extend(lines)
         if len(self._lines) >= BLOCK:
             self._spill()
 

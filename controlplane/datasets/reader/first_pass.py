@@ -1,16 +1,15 @@
-"""The quick half of the check: every row read, its types, required fields, roles and lengths, and equal prompts."""
+"""The quick half of the check: the types, required fields, roles and lengths of every row, and equal prompts."""
 
 from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from controlplane.datasets.reader import formats, jsonlines, records, schema
+from controlplane.datasets.reader import formats, records, schema
 from controlplane.datasets.reader.checks import Checker, excerpt
 from controlplane.datasets.reader.duplicates import Duplicates
 from controlplane.datasets.reader.formats import Format
@@ -21,8 +20,6 @@ from controlplane.datasets.reader.recognising import Recognised, recognise
 from controlplane.datasets.reader.records import Record
 from controlplane.datasets.reader.report import Collector
 from controlplane.datasets.reader.schema import Counts, Schema
-from controlplane.datasets.reader.typed import FAILURES, NotTyped, Typed
-from controlplane.datasets.reader.unpacking import opened, taken
 
 SAMPLE_ROWS = 500
 SAMPLE_BYTES = 8 * 2**20
@@ -128,114 +125,46 @@ class _FirstPass:
         self._found = found
         self._duplicates = duplicates
         self._checker = Checker(found.mapping)
-        self._key: Callable[[Any], Hashable] = self._checker.key
-        self._odd = Counter[str]()
 
     def run(self, path: Path, format: Format) -> None:  # noqa: A002 -- what it is
-        fast = None
-        if format.kind == formats.JSONL:
-            try:
-                fast = Typed(self._schema, self._found.mapping, self._found.sample)
-            except NotTyped:
-                fast = None
-        if fast is not None:
-            self._key = fast.key
-            self._lines(path, format, fast)
-        else:
-            self._records(path, format)
-        if not self._found.lines or not (self._found.rows or self._collector.errors):
-            said = "The file has only blank lines." if self._found.lines else "The file has no row."
-            raise FileProblem("empty_file", said)
-
-    def _records(self, path: Path, format: Format) -> None:  # noqa: A002 -- what it is
-        at = 0
+        at = last = 0
 
         def told(read: int) -> None:
             nonlocal at
             at = read
             self._progress.at(read, self._found.rows)
 
-        last = 0
         for record in records.read(path, format, told, self._collector.add):
+            if record.number >= MOST_ROWS:
+                raise FileProblem("too_many_rows", f"The file has more than {MOST_ROWS:,} rows.")
             self._found.lines = record.line
             if format.kind == formats.JSONL:
                 self._found.blank += record.line - last - 1
                 last = record.line
-            self._slow(record)
+            self._check(record)
             if self._collector.gave_up:
                 break
         self._progress.at(at, self._found.rows, now=True)
+        if not self._found.lines or not (self._found.rows or self._collector.errors):
+            said = "The file has only blank lines." if self._found.lines else "The file has no row."
+            raise FileProblem("empty_file", said)
 
-    def _lines(self, path: Path, format: Format, fast: Typed) -> None:  # noqa: A002 -- what it is
-        with opened(path, gzip=format.gzip) as file:
-            for block in jsonlines.blocks(file):
-                first = self._found.lines + 1
-                self._found.lines += len(block.lines)
-                if block.too_long:
-                    self._collector.add(jsonlines.too_long(first, block))
-                else:
-                    self._block(block, first, fast)
-                self._progress.at(taken(file), self._found.rows)
-                if self._collector.gave_up:
-                    break
-                if self._found.rows > MOST_ROWS:
-                    raise FileProblem("too_many_rows", f"The file has more than {MOST_ROWS:,} rows.")
-            self._progress.at(taken(file), self._found.rows, now=True)
-
-    def _block(self, block: jsonlines.Block, first: int, fast: Typed) -> None:
-        places: Sequence[int] = range(len(block.lines))
-        suspicious: set[int] = set()
-        try:
-            rows = list(map(fast.decode, block.lines))
-        except FAILURES:
-            rows, places, suspicious = _decoded(fast, block.lines)
-        if block.has_nul:
-            suspicious |= {place for place in places if b"\\u0000" in block.lines[place]}
-            rows = [row for place, row in zip(places, rows, strict=True) if place not in suspicious]
-            places = [place for place in places if place not in suspicious]
-        again, keys = fast.look(rows, self._found.columns)
-        if again:
-            suspicious |= {places[place] for place in again}
-            places = [place for place in places if place not in suspicious]
-        self._found.rows += len(places)
-        if keys:
-            self._duplicates.add_all(
-                keys, [first + place for place in places] if again or suspicious else range(first, first + len(places))
-            )
-        if suspicious:
-            self._again(block, first, suspicious, fast)
-
-    def _again(self, block: jsonlines.Block, first: int, suspicious: set[int], fast: Typed) -> None:
-        offsets = _offsets(block)
-        for place in sorted(suspicious):
-            raw = block.lines[place]
-            if not raw or raw.isspace():
-                self._found.blank += 1
-                continue
-            row, problems = jsonlines.row_of(raw, first + place, offsets[place])
-            if self._slow(Record(0, first + place, row, problems, raw), offsets[place]) and row is not None:
-                fast.loosen(row)
-            if self._collector.gave_up:
-                break
-
-    def _slow(self, record: Record, byte: int = -1) -> bool:
-        """Whether the row is without problems."""
+    def _check(self, record: Record) -> None:
         for problem in record.problems:
             self._collector.add(problem)
         row = record.row
         if row is None:
-            return False
+            return
         self._found.rows += 1
         schema.count(self._found.columns, row)
-        problems = self._checker.problems(row, record.line, byte)
+        problems = self._checker.problems(row, record.line, record.byte)
         oddity, name = self._schema.oddity(row)
         if oddity and not any(problem.field == name for problem in problems):
-            problems.append(Problem(record.line, "mixed_schemas", oddity, excerpt(row), byte=byte, field=name))
+            problems.append(Problem(record.line, "mixed_schemas", oddity, excerpt(row), byte=record.byte, field=name))
         for problem in problems:
             self._collector.add(problem)
         if self._found.mapping.prompt and all(KINDS[problem.kind].level != ERROR for problem in problems):
-            self._duplicates.add_all([self._key(row)], [record.line])
-        return not problems
+            self._duplicates.add(self._checker.key(row), record.line)
 
     def tell_duplicates(self) -> None:
         for line, first in self._duplicates.found():
@@ -243,28 +172,3 @@ class _FirstPass:
             if self._found.duplicates <= DUPLICATES_TOLD:
                 message = f"The prompt is the same as in line {first:,}."
                 self._collector.add(Problem(line, "exact_duplicate", message, field=self._found.mapping.prompt))
-
-
-def _decoded(fast: Typed, lines: list[bytes]) -> tuple[list[Any], list[int], set[int]]:
-    """(rows, their places, places of those that failed)."""
-    rows: list[Any] = []
-    places: list[int] = []
-    failed: set[int] = set()
-    for place, line in enumerate(lines):
-        try:
-            rows.append(fast.decode(line))
-            places.append(place)
-        except FAILURES:
-            failed.add(place)
-    return rows, places, failed
-
-
-def _offsets(block: jsonlines.Block) -> list[int]:
-    return list(_running(block))
-
-
-def _running(block: jsonlines.Block) -> Iterator[int]:
-    at = block.offset
-    for line in block.lines:
-        yield at
-        at += len(line) + 1

@@ -34,8 +34,6 @@ class Block:
     lines: list[bytes]
     offset: int
     size: int
-    has_nul: bool = False
-    """The escape of the NUL character is somewhere in them."""
     too_long: bool = False
 
 
@@ -57,8 +55,7 @@ def blocks(file: BinaryIO) -> Iterator[Block]:
             lines = data.split(b"\n")
             if not lines[-1]:
                 lines.pop()
-            # Looked for from the end: CPython's search is twice as quick that way.
-            yield Block(lines, begins, size - len(rest), data.rfind(b"\\u0000") >= 0)
+            yield Block(lines, begins, size - len(rest))
         if rest:
             skipped = _skip_line(file)
             offset += skipped

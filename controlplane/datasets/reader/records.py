@@ -19,13 +19,15 @@ from controlplane.datasets.reader.unpacking import opened, taken
 @dataclass(slots=True)
 class Record:
     """`number`: of the row in the file, from 0, bad rows counted, blank lines not: a row_id. `line`: as in Problem.
-    `row`: None when it can't be read; `problems` say why. `raw`: its bytes, of JSON files."""
+    `row`: None when it can't be read; `problems` say why. `raw`: its bytes, of JSON files. `byte`: where it begins in
+    the (uncompressed) file, -1: unknown."""
 
     number: int
     line: int
     row: dict[str, Any] | None
     problems: list[Problem] = field(default_factory=list)
     raw: bytes | None = None
+    byte: int = -1
 
 
 Told = Callable[[int], None]
@@ -70,7 +72,7 @@ def of_lines(file: BinaryIO, tell: Told) -> Iterator[Record]:
             line += 1
             if raw and not raw.isspace():
                 row, problems = jsonlines.row_of(raw, line, at)
-                yield Record(number, line, row, problems, raw)
+                yield Record(number, line, row, problems, raw, at)
                 number += 1
             at += len(raw) + 1
 
@@ -93,7 +95,7 @@ def _of_list(file: BinaryIO, tell: Told) -> Iterator[Record]:
             yield Record(number, line, None, [problem])
             continue
         row, problems = jsonlines.row_of(element.raw, line, element.offset)
-        yield Record(number, line, row, problems, element.raw)
+        yield Record(number, line, row, problems, element.raw, element.offset)
 
 
 def _of_table(file: BinaryIO, format: Format, tell: Told) -> Iterator[Record]:  # noqa: A002 -- what it is

@@ -153,7 +153,7 @@ def test_the_report_stays_small_however_large_the_rows_are(tmp_path: Path) -> No
     assert len(json.dumps(report(tmp_path, jsonl(rows)))) < 2**18
 
 
-def test_names_that_no_type_can_have_are_read_the_slow_way(tmp_path: Path) -> None:
+def test_names_with_quotes_and_backslashes_are_read(tmp_path: Path) -> None:
     told = report(tmp_path, jsonl([{"question": "a", 'an "odd" name': n, "back\\slash": 1} for n in range(3)]))
     assert (told["rows"], told["bad_rows"]) == (3, 0)
     assert [column["name"] for column in told["columns"]] == ["question", 'an "odd" name', "back\\slash"]

@@ -1,18 +1,12 @@
-"""Rows that can be read and not used: fields, types, roles, tests, answers; and the quick way finds them all."""
+"""Rows that can be read and not used: fields, types, roles, tests, answers."""
 
 from __future__ import annotations
 
-import json
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from controlplane.datasets.reader import first_pass, formats
-from controlplane.datasets.reader.progress_file import ProgressFile
-from controlplane.datasets.reader.report import Collector
-from controlplane.datasets.reader.typed import NotTyped
 from tests.controlplane.datasets.sources import found, jsonl, report
 
 USER, SYSTEM = {"role": "user", "content": "hi"}, {"role": "system", "content": "be kind"}
@@ -125,7 +119,7 @@ def test_equal_prompts_are_warned_of_with_the_first_ones_line(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("extra", [{}, {"weight": 1}])
-def test_equal_chats_are_equal_whichever_way_they_are_looked_at(tmp_path: Path, extra: dict[str, Any]) -> None:
+def test_chats_are_equal_by_roles_and_contents_alone(tmp_path: Path, extra: dict[str, Any]) -> None:
     rows = [{"messages": [SYSTEM, {"role": "user", "content": f"q{n}"} | extra, ASSISTANT]} for n in range(6)]
     rows.append({"messages": [SYSTEM, {"role": "user", "content": "q2"} | extra, {**ASSISTANT, "content": "other"}]})
     rows.append({"note": 5, "messages": [SYSTEM, {"role": "user", "content": "q3"} | extra, ASSISTANT]})
@@ -175,75 +169,3 @@ def test_a_mapping_that_was_chosen_is_the_one_that_is_checked(tmp_path: Path) ->
     assert report(tmp_path, rows)["bad_rows"] == 0
     chosen = report(tmp_path, rows, mapping={"prompt": "other"})
     assert found(chosen) == [(2, "empty_field")]
-
-
-def slow_and_quick(folder: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the first pass alone finds, each way."""
-    source = folder / "source"
-    source.write_bytes(content)
-    told: list[Any] = []
-    for _ in range(2):
-        one = first_pass.FirstPassResult()
-        with Collector(folder / "problems.jsonl") as collector:
-            first_pass.run(source, formats.detect(source), None, collector, ProgressFile(folder, "x", 1), one)
-        columns = {name: {kind: many for kind, many in kinds.items() if many} for name, kinds in one.columns.items()}
-        kept = sorted(map(json.dumps, collector.as_dict()["problems"]))
-        told.append(
-            [one.rows, one.lines, one.blank, one.duplicates, columns, collector.counts, [json.loads(k) for k in kept]]
-        )
-        monkeypatch.setattr(first_pass, "Typed", _refused)
-    for quick in told:
-        for problem in quick[-1]:
-            problem["byte"] = 0  # a row's own place is known to one of them
-    return told
-
-
-def _refused(*_: Any) -> Any:
-    raise NotTyped
-
-
-@pytest.mark.parametrize("make", [plain, chat, with_tests])
-@pytest.mark.parametrize("seed", range(8))
-def test_the_quick_way_finds_what_the_slow_one_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Any, seed: int
-) -> None:
-    chance = random.Random(seed)
-    values: list[Any] = [
-        None,
-        "",
-        " ",
-        "x",
-        "...",
-        5,
-        1.5,
-        True,
-        2**70,
-        [],
-        ["a"],
-        [1],
-        {},
-        {"a": {"b": 1}},
-        "a, b",
-        "[1]",
-    ]
-    values += [
-        [USER],
-        [USER, ASSISTANT],
-        [SYSTEM],
-        [{**USER, "name": "x"}],
-        [USER, {**ASSISTANT, "content": " "}],
-        "\0",
-    ]
-    lines = []
-    for n in range(1500):
-        row = make(chance.randrange(1200))
-        if n > 400 and chance.random() < 0.2:
-            row[chance.choice([*row, "new"])] = chance.choice(values)
-        if n > 400 and chance.random() < 0.02:
-            row.pop(chance.choice(list(row)))
-        line = json.dumps(row)
-        if chance.random() < 0.01:
-            line = chance.choice(["", " ", "{}", "[]", line[:-3], line + line, "\t" + line, line + "\r"])
-        lines.append(line)
-    quick, slow = slow_and_quick(tmp_path, "\n".join(lines).encode(), monkeypatch)
-    assert quick == slow
