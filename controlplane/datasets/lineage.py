@@ -1,4 +1,4 @@
-"""Where a version comes from and what became of it."""
+"""A version's lineage: its parents, the versions and runs made from it, and other versions of the same file."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def cancel(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
         messages.warning(request, "It was at its end already.")
         return redirect(version)
     if outcome == importing.BACK:
-        messages.info(request, "Stopped. Nothing was made of the mapping; it is as you left it.")
+        messages.info(request, "Stopped. Nothing was imported, and your mapping is unchanged.")
         return redirect(version)
     messages.info(request, f"Stopped. {version.file_name} was not kept.")
     left = Dataset.objects.filter(pk=dataset_id).exists()

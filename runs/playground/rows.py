@@ -12,6 +12,7 @@ from controlplane.datasets import looking
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.reader.mapping import prompt_text
+from workers.contract.dataset import row_for_rewards
 
 MOST_BYTES = 16 * 2**20
 """Of the rows that one request reads."""
@@ -77,10 +78,8 @@ def at(version: DatasetVersion | None, place: int) -> Place:
 
 
 def for_rewards(row: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """As the trainer makes it of the canonical row: a plain prompt is a text."""
-    prompt = row["prompt"] if chat else row["prompt"][0]["content"]
-    known = {"row": row["row_id"], "prompt": prompt, "answer": row["answer"], "test_cases": row["test_cases"]}
-    return {**row["metadata"], **known}
+    """A canonical row whose metadata is an object already."""
+    return row_for_rewards(row, row["metadata"], chat=chat)
 
 
 def shown_prompt(row: Mapping[str, Any]) -> str:

@@ -11,12 +11,8 @@ from typing import Any
 
 from tokenizers import Tokenizer, pre_tokenizers, trainers
 
-from controlplane.datasets.reader.mapping import ColumnMapping
 from tests.controlplane.datasets.tokenizers import a_tokenizer
 
-MAPPING = ColumnMapping(
-    prompt="prompt", messages=True, answer="answer", test_cases="test_cases", difficulty="difficulty", tags="tags"
-)
 WORDS = 5000
 VOCABULARY = 8000
 SAMPLE = 2000

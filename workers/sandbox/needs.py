@@ -108,6 +108,7 @@ def doubts(test: str) -> str:
     return reading.doubts if reading and not reading.needs else ""
 
 
+@lru_cache(maxsize=1)  # `problems` and `doubts` of one test are asked for one after the other
 def _read_bounded(test: str) -> Reading | None:
     if len(test) > LONGEST or deeper(test):
         return None

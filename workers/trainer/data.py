@@ -13,17 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workers.contract import AttemptSpec, FileName
+from workers.contract.dataset import COLUMNS, TRAIN, VALIDATION, chat_in, row_for_rewards
 from workers.trainer.spec import SpecError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Row = dict[str, Any]
-
-FORMAT = 1
-"""Of the file; said in its schema's metadata under KEY."""
-KEY = b"grpo"
-COLUMNS = ("row_id", "prompt", "answer", "test_cases", "metadata", "split")
 
 
 class Table(Mapping[int, Row]):
@@ -35,15 +31,8 @@ class Table(Mapping[int, Row]):
         self._ids = table.column("row_id").to_numpy()
 
     def __getitem__(self, row_id: int) -> Row:
-        """{"row", "prompt": messages or a text, "answer", "test_cases", ...what else the dataset tells of it}"""
         row = self.arrow.slice(self.place(row_id), 1).to_pylist()[0]
-        return {
-            **json.loads(row["metadata"]),
-            "row": row_id,
-            "prompt": row["prompt"] if self.chat else row["prompt"][0]["content"],
-            "answer": row["answer"],
-            "test_cases": row["test_cases"],
-        }
+        return row_for_rewards(row, json.loads(row["metadata"]), chat=self.chat)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._ids.tolist())
@@ -79,8 +68,8 @@ def read(folder: Path, spec: AttemptSpec) -> Rows:
         raise SpecError(f"{FileName.DATASET} is not the file that the run was launched with: its checksum differs.")
     table = _table(path)
     parts = table.arrow.column("split").to_pylist()
-    train = [row for row, part in zip(table, parts, strict=True) if part == "train"]
-    validation = [row for row, part in zip(table, parts, strict=True) if part == "validation"]
+    train = [row for row, part in zip(table, parts, strict=True) if part == TRAIN]
+    validation = [row for row, part in zip(table, parts, strict=True) if part == VALIDATION]
     wanted = spec.run.data.eval_rows
     if wanted > len(validation):
         there = f"{len(validation)} validation rows" if validation else "no validation rows"
@@ -147,10 +136,7 @@ def _table(path: Path) -> Table:
 
     try:
         table = pq.read_table(path, columns=list(COLUMNS))
-        said = json.loads((table.schema.metadata or {})[KEY])
-        if said["format"] != FORMAT:
-            raise ValueError(f"it has version {said['format']} of the format, this trainer reads {FORMAT}")
-        made = Table(table.replace_schema_metadata(None), chat=bool(said["chat"]))
+        made = Table(table.replace_schema_metadata(None), chat=chat_in(table.schema.metadata))
         ids = list(made)
         if any(row >= after for row, after in pairwise(ids)):
             raise ValueError("its row ids don't ascend")

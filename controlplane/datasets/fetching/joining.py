@@ -1,12 +1,10 @@
-"""Shards of one kind, one after the other as one file: the records of the first, then those of the second, and so on.
+"""Shards of one kind as one file: lines follow lines, Parquet's row groups are written anew.
 
-A single file stays as it is, compressed or not. Several: lines follow lines, the elements of JSON lists those of the
-list before, rows of CSV and TSV follow under the first one's header, Parquet's row groups are written anew.
+A single file stays as it is, of whatever kind, compressed or not.
 """
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import os
@@ -15,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from controlplane.datasets.fetching.choosing import CSV, JSON, PARQUET, TSV, NotFetched
+from controlplane.datasets.fetching.choosing import JSON, JSONL, PARQUET, NotFetched
 from controlplane.datasets.reader.parquet import check_footer
 from controlplane.datasets.reader.problems import FileProblem
 from controlplane.datasets.reader.progress_file import ProgressFile
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 
 BLOCK = 2**20
 BOM = b"\xef\xbb\xbf"
-HEADER = 2**20
-"""Bytes in which the header of a CSV file must end."""
 BATCH = 10_000
 
 
@@ -35,13 +31,18 @@ def join(shards: Sequence[tuple[str, Path]], kind: str, target: Path, most: int,
     if len(shards) == 1:
         shards[0][1].replace(target)
         return
+    if kind not in (JSONL, JSON, PARQUET) or (kind == JSON and any(_is_list(name, path) for name, path in shards)):
+        raise NotFetched(
+            f"The split has {len(shards):,} files, and several are read only as JSON Lines or Parquet.",
+            "Join them into one file and upload that.",
+        )
     draft = target.with_name(target.name + ".part")
     with draft.open("xb") as file:
         if kind == PARQUET:
             _tables(shards, file, most, progress)
         else:
             out = _Bounded(file, most)
-            {JSON: _lists, CSV: _sheets, TSV: _sheets}.get(kind, _lines)(shards, out, progress)
+            _lines(shards, out, progress)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(target)
@@ -70,88 +71,6 @@ def _lines(shards: Sequence[tuple[str, Path]], out: _Bounded, progress: Progress
             progress.at(done, 0)
         done += path.stat().st_size
         path.unlink()
-
-
-def _lists(shards: Sequence[tuple[str, Path]], out: _Bounded, progress: ProgressFile) -> None:
-    """JSON lists become one; files that hold a line for each object are joined as lines."""
-    begins = [_begins(name, path) for name, path in shards]
-    if not all(first == b"[" for first in begins):
-        if any(first == b"[" for first in begins):
-            raise NotFetched("Some of the split's files are JSON lists and some are not.")
-        return _lines(shards, out, progress)
-    out.write(b"[")
-    done, any_yet = 0, False
-    for name, path in shards:
-        for number, piece in enumerate(_inside(_without_bom(_pieces(name, path)))):
-            if number == 0 and any_yet:
-                out.write(b",\n")
-            any_yet = True
-            out.write(piece)
-            progress.at(done, 0)
-        done += path.stat().st_size
-        path.unlink()
-    out.write(b"]\n")
-    return None
-
-
-def _inside(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """What stands between the first [ and the last ]; nothing for an empty list."""
-    kept, begun = b"", False
-    for piece in pieces:
-        if not begun:
-            kept = (kept + piece).lstrip()
-            if not kept:
-                continue
-            kept, begun = kept[1:].lstrip(), True
-        else:
-            kept += piece
-        # What may still turn out to be the end stays here: white space and brackets.
-        sure = kept.rstrip(b" \t\r\n]")
-        if sure:
-            yield sure
-            kept = kept[len(sure) :]
-    end = kept.rstrip()
-    if not end.endswith(b"]"):
-        raise NotFetched("One of the split's files is a JSON list that does not end.")
-    if end[:-1].strip():
-        yield end[:-1]
-
-
-def _sheets(shards: Sequence[tuple[str, Path]], out: _Bounded, progress: ProgressFile) -> None:
-    first: bytes | None = None
-    done = 0
-    for name, path in shards:
-        if out.last != b"\n":
-            out.write(b"\n")
-        pieces = _without_bom(_pieces(name, path))
-        head = b""
-        while len(head) < HEADER and (piece := next(pieces, b"")):
-            head += piece
-        end = _header_end(head)
-        header = head[:end].rstrip(b"\r\n")
-        if first is None:
-            first = header
-            out.write(head)
-        elif header != first:
-            raise NotFetched(f"The columns of {name} are not those of {shards[0][0]}.", "Upload the one you need.")
-        else:
-            out.write(head[end:])
-        for piece in pieces:
-            out.write(piece)
-            progress.at(done, 0)
-        done += path.stat().st_size
-        path.unlink()
-
-
-def _header_end(head: bytes) -> int:
-    """Bytes of the first record: a quoted name may hold line breaks."""
-    lines = head.splitlines(keepends=True)
-    reader = csv.reader(line.decode("utf-8", "replace") for line in lines)
-    try:
-        next(reader, None)
-    except csv.Error:
-        return len(lines[0]) if lines else 0
-    return sum(map(len, lines[: reader.line_num]))
 
 
 def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, progress: ProgressFile) -> None:
@@ -199,11 +118,8 @@ def _like(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch
     return batch.select(schema.names).cast(schema)
 
 
-def _begins(name: str, path: Path) -> bytes:
-    for piece in _without_bom(_pieces(name, path)):
-        if stripped := piece.lstrip():
-            return stripped[:1]
-    return b""
+def _is_list(name: str, path: Path) -> bool:
+    return next((piece.lstrip()[:1] for piece in _without_bom(_pieces(name, path)) if piece.strip()), b"") == b"["
 
 
 def _pieces(name: str, path: Path) -> Iterator[bytes]:

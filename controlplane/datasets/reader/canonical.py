@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -15,10 +14,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-TRAIN, VALIDATION = "train", "validation"
-FORMAT = 1
-KEY = b"grpo"
-"""Of the schema's metadata: {"format": FORMAT, "chat": bool} as JSON."""
+from workers.contract.dataset import TRAIN, VALIDATION, chat_in, schema_metadata
+
+__all__ = ["SCHEMA", "TRAIN", "VALIDATION", "RowWriter", "chat_of", "is_chat", "rows"]
+
 SCHEMA = pa.schema(
     [
         ("row_id", pa.int64()),
@@ -29,7 +28,7 @@ SCHEMA = pa.schema(
         ("split", pa.string()),
     ]
 )
-"""Metadata is a JSON object. A prompt of plain text is one message of the user, and the schema says chat: false."""
+"""The columns of workers.contract.dataset. A prompt of plain text is one message of the user."""
 GROUP_ROWS = 10_000
 GROUP_BYTES = 16 * 2**20
 """Of texts: whatever rows are like, a row group fits into memory."""
@@ -44,8 +43,7 @@ class RowWriter:
     def __init__(self, path: Path, *, chat: bool) -> None:
         self._path, self._draft = path, path.with_name(path.name + ".part")
         self._file = _Hashed(self._draft.open("wb"))
-        said = json.dumps({"format": FORMAT, "chat": chat}, sort_keys=True)
-        self._schema = SCHEMA.with_metadata({KEY: said.encode()})
+        self._schema = SCHEMA.with_metadata(schema_metadata(chat=chat))
         self._parquet = pq.ParquetWriter(
             self._file, self._schema, compression="zstd", use_dictionary=["split"], write_page_index=False
         )
@@ -121,10 +119,7 @@ def is_chat(path: Path) -> bool:
 
 
 def chat_of(schema: pa.Schema) -> bool:
-    said = json.loads((schema.metadata or {}).get(KEY, b"{}"))
-    if said.get("format") != FORMAT:
-        raise ValueError("These are no canonical rows.")
-    return bool(said["chat"])
+    return chat_in(schema.metadata)
 
 
 class _Hashed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ BATCH_CHARACTERS = 2**20
 """Of texts that are counted at once."""
 AROUND = 8
 """Tokens that a tokenizer may put around a text."""
+LONGEST_WORD = 40
+REMEMBERED_WORDS = 100_000
 THREADS = 4
 """That count tokens at once; each takes address space."""
 
@@ -39,6 +42,8 @@ class Renderer:
         self._special: dict[str, str] = {}
         self._template: Template | None = None
         self._tokenizer: Any = None  # tokenizers.Tokenizer, which has no types
+        self._word_tokens: dict[str, int] = {}
+        """Of a word with a space before it."""
         if folder is None:
             return
         config = _json(folder / CONFIG)
@@ -75,23 +80,43 @@ class Renderer:
     ) -> list[int | None]:
         """Tokens of many prompts at once; None of one that the template refuses, and of all without a tokenizer.
 
-        `over`: None also of one that is too short to have more tokens than that, which saves most of the time.
+        `over`: None also of one that surely has no more tokens than that, which saves most of the time.
         """
-        texts: list[str] = []
-        places: list[int] = []
-        found: list[int | None] = [None] * len(prompts)
-        for place, messages in enumerate(prompts if self.counts_tokens else ()):
+        if not self.counts_tokens:
+            return [None] * len(prompts)
+        texts: dict[int, str] = {}
+        for place, messages in enumerate(prompts):
             try:
-                text = self.text(messages, chat=chat)
+                texts[place] = self.text(messages, chat=chat)
             except TemplateProblem:
                 continue
-            # A token is a character at least; others than ASCII may be several bytes, and become more when normalised.
-            if len(text) + AROUND > over or not text.isascii():
-                texts.append(text)
-                places.append(place)
-        for place, count in zip(places, self.counts(texts, special=not chat) or (), strict=False):
-            found[place] = count
-        return found
+        if over:
+            bounds = self._bounds(list(texts.values()))
+            texts = {place: text for (place, text), most in zip(texts.items(), bounds, strict=True) if most > over}
+        counts = dict(zip(texts, self.counts(list(texts.values()), special=not chat) or (), strict=True))
+        return [counts.get(place) for place in range(len(prompts))]
+
+    def _bounds(self, texts: Sequence[str]) -> list[int]:
+        """More tokens than each text has, or as many: the sum of its words', which are counted once each.
+
+        Tokenizers cut a text at spaces first, so its words apart never have fewer tokens than the whole. Of a long word
+        the characters are the bound, unless it isn't ASCII: then it has none.
+        """
+        split = [text.split(" ") for text in texts]
+        known = self._word_tokens
+        if new := [word for word in set().union(*split).difference(known) if len(word) <= LONGEST_WORD]:
+            if len(known) + len(new) > REMEMBERED_WORDS:
+                known.clear()
+                new = [word for word in set().union(*split) if len(word) <= LONGEST_WORD]
+            known.update(zip(new, self.counts([f" {word}" for word in new]) or (), strict=True))
+        bounds = []
+        for text, words in zip(texts, split, strict=True):
+            try:
+                most = sum(map(known.__getitem__, words))
+            except KeyError:  # a long word
+                most = sum(known.get(word) or _longest(word) for word in words)
+            bounds.append(min(_longest(text), most + _longest(words[0])) + AROUND)
+        return bounds
 
     def count(self, text: str) -> int | None:
         """Tokens of a text as it stands, without special ones around it; None without a tokenizer."""
@@ -112,6 +137,11 @@ class Renderer:
                 encoded = self._tokenizer.encode_batch_fast(whole, add_special_tokens=special)
             found.extend(map(len, encoded))
         return found
+
+
+def _longest(word: str) -> int:
+    """Tokens of a word by its characters, one of which may be several bytes, and more when normalised."""
+    return len(word) + 1 if word.isascii() else sys.maxsize
 
 
 def _batches(texts: Sequence[str]) -> Iterator[list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,30 @@ def test_many_prompts_are_counted_at_once_and_a_refused_one_is_not(tmp_path: Pat
     long = [{"role": "user", "content": "a" * 20}]
     assert made.prompt_counts([ASKED, long, [{"role": "user", "content": "ä"}]], over=15) == [None, 20, 2]
     assert Renderer(None).prompt_counts([ASKED, ASKED]) == [None, None]
+
+
+def test_no_prompt_over_the_limit_is_taken_for_a_shorter_one(tmp_path: Path) -> None:
+    made, chance = renderer(tmp_path, CHATML), random.Random(1)
+    words = [
+        "word",
+        "",
+        "\n",
+        "a\n\nb",
+        "1,234",
+        "<|im_end|>",
+        "it's",
+        "ä",
+        "日本語",
+        "x" * 99,
+        "é" * 50,
+        "\ud800",
+        "\t",
+    ]
+    for _ in range(100):
+        prompt = [{"role": "user", "content": " ".join(chance.choices(words, k=chance.randrange(1, 30)))}]
+        [exact] = made.prompt_counts([prompt])
+        assert exact is not None
+        assert made.prompt_counts([prompt], over=exact - 1) == [exact]
 
 
 def test_without_a_tokenizer_texts_are_shown_and_not_counted() -> None:

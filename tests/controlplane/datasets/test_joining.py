@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -35,35 +34,19 @@ def test_lines_follow_lines_whatever_each_file_ends_with(tmp_path):
     assert joined(tmp_path, "jsonl", *parts) == b'{"a": 1}\n{"a": 2}\n{"a": 3}\n'
 
 
-@pytest.mark.parametrize("empty", [b"[]", b" [ ] \n", b"[\n]"])
-def test_the_elements_of_lists_become_one_list(tmp_path, empty):
-    parts = (b'[{"a": [1]}, {"a": [2]}]\n', empty, b' \n[{"a": "]"}]', b'[{"a": [[3]]}]')
-    made = json.loads(joined(tmp_path, "json", *parts))
-    assert made == [{"a": [1]}, {"a": [2]}, {"a": "]"}, {"a": [[3]]}]
-
-
 def test_json_files_of_lines_are_joined_as_lines(tmp_path):
     assert joined(tmp_path, "json", b'{"a": 1}\n', b'{"a": 2}') == b'{"a": 1}\n{"a": 2}'
 
 
-def test_lists_and_lines_are_not_mixed(tmp_path):
-    with pytest.raises(NotFetched, match="some are not"):
-        joined(tmp_path, "json", b"[1]", b"{}")
+@pytest.mark.parametrize(("kind", "first"), [("csv", b"a,b\n1,2\n"), ("tsv", b"a\tb\n"), ("json", b" \n[1]")])
+def test_several_sheets_or_lists_are_refused(tmp_path, kind, first):
+    with pytest.raises(NotFetched, match="The split has 2 files, and several are read only as JSON Lines or Parquet"):
+        joined(tmp_path, kind, first, b"{}")
 
 
-def test_a_list_that_does_not_end_is_told(tmp_path):
-    with pytest.raises(NotFetched, match="does not end"):
-        joined(tmp_path, "json", b"[1]", b"[2, ")
-
-
-def test_rows_of_sheets_follow_under_one_header(tmp_path):
-    header = b'"a\nb",c\n'
-    assert joined(tmp_path, "csv", header + b"1,2", header + b"3,4\n") == header + b"1,2\n3,4\n"
-
-
-def test_sheets_with_other_columns_are_refused(tmp_path):
-    with pytest.raises(NotFetched, match="columns of part 1"):
-        joined(tmp_path, "tsv", b"a\tb\n1\t2\n", b"b\ta\n1\t2\n")
+@pytest.mark.parametrize("kind", ["csv", "tsv", "json"])
+def test_one_sheet_or_list_stays_as_it_is(tmp_path, kind):
+    assert joined(tmp_path, kind, b"[1]") == b"[1]"
 
 
 def parquet(table):

@@ -63,8 +63,8 @@ def test_bad_rows_are_counted_and_somebody_decides() -> None:
     version, client = checked(jsonl(ROWS) + b"broken\n[]\n"), operator()
     page = client.get(at(version)).content.decode()
     assert "7 rows, 2 problems in 2 rows" in page
-    assert "What shall become of the 2 bad rows?" in page
-    assert "What shall become" not in viewer().get(at(version)).content.decode()
+    assert "What should happen to the 2 bad rows?" in page
+    assert "What should happen" not in viewer().get(at(version)).content.decode()
     client.post(at(version, "leave-out/"))
     page = client.get(at(version)).content.decode()
     assert "The bad rows are left out" in page
@@ -175,7 +175,7 @@ def imported(client: Client, version: DatasetVersion, **change: str) -> tuple[st
 
 def test_dropping_bad_lines_is_no_leave_to_drop_what_a_mapping_does_not_fit() -> None:
     version, client = checked(jsonl(MIXED) + b"broken\n"), operator()
-    assert "What shall become of the 1 bad row?" in client.get(at(version)).content.decode()
+    assert "What should happen to the 1 bad row?" in client.get(at(version)).content.decode()
     client.post(at(version, "leave-out/"))
     status, page = imported(client, version)
     assert (status, version.mapping["leave_out"]) == (DatasetVersion.NEEDS_MAPPING, False)
@@ -202,7 +202,7 @@ def test_rows_that_only_the_proposed_mapping_does_not_fit_lead_to_the_mapping() 
     assert version.status == DatasetVersion.NEEDS_MAPPING
     assert "6 rows, 4 problems in 4 rows" in page
     assert "4 rows do not fit the mapping that is proposed" in page
-    assert "What shall become" not in page
+    assert "What should happen" not in page
     client.post(at(version, "mapping/"), FIELDS | {"answer": "", "answer_after": ""})
     assert (worked(version).status, version.rows) == (DatasetVersion.READY, 6)
 
@@ -212,7 +212,7 @@ def test_bad_rows_are_told_from_those_that_the_proposed_mapping_does_not_fit() -
     version, client = checked(jsonl(rows) + b"broken\n[]\n"), operator()
     page = client.get(at(version)).content.decode()
     assert "8 rows, 3 problems in 3 rows" in page
-    assert "What shall become of the 2 bad rows?" in page
+    assert "What should happen to the 2 bad rows?" in page
     assert "1 other row does not fit the mapping that is proposed next" in page
     page = client.post(at(version, "leave-out/"), follow=True).content.decode()
     assert "The 2 bad rows are left out. 1 row does not fit the mapping that is proposed" in page
@@ -231,7 +231,7 @@ def test_an_import_that_is_stopped_leads_back_to_the_mapping() -> None:
     version, client = checked(), operator()
     client.post(at(version, "mapping/"), FIELDS | {"system_prompt": "Kept"})
     page = client.post(at(version, "cancel/"), follow=True).content.decode()
-    assert "Nothing was made of the mapping" in page
+    assert "Nothing was imported, and your mapping is unchanged" in page
     assert "Kept" in page
 
 

@@ -1,0 +1,38 @@
+"""The canonical dataset file, which the control plane writes and the trainer reads: Parquet.
+
+Its columns are COLUMNS. `prompt` is a list of messages, `metadata` a JSON object, `split` TRAIN or VALIDATION, and
+`row_id` ascends. The schema's metadata holds {"format": FORMAT, "chat": bool} as JSON under KEY; chat false: a prompt
+is plain text, as the content of its only message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+FORMAT = 1
+KEY = b"grpo"
+COLUMNS = ("row_id", "prompt", "answer", "test_cases", "metadata", "split")
+TRAIN, VALIDATION = "train", "validation"
+
+
+def schema_metadata(*, chat: bool) -> dict[bytes, bytes]:
+    return {KEY: json.dumps({"format": FORMAT, "chat": chat}, sort_keys=True).encode()}
+
+
+def chat_in(metadata: Mapping[bytes, bytes] | None) -> bool:
+    """Whether prompts go through a chat template, of a schema's metadata. Raises ValueError for another file."""
+    head = json.loads((metadata or {}).get(KEY, b"{}"))
+    if not isinstance(head, dict) or "format" not in head:
+        raise ValueError("its schema names no format of ours")
+    if head["format"] != FORMAT:
+        raise ValueError(f"it has version {head['format']} of the format, this program reads {FORMAT}")
+    return bool(head["chat"])
+
+
+def row_for_rewards(row: Mapping[str, Any], metadata: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
+    """A row as rewards see it: its metadata, "row", "prompt" (messages or a text), "answer" and "test_cases"."""
+    prompt = row["prompt"] if chat else row["prompt"][0]["content"]
+    known = {"row": row["row_id"], "prompt": prompt, "answer": row["answer"], "test_cases": row["test_cases"]}
+    return {**metadata, **known}
