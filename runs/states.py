@@ -1,4 +1,4 @@
-"""Statuses, the reasons an attempt ends for, and the edges between statuses. Standard library only.
+"""Statuses, the edges between them, and the status that each reason for an end leads to. Standard library only.
 
 Few statuses, many reasons: a reason maps to exactly one final status and one sentence for people.
 """
@@ -6,6 +6,8 @@ Few statuses, many reasons: a reason maps to exactly one final status and one se
 from __future__ import annotations
 
 from enum import StrEnum
+
+from workers.contract.ends import EndReason as EndReason
 
 
 class RunStatus(StrEnum):
@@ -32,29 +34,6 @@ EDGES: dict[RunStatus, frozenset[RunStatus]] = {
     S.FAILED: frozenset(),
     S.STOPPED: frozenset(),
 }
-
-
-class EndReason(StrEnum):
-    COMPLETED = "completed"
-    STOPPED_BY_USER = "stopped_by_user"
-    CANCELLED = "cancelled"
-    TRAINER_EXITED = "trainer_exited"
-    NO_STEPS = "no_steps"
-    SPEC_REFUSED = "spec_refused"
-    MODEL_UNAVAILABLE = "model_unavailable"
-    VLLM_EXITED = "vllm_exited"
-    VLLM_NOT_READY = "vllm_not_ready"
-    VLLM_HUNG = "vllm_hung"
-    PORT_IN_USE = "port_in_use"
-    GPUS_BUSY = "gpus_busy"
-    REWARD_FAILED = "reward_failed"
-    OOM = "oom"
-    DISK_FULL = "disk_full"
-    FOLDER_LOST = "folder_lost"
-    SUPERVISOR_LOST = "supervisor_lost"
-    SUPERVISOR_ERROR = "supervisor_error"
-    HOST_LOST = "host_lost"
-    LAUNCH_FAILED = "launch_failed"
 
 
 R = EndReason

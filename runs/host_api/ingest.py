@@ -6,7 +6,6 @@ go on. Life-cycle events move the status; nothing else that a host says does.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from runs.scheduling import ending
 from runs.states import EndReason, RunStatus
 from runs.transitions import move
 from workers.contract import METRIC_KINDS, ContractError, EventKind, OutboxLine, Phase, Receipt, from_dict
+from workers.contract.metrics import LONGEST_NAME, is_metric
 
 ACTOR = "supervisor"
 _SHAPES: dict[str, dict[str, type]] = {
@@ -36,8 +36,7 @@ _SHAPES: dict[str, dict[str, type]] = {
     EventKind.ENDED: {"reason": str},
 }
 _KINDS = frozenset(EventKind)
-_MAX_FLOAT = sys.float_info.max
-_MAX_SEQ, _MAX_STEP, _MAX_T, _MAX_NAME = 2**62, 2**31 - 1, 4e9, 200
+_MAX_SEQ, _MAX_STEP, _MAX_T = 2**62, 2**31 - 1, 4e9
 
 
 class BadLine(ValueError):
@@ -150,7 +149,8 @@ def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[i
 def _store(batch: _Batch, void_after: int | None) -> None:
     """Rows and events by `executemany`: the ORM's bulk_create takes several times as long."""
     attempt, run = batch.attempt, batch.attempt.run
-    rows, events, dropped = [], [], set()
+    rows, events = [], []
+    dropped: set[str] = set()
     late: list[folding.Row] = []
     newest: dict[str, float] = {}
     rewards: list[float] = []
@@ -160,9 +160,9 @@ def _store(batch: _Batch, void_after: int | None) -> None:
             data = _encode(line.data)
             events.append((run.pk, attempt.pk, line.seq, at, line.kind, line.step, ACTOR, data))
             continue
-        values = {name: value for name, value in line.data.items() if _is_number(value) and len(name) <= _MAX_NAME}
+        values = {name: value for name, value in line.data.items() if is_metric(name, value)}
         if len(values) < len(line.data):
-            dropped.update(set(line.data) - set(values))
+            dropped.update(name[:LONGEST_NAME] for name in set(line.data) - set(values))
         void = void_after is not None and line.step is not None and line.step > void_after
         rows.append((run.pk, attempt.pk, line.seq, line.t, line.kind, line.step, _encode(values), void))
         if line.seq <= run.folded_seq and not void:
@@ -181,7 +181,8 @@ def _store(batch: _Batch, void_after: int | None) -> None:
     if rewards:
         batch.trend = trend.grown(run.trend, run.trend_of, rewards)
     if dropped:
-        _note(attempt, f"No finite number, so left out: {', '.join(sorted(dropped))}.")
+        names = ", ".join(sorted(dropped))
+        _note(attempt, f"Left out, as they are no finite numbers or their names are too long: {names}.")
 
 
 def _save(batch: _Batch) -> None:
@@ -207,13 +208,6 @@ def _insert(model: type[models.Model], columns: Sequence[str], rows: Sequence[tu
     sql = f"INSERT INTO {quote(model._meta.db_table)} ({names}) VALUES ({places}) ON CONFLICT DO NOTHING"  # noqa: S608
     with connection.cursor() as cursor:
         cursor.executemany(sql, rows)
-
-
-def _is_number(value: object) -> bool:
-    # Compared, not asked of `math.isfinite`: that raises for a whole number of 400 digits.
-    if value.__class__ is float:  # nearly all are: the short way, twenty times a line
-        return -_MAX_FLOAT <= value <= _MAX_FLOAT
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_FLOAT
 
 
 def _encode(value: object) -> str:

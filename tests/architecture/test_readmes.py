@@ -163,9 +163,9 @@ def test_every_setting_of_a_host_that_is_named_exists(document: str) -> None:
 
 
 def test_the_exit_codes_that_mean_something() -> None:
-    codes = {ends.SPEC_REFUSED_CODE: ends.Reason.SPEC_REFUSED, ends.NO_STEPS_CODE: ends.Reason.NO_STEPS}
-    codes |= {ends.MODEL_UNAVAILABLE_CODE: ends.Reason.MODEL_UNAVAILABLE}
-    codes |= {ends.REWARD_FAILED_CODE: ends.Reason.REWARD_FAILED}
+    codes = {ends.SPEC_REFUSED_CODE: EndReason.SPEC_REFUSED, ends.NO_STEPS_CODE: EndReason.NO_STEPS}
+    codes |= {ends.MODEL_UNAVAILABLE_CODE: EndReason.MODEL_UNAVAILABLE}
+    codes |= {ends.REWARD_FAILED_CODE: EndReason.REWARD_FAILED}
     told = table("workers/README.md", "exit code")
     means = {row.cells[0]: row.cells[-1] for row in told.rows}
     missing = {code: name for code, name in codes.items() if f"`{name}`" not in means.get(str(code), "")}

@@ -107,6 +107,13 @@ def test_values_that_are_no_finite_number_are_left_out_and_named() -> None:
     assert "kl, loss, tokens" in RunEvent.objects.get(kind="note").data["text"]
 
 
+def test_long_names_are_left_out_whole_so_that_no_two_of_them_become_one() -> None:
+    attempt = an_attempt()
+    ingest.accept(attempt, [train(1, **{"reward": 1.0, "n" * 200: 2.0, "n" * 201 + "a": 3.0, "n" * 201 + "b": 4.0})])
+    assert MetricRow.objects.get().values == {"reward": 1.0, "n" * 200: 2.0}
+    assert RunEvent.objects.get(kind="note").data["text"].endswith(f": {'n' * 200}.")
+
+
 def test_training_makes_it_running_and_stopping_stops_it() -> None:
     attempt = an_attempt(RunStatus.STARTING)
     ingest.accept(attempt, [event(1, "phase", phase="preparing"), event(2, "training", max_steps=20, step=0)])

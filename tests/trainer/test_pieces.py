@@ -23,10 +23,12 @@ from workers.trainer.spec import SpecError
 
 def test_values_that_json_has_no_word_for_are_left_out_and_named(tmp_path: Path) -> None:
     file = LineFile(tmp_path / "m.jsonl")
-    file.log(3, {"loss": 0.5, "kl": math.nan, "grad": math.inf, "reward": None, "text": "x", "tokens": 7})
+    long = "n" * 200
+    odd = {"kl": math.nan, "grad": math.inf, "huge": 10**400, long + "a": 1.0, long + "b": 2.0}
+    file.log(3, {"loss": 0.5, **odd, "reward": None, "text": "x", "tokens": 7})
     [line] = builders.lines(tmp_path / "m.jsonl")
     assert line["values"] == {"loss": 0.5, "tokens": 7}
-    assert line["dropped"] == ["kl", "grad"]
+    assert line["dropped"] == ["kl", "grad", "huge", long, long]
 
 
 def test_a_full_disk_loses_lines_and_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:

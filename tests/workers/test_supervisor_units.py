@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from runs.states import EndReason
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.attempts import QUICK
-from workers.contract import EventKind
+from workers.contract import EndReason, EventKind
 from workers.host.settings import HostSettings, SettingsError
 from workers.supervisor import commands, ends, trainerlines
 from workers.supervisor.child import TRAINER, Exit
@@ -239,10 +238,6 @@ def test_samples_without_the_gpu_prove_nothing() -> None:
     assert made.receipts()[0].seconds_to_free is None
 
 
-def test_the_reasons_are_the_control_planes() -> None:
-    assert {str(reason) for reason in ends.Reason} <= {str(reason) for reason in EndReason}
-
-
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -263,7 +258,7 @@ def test_the_log_tells_why_a_trainer_failed(tmp_path: Path, text: str, reason: s
 def test_a_sigkill_while_the_kernel_killed_for_memory_is_out_of_memory(tmp_path: Path) -> None:
     exit_ = Exit(TRAINER, 1, 137, "SIGKILL")
     end = ends.of_trainer(exit_, trainerlines.Progress(), log=tmp_path / "none", killed_by_kernel=True)
-    assert end.reason == ends.Reason.OOM
+    assert end.reason == EndReason.OOM
 
 
 def test_the_launchers_report_of_ranks_is_not_the_last_word(tmp_path: Path) -> None:

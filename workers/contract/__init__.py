@@ -10,6 +10,7 @@ from workers.contract.documents import (
     to_dict,
     to_json,
 )
+from workers.contract.ends import EndReason
 from workers.contract.hardware import (
     ZERO,
     HardwareSpec,
@@ -73,6 +74,7 @@ __all__ = [
     "ClaimAnswer",
     "ContractError",
     "DataSpec",
+    "EndReason",
     "EventKind",
     "FileName",
     "GpuReceipt",

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from workers.contract import AttemptSpec, ClaimAnswer, EventKind, Phase, StopMode, SyncAnswer, servers_of
+from workers.contract import AttemptSpec, ClaimAnswer, EndReason, EventKind, Phase, StopMode, SyncAnswer, servers_of
 from workers.host.settings import HostSettings
 from workers.supervisor import claim, ends
 from workers.supervisor.child import Children
 from workers.supervisor.control import Control
 from workers.supervisor.ending import Draining, Ending, tell_exit
-from workers.supervisor.ends import End, Judge, Reason
+from workers.supervisor.ends import End, Judge
 from workers.supervisor.fetching import Fetching
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
@@ -25,7 +25,7 @@ from workers.supervisor.steps import BEFORE_END, STARTED, Outcome, Shared, Step,
 from workers.supervisor.training import Pair, Saving, Settling, Training
 from workers.supervisor.watching import Figures, TrainerWatch
 
-_KEPT_WITHOUT_A_FOLDER = frozenset({Reason.COMPLETED, Reason.STOPPED_BY_USER, Reason.DISK_FULL})
+_KEPT_WITHOUT_A_FOLDER = frozenset({EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.DISK_FULL})
 """What ends an attempt beside these, when its folder is gone, is the folder's loss seen from somewhere else."""
 
 
@@ -107,14 +107,14 @@ class ClaimedAttempt:
         if self.end is not None:
             return
         if not self._folder_is_there() and end.reason not in _KEPT_WITHOUT_A_FOLDER:
-            end = End(Reason.FOLDER_LOST, f"{self._shared.folder.path} was removed, or a part of it.")
+            end = End(EndReason.FOLDER_LOST, f"{self._shared.folder.path} was removed, or a part of it.")
         self.end = end
         self._ending.because(end, now)
         self.step = Step.ENDING
 
     def _look_at_the_folder(self, now: float) -> None:
         if not self._folder_is_there() and self.end is None:
-            self.finish(End(Reason.FOLDER_LOST, ""), now)
+            self.finish(End(EndReason.FOLDER_LOST, ""), now)
 
     def _folder_is_there(self) -> bool:
         """With its outbox: a removal that met files being written may leave the folder itself."""
@@ -162,7 +162,7 @@ class ClaimedAttempt:
 
     def _finish_for_stop(self, detail: str, now: float) -> None:
         """A trainer that had ended already keeps its own reason; only the wait for its servers is cut short."""
-        self.finish(self._pair.settled or End(Reason.STOPPED_BY_USER, detail), now)
+        self.finish(self._pair.settled or End(EndReason.STOPPED_BY_USER, detail), now)
 
     # --- the beginning ------------------------------------------------------------------------------------
 

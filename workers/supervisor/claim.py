@@ -13,6 +13,7 @@ from workers.contract import (
     AttemptSpec,
     ClaimAnswer,
     ContractError,
+    EndReason,
     FileName,
     is_address,
     models_of,
@@ -24,7 +25,7 @@ from workers.models import inspection
 from workers.supervisor import ends, procfs
 from workers.supervisor.control import Control, Unreachable
 from workers.supervisor.datasetcache import DatasetCache
-from workers.supervisor.ends import End, Reason
+from workers.supervisor.ends import End
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading, used_mib
 from workers.supervisor.loops import Backoff, Job
@@ -47,12 +48,12 @@ class GpusBusy(NotPrepared):
 def end_for(error: Exception) -> End:
     """The reason for people, when the preparation failed."""
     if isinstance(error, GpusBusy):
-        return End(Reason.GPUS_BUSY, str(error))
+        return End(EndReason.GPUS_BUSY, str(error))
     if isinstance(error, PathRefused):
-        return End(Reason.SPEC_REFUSED, str(error))
+        return End(EndReason.SPEC_REFUSED, str(error))
     if isinstance(error, OSError):
         return ends.of_error(error)
-    return End(Reason.LAUNCH_FAILED, str(error))
+    return End(EndReason.LAUNCH_FAILED, str(error))
 
 
 def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimAnswer:

@@ -1,7 +1,4 @@
-"""Why an attempt ended, from exits and logs: a table of signs and one interpreter.
-
-The names are those of the control plane's EndReason; a test holds the two together.
-"""
+"""Why an attempt ended, from exits and logs: a table of signs and one interpreter."""
 
 from __future__ import annotations
 
@@ -9,38 +6,17 @@ import errno
 import os
 import re
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
+from workers.contract import EndReason
 from workers.supervisor.child import DOWNLOAD, TRAINER, Exit
 from workers.supervisor.folder import AttemptFolder, last_lines
 from workers.supervisor.trainerlines import Progress
 
 
-class Reason(StrEnum):
-    COMPLETED = "completed"
-    STOPPED_BY_USER = "stopped_by_user"
-    TRAINER_EXITED = "trainer_exited"
-    NO_STEPS = "no_steps"
-    SPEC_REFUSED = "spec_refused"
-    MODEL_UNAVAILABLE = "model_unavailable"
-    VLLM_EXITED = "vllm_exited"
-    VLLM_NOT_READY = "vllm_not_ready"
-    VLLM_HUNG = "vllm_hung"
-    PORT_IN_USE = "port_in_use"
-    GPUS_BUSY = "gpus_busy"
-    REWARD_FAILED = "reward_failed"
-    OOM = "oom"
-    DISK_FULL = "disk_full"
-    FOLDER_LOST = "folder_lost"
-    SUPERVISOR_LOST = "supervisor_lost"
-    SUPERVISOR_ERROR = "supervisor_error"
-    LAUNCH_FAILED = "launch_failed"
-
-
 @dataclass(frozen=True)
 class End:
-    reason: Reason
+    reason: EndReason
     detail: str
 
 
@@ -51,10 +27,10 @@ NO_STEPS_CODE = 4
 MODEL_UNAVAILABLE_CODE = 6
 REWARD_FAILED_CODE = 7
 
-_SIGNS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
-    (Reason.DISK_FULL, re.compile(r"No space left on device|Errno 28|Disk quota exceeded")),
+_SIGNS: tuple[tuple[EndReason, re.Pattern[str]], ...] = (
+    (EndReason.DISK_FULL, re.compile(r"No space left on device|Errno 28|Disk quota exceeded")),
     (
-        Reason.OOM,
+        EndReason.OOM,
         re.compile(
             r"CUDA out of memory|OutOfMemoryError|CUDA error: out of memory|can't allocate memory|"
             r"Cannot allocate memory|^MemoryError|std::bad_alloc"
@@ -63,8 +39,8 @@ _SIGNS: tuple[tuple[Reason, re.Pattern[str]], ...] = (
 )
 _SERVER_SIGNS = (
     *_SIGNS,
-    (Reason.OOM, re.compile(r"No available memory for the cache blocks|less than desired GPU memory utilization")),
-    (Reason.PORT_IN_USE, re.compile(r"address already in use", re.IGNORECASE)),
+    (EndReason.OOM, re.compile(r"No available memory for the cache blocks|less than desired GPU memory utilization")),
+    (EndReason.PORT_IN_USE, re.compile(r"address already in use", re.IGNORECASE)),
 )
 _NOISE = re.compile(r"^[EWI]\d{4} |^\s|^={3,}|^-{3,}|^Exception ignored")
 """torchrun's own report, frames of a traceback, rulers: never the sentence that says what happened."""
@@ -98,20 +74,20 @@ def of_trainer(exit_: Exit, progress: Progress, *, log: Path, killed_by_kernel: 
         return _of_clean_exit(progress)
     said = _last_words(log)
     if exit_.code == SPEC_REFUSED_CODE:
-        return End(Reason.SPEC_REFUSED, said)
+        return End(EndReason.SPEC_REFUSED, said)
     if exit_.code == NO_STEPS_CODE:
-        return End(Reason.NO_STEPS, said)
+        return End(EndReason.NO_STEPS, said)
     if exit_.code == REWARD_FAILED_CODE:
-        return End(Reason.REWARD_FAILED, said)
+        return End(EndReason.REWARD_FAILED, said)
     how = _how(exit_)
     if _disk_is_full(log):
-        return End(Reason.DISK_FULL, f"The trainer {how} and the run's disk has no space left.")
+        return End(EndReason.DISK_FULL, f"The trainer {how} and the run's disk has no space left.")
     sign = _sign(_SIGNS, log)
     if sign is not None:
         return sign
     if killed_by_kernel and exit_.code == 137:
-        return End(Reason.OOM, "The kernel killed the trainer: the host's memory was exhausted.")
-    return End(Reason.TRAINER_EXITED, f"The trainer {how}. {said}".strip())
+        return End(EndReason.OOM, "The kernel killed the trainer: the host's memory was exhausted.")
+    return End(EndReason.TRAINER_EXITED, f"The trainer {how}. {said}".strip())
 
 
 def of_server(exit_: Exit, *, log: Path, killed_by_kernel: bool) -> End:
@@ -120,29 +96,29 @@ def of_server(exit_: Exit, *, log: Path, killed_by_kernel: bool) -> End:
     if sign is not None:
         return sign
     if killed_by_kernel and exit_.code == 137:
-        return End(Reason.OOM, "The kernel killed the vLLM server: the host's memory was exhausted.")
-    return End(Reason.VLLM_EXITED, f"The vLLM server {_how(exit_)}. {_last_words(log)}".strip())
+        return End(EndReason.OOM, "The kernel killed the vLLM server: the host's memory was exhausted.")
+    return End(EndReason.VLLM_EXITED, f"The vLLM server {_how(exit_)}. {_last_words(log)}".strip())
 
 
 def of_download(exit_: Exit, *, log: Path) -> End:
     """The model's download failed."""
     if exit_.code == MODEL_UNAVAILABLE_CODE:
-        return End(Reason.MODEL_UNAVAILABLE, _last_words(log))
+        return End(EndReason.MODEL_UNAVAILABLE, _last_words(log))
     sign = _sign(_SIGNS, log)
     if sign is not None:
         return sign
-    return End(Reason.MODEL_UNAVAILABLE, f"The download {_how(exit_)}. {_last_words(log)}".strip())
+    return End(EndReason.MODEL_UNAVAILABLE, f"The download {_how(exit_)}. {_last_words(log)}".strip())
 
 
 def of_error(error: BaseException) -> End:
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
         return of_disk(error)
-    return End(Reason.SUPERVISOR_ERROR, f"{type(error).__name__}: {error}"[:500])
+    return End(EndReason.SUPERVISOR_ERROR, f"{type(error).__name__}: {error}"[:500])
 
 
 def of_disk(error: OSError) -> End:
     """The run's folder takes no lines, or doesn't give the trainer's."""
-    reason = Reason.DISK_FULL if error.errno in _DISK_FULL else Reason.SUPERVISOR_ERROR
+    reason = EndReason.DISK_FULL if error.errno in _DISK_FULL else EndReason.SUPERVISOR_ERROR
     return End(reason, f"The run's folder on the host can't be used: {error.strerror}.")
 
 
@@ -160,19 +136,19 @@ def kernel_kills() -> int:
 
 def _of_clean_exit(progress: Progress) -> End:
     if not progress.ended:
-        return End(Reason.TRAINER_EXITED, "The trainer exited with 0 but never said that training had ended.")
+        return End(EndReason.TRAINER_EXITED, "The trainer exited with 0 but never said that training had ended.")
     if not progress.step:
-        return End(Reason.NO_STEPS, "The trainer ended at step 0.")
+        return End(EndReason.NO_STEPS, "The trainer ended at step 0.")
     if progress.stopped:
-        return End(Reason.STOPPED_BY_USER, "The trainer found STOP in its folder and saved.")
-    return End(Reason.COMPLETED, f"{progress.step} steps.")
+        return End(EndReason.STOPPED_BY_USER, "The trainer found STOP in its folder and saved.")
+    return End(EndReason.COMPLETED, f"{progress.step} steps.")
 
 
 def _how(exit_: Exit) -> str:
     return f"was ended by {exit_.signal}" if exit_.signal else f"exited with {exit_.code}"
 
 
-def _sign(signs: tuple[tuple[Reason, re.Pattern[str]], ...], log: Path) -> End | None:
+def _sign(signs: tuple[tuple[EndReason, re.Pattern[str]], ...], log: Path) -> End | None:
     """The last line that shows a sign: what comes later in a log is nearer to the end."""
     for line in reversed(_lines(log)):
         for reason, pattern in signs:

@@ -6,11 +6,11 @@ import logging
 import os
 from typing import Any
 
-from workers.contract import EventKind, FileName, Phase
+from workers.contract import EndReason, EventKind, FileName, Phase
 from workers.contract.commands import hub_models
 from workers.supervisor import commands
 from workers.supervisor.child import DOWNLOAD
-from workers.supervisor.ends import End, Reason
+from workers.supervisor.ends import End
 from workers.supervisor.starting import after_fetching
 from workers.supervisor.steps import Outcome, Shared, Work
 from workers.supervisor.tail import Tail
@@ -56,7 +56,7 @@ class Fetching(Work):
             self._tell(now)
         silence = shared.settings.download_silence_s
         if now - self._heard_at >= silence:
-            return End(Reason.MODEL_UNAVAILABLE, f"The download said nothing for {silence:g} s.")
+            return End(EndReason.MODEL_UNAVAILABLE, f"The download said nothing for {silence:g} s.")
         return None
 
     def _read(self, now: float) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from workers.contract import Phase
+from workers.contract import EndReason, Phase
 from workers.supervisor import claim, commands
 from workers.supervisor.control import Control
-from workers.supervisor.ends import End, Reason
+from workers.supervisor.ends import End
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 
 DRIVER_PATIENCE = 4
@@ -28,7 +28,7 @@ class Preparing(Work):
         self._deadline = now + DRIVER_PATIENCE * shared.settings.gpu_free_deadline_s
         problem = claim.spec_problem(shared.spec)
         if problem:
-            return End(Reason.SPEC_REFUSED, problem)
+            return End(EndReason.SPEC_REFUSED, problem)
         shared.report.phase(Phase.PREPARING, "fetching the dataset")
         self._preparation = claim.Preparation(
             shared.spec, shared.settings, self._control, shared.folder, shared.read_gpus
@@ -54,7 +54,9 @@ class Preparing(Work):
         if now < self._deadline or self._preparation is None or self._preparation.has_read_gpus():
             return None
         seconds = DRIVER_PATIENCE * self._shared.settings.gpu_free_deadline_s
-        return End(Reason.LAUNCH_FAILED, f"The GPUs' driver does not answer: nothing could be read for {seconds:g} s.")
+        return End(
+            EndReason.LAUNCH_FAILED, f"The GPUs' driver does not answer: nothing could be read for {seconds:g} s."
+        )
 
 
 def after_fetching(shared: Shared) -> Step:
@@ -72,7 +74,7 @@ class ServersStarting(Work):
         shared, servers = self._shared, self._shared.servers
         port = servers.port_in_use()
         if port is not None:
-            return End(Reason.PORT_IN_USE, f"Port {port} is held by another process on this host.")
+            return End(EndReason.PORT_IN_USE, f"Port {port} is held by another process on this host.")
         if servers.attached:
             self._warn()
         shared.report.phase(Phase.VLLM_STARTING, self._progress())
@@ -99,7 +101,7 @@ class ServersStarting(Work):
             self._ready = ready
             shared.report.phase(Phase.VLLM_STARTING, self._progress())
         late = servers.late(now)
-        return End(Reason.VLLM_NOT_READY, late) if late else None
+        return End(EndReason.VLLM_NOT_READY, late) if late else None
 
     def _progress(self) -> str:
         count = len(self._shared.servers.places)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from workers.contract import AttemptSpec, EventKind
+from workers.contract import AttemptSpec, EndReason, EventKind
 from workers.host.settings import HostSettings
 from workers.supervisor.child import Children
-from workers.supervisor.ends import End, Judge, Reason
+from workers.supervisor.ends import End, Judge
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
 from workers.supervisor.reporting import Reporting
@@ -84,6 +84,6 @@ class Shared:
         except OSError as error:
             if error.filename is None:
                 raise
-            return End(Reason.LAUNCH_FAILED, f"{error.filename} could not be started: {error.strerror}.")
+            return End(EndReason.LAUNCH_FAILED, f"{error.filename} could not be started: {error.strerror}.")
         self.report.append(EventKind.PROCESS_STARTED, {"role": role, "pid": pid})
         return None

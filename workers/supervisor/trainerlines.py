@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.contract import EventKind, FileName
+from workers.contract.metrics import is_metric
 from workers.supervisor.outbox import line_of
 from workers.supervisor.tail import LINE_LIMIT, object_of
 
@@ -108,8 +109,8 @@ def _train_begin(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[st
 def _log(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[str, Any]]:
     values = line.get("values")
     items = values.items() if isinstance(values, dict) else ()
-    finite = {name[:200]: value for name, value in items if _is_finite(value)}
-    return EventKind.TRAIN, dict(list(finite.items())[:VALUES_LIMIT])
+    metrics = ((name, value) for name, value in items if is_metric(name, value))
+    return EventKind.TRAIN, dict(islice(metrics, VALUES_LIMIT))
 
 
 def _save(line: dict[str, Any], folder: Path) -> tuple[EventKind, dict[str, Any]]:
@@ -150,11 +151,6 @@ def _step(line: dict[str, Any]) -> int | None:
 
 def _whole(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _is_finite(value: Any) -> bool:
-    """Compared, not asked of `math.isfinite`: that raises for a whole number of 400 digits."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _checkpoint_bytes(folder: Path, path: str) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from workers.contract import SAVING, FileName, Phase
+from workers.contract import SAVING, EndReason, FileName, Phase
 from workers.supervisor import commands
 from workers.supervisor.child import TRAINER, Exit
-from workers.supervisor.ends import End, Reason
+from workers.supervisor.ends import End
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 
 
@@ -30,7 +30,7 @@ class Pair:
     def lost(self, *, after_s: float) -> End | None:
         """Of attached servers nobody sees the process end."""
         words = self._shared.servers.lost(after_s=after_s)
-        return End(Reason.VLLM_EXITED, words) if words else None
+        return End(EndReason.VLLM_EXITED, words) if words else None
 
     def waits_for_servers(self) -> bool:
         """A server lives that may be about to show that it was the cause."""
@@ -67,7 +67,7 @@ class Training(Work):
         if lost is not None:
             return lost
         hung = shared.servers.hung(heard_at=shared.trainer.heard_at, after_s=shared.settings.server_silence_s)
-        return End(Reason.VLLM_HUNG, hung) if hung else None
+        return End(EndReason.VLLM_HUNG, hung) if hung else None
 
 
 class Settling(Work):
@@ -112,7 +112,7 @@ class Saving(Work):
     def on_exits(self, now: float) -> Outcome:
         if self._pair.trainer is not None:
             end = self._pair.trainer_end(self._pair.trainer)
-            good = end.reason in (Reason.STOPPED_BY_USER, Reason.COMPLETED)
+            good = end.reason in (EndReason.STOPPED_BY_USER, EndReason.COMPLETED)
             return end if good else _could_not_save(end)
         server = self._shared.server_end()
         return _could_not_save(server) if server else None
@@ -121,8 +121,8 @@ class Saving(Work):
         if now < self._deadline:
             return None
         seconds = self._shared.settings.save_deadline_s
-        return End(Reason.STOPPED_BY_USER, f"The trainer did not save within {seconds:g} s.")
+        return End(EndReason.STOPPED_BY_USER, f"The trainer did not save within {seconds:g} s.")
 
 
 def _could_not_save(end: End) -> End:
-    return End(Reason.STOPPED_BY_USER, f"It could not save: {end.detail}")
+    return End(EndReason.STOPPED_BY_USER, f"It could not save: {end.detail}")

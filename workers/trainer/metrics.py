@@ -8,9 +8,10 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from math import isfinite
 from pathlib import Path
 from typing import Any
+
+from workers.contract.metrics import LONGEST_NAME, is_metric
 
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False).encode
 
@@ -39,7 +40,8 @@ class LineFile:
         self.write({"t": time.time(), "event": event, **fields})
 
     def log(self, step: int, logs: Mapping[str, Any]) -> None:
-        """One log call of the trainer. JSON has no NaN or infinity: those values are left out, and named.
+        """One log call of the trainer. JSON has no NaN or infinity: those values are left out, and named;
+        so are names that are too long.
 
         Written by hand: a third faster than the encoder, in the one place that every step passes.
         """
@@ -51,10 +53,10 @@ class LineFile:
             number = value if type(value) is float else _number(value)
             if number is None:
                 continue
-            if isfinite(number):
+            if is_metric(name, number):
                 pairs.append(f"{_quoted(name)}:{number!r}")
             else:
-                dropped.append(name)
+                dropped.append(name[:LONGEST_NAME])
         values = ",".join(pairs)
         named = _encode(dropped) if dropped else "[]"
         self._append(f'{{"t":{time.time()!r},"event":"log","step":{step},"values":{{{values}}},"dropped":{named}}}')
