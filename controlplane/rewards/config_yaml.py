@@ -8,7 +8,7 @@ from typing import Any
 from django.http import QueryDict
 
 from controlplane import safe_yaml
-from controlplane.rewards.forms import MOST_COMPONENTS, PARAM, Editor, editor_from
+from controlplane.rewards.forms import MOST_COMPONENTS, PARAM, Editor, editor_from, placed
 from controlplane.rewards.models import FAILED_SHARE, RewardVersion
 from controlplane.rewards.reading import specs
 from controlplane.safe_yaml import short
@@ -19,7 +19,7 @@ MOST_BYTES = 512 * 1024
 """Of a document: code is longer than settings are."""
 TOP = ("name", "description", "aggregation", "failed_share", "components")
 PART = ("name", "function", "weight", "params")
-KINDS = {"str": (str, "text"), "int": (int, "a whole number"), "float": (int | float, "a number")}
+KINDS = {"str": (str, "text"), "float": (int | float, "a number")}
 
 
 def export(version: RewardVersion) -> str:
@@ -55,17 +55,17 @@ class _Read:
         editor.problem = " ".join([*self.problems, editor.problem]).strip()
         return editor
 
+    def send(self, name: str, value: Any) -> None:
+        if isinstance(value, bool):
+            self.sent.setlist(name, ["on"] if value else [])
+        else:
+            self.sent[name] = value if isinstance(value, str) else short(value)
+
     def take(self, prefix: str, name: str, value: Any, kind: str, path: str) -> None:
         """One value into one field of the form, or what is wrong with it."""
         field_name = f"{prefix}-{name}" if prefix else name
-        if kind == "bool":
-            if isinstance(value, bool):
-                self.sent.setlist(field_name, ["on"] if value else [])
-            else:
-                self.wrong.append((prefix, name, f"{path}: expected true or false, got {short(value)}."))
-            return
         type_, words = KINDS[kind]
-        self.sent[field_name] = value if isinstance(value, str) else short(value)
+        self.send(field_name, value)
         if isinstance(value, bool) or not isinstance(value, type_):
             hint = "; put it in quotes" if kind == "str" and not isinstance(value, list | dict) else ""
             self.wrong.append((prefix, name, f"{path}: expected {words}, got {short(value)}{hint}."))
@@ -116,15 +116,12 @@ def _params(found: _Read, prefix: str, reward: Reward, params: Any, path: str) -
     if params is not None and not isinstance(params, dict):
         found.wrong.append((prefix, "", f"{path}.params: expected fields, got {short(params)}."))
     given = params if isinstance(params, dict) else {}
-    known = {entry["name"]: entry for entry in reward.schema()}
-    for name, entry in known.items():
-        value = given.get(name, entry["default"])
-        found.take(prefix, PARAM + name, value, entry["type"], f"{path}.params.{name}")
-    for name in given:
-        if name not in known:
-            there = f"There are {', '.join(known)}." if known else "It has none."
-            cause = f"{path}.params.{short(name)}: {reward.title} has no such parameter. {there}"
-            found.wrong.append((prefix, "", cause))
+    for name, default in reward.defaults().items():
+        found.send(f"{prefix}-{PARAM}{name}", given.get(name, default))
+    for problem in reward.check({short(name): value for name, value in given.items()}):
+        name, words = placed(reward, problem)
+        place = f"{path}.params.{name}" if name else f"{path}.params"
+        found.wrong.append((prefix, PARAM + name if name else "", f"{place}: {words}."))
 
 
 def _no_field(path: str, known: tuple[str, ...]) -> str:

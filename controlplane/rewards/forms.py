@@ -25,7 +25,6 @@ from controlplane.rewards.saving import Composition
 from controlplane.templatetags.figures import setting
 from workers.contract import ContractError, RewardSpec, from_dict, to_dict
 from workers.rewards import LIBRARY, Reward
-from workers.rewards.reward import LONGEST_TEXT_PARAM
 
 MOST_COMPONENTS = 24
 _MOST_ROWS = 4 * MOST_COMPONENTS
@@ -100,14 +99,18 @@ class TextField(forms.CharField):
         return str(super().to_python(value) or "").replace("\r\n", "\n").replace("\r", "\n")
 
 
-class EndpointField(forms.ChoiceField):
+class ChoiceParamField(forms.ChoiceField):
+    """Offers choices; whether a value is one of them is the reward's to say."""
+
+    def valid_value(self, value: Any) -> bool:
+        return True
+
+
+class EndpointField(ChoiceParamField):
     """The name of an endpoint on the secrets page; one that isn't there any more stays until another is chosen."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(choices=_endpoints, **kwargs)
-
-    def valid_value(self, value: Any) -> bool:
-        return len(str(value)) <= LONGEST_TEXT_PARAM
 
     def prepare_value(self, value: Any) -> Any:
         known = _endpoints()
@@ -173,11 +176,9 @@ class ComponentForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
-        if not self.errors:
-            for problem in self.reward.check(_params(fields)):
-                name, _, words = problem.partition(": ")
-                field = PARAM + name if PARAM + name in self.fields else None
-                self.add_error(field, _sentence(words or problem))
+        for problem in self.reward.check(_params(fields)):
+            name, words = placed(self.reward, problem)
+            self.add_error(PARAM + name if name else None, sentence(words))
         return fields
 
     def standing(self) -> RewardSpec | None:
@@ -327,7 +328,13 @@ def _wrong(form: forms.BaseForm) -> list[tuple[str, Any]]:
     return list(form.errors.items())
 
 
-def _sentence(words: str) -> str:
+def placed(reward: Reward, problem: str) -> tuple[str, str]:
+    """The parameter that a problem of Reward.check belongs beside, "" for the whole component, and what to say."""
+    name, _, words = problem.partition(": ")
+    return (name, words) if name in reward.defaults() else ("", problem)
+
+
+def sentence(words: str) -> str:
     """Only the first letter is ours: what is quoted stays as it was written."""
     return words[:1].upper() + words[1:].removesuffix(".") + "."
 
@@ -349,21 +356,22 @@ def _label(name: str) -> str:
 
 
 def _field(entry: Mapping[str, Any]) -> forms.Field:
-    """A form field for one entry of a reward's schema."""
+    """A form field for one entry of a reward's schema. It reads what was sent; Reward.check judges it."""
     label = _label(entry["name"])
     common = {"label": label, "help_text": entry["help"]}
     if entry["type"] == "bool":
         return forms.BooleanField(required=False, **common)
     if entry["choices"] is not None:
-        return forms.ChoiceField(choices=[(c, c.capitalize()) for c in entry["choices"]], **common)
+        return ChoiceParamField(choices=[(c, c.capitalize()) for c in entry["choices"]], **common)
+    limits = {name: entry[name] for name in ("min", "max") if entry[name] is not None}
     if entry["type"] == "int":
-        return forms.IntegerField(min_value=entry["min"], max_value=entry["max"], **common)
+        return forms.IntegerField(widget=forms.NumberInput(attrs=limits), **common)
     if entry["type"] == "float":
-        widget = forms.NumberInput(attrs={"step": "any"})
-        return forms.FloatField(min_value=entry["min"], max_value=entry["max"], widget=widget, **common)
+        return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", **limits}), **common)
     if entry["widget"] == "secret":
         return EndpointField(required=False, **common)
-    text = TextField(required=False, strip=False, max_length=entry["longest"], **common)
+    longest = {"maxlength": entry["longest"]}
     if attrs := TEXT_AREAS.get(entry["widget"]):
-        text.widget = forms.Textarea(attrs={"spellcheck": "false", "maxlength": entry["longest"], **attrs})
-    return text
+        area = forms.Textarea(attrs={"spellcheck": "false", **longest, **attrs})
+        return TextField(required=False, strip=False, widget=area, **common)
+    return TextField(required=False, strip=False, widget=forms.TextInput(attrs=longest), **common)

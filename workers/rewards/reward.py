@@ -183,7 +183,8 @@ class Reward:
     def check(self, params: Mapping[str, Any]) -> list[str]:
         """What is wrong with these parameters, one sentence each, "name: what"; empty when they can be used."""
         known = {entry["name"]: entry for entry in self.schema()}
-        errors = [f"{name}: {self.key} has no such parameter" for name in params if name not in known]
+        there = f"it has {', '.join(known)}" if known else "it has none"
+        errors = [f"{name}: {self.title} has no such parameter; {there}" for name in params if name not in known]
         for name, value in params.items():
             if name in known and (problem := _problem(known[name], value)):
                 errors.append(f"{name}: {problem}")
@@ -211,15 +212,15 @@ class Reward:
 def _problem(entry: Mapping[str, Any], value: Any) -> str | None:
     """Why `value` doesn't fit one entry of a schema."""
     if entry["type"] == "bool":
-        return None if isinstance(value, bool) else f"must be true or false, not {value!r}"
+        return None if isinstance(value, bool) else f"must be true or false, not {_shown(value)}"
     if entry["type"] == "str":
         return _text_problem(entry, value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"must be a number, not {value!r}"
+        return f"must be a number, not {_shown(value)}"
     if not math.isfinite(value):
         return "must be a finite number"
     if entry["type"] == "int" and value != int(value):
-        return f"must be a whole number, not {value!r}"
+        return f"must be a whole number, not {_shown(value)}"
     if entry["min"] is not None and value < entry["min"]:
         return f"must be at least {entry['min']}"
     if entry["max"] is not None and value > entry["max"]:
@@ -227,9 +228,14 @@ def _problem(entry: Mapping[str, Any], value: Any) -> str | None:
     return None
 
 
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
 def _text_problem(entry: Mapping[str, Any], value: Any) -> str | None:
     if not isinstance(value, str):
-        return f"must be text, not {value!r}"
+        return f"must be text, not {_shown(value)}"
     if entry["choices"] is not None and value not in entry["choices"]:
         return f"must be one of {', '.join(entry['choices'])}"
     if len(value) > entry["longest"]:

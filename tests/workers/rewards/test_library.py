@@ -108,7 +108,7 @@ def test_tokens_that_nobody_counted_are_unavailable_not_zero() -> None:
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("length", {"goal": 3}, "goal: length has no such parameter"),
+    ("length", {"goal": 3}, "goal: Length has no such parameter; it has unit, target, maximum, minimum"),
     ("length", {"target": "3"}, "target: must be a number, not '3'"),
     ("length", {"target": 1.5}, "target: must be a whole number, not 1.5"),
     ("length", {"target": True}, "target: must be a number, not True"),
