@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 from tests.benchmarks._chromium import FLAGS
+from tests.browser import real_runs
 from tests.browser.tiny_folder import write_model
 from tests.conftest import FAKE_TRAINER
 from tests.stack import Stack, command_of
@@ -64,6 +65,18 @@ def site(trainer_python: Path) -> Iterator[Stack]:
     stack = Stack.start(Path(tempfile.mkdtemp(prefix="gt-")), environment)
     try:
         write_model(stack.installation.models_dir / "tiny")
+        yield stack
+    finally:
+        stack.stop()
+
+
+@pytest.fixture(scope="package")
+def training_site(trainer_python: Path) -> Iterator[Stack]:
+    """With the real trainer, a tiny model that has learned a little, and room for two runs at a time."""
+    environment = {"GRPO_TRAINER_PYTHON": str(trainer_python), "GRPO_CPU_SLOTS": "2"}
+    stack = Stack.start(Path(tempfile.mkdtemp(prefix="gt-")), environment)
+    try:
+        real_runs.prepare(stack, trainer_python)
         yield stack
     finally:
         stack.stop()

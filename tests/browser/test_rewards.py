@@ -4,8 +4,6 @@ against stored completions, saved, and used in a real run on the CPU whose own r
 from __future__ import annotations
 
 import re
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,15 +68,13 @@ BATCH = {"per_device_train_batch_size": 4, "num_generations": 4, "max_completion
 
 
 @pytest.fixture
-def stack(trainer_stack: Stack, tiny_model: Path, context: BrowserContext) -> Stack:
-    model = trainer_stack.installation.models_dir / "rewarded"
-    shutil.copytree(tiny_model, model)
-    sign_in(trainer_stack, context, "operator")
-    return trainer_stack
+def stack(training_site: Stack, context: BrowserContext) -> Stack:
+    sign_in(training_site, context, "operator")
+    return training_site
 
 
 def test_a_config_is_built_tried_replayed_and_trained_with(stack: Stack, page: Page, complaints: Complaints) -> None:
-    model = str(stack.installation.models_dir / "rewarded")
+    model = str(stack.installation.models_dir / "tiny")
     version, before = stack.django(CATALOGUE, model=model, batch=BATCH, good=GOOD)
     build(stack, page, version)
     try_it(page)
