@@ -36,8 +36,10 @@ def test_a_benchmark_that_is_not_there_is_named_with_those_that_are() -> None:
 
 @pytest.mark.processes
 @pytest.mark.timeout(300)
-def test_a_small_lifecycle_loses_no_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_small_lifecycle_loses_no_line(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     caplog.set_level(logging.WARNING, "httpx")
+    monkeypatch.setenv("CONTROLPLANE_TICK_S", "1")  # rows are folded by the tick, and the benchmark waits for that
+    monkeypatch.setenv("GRPO_ANNOUNCE_S", "1")
     said = StringIO()
     small = ("--launches=1", "--runs=6", "--supervisors=1", "--seconds=2", "--queued=3", "--lines=2500")
     call_command("bench", "lifecycle", "--json", *small, stdout=said)

@@ -1,4 +1,5 @@
-"""`up` killed outright while runs train and wait: they live on, and the next one adopts them, at once and elsewhere."""
+"""Runs outlive the `up` that launched them, whether it ended in order or was killed: the next one, on whatever port,
+finds them again."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving.command import Start, none_left, until
+from tests.serving.command import Command, Start, none_left, processes_of, until
 from tests.stack import FAKE_TRAINER, Stack, command_of
 from tests.workers.test_host_on_the_stack import HOST, LOOK, SUBMIT, a_model
 
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 SETTINGS = {
     "GRPO_HOST_NAME": "testhost",
     "GRPO_TRAINER_COMMAND": command_of(FAKE_TRAINER, FAKE_TRAINER="forever,pause:0.1", FAKE_TRAINER_LIFETIME="390"),
+    "GRPO_CPU_SLOTS": "1",
     "GRPO_BACKOFF_MAX_S": "0.5",
 }
 STOP = """
@@ -28,7 +30,7 @@ stopping.request_stop(Attempt.objects.get(run_id=run), StopMode.SAVE, builders.a
 """
 
 
-def test_killed_outright_and_started_at_once_it_finds_its_runs(data: Path, manage: Start, shell: Stack) -> None:
+def test_runs_outlive_a_ctrl_c_and_a_kill_and_stop_runs_ends_them(data: Path, manage: Start, shell: Stack) -> None:
     first = manage("up", "--port", "0", **SETTINGS)
     first.wait_for("Ctrl-C stops")
     until(lambda: shell.django(HOST))
@@ -37,21 +39,35 @@ def test_killed_outright_and_started_at_once_it_finds_its_runs(data: Path, manag
     until(lambda: shell.django(LOOK, run=trains)["rows"] > 0)
     waits = shell.django(SUBMIT, model=model, steps=100_000)
     until(lambda: "CPU slot" in shell.django(LOOK, run=waits)["waits"])
+
+    first.interrupt()
+    assert "1 run left training" in first.text
+    assert any("workers.supervisor" in p.cmdline() for p in processes_of(data))
     before = shell.django(LOOK, run=trains)
+    assert before["status"] == "running"
+    second = manage("up", "--port", "0", **SETTINGS)
+    goes_on(shell, second, trains, before)
 
-    first.process.kill()
-    second = manage("up", "--port", "0", "--stop-runs", **SETTINGS)
-    second.wait_for("1 run went on training")
-    until(lambda: shell.django(LOOK, run=trains)["rows"] > before["rows"])
+    before = shell.django(LOOK, run=trains)
+    second.process.kill()
+    third = manage("up", "--port", "0", "--stop-runs", **SETTINGS)
+    goes_on(shell, third, trains, before)
     assert shell.django(LOOK, run=waits)["status"] == "queued"
-
     shell.django(STOP, run=trains)
     until(lambda: shell.django(LOOK, run=waits)["rows"] > 0)
     assert shell.django(LOOK, run=trains)["reason"] == "stopped_by_user"
     assert steps_stored(shell, trains) == steps_written(data, trains)
-    second.interrupt()
-    shell.shell.stop()
+
+    third.interrupt()
+    after = shell.django(LOOK, run=waits)
+    assert (after["status"], after["reason"]) == ("stopped", "stopped_by_user")
+    shell.shell.stop()  # it works on this data folder too
     none_left(data)
+
+
+def goes_on(shell: Stack, up: Command, run: str, before: dict[str, Any]) -> None:
+    up.wait_for("1 run went on training")
+    until(lambda: shell.django(LOOK, run=run)["rows"] > before["rows"])
 
 
 def steps_stored(shell: Stack, run: str) -> list[Any]:
