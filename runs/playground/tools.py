@@ -19,7 +19,17 @@ from typing import TypeVar
 
 from controlplane.accounts.endpoints import endpoint
 from workers.rewards.tools import Tools, Unavailable
-from workers.sandbox import Job, Limits, Outcome, Program, Sandbox, SandboxUnavailable, TestJob, TestOutcome
+from workers.sandbox import (
+    Job,
+    Limits,
+    Outcome,
+    Program,
+    Sandbox,
+    SandboxUnavailable,
+    TestJob,
+    TestOutcome,
+    best_backend,
+)
 
 AT_ONCE = 2
 """Slices that are evaluated at a time, over all requests; one is as many evaluations as there are cores."""
@@ -139,7 +149,9 @@ def _slices(jobs: Sequence[JobT]) -> list[Sequence[JobT]]:
 def _tools() -> Tools:
     with _lock:
         if not _held:
-            _held.append(Tools(open_sandbox=lambda preload: Sandbox(preload=preload), endpoint=endpoint))
+            _held.append(
+                Tools(open_sandbox=lambda preload: Sandbox(best_backend(), preload=preload), endpoint=endpoint)
+            )
         return _held[0]
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.benchmarks import pure_rewards
 from tests.benchmarks._figures import percentile
-from workers.sandbox import Backend, Limits, Sandbox, TestJob
+from workers.sandbox import Backend, Limits, Sandbox, TestJob, best_backend
 
 _LIMITS = Limits(seconds=30)
 
@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
 
 def _measured(backend: str | None, at_once: int, jobs: list[TestJob], chunks: list[list[TestJob]]) -> dict[str, Any]:
     with (
-        Sandbox(Backend(backend) if backend else None, parallel=at_once) as sandbox,
+        Sandbox(Backend(backend) if backend else best_backend(), parallel=at_once) as sandbox,
         ThreadPoolExecutor(at_once) as threads,
     ):
         sandbox.test(jobs[:10], _LIMITS)

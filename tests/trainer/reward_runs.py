@@ -54,7 +54,7 @@ for folder, weight in json.loads(sys.argv[2]).items():
 NO_SANDBOX = """
 import sys
 from workers.sandbox import selftest, Backend
-selftest._cached = selftest.Report(None, {Backend.BUBBLEWRAP: 'bwrap is not installed.'})
+selftest._cached = selftest.BackendReport(None, {Backend.BUBBLEWRAP: 'bwrap is not installed.'})
 from workers.trainer.__main__ import main
 sys.exit(main(sys.argv[1:]))
 """

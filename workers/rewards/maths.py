@@ -15,7 +15,7 @@ from workers.rewards.extract import after_last, last_boxed, last_tag
 from workers.rewards.reward import Completion, Cost, Example, Failure, Group, Params, Reward, Scores, param
 from workers.rewards.tools import Tools
 
-PRELOAD = "workers.sandbox.mathematics"
+PRELOAD = "workers.sandbox.math_verify_preload"
 LONGEST_ANSWER = 4_000
 """Characters of an answer or of a text in which one is looked for; of a longer text the end counts."""
 _DELIMITERS = ("$", "\\boxed", "\\(", "\\[")

@@ -13,6 +13,7 @@ from workers.sandbox.outcomes import (
     TestResult,
 )
 from workers.sandbox.pool import Sandbox
+from workers.sandbox.selftest import best as best_backend
 
 __all__ = [
     "Backend",
@@ -26,4 +27,5 @@ __all__ = [
     "TestJob",
     "TestOutcome",
     "TestResult",
+    "best_backend",
 ]

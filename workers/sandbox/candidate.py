@@ -12,28 +12,20 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from types import ModuleType, TracebackType
 from typing import Any
 
-from workers.sandbox import likenesses, plain, raising
-from workers.sandbox.messages import Channel, Closed, pack, pack_atom
+from workers.sandbox import exceptions, marshalling, plain_values
+from workers.sandbox.messages import Channel, Closed, pack
 
 FILE = "<candidate>"
-"""What the code's file is called in tracebacks."""
+"""The file name of the code in tracebacks."""
 TRACEBACK = 20_000
 MESSAGE = 500
 _SHOWN_SOURCE = 200_000
-_served: list[ModuleType] = []
-"""The module whose functions the verifier calls."""
-_NAMES = {**likenesses.READ, "name": lambda name: _named(_served[0], name)}
-"""For plain.decode: here a name is a function of the candidate's own."""
-_FINE = pack({"kind": "ok", "value": None, "message": "", "traceback": ""})
-_READY = pack({"failed": ""})
-_REHEARSED = "def f(x):\n    y = x + 1\n    return y\n"
-_REHEARSED_CALL: dict[str, Any] = {"nonce": "0" * 32, "name": "f", "args": [1], "kwargs": {}}
-_LARGE = 1 << 60
-_CHANGEABLE = (list, dict, set, tuple, bytearray, deque, defaultdict, Counter, OrderedDict)
+_OK = {"kind": "ok", "value": None, "message": "", "traceback": ""}
+_MUTABLE = (list, dict, set, tuple, bytearray, deque, defaultdict, Counter, OrderedDict)
 
 
 def run_job(channel: Channel) -> None:
-    """Execute a module, and if asked call a function of it; one answer on `channel`. Raises messages.Closed."""
+    """Executes a module, and calls a function of it if asked to; one answer on `channel`. Raises messages.Closed."""
     request = channel.receive()
     source, call = request["source"], request["call"]
     value = None
@@ -44,15 +36,16 @@ def run_job(channel: Channel) -> None:
     except BaseException as error:
         answer = _failure(error, source)
     else:
-        answer = {"kind": "ok", "value": value, "message": "", "traceback": ""}
+        answer = {**_OK, "value": value}
     _flush()
     channel.write(_packed(answer, request["value_bytes"]))
 
 
 def serve_candidate(channel: Channel, peer: Channel) -> None:
-    """Execute a module, say on `channel` and `peer` what came of it, then answer the verifier's calls on `peer` until
+    """Executes a module, says on `channel` and `peer` how that went, then answers the verifier's calls on `peer` until
     that is closed. Raises messages.Closed."""
-    source, most = channel.receive_source()
+    request = channel.receive()
+    source = request["source"]
     try:
         module = _execute(source, "candidate")
     except BaseException as error:
@@ -61,22 +54,14 @@ def serve_candidate(channel: Channel, peer: Channel) -> None:
         channel.send(failure)
         peer.send({"failed": failure["message"]})
         return
-    channel.write(_FINE)
-    peer.write(_READY)
-    _served[:] = [module]
-    peer.more = _NAMES
+    channel.send(_OK)
+    peer.send({"failed": ""})
+    peer.more = {**marshalling.READERS, "name": lambda name: _named(module, name)}
     try:
         while True:
-            peer.write(_answered(module, peer.receive_call(), most))
+            peer.write(_answered(module, peer.receive(), request["value_bytes"]))
     except Closed:
         _flush()
-
-
-def serve_ready(channel: Channel, peer: Channel) -> None:
-    """As serve_candidate, in a process that lies ready: it has its pages copied before anybody waits for it."""
-    module = _execute(_REHEARSED, "candidate")
-    _answered(module, _REHEARSED_CALL, 1000)
-    serve_candidate(channel, peer)
 
 
 def _execute(source: str, name: str) -> ModuleType:
@@ -95,67 +80,65 @@ def _named(module: ModuleType, name: str) -> Any:
 
 
 def _packed(answer: dict[str, Any], most: int) -> bytes:
-    """Of run_job."""
+    """The answer of run_job."""
     try:
         packed = pack(answer)
     except BaseException as error:
-        return pack(
-            _unsent(f"It gave {error if isinstance(error, plain.Unplain) else raising.text(error)}, no plain value.")
-        )
+        return pack(_refused(f"It gave {_why_not_plain(error)}, no plain value."))
     if len(packed) > most + 2 * TRACEBACK:
-        return pack(_unsent(f"What it gave has {len(packed):,} bytes; {most:,} are allowed."))
+        return pack(_refused(f"What it gave has {len(packed):,} bytes; {most:,} are allowed."))
     return packed
 
 
-def _unsent(message: str) -> dict[str, Any]:
-    return {"kind": "error", "value": None, "message": message[:MESSAGE], "traceback": ""}
+def _refused(message: str) -> dict[str, Any]:
+    return {**_OK, "kind": "error", "message": message[:MESSAGE]}
+
+
+def _why_not_plain(error: BaseException) -> str:
+    return str(error) if isinstance(error, plain_values.NotPlain) else exceptions.text(error)
 
 
 def _answered(module: ModuleType, call: Any, most: int) -> bytes:
     """The reply to one call: {"nonce"} with "value" (and "after": the arguments, where they were changed in place),
-    "raised", "unplain" (why) or "absent" (the name)."""
+    "raised", "not_plain" (why) or "absent"."""
     reply: dict[str, Any] = {"nonce": call["nonce"]}
     name, args, kwargs = call["name"], call["args"], call["kwargs"]
     function = module.__dict__.get(name, reply)
     if function is reply:
         return pack(reply | {"absent": True})
-    before = _changeable(args, kwargs)
+    before = _mutable(args, kwargs)
     try:
         reply["value"] = function(*args, **kwargs)
-        if before and _changeable(args, kwargs) != before:
+        if before and _mutable(args, kwargs) != before:
             reply["after"] = [args, kwargs]
     except BaseException as error:
-        return pack(reply | {"raised": raising.written(error)})
+        return pack({"nonce": call["nonce"], "raised": exceptions.written(error)})
     try:
-        kind = type(reply["value"])
-        if len(reply) == 2 and (kind is bool or (kind is int and -_LARGE < reply["value"] < _LARGE)):
-            return pack_atom(call["nonce"], reply["value"])
-        packed = pack(reply, likenesses.more)
+        packed = pack(reply, marshalling.write)
     except BaseException as error:
-        why = str(error) if isinstance(error, plain.Unplain) else raising.text(error)
-        return pack({"nonce": call["nonce"], "unplain": why[:MESSAGE]})
+        return pack({"nonce": call["nonce"], "not_plain": _why_not_plain(error)[:MESSAGE]})
     if len(packed) > most:
-        return pack({"nonce": call["nonce"], "unplain": f"{len(packed):,} bytes, more than {most:,}"})
+        return pack({"nonce": call["nonce"], "not_plain": f"{len(packed):,} bytes, more than {most:,}"})
     return packed
 
 
-def _changeable(args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """What of the arguments a call may change in place, as it stands now; nothing is drained for that."""
-    found = []
-    for one in (*args, *kwargs.values()):
-        if type(one) in _CHANGEABLE:
+def _mutable(args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """A snapshot of the arguments that a call may change in place. No iterator is drained for it."""
+    snapshot = []
+    for value in (*args, *kwargs.values()):
+        if type(value) in _MUTABLE:
             try:
-                found.append(plain.encode(one, likenesses.still))
-            except plain.Unplain:
-                found.append(None)
-    return found
+                snapshot.append(plain_values.encode(value, marshalling.write_untouched))
+            except plain_values.NotPlain:
+                snapshot.append(None)
+    return snapshot
 
 
 def _failure(error: BaseException, source: str) -> dict[str, Any]:
     if isinstance(error, SystemExit):
-        message = f"It ended early, by exit({raising.text(error)})."
+        message = f"It ended early, by exit({exceptions.text(error)})."
     else:
-        name, text = type(error).__name__[:80], raising.text(error)
+        name, text = type(error).__name__[:80], exceptions.text(error)
         message = f"{name}: {text}" if text else name
     kind = "memory" if isinstance(error, MemoryError) else "error"
     return {"kind": kind, "value": None, "message": message[:MESSAGE], "traceback": _traceback(error, source)}
@@ -165,8 +148,8 @@ def _traceback(error: BaseException, source: str) -> str:
     try:
         if len(source) < _SHOWN_SOURCE:
             linecache.cache[FILE] = (len(source), None, source.splitlines(keepends=True), FILE)
-        told = traceback.format_exception(type(error), error, _inside(error.__traceback__), limit=-20)
-        return "".join(told)[-TRACEBACK:]
+        lines = traceback.format_exception(type(error), error, _inside(error.__traceback__), limit=-20)
+        return "".join(lines)[-TRACEBACK:]
     except BaseException:
         return ""
 

@@ -1,4 +1,4 @@
-"""What the zygote and its forks give up: limits, privileges, system calls."""
+"""What the zygote and its forks give up: resources, privileges and system calls."""
 
 from __future__ import annotations
 
@@ -6,36 +6,34 @@ import errno
 import mmap
 import os
 import resource
-
-# By their names, not as attributes of modules: a fork that looks something up there writes to more pages.
-from os import chdir
-from resource import setrlimit
+import signal
+from typing import NamedTuple
 
 from workers.sandbox import kernel
-from workers.sandbox.kernel import CLONE_NEWNS, drop_capabilities, install, mount_tmpfs, unshare
 
 WORK = "/tmp"  # noqa: S108  inside the sandbox: each evaluation mounts its own tmpfs there
-_WORK = WORK.encode()
 _OPEN_FILES = 64
 _MOST_OPEN = 1 << 16
-"""Of the zygote."""
+"""In the zygote."""
 _STEP = 1 << 16
 _UNPRIVILEGED = 65534
 _INFINITE = 0x7FFFFFFFFFFFFFFF
 _zygote = -1
-"""Its pid, as its forks see it too where they are in no pid namespace of their own."""
-_HARD = [
-    resource.getrlimit(which)[1] & _INFINITE  # what is infinite becomes the largest there is
-    for which in (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
-]
+"""Its pid, as its forks see it where they have no pid namespace of their own."""
 
-Bounds = tuple[tuple[int, tuple[int, int]], ...]
-"""Resource limits: which, and its soft and hard value."""
+
+class ResourceLimits(NamedTuple):
+    seconds: float
+    """Of processor time."""
+    address_space: int
+    """Bytes in all, including what the zygote holds."""
+    file_bytes: int
+    """Size of the largest file."""
 
 
 def address_space() -> int:
-    """Bytes that this process's limit on address space counts, found without /proc: by the least limit that lets one
-    page more be mapped. To 64 KiB; not below."""
+    """The bytes that count against this process's address space limit. Found without /proc, as the lowest limit that
+    still lets one more page be mapped; rounded up to 64 KiB."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     low, high = 0, 1 << 46
     try:
@@ -57,13 +55,13 @@ def _maps_one_page() -> bool:
 
 
 def limit_zygote() -> None:
-    """What holds for every fork alike, and what the zygote itself never needs. Raises OSError."""
+    """Sets what holds for every fork alike, and drops what the zygote itself never needs. Raises OSError."""
     global _zygote
     _zygote = os.getpid()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if 0 <= most < _OPEN_FILES:
         raise OSError(errno.EMFILE, f"Only {most} files may be open at once; {_OPEN_FILES} are needed")
-    # It holds a socket for each candidate that is to come.
+    # The caller's soft limit may be low, and each evaluation takes a few descriptors here.
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(_MOST_OPEN, most & _INFINITE), most))
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_RTPRIO):
         resource.setrlimit(limit, (0, 0))
@@ -71,40 +69,34 @@ def limit_zygote() -> None:
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
 
 
-def limits(seconds: float, memory: int, disk: int) -> Bounds:
-    """For `lock`: of processor time, of address space in all, of the largest file, and of open files."""
-    wanted = (memory, int(seconds) + 2, disk, _OPEN_FILES)
-    kinds = (resource.RLIMIT_AS, resource.RLIMIT_CPU, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
-    return tuple(
-        (which, (min(value, hard), min(value, hard))) for which, value, hard in zip(kinds, wanted, _HARD, strict=True)
-    )
-
-
-def lock(bounds: Bounds, tmpfs: bytes | None, parent_signal: int, filter_: int) -> None:
-    """This process, for good. `bounds`: of `limits`; `tmpfs`: options of one to mount as the working folder, in a mount
-    namespace of its own; `parent_signal`: to get when the parent ends; `filter_`: address of a seccomp filter, 0 where
-    there is none. Raises OSError."""
-    if tmpfs is not None:
-        unshare(CLONE_NEWNS)
-        mount_tmpfs(_WORK, tmpfs)
-        chdir(WORK)
-    drop_capabilities()
-    if parent_signal:
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, parent_signal)
+def lock(limits: ResourceLimits, *, tmpfs_bytes: int, dies_with_parent: bool, filter_address: int) -> None:
+    """Locks this process in, for good. `tmpfs_bytes`: size of a tmpfs to mount as the working folder, in a mount
+    namespace of its own; 0: none. `filter_address`: of a seccomp filter, 0 where there is none. Raises OSError."""
+    if tmpfs_bytes:
+        kernel.unshare(kernel.CLONE_NEWNS)
+        options = b"size=%d,nr_inodes=%d,mode=0700" % (tmpfs_bytes, 16 + tmpfs_bytes // 4096)
+        kernel.mount_tmpfs(WORK.encode(), options)
+        os.chdir(WORK)
+    kernel.drop_capabilities()
+    if dies_with_parent:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != _zygote:
-            os._exit(1)  # it ended before it could be heard of
-    for which, bound in bounds:
-        setrlimit(which, bound)
-    if filter_:
-        install(filter_)
+            os._exit(1)  # the parent ended before the signal was asked for
+    _set_limit(resource.RLIMIT_AS, limits.address_space)
+    _set_limit(resource.RLIMIT_CPU, int(limits.seconds) + 2)
+    _set_limit(resource.RLIMIT_FSIZE, limits.file_bytes)
+    _set_limit(resource.RLIMIT_NOFILE, _OPEN_FILES)
+    if filter_address:
+        kernel.install(filter_address)
 
 
-def tmpfs_options(size: int) -> bytes:
-    return b"size=%d,nr_inodes=%d,mode=0700" % (size, 16 + size // 4096)
+def _set_limit(which: int, value: int) -> None:
+    hard = resource.getrlimit(which)[1] & _INFINITE  # infinity becomes the largest number
+    resource.setrlimit(which, (min(value, hard), min(value, hard)))
 
 
 def give_up_root(readable: list[str]) -> None:
-    """To a user who owns nothing, where that one could still read what is needed; else only root's powers."""
+    """Becomes a user who owns nothing, if that user can still read what is needed; else drops root's capabilities."""
     if os.geteuid() != 0:
         return
     pid = os.fork()
@@ -128,7 +120,7 @@ def _become_nobody() -> None:
 
 
 def takes(filter_: kernel.Filter) -> bool:
-    """Whether the kernel will have a seccomp filter; tried in a process that does nothing else."""
+    """Whether the kernel accepts a seccomp filter; tried in a process that does nothing else."""
     pid = os.fork()
     if pid == 0:
         code = 1

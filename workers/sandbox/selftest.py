@@ -1,4 +1,4 @@
-"""Which backend holds on this machine: each is attacked in earnest; the first from which nothing escapes is taken."""
+"""Which backend holds on this machine: each is really attacked; the first from which nothing escapes is chosen."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from workers.sandbox.outcomes import Backend, Job, Kind, Limits, Outcome, SandboxUnavailable
+from workers.sandbox.pool import Sandbox
 
 ORDER = (Backend.BUBBLEWRAP, Backend.LANDLOCK)
-"""The best first. BARE holds little, and is never chosen."""
+"""The best first. BARE holds little and is never chosen."""
 
 _LIMITS = Limits(seconds=10, memory_mb=64, disk_mb=2)
 _SHORT = Limits(seconds=0.3, memory_mb=64)
-_cached: Report | None = None
+_cached: BackendReport | None = None
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
-class Report:
+class BackendReport:
     backend: Backend | None
     """The best one that holds; None: none does."""
     tried: dict[Backend, str]
@@ -32,15 +33,15 @@ class Report:
 @dataclass(frozen=True)
 class _Attack:
     name: str
-    """What was possible if it succeeds: "a file of the user could be read"."""
+    """What it shows to be possible: "files outside could be read"."""
     source: str
-    """With a function attack(secret, folder, pid, port) that gives the parts that succeeded."""
+    """Defines attack(secret, folder, pid, port), which returns the parts that succeeded."""
     bare: bool = False
-    """Whether BARE promises to hold it too."""
+    """Whether BARE promises to prevent it, too."""
 
 
-def probe() -> Report:
-    """Of this machine and user; tried once in a process."""
+def probe() -> BackendReport:
+    """For this machine and user; tested once in a process."""
     global _cached
     with _lock:
         if _cached is None:
@@ -56,18 +57,16 @@ def best() -> Backend:
     return report.backend
 
 
-def _tried() -> Report:
+def _tried() -> BackendReport:
     tried = {backend: lacks(backend) for backend in ORDER}
-    return Report(next((backend for backend, why in tried.items() if not why), None), tried)
+    return BackendReport(next((backend for backend, why in tried.items() if not why), None), tried)
 
 
 def lacks(backend: Backend) -> str:
-    """ "" if it holds what it promises, else why not."""
-    from workers.sandbox.pool import Sandbox
-
+    """Why it doesn't hold what it promises; "" if it does."""
     attacks = [attack for attack in ATTACKS if attack.bare or backend is not Backend.BARE]
     try:
-        with Sandbox(backend) as sandbox, _Targets() as targets:
+        with Sandbox(backend) as sandbox, AttackTargets() as targets:
             jobs = [Job(attack.source, "attack", targets.arguments) for attack in attacks]
             outcomes = sandbox.run([*jobs, Job("value = 6 * 7\ndef answer(): return value", "answer")], _LIMITS)
             [endless] = sandbox.run([Job("while True: pass")], _SHORT)
@@ -86,16 +85,16 @@ def lacks(backend: Backend) -> str:
 
 
 def _through(outcome: Outcome) -> str:
-    """What an attack says it could do. One that was killed or ran out of memory could do nothing."""
+    """What an attack says it achieved. One that was killed or ran out of memory achieved nothing."""
     if outcome.kind is Kind.OK:
         return ", ".join(outcome.value) if isinstance(outcome.value, list) else "no answer"
     return "" if outcome.kind in (Kind.MEMORY, Kind.KILLED) else f"not known: {outcome.kind}, {outcome.message}"
 
 
-class _Targets:
-    """Of this very process: a secret file, a folder to write to, a port that listens."""
+class AttackTargets:
+    """Belong to this process: a secret file, a folder to write to, a listening port."""
 
-    def __enter__(self) -> _Targets:
+    def __enter__(self) -> AttackTargets:
         self._folder = _temporary_folder()
         self._path = Path(self._folder.name)
         (self._path / "secret").write_text("secret")
@@ -115,7 +114,7 @@ class _Targets:
         return str(self._path / "secret"), str(self._path), os.getpid(), self._server.getsockname()[1]
 
     def spoiled(self) -> str:
-        """What was done to the targets, whatever the attack said."""
+        """What happened to the targets, whatever the attacks say."""
         if sorted(path.name for path in self._path.iterdir()) != ["secret"]:
             return "files appeared outside"
         return "" if (self._path / "secret").read_text() == "secret" else "a file of the user was changed"

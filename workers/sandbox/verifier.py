@@ -1,39 +1,30 @@
 """The process that holds the tests: runs them one by one; each call of the candidate's goes over to its process.
 
-It never loads candidate code, and of what comes back it makes plain values only. A test has passed when it ran to its
-end, called the candidate, and every call had its answer: nothing that the candidate's process says or leaves out can be
-more than a value, an exception, or a fail.
+It judges one candidate and ends. It never loads candidate code, and reads only plain values from what comes back. A
+test has passed when it ran to its end, called the candidate, and every call had its answer: whatever the candidate's
+process says or leaves out can be no more than a value, an exception, or a fail.
 """
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import reprlib
-import resource
 import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from types import CodeType, ModuleType
 from typing import Any
 
-from workers.sandbox import ahead, likenesses, messages, plain, raising, running
+from workers.sandbox import defined_tests, exceptions, marshalling, messages, plain_values
 from workers.sandbox.guard import GUARD
 from workers.sandbox.messages import Channel, Closed, Malformed, pack
-from workers.sandbox.needs import FILE, read
+from workers.sandbox.test_requirements import FILE, Requirements, read
 
 MESSAGE = 500
 _SLACK = 65_536
 """Bytes of a reply around its value."""
-_LEFT_BEHIND = 16 << 20
-"""Bytes of memory that one candidate's values may take here for another's to be judged after it."""
 _NAN = re.compile(r"\bnan\b|is_?nan|equal_nan", re.IGNORECASE)
-"""How a test tells that it knows of NaN."""
-_MOST_AHEAD = 256
-_QUICK = 1024
-"""Bytes of an answer that is read and compared at once."""
+"""Whether a test's text says that it expects NaN."""
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
@@ -42,182 +33,88 @@ class Stopped(BaseException):
     """This test is over, whatever it catches."""
 
 
-def verify(channel: Channel, *peers: Channel, guarded: bool = True) -> None:
-    """Run the tests that `channel` names, those of one candidate after another's: a result of each on `channel`, and at
-    the end of each candidate's {"done": its number, "spent": whether there should be no next one here, "memory":
-    whether that is because it ran short}. Raises messages.Closed.
-
-    `guarded`: keep values from becoming code in this process, for as long as it lives (see guard.py).
-    """
-    if guarded:
-        GUARD.add()
-    warnings.simplefilter("ignore")  # of the tests' own syntax, which nobody reads here
-    at_first = _peak()
-    asked, most, tests = b"", 0, []
-    for number, peer in enumerate(peers):
-        body = channel.receive_body()
-        if body != asked:  # else it is another completion of the same group
-            request = messages.unpack(body)
-            asked, most, tests = body, request["value_bytes"], [_Test(*test) for test in request["tests"]]
-        candidate = _judge(channel, peer, tests, most)
-        spent = candidate.short or _peak() > at_first + _LEFT_BEHIND
-        channel.write(candidate.untold + pack({"done": number, "spent": spent, "memory": candidate.short}))
-        os.close(peer.fd)
+def verify(channel: Channel, peer: Channel) -> None:
+    """Runs the tests that `channel` names against the candidate behind `peer`: the result of each on `channel`, then
+    messages.LAST. Raises messages.Closed."""
+    GUARD.add()
+    warnings.simplefilter("ignore")  # about the tests' own syntax; nobody reads them here
+    request = channel.receive()
+    peer.bound(request["value_bytes"] + _SLACK)
+    peer.more = marshalling.READERS
+    candidate = CandidateProxy(peer)
+    for number, (text, packed) in enumerate(request["tests"]):
+        message, needs = judged(text, packed, candidate)
+        channel.send({"test": number, "passed": not message, "message": message, "needs": needs})
+    channel.send(messages.LAST)
 
 
-def _judge(channel: Channel, peer: Channel, tests: list[_Test], most: int) -> _Candidate:
-    """One candidate, whose values may have so many bytes. The last results may be `untold` yet."""
-    peer.bound(most + _SLACK)
-    peer.more = likenesses.READ
-    candidate = _Candidate(channel, peer, most)
-    for number, test in enumerate(tests):
-        if not candidate.was_asked:
-            candidate.tell()
-            if test.asks is not None:
-                candidate.ask(each.asks for each in tests[number : number + _MOST_AHEAD])
-        message, needs = test.run(candidate)
-        candidate.untold += _result(number, message, needs) if message else _passed(number)
-    return candidate
+class CandidateProxy:
+    """The candidate's process, as tests see it."""
 
-
-def _result(number: int, message: str, needs: str) -> bytes:
-    return pack({"test": number, "passed": not message, "message": message, "needs": needs})
-
-
-@lru_cache(maxsize=64)
-def _passed(number: int) -> bytes:
-    return _result(number, "", "")
-
-
-def _peak() -> int:
-    """Bytes of memory that this process has held at once."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-class _Candidate:
-    """The other process, as tests see it."""
-
-    def __init__(self, channel: Channel, peer: Channel, most: int) -> None:
-        """`channel`: where results are told."""
-        self._channel = channel
+    def __init__(self, peer: Channel) -> None:
         self._peer = peer
-        self.untold = b""
-        """Results."""
-        self._most = most
         self._ready = False
+        self._text = ""
+        self._code: CodeType | None = None
+        """Of the present test."""
         self.gone = ""
         """Why no call can be answered any more."""
         self.spoiled = ""
         """Why the present test can't pass any more, whatever it catches."""
         self.needs = ""
-        """What the present test asked that can't be given."""
+        """What the present test asked for that can't be given."""
         self.calls = 0
         """Answered, in the present test."""
-        self.short = False
-        """Whether memory ran short, in any test."""
-        self._text = ""
-        self._code: CodeType | None = None
-        """Of the present test."""
         self.last: tuple[str, tuple[Any, ...], Any] | None = None
-        """The last answered call: its name, its arguments and what it gave."""
-        self._nonces: list[str] = []
-        """Of the calls that were asked ahead for the tests to come, the next one last."""
-        self._nonce = ""
-        """Of the present test's, until it is called."""
-
-    @property
-    def was_asked(self) -> bool:
-        """Whether the next test's call has been."""
-        return bool(self._nonces)
-
-    def ask(self, calls: Iterable[bytes | None]) -> None:
-        """What the next tests will call, in their order, as far as it goes in one go. `calls`: packed."""
-        if self.gone:
-            return
-        nonce = os.urandom(15).hex()
-        sent, nonces = b"", []
-        for number, packed in enumerate(calls):
-            if packed is None or len(sent) + len(packed) > 2 * ahead.MOST_BYTES:
-                break
-            nonces.append(f"{nonce}{number:02x}")
-            sent += messages.with_nonce(packed, nonces[-1])
-        try:
-            self._peer.write(sent)
-        except Closed:
-            return  # which is said of the first call
-        self._nonces = nonces[::-1]
-
-    def tell(self) -> None:
-        """The results so far. Raises messages.Closed."""
-        if self.untold:
-            self._channel.write(self.untold)
-            self.untold = b""
+        """The last answered call: its name, its arguments and its value."""
 
     def begin_test(self, text: str, code: CodeType) -> None:
-        self._code = code
+        self._text, self._code = text, code
         self.spoiled = self.gone
         self.needs = ""
-        self.last = None
         self.calls = 0
-        self._text = text
-        self._nonce = self._nonces.pop() if self._nonces else ""
-
-    def end_test(self) -> None:
-        """An answer that this one has not taken would be the next one's."""
-        if self._nonce and not self.gone:
-            self._lose("A test ended before its call.")
+        self.last = None
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the function gives. Raises what it raises, and Stopped."""
+        """Returns what the function does. Raises what it raises, and Stopped."""
         if self.spoiled:
             raise Stopped
-        packed, nonce = b"", self._nonce
-        self._nonce = ""
-        if not nonce:
-            nonce = os.urandom(16).hex()
-            try:
-                packed = pack({"nonce": nonce, "name": name, "args": list(args), "kwargs": kwargs}, likenesses.more)
-            except plain.Unplain as problem:
-                self.needs = f"“{name}” is called with {problem}, no plain value."
-                raise self._spoil(self.needs) from None
+        nonce = os.urandom(16).hex()
+        try:
+            packed = pack({"nonce": nonce, "name": name, "args": list(args), "kwargs": kwargs}, marshalling.write)
+        except plain_values.NotPlain as problem:
+            self.needs = f"“{name}” is called with {problem}, no plain value."
+            raise self._spoil(self.needs) from None
         if not self._ready:
-            self._wait(name)
-        reply = self._asked(packed, name)
+            self._wait_until_ready(name)
+        reply = self._exchange(packed, name)
         if type(reply) is not dict or reply.get("nonce") != nonce:
             raise self._lose(f"An answer came that belongs to no call, when {name} was called.")
-        return self._taken(reply, name, args, kwargs)
+        return self._take(reply, name, args, kwargs)
 
-    def _wait(self, name: str) -> None:
+    def _wait_until_ready(self, name: str) -> None:
         """Until the module is executed."""
-        greeting = self._asked(b"", name)
+        greeting = self._exchange(b"", name)
         if type(greeting) is not dict or type(greeting.get("failed")) is not str:
             raise self._lose("An answer came before anything was asked.")
         if greeting["failed"]:
             raise self._lose(f"The code doesn't run. {greeting['failed']}")
         self._ready = True
 
-    def _asked(self, packed: bytes, name: str) -> Any:
+    def _exchange(self, packed: bytes, name: str) -> Any:
         try:
-            if packed:
-                self._peer.write(packed)
-            body = self._peer.receive_body()
-            if len(body) > _QUICK:
-                self.tell()  # what it holds may keep this process busy for as long as it is let live
-            return self._peer.read(body)
+            self._peer.write(packed)
+            return self._peer.receive()
         except Closed:
             raise self._lose(f"The candidate's process ended before {name} gave an answer.") from None
         except Malformed as problem:
-            self.short = self.short or isinstance(problem.__context__, MemoryError)
             raise self._lose(f"{name}: {problem}") from None
-        except MemoryError:
-            self.short = True
-            raise
 
-    def _taken(self, reply: dict[str, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _take(self, reply: dict[str, Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self._code is not None:
             GUARD.arm(self._refuse, self._code)
         if self._peer.not_a_number and not _NAN.search(self._text):
-            raise self._spoil(f"{name} gave NaN.")  # no comparison holds for it, nor does what says "not greater"
+            raise self._spoil(f"{name} gave NaN.")  # no comparison holds for it, and "not greater" would pass
         if "value" in reply:
             self.calls += 1
             value = reply["value"]
@@ -227,23 +124,23 @@ class _Candidate:
             return value
         if "raised" in reply:
             self.calls += 1
-            raised = raising.made(reply["raised"])
-            if isinstance(raised, StopIteration) and not _knows(self._code, "StopIteration"):
+            raised = exceptions.made(reply["raised"])
+            if isinstance(raised, StopIteration) and not _names(self._code, "StopIteration"):
                 # it would end the test's own map() as if all was well
                 raise self._spoil(f"{name} raised StopIteration.")
             raise raised
         if reply.get("absent"):
             raise self._spoil(f"The code defines no {name}.")
-        raise self._spoil(f"{name} gave {str(reply.get('unplain', 'nothing'))[:MESSAGE]}: no plain value.")
+        raise self._spoil(f"{name} gave {str(reply.get('not_plain', 'nothing'))[:MESSAGE]}: no plain value.")
 
     def _change(self, after: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Bring what the call did to its arguments over here."""
+        """Applies what the call did to its arguments."""
         try:
             positional, named = after
             for old, new in zip(args, positional, strict=True):
-                likenesses.change(old, new)
+                marshalling.change(old, new)
             for key, old in kwargs.items():
-                likenesses.change(old, named[key])
+                marshalling.change(old, named[key])
         except (TypeError, ValueError, KeyError):
             raise self._lose("An answer came that is none.") from None
 
@@ -260,92 +157,69 @@ class _Candidate:
         return Stopped(why)
 
 
-class _Test:
-    def __init__(self, text: str, known: dict[str, Any] | None) -> None:
-        """`known`: what the caller has read of it (messages.known)."""
-        self._text = text
-        self._code: CodeType | None = None
-        self._free: Iterable[str] = ()
-        self._library: Mapping[str, Sequence[str]] = {}
-        self._runs: Sequence[str] = ()
-        self._needs = ""
-        asks: bytes | None = None
-        self.asks: bytes | None = None
-        """Its only call, packed, if it can be asked ahead."""
-        try:
-            if known is None:
-                reading = read(text)
-                self._free, self._library, self._runs = reading.names, reading.library, reading.runs
-                self._needs = reading.needs
-                asks = messages.packed_call(reading.only_call)
-                to_compile: str | ast.Module = reading.tree
-            else:
-                self._free, self._library, self._runs = known["names"], known["library"], known["runs"]
-                self._needs, to_compile, asks = known["needs"], text, known["asks"]
-            if not self._needs:
-                self._code = compile(to_compile, FILE, "exec", dont_inherit=True)
-                self.asks = asks
-        except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-            self._needs = f"The test doesn't parse: {error}."[:MESSAGE]
-
-    def run(self, candidate: _Candidate) -> tuple[str, str]:
-        """Why it failed, "" if it passed; and what it asked that can't be given, if that is why."""
-        if self._code is None:
-            return self._needs, self._needs
-        return self._run(candidate, self._code), candidate.needs
-
-    def _run(self, candidate: _Candidate, code: CodeType) -> str:
-        candidate.begin_test(self._text, code)
-        raised: BaseException | None = None
-        try:
-            running.before(self._text)
-            names = self._names(candidate)
-            exec(code, names)  # noqa: S102  the data set's tests, in a process that is locked in
-            for name in self._runs:
-                running.run(names[name])
-        except BaseException as error:
-            raised = error
-            candidate.short = candidate.short or isinstance(error, MemoryError)
-        finally:
-            GUARD.disarm()
-        try:
-            if candidate.spoiled:
-                return candidate.spoiled[:MESSAGE]
-            if raised is not None:
-                return self._told(raised, candidate)[:MESSAGE]
-            return "" if candidate.calls else "It ended without a call of the candidate's."
-        finally:
-            candidate.end_test()
-            raised = None  # it holds this frame, which holds what came
-
-    def _names(self, candidate: _Candidate) -> dict[str, Any]:
-        """The globals of the test."""
-        module = sys.modules["__main__"] = ModuleType("__main__")  # so that what a test guards by that name is run
-        names = module.__dict__
-        names.update((name, likenesses.Stub(name, candidate.call)) for name in self._free)
-        for name, (library, inside) in self._library.items():
-            __import__(library)
-            names[name] = getattr(sys.modules[library], inside) if inside else sys.modules[library]
-        return names
-
-    def _told(self, error: BaseException, candidate: _Candidate) -> str:
-        line, shown = 0, error.__traceback__
-        while shown is not None:
-            if shown.tb_frame.f_code.co_filename == FILE:
-                line = shown.tb_lineno
-            shown = shown.tb_next
-        lines = self._text.splitlines()
-        said = lines[line - 1].strip()[:160] if 0 < line <= len(lines) else ""
-        text = _text(error)
-        kind = type(error).__name__
-        parts = [said, f"{kind}: {text}" if text else "" if kind == "AssertionError" else kind, _last(candidate.last)]
-        return "; ".join(part for part in parts if part)
+def judged(text: str, packed: list[Any] | None, candidate: CandidateProxy) -> tuple[str, str]:
+    """Why a test failed, "" if it passed; and what it asked for that can't be given, if that is why. `packed`: its
+    requirements, if the caller has read them."""
+    try:
+        requirements = read(text) if packed is None else Requirements.unpacked(text, packed)
+        if requirements.problem:
+            return requirements.problem, requirements.problem
+        code = compile(requirements.source, FILE, "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        problem = f"The test doesn't parse: {error}."[:MESSAGE]
+        return problem, problem
+    return _run(text, code, requirements, candidate), candidate.needs
 
 
-def _knows(code: CodeType | None, name: str) -> bool:
-    """Whether a test names it, in its code."""
+def _run(text: str, code: CodeType, requirements: Requirements, candidate: CandidateProxy) -> str:
+    candidate.begin_test(text, code)
+    raised: BaseException | None = None
+    try:
+        defined_tests.prepare(text)
+        names = _globals(requirements, candidate)
+        exec(code, names)  # noqa: S102  the data set's tests, in a process that is locked in
+        for name in requirements.runs:
+            defined_tests.run(names[name])
+    except BaseException as error:
+        raised = error
+    finally:
+        GUARD.disarm()
+    if candidate.spoiled:
+        return candidate.spoiled[:MESSAGE]
+    if raised is not None:
+        return _failure(raised, text, candidate)[:MESSAGE]
+    return "" if candidate.calls else "It ended without a call of the candidate's."
+
+
+def _globals(requirements: Requirements, candidate: CandidateProxy) -> dict[str, Any]:
+    """The globals of the test."""
+    module = sys.modules["__main__"] = ModuleType("__main__")  # so that what a test guards by that name is run
+    names = module.__dict__
+    names.update((name, marshalling.Stub(name, candidate.call)) for name in requirements.names)
+    for name, (library, inside) in requirements.library.items():
+        __import__(library)
+        names[name] = getattr(sys.modules[library], inside) if inside else sys.modules[library]
+    return names
+
+
+def _failure(error: BaseException, test: str, candidate: CandidateProxy) -> str:
+    line, shown = 0, error.__traceback__
+    while shown is not None:
+        if shown.tb_frame.f_code.co_filename == FILE:
+            line = shown.tb_lineno
+        shown = shown.tb_next
+    lines = test.splitlines()
+    source = lines[line - 1].strip()[:160] if 0 < line <= len(lines) else ""
+    text = _text(error)
+    kind = type(error).__name__
+    parts = [source, f"{kind}: {text}" if text else "" if kind == "AssertionError" else kind, _shown(candidate.last)]
+    return "; ".join(part for part in parts if part)
+
+
+def _names(code: CodeType | None, name: str) -> bool:
+    """Whether a test's code contains this name."""
     return code is not None and (
-        name in code.co_names or any(_knows(one, name) for one in code.co_consts if isinstance(one, CodeType))
+        name in code.co_names or any(_names(one, name) for one in code.co_consts if isinstance(one, CodeType))
     )
 
 
@@ -356,7 +230,7 @@ def _text(error: BaseException) -> str:
         return ""
 
 
-def _last(call: tuple[str, tuple[Any, ...], Any] | None) -> str:
+def _shown(call: tuple[str, tuple[Any, ...], Any] | None) -> str:
     if call is None:
         return ""
     name, args, value = call

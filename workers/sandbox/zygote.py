@@ -1,386 +1,296 @@
-"""The prewarmed interpreter: forks once for every process of an evaluation, holds the deadlines, and reports the ends.
+"""The prewarmed interpreter: forks every process of an evaluation, enforces the deadlines, and reports the exits.
 
-Single-threaded. It never sees what is run: a request comes over the fork's own socket, which the caller hands over
-here unread. So there is nothing of another evaluation in the memory that a fork inherits.
-
-A fork copies each page that it writes to, and Python writes wherever it reads. So what this process loads, and what a
-fork does before it runs what it is there for, is as little as can be.
+Single-threaded. It never sees what is run: a request travels over the fork's own socket, which the caller passes
+through here unread. A fork therefore inherits nothing that belongs to another evaluation.
 """
 
 from __future__ import annotations
 
-import _socket
+import array
 import errno
 import gc
 import os
-import struct
+import signal
+import socket
 import sys
-from _socket import SCM_RIGHTS
 from collections.abc import Callable
-
-# By their names, not as attributes of modules: who looks something up there writes to more pages.
-from os import O_RDWR, _exit, close, closerange, dup, dup2, getpid, kill, pidfd_open, times, waitpid, write
-from os import open as open_file
 from select import POLLIN, poll
 from time import monotonic
 from typing import Any
 
-from workers.sandbox import candidate, kernel, lockdown, mapped, messages, orders, program, verifier, warming
-from workers.sandbox.kernel import CLONE_NEWPID, fork, setns, unshare
-from workers.sandbox.lockdown import Bounds
-from workers.sandbox.lockdown import lock as lock_in
-from workers.sandbox.orders import BEGIN, DEADLINE, KILL, NEVER_BEGAN, ORDER, ORDERED, PROGRAM, REPORT, TEST
+from workers.sandbox import candidate, kernel, landlock, lockdown, rehearsal, verifier
+from workers.sandbox.lockdown import ResourceLimits
+from workers.sandbox.messages import Channel
+from workers.sandbox.zygote_protocol import (
+    DEADLINE,
+    DESCRIPTORS,
+    EXITED,
+    KILL,
+    MOST_DESCRIPTORS,
+    NEVER_BEGAN,
+    ORDER_BYTES,
+    ORDERED,
+    PROGRAM,
+    READY,
+    TEST,
+    ExitReport,
+    Order,
+)
 
 COMMON = ("bisect", "collections", "functools", "heapq", "itertools", "math", "operator", "re", "string", "typing")
-"""What models import all the time is there already."""
+"""Modules that generated code imports all the time."""
 
-_FIRST_FREE = 3
+_FIRST_CHANNEL = 3
 """Descriptors below are stdin, stdout and stderr."""
-_HANDED_OVER_FROM = _FIRST_FREE + 1 + orders.MOST_JOBS
-"""Those below are taken, so that no fork moves one onto another that it needs yet."""
-_HIGHEST = 1 << 16
-_CHANNELS = tuple(messages.Channel(_FIRST_FREE + place) for place in range(1 + orders.MOST_JOBS))
-"""Of a fork; they are there before the descriptors are."""
-_seeds: list[Callable[[], None]] = []
-"""What Python does after its own fork; forks of ours would all draw the same numbers."""
-_LEAVING_S = 1.0
-"""What a candidate has to end by itself once its verifier judges the next one."""
+_HIGHEST_DESCRIPTOR = 1 << 16
 _VERIFIER_GRACE_S = 2.0
-"""What the verifier has beyond the candidate's time, to say which tests had no answer."""
-_NOT_YET = float("inf")
-"""The deadline of what lies ready: nothing but this package's own code has run there."""
-_SIGKILL = 9
-_ALONE, _BESIDE, _PROGRAM = range(3)
-"""Places of filters."""
-_MOST_LOCKS = 64
-_FDS = struct.Struct("i")
-_ORDER_BYTES = ORDER.size
-_ROOM = _socket.CMSG_SPACE(orders.MOST_DESCRIPTORS * _FDS.size)
+"""How long a verifier may outlive its candidate's deadline, to report the tests that got no answer."""
+_OWN_NAMESPACES, _SHARED_NAMESPACES, _PROGRAM = range(3)
+"""Indices into the seccomp filters."""
+_ANCILLARY_BYTES = socket.CMSG_SPACE(MOST_DESCRIPTORS * array.array("i").itemsize)
 
 
-Lock = tuple[Bounds, bytes | None, int, int]
-"""The arguments of lockdown.lock."""
+class _ForkedProcess:
+    __slots__ = ("began", "deadline", "end", "number", "pidfd", "report")
 
-
-class _Process:
-    __slots__ = ("began", "deadline", "end", "number", "pidfd", "report", "verifier")
-
-    def __init__(self, number: int, verifier: int, report: int, pidfd: int, began: float, deadline: float) -> None:
-        """`verifier`: number of the one that judges it, 0 where there is none. `report`: -1 for a verifier."""
+    def __init__(self, number: int, report: int, pidfd: int, began: float, deadline: float) -> None:
+        """`number`: of its evaluation. `report`: where its exit is reported, -1 for a verifier."""
         self.number = number
-        self.verifier = verifier
         self.report = report
         self.pidfd = pidfd
         self.began = began
         self.deadline = deadline
-        self.end: int = orders.ITSELF
+        self.end: int = EXITED
 
 
 class Zygote:
-    def __init__(self, control: _socket.socket, owner: int, filters: list[int], *, own_namespaces: bool) -> None:
-        """`owner`: a pidfd of the process that all this is for. `filters`: addresses, for what is alone in a pid
-        namespace, for what isn't, and for programs."""
+    def __init__(self, control: socket.socket, owner: int, filters: list[int], *, own_namespaces: bool) -> None:
+        """`owner`: a pidfd of the process that owns this sandbox. `filters`: addresses of the seccomp filters for
+        processes in a pid namespace of their own, for other processes, and for programs."""
         self._control = control
-        self._own_namespaces = own_namespaces
+        self._owner = owner
         self._filters = filters
-        self._processes: dict[int, _Process] = {}
-        self._by_pidfd: dict[int, int] = {}
-        self._by_number: dict[int, _Process] = {}
-        self._verifiers: dict[int, list[Any]] = {}
-        """By number: its process, the candidates' ends of its sockets, those that are free, and the number of the one
-        that it judges."""
+        self._own_namespaces = own_namespaces
+        self._processes: dict[int, _ForkedProcess] = {}
+        self._pid_of: dict[int, int] = {}
+        """By pidfd."""
         self._poll = poll()
         self._poll.register(control.fileno(), POLLIN)
         self._poll.register(owner, POLLIN)
-        self._owner = owner
-        self._self = pidfd_open(getpid())
-        self._held = lockdown.address_space()
-        self._locks: dict[tuple[int, float, int, int], Lock] = {}
-        self._used = _used()
+        self._self = os.pidfd_open(os.getpid())
+        self._address_space = lockdown.address_space()
+        self._processor_seconds = _processor_seconds()
 
     def serve(self) -> None:
-        """Until the owner has gone or closed its end. The forks go with this process."""
-        told = [(_socket.SOL_SOCKET, SCM_RIGHTS, struct.pack("i", self._self))]
-        self._control.sendmsg([orders.READY], told)
+        """Runs until the owner has gone or closed its end. The forks end with this process."""
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [self._self]).tobytes())]
+        self._control.sendmsg([READY], rights)
         control = self._control.fileno()
         wait_ms: float | None = None
         while True:
             for fd, _ in self._poll.poll(wait_ms):
                 if fd == self._owner or (fd == control and not self._take_order()):
                     return self._kill_all()
-                if fd in self._by_pidfd:
-                    self._reap(self._by_pidfd[fd])
-            wait_ms = self._enforce() if self._processes else None
+                if fd in self._pid_of:
+                    self._reap(self._pid_of[fd])
+            wait_ms = self._enforce_deadlines() if self._processes else None
 
-    def _enforce(self) -> float:
-        """Milliseconds until the next deadline."""
+    def _enforce_deadlines(self) -> float:
+        """Returns the milliseconds until the next deadline."""
         now = monotonic()
-        first = now + 3600
         for pid, process in self._processes.items():
             if process.deadline <= now:
                 self._kill(pid, DEADLINE)
                 process.deadline = now + 1.0
-            if process.deadline < first:
-                first = process.deadline
-        return (first - now) * 1000 + 1
+        return (min(process.deadline for process in self._processes.values()) - now) * 1000 + 1
 
     def _take_order(self) -> bool:
         try:
-            data, ancillary, _, _ = self._control.recvmsg(_ORDER_BYTES, _ROOM)
+            data, ancillary, _, _ = self._control.recvmsg(ORDER_BYTES, _ANCILLARY_BYTES)
         except ConnectionError:
             return False
         if not data:
             return False
-        fds = [fd for _, _, packed in ancillary for (fd,) in _FDS.iter_unpack(packed)]
-        self._start(ORDER.unpack(data), fds)
-        return True
-
-    def _start(self, order: tuple[int, int, float, int, int, int, int, int], fds: list[int]) -> None:
-        """`order`: the fields of one."""
-        what, number, seconds, memory, disk, verifier_number, jobs, begins = order
-        if begins and begins != number:
-            self._begin(begins, seconds)
-        if what == BEGIN:
-            return
-        if what == KILL:
-            for pid, process in self._processes.items():
-                if process.number == number:
-                    self._kill(pid, ORDERED)
-            return
-        if len(fds) < 4 + (what == PROGRAM or jobs > 0):
-            return _refused(fds)
-        report, out, error, channel = fds[:4]
-        kind = _PROGRAM if what == PROGRAM else _ALONE if self._own_namespaces else _BESIDE
-        lock = self._lock(kind, seconds, memory, disk)
+        fds = [fd for _, _, packed in ancillary for fd in array.array("i", packed)]
+        order = Order.unpack(data)
         try:
-            if what == TEST:
-                if jobs:
-                    self._start_verifier(verifier_number, seconds, memory, jobs, fds[4])
-                lies_ready = begins != number
-                serve = candidate.serve_ready if lies_ready else candidate.serve_candidate
-                self._start_candidate(number, verifier_number, report, [0, out, error, channel], lock, serve)
-                if not lies_ready:
-                    self._begin(number, seconds)
-            elif what == PROGRAM:
-                self._fork(number, 0, seconds, report, [fds[4], out, error, channel], lock, program.run)
-            else:
-                self._fork(number, 0, seconds, report, [0, out, error, channel], lock, candidate.run_job)
+            if order.kind == KILL:
+                self._kill_evaluation(order.number)
+            elif len(fds) == DESCRIPTORS[order.kind]:
+                self._start(order, fds)
+            elif fds:  # this process had too few free descriptors to receive all of them
+                _report(fds[0], ExitReport(NEVER_BEGAN, errno.EMFILE))
         finally:
             for fd in fds:
-                close(fd)
+                os.close(fd)
+        return True
 
-    def _begin(self, number: int, seconds: float) -> None:
-        """The time of a candidate, which may have ended already, and its verifier's with it."""
-        process = self._by_number.get(number)
-        if process is None:
-            return
-        process.began = monotonic()
-        process.deadline = process.began + seconds
-        judge = self._verifiers.get(process.verifier)
-        if judge is None:
-            return
-        judge[0].deadline = process.deadline + _VERIFIER_GRACE_S
-        before = self._by_number.get(judge[2])
-        if before is not None:  # it is judged, and was to end by itself
-            before.deadline = min(before.deadline, process.began + _LEAVING_S)
-        judge[2] = number
-
-    def _lock(self, kind: int, seconds: float, memory: int, disk: int) -> Lock:
-        """What a fork gives up. `kind`: which filter is its."""
-        key = (kind, seconds, memory, disk)
-        lock = self._locks.get(key)
-        if lock is None:
-            apart = self._own_namespaces and kind != _BESIDE
-            disk = disk if apart else 0
-            bounds = lockdown.limits(seconds, self._held + memory, disk)
-            tmpfs = lockdown.tmpfs_options(disk) if disk else None
-            if len(self._locks) == _MOST_LOCKS:
-                self._locks.clear()
-            lock = self._locks[key] = (bounds, tmpfs, 0 if apart else _SIGKILL, self._filters[kind])
-        return lock
-
-    def _start_verifier(self, number: int, seconds: float, memory: int, jobs: int, verdict: int) -> None:
-        """With a socket for each candidate that it shall judge."""
-        theirs: list[int] = []
-        free: list[int] = []
-        try:
-            for _ in range(jobs):
-                one, other = _socket.socketpair()
-                theirs.append(one.detach())
-                free.append(other.detach())
-        except OSError:  # too many are open: it judges no more than it has sockets, be it none
-            if not free:
-                return
-        seconds = (seconds + _VERIFIER_GRACE_S) * jobs
-        lock = self._lock(_BESIDE, seconds, memory, 0)
-        started = self._fork(number, 0, _NOT_YET, -1, [0, 0, 0, verdict, *theirs], lock, verifier.verify)
-        for fd in theirs:
-            close(fd)
-        if started is None:
-            for fd in free:
-                close(fd)
+    def _start(self, order: Order, fds: list[int]) -> None:
+        report, out, error, channel = fds[:4]
+        if order.kind == TEST:
+            self._start_test(order, report, [0, out, error, channel], fds[4])
+        elif order.kind == PROGRAM:
+            self._fork(order, _PROGRAM, report, [fds[4], out, error, channel], _become_program)
         else:
-            self._verifiers[number] = [started, free[::-1], 0]
+            self._fork(order, _OWN_NAMESPACES, report, [0, out, error, channel], candidate.run_job)
 
-    def _start_candidate(
-        self, number: int, verifier_number: int, report: int, fds: list[int], lock: Lock, serve: Callable[..., None]
-    ) -> None:
-        judge = self._verifiers.get(verifier_number)
-        free = judge[1] if judge is not None else None
-        if not free:
-            _tell(report, NEVER_BEGAN, errno.ESRCH)
-            return
-        peer = free.pop()
-        fds.append(peer)
-        self._fork(number, verifier_number, _NOT_YET, report, fds, lock, serve)
-        close(peer)
+    def _start_test(self, order: Order, report: int, fds: list[int], verdict: int) -> None:
+        """Forks a verifier and its candidate, with a socket between the two. The candidate never holds `verdict`."""
+        try:
+            candidates_end, verifiers_end = socket.socketpair()
+        except OSError as failed:
+            return _report(report, ExitReport(NEVER_BEGAN, failed.errno or 0))
+        with candidates_end, verifiers_end:
+            longer = order._replace(seconds=order.seconds + _VERIFIER_GRACE_S, disk=0)
+            theirs = [0, 0, 0, verdict, verifiers_end.fileno()]
+            if self._fork(longer, _SHARED_NAMESPACES, report, theirs, verifier.verify, reports=False):
+                fds.append(candidates_end.fileno())
+                self._fork(order, _OWN_NAMESPACES, report, fds, candidate.serve_candidate)
 
     def _fork(
-        self,
-        number: int,
-        verifier_number: int,
-        seconds: float,
-        report: int,
-        fds: list[int],
-        lock: Lock,
-        run: Callable[..., None],
-    ) -> _Process | None:
-        """None: it could not be, which was told."""
+        self, order: Order, kind: int, report: int, fds: list[int], run: Callable[..., None], *, reports: bool = True
+    ) -> bool:
+        """Returns whether it succeeded; a failure is reported. `kind`: an index into the filters. `reports`: its
+        exit, too."""
+        apart = self._own_namespaces and kind != _SHARED_NAMESPACES
         began = monotonic()
         try:
-            pid = fork() if lock[2] else self._fork_apart()
+            pid = self._fork_apart() if apart else os.fork()
         except OSError as failed:
-            _tell(report, NEVER_BEGAN, failed.errno or 0)
-            return None
+            _report(report, ExitReport(NEVER_BEGAN, failed.errno or 0))
+            return False
         if pid == 0:
-            _become(fds, lock, run)
-        pidfd = pidfd_open(pid)
-        report = report if report < 0 else dup(report)
-        process = _Process(number, verifier_number, report, pidfd, began, began + seconds)
-        self._processes[pid] = self._by_number[number] = process
-        self._by_pidfd[pidfd] = pid
+            _become(fds, lambda: self._lock_in(order, kind, apart=apart), run)
+        pidfd = os.pidfd_open(pid)
+        exit_report = os.dup(report) if reports else -1
+        self._processes[pid] = _ForkedProcess(order.number, exit_report, pidfd, began, began + order.seconds)
+        self._pid_of[pidfd] = pid
         self._poll.register(pidfd, POLLIN)
-        return process
+        return True
 
     def _fork_apart(self) -> int:
         """A fork that is process 1 of a pid namespace of its own."""
-        unshare(CLONE_NEWPID)
+        kernel.unshare(kernel.CLONE_NEWPID)
         try:
-            pid = fork()
+            pid = os.fork()
         except OSError:
-            setns(self._self, CLONE_NEWPID)
+            kernel.setns(self._self, kernel.CLONE_NEWPID)
             raise
         if pid:
-            setns(self._self, CLONE_NEWPID)
+            kernel.setns(self._self, kernel.CLONE_NEWPID)
         return pid
 
+    def _lock_in(self, order: Order, kind: int, *, apart: bool) -> None:
+        """In the fork. Raises OSError."""
+        disk = order.disk if apart else 0
+        lockdown.lock(
+            ResourceLimits(order.seconds, self._address_space + order.memory, disk),
+            tmpfs_bytes=disk,
+            dies_with_parent=not apart,
+            filter_address=self._filters[kind],
+        )
+
     def _reap(self, pid: int) -> None:
-        _, status = waitpid(pid, 0)
-        before, self._used = self._used, _used()
+        _, status = os.waitpid(pid, 0)
+        before, self._processor_seconds = self._processor_seconds, _processor_seconds()
         process = self._processes.pop(pid)
-        del self._by_pidfd[process.pidfd], self._by_number[process.number]
+        del self._pid_of[process.pidfd]
         self._poll.unregister(process.pidfd)
-        close(process.pidfd)
-        if process.report >= 0:
-            _tell(process.report, process.end, status, monotonic() - process.began, self._used - before)
-            close(process.report)
-            return
-        for fd in self._verifiers.pop(process.number)[1]:
-            close(fd)
-        for other, each in self._processes.items():
-            if each.verifier == process.number:
-                self._kill(other, ORDERED)
+        os.close(process.pidfd)
+        if process.report < 0:  # a candidate has nothing to do once its verifier has ended
+            return self._kill_evaluation(process.number)
+        seconds, processor_seconds = monotonic() - process.began, self._processor_seconds - before
+        _report(process.report, ExitReport(process.end, status, seconds, processor_seconds))
+        os.close(process.report)
+
+    def _kill_evaluation(self, number: int) -> None:
+        for pid, process in self._processes.items():
+            if process.number == number and process.report >= 0:
+                self._kill(pid, ORDERED)
 
     def _kill(self, pid: int, end: int) -> None:
-        """It is not reaped yet, so the pid is its own."""
+        """The process has not been reaped yet, so the pid is still its own."""
         process = self._processes[pid]
-        if process.end == orders.ITSELF:
+        if process.end == EXITED:
             process.end = end
-        kill(pid, _SIGKILL)
+        os.kill(pid, signal.SIGKILL)
 
     def _kill_all(self) -> None:
-        for pid in list(self._processes):
+        for pid in self._processes:
             self._kill(pid, ORDERED)
-        for pid in list(self._processes):
-            waitpid(pid, 0)
+        for pid in self._processes:
+            os.waitpid(pid, 0)
 
 
-def _used() -> float:
-    """Processor seconds of all children that have ended. wait4 tells of each, and imports a module for its answer."""
-    _, _, user, system, _ = times()
-    return user + system
+def _processor_seconds() -> float:
+    """Of all children that have ended. wait4 would tell for each one, but Python's imports a module in every call."""
+    times = os.times()
+    return times.children_user + times.children_system
 
 
-def _tell(report: int, end: int, status: int, seconds: float = 0.0, processor_seconds: float = 0.0) -> None:
-    """The fields of a Report. A verifier's end is told by its channel's."""
-    if report < 0:
-        return
+def _report(fd: int, report: ExitReport) -> None:
     try:
-        write(report, REPORT.pack(end, status, seconds, processor_seconds))
+        os.write(fd, report.pack())
     except OSError:
-        return  # a caller that no longer wants it
+        return  # the caller no longer wants it
 
 
-def _refused(fds: list[int]) -> None:
-    """There was no room here for all descriptors of an order."""
-    if fds:
-        _tell(fds[0], NEVER_BEGAN, errno.EMFILE)
-    for fd in fds:
-        close(fd)
-
-
-def _become(fds: list[int], lock: Lock, run: Callable[..., None]) -> None:
-    """In the fork: `fds` become 0, 1, 2 …, and nothing else stays open. Never returns."""
+def _become(fds: list[int], lock_in: Callable[[], None], run: Callable[..., None]) -> None:
+    """In the fork: turns `fds` into 0, 1, 2 …, closes everything else, and runs `run` once locked in. Never returns."""
     code = 1
     try:
-        if fds[0] == 0:  # anew: flags and locks of an open file are seen by all that share it
-            dup2(open_file("/dev/null", O_RDWR), 0)
+        if fds[0] == 0:  # opened anew: the flags and locks of an open file are visible to all that share it
+            os.dup2(os.open("/dev/null", os.O_RDWR), 0)
         for place, fd in enumerate(fds):
             if fd != place:
-                dup2(fd, place)
-        closerange(len(fds), _HIGHEST)
-        channels = _CHANNELS[: len(fds) - _FIRST_FREE]
+                os.dup2(fd, place)
+        os.closerange(len(fds), _HIGHEST_DESCRIPTOR)
+        channels = [Channel(place) for place in range(_FIRST_CHANNEL, len(fds))]
         try:
-            lock_in(*lock)
+            lock_in()
         except OSError as failed:
-            said = {"kind": "killed", "value": None, "message": f"It could not be locked in: {failed}", "traceback": ""}
-            channels[0].send(said)
-            _exit(code)
-        for seed in _seeds:
-            seed()
+            message = f"It could not be locked in: {failed}"
+            channels[0].send({"kind": "killed", "value": None, "message": message, "traceback": ""})
+            os._exit(code)
         run(*channels)
         code = 0
     finally:
-        _exit(code)
+        os._exit(code)
+
+
+def _become_program(channel: Channel) -> None:
+    """Executes the trusted program that `channel` names. Returns only by an exception."""
+    argv = channel.receive()["argv"]
+    os.set_inheritable(channel.fd, False)
+    try:
+        os.execve(argv[0], argv, {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": lockdown.WORK})  # noqa: S606  chosen by the caller, never by the model
+    except OSError as error:
+        message = f"{argv[0]}: {error.strerror}"
+        channel.send({"kind": "error", "value": None, "message": message, "traceback": ""})
+        os._exit(127)
 
 
 def main(settings: dict[str, Any]) -> None:
-    """`settings`: control and owner (descriptors), backend, filters (as seccomp.py makes them: for what is alone in a
-    pid namespace, for what isn't, and for programs), preload (modules), readable (folders)."""
+    """`settings`: control and owner (descriptors), backend, filters (made by seccomp.py, in the order that Zygote
+    takes), preload (modules), readable (folders)."""
     for name in (*COMMON, *settings["preload"]):
         __import__(name)
     backend = settings["backend"]
     lockdown.limit_zygote()
     if backend == "landlock":
-        from workers.sandbox import landlock
-
         lockdown.give_up_root(settings["readable"])
         landlock.restrict(settings["readable"], ("/dev/null",))
-    apart = backend == "bubblewrap"
     filters = [kernel.Filter(code) for code in settings["filters"]]
-    held = not filters or lockdown.takes(filters[0])
-    if not held and backend != "bare":
+    accepted = not filters or lockdown.takes(filters[0])
+    if not accepted and backend != "bare":
         raise OSError(errno.ENOSYS, "The kernel refuses seccomp filters")
-    mapped.inherit()
-    warming.warm()
+    addresses = [one.address for one in filters] if accepted and filters else [0, 0, 0]
+    control = socket.socket(fileno=settings["control"])
+    zygote = Zygote(control, settings["owner"], addresses, own_namespaces=backend == "bubblewrap")
     sys.argv = [""]
-    control = _socket.socket(fileno=settings["control"])
-    addresses = [one.address for one in filters] if held and filters else [0, 0, 0]
-    zygote = Zygote(control, settings["owner"], addresses, own_namespaces=apart)
-    if "random" in sys.modules:
-        _seeds.append(sys.modules["random"].seed)
     settings.clear()
-    while os.dup(0) < _HANDED_OVER_FROM:
+    rehearsal.rehearse()
+    while os.dup(0) < MOST_DESCRIPTORS:  # so that no fork moves a descriptor onto another one that it still needs
         pass
     gc.collect()
     gc.freeze()

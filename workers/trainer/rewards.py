@@ -51,7 +51,7 @@ def tools_for(spec: AttemptSpec) -> Tools:
     backend = _backend(spec)
     share = max(1, len(os.sched_getaffinity(0)) // run.hardware.processes)
     tools = Tools(
-        open_sandbox=lambda preload: Sandbox(backend, preload=preload, parallel=share),
+        open_sandbox=lambda preload: Sandbox(backend or selftest.best(), preload=preload, parallel=share),
         trainer=trlrewards.SCORERS,
     )
     for reward in run.rewards:

@@ -12,8 +12,8 @@ from controlplane.datasets.reader.fields import RowProblem
 from controlplane.datasets.reader.mapping import ColumnMapping
 from controlplane.datasets.reader.problems import Problem
 from controlplane.datasets.reader.transforms import COLUMNS, INSTRUCTION, WITH_TESTS
-from workers.sandbox.needs import doubts as doubts_of
-from workers.sandbox.needs import problems as needs_of
+from workers.sandbox.test_requirements import doubts as doubts_of
+from workers.sandbox.test_requirements import problems as needs_of
 
 
 def problems(

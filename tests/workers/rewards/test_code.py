@@ -57,7 +57,6 @@ def test_a_sandbox_that_fails_itself_says_nothing_of_the_code(
 
 
 def test_a_zygote_that_is_killed_leaves_the_row_without_a_score_and_the_next_has_one(tools: Tools) -> None:
-    tools.sandbox(*PRELOADED).rest()
     pid = zygote(tools.sandbox(*PRELOADED))
     assert left_of(pid) == []
     killer = threading.Thread(target=lambda: (wait_for(lambda: forks_of(pid) != []), os.kill(pid, signal.SIGKILL)))

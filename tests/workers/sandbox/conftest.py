@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
+from tests import rotation
 from workers.sandbox import Backend, Job, Kind, Limits, Outcome, Sandbox, SandboxUnavailable
 
 BACKENDS = (Backend.BUBBLEWRAP, Backend.LANDLOCK)
@@ -16,10 +18,39 @@ LIMITS = Limits(seconds=20, memory_mb=128, disk_mb=4)
 """For attacks that shall come to their own end, on a machine that is busy."""
 
 
-@pytest.fixture(scope="session", params=BACKENDS)
-def one_of_each(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    with open_or_skip(request.param) as sandbox:
-        yield sandbox
+@pytest.fixture(scope="session")
+def opened() -> Iterator[dict[Backend, Sandbox]]:
+    """One sandbox of each backend that this machine has."""
+    with ExitStack() as stack:
+        sandboxes: dict[Backend, Sandbox] = {}
+        for backend in Backend:
+            with suppress(SandboxUnavailable):
+                sandboxes[backend] = stack.enter_context(Sandbox(backend))
+        yield sandboxes
+
+
+@pytest.fixture(
+    params=BACKENDS if os.environ.get(rotation.FULL) else [None], ids=lambda backend: backend or "one of all"
+)
+def one_of_each(request: pytest.FixtureRequest, opened: dict[Backend, Sandbox]) -> Sandbox:
+    """Each case runs on one backend, and after the next commit perhaps on another; with CI_FULL=1 on all of them."""
+    return choose(request.param, [each for each in BACKENDS if each in opened], opened, request.node.nodeid)
+
+
+@pytest.fixture(
+    params=list(Backend) if os.environ.get(rotation.FULL) else [None], ids=lambda backend: backend or "one of all"
+)
+def any_sandbox(request: pytest.FixtureRequest, opened: dict[Backend, Sandbox]) -> Sandbox:
+    """The same, among all backends: BARE too."""
+    return choose(request.param, list(opened), opened, request.node.nodeid)
+
+
+def choose(asked: Backend | None, there: list[Backend], opened: dict[Backend, Sandbox], name: str) -> Sandbox:
+    if asked is None and there:
+        [asked] = rotation.share(there, of=len(there), name=name)
+    if asked not in there:
+        pytest.skip(f"{asked or 'No backend'} can't be started here.")
+    return opened[asked]
 
 
 @pytest.fixture
@@ -27,7 +58,6 @@ def sandbox(one_of_each: Sandbox) -> Iterator[Sandbox]:
     """Afterwards nothing runs any more, and the next evaluation works."""
     before = zygote(one_of_each)
     yield one_of_each
-    one_of_each.rest()
     assert left_of(before) == []
     assert one_of_each.run([Job("def answer(): return 6 * 7", "answer")], LIMITS)[0].value == 42
     assert zygote(one_of_each) == before, "an attack ended the zygote"

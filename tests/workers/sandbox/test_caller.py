@@ -13,7 +13,7 @@ import pytest
 
 from tests.workers.sandbox.conftest import LIMITS, descriptors, forks_of, zygote
 from tests.workers.sandbox.test_pool import ANSWER, wait_for
-from workers.sandbox import Backend, Job, Kind, Limits, Sandbox, SandboxUnavailable, starting
+from workers.sandbox import Backend, Job, Kind, Limits, Sandbox, SandboxUnavailable, zygote_process
 from workers.sandbox import TestJob as Trial
 from workers.sandbox.evaluation import Evaluation
 
@@ -39,13 +39,13 @@ def test_a_second_answer_ends_the_evaluation_and_none_is_kept_beyond(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[int] = []
-    read = Evaluation._read_answers
+    read = Evaluation._take_answers
 
     def watched(self: Evaluation, *arguments: object) -> None:
         read(self, *arguments)  # type: ignore[arg-type]
-        kept.append(len(self._answers.get(self._channel, ())))
+        kept.append(len(self._answers[self._channel].received))
 
-    monkeypatch.setattr(Evaluation, "_read_answers", watched)
+    monkeypatch.setattr(Evaluation, "_take_answers", watched)
     [flooded] = sandbox.run([Job(FLOOD)], LIMITS)
     [tested] = sandbox.test([Trial(FLOOD, ("assert f() == 1",))], LIMITS)
     for outcome in (flooded, tested.candidate):
@@ -104,7 +104,7 @@ def test_a_start_without_descriptors_is_unavailable_and_leaves_none_open(backend
     for spare in range(20):
         with open_files(64), no_descriptor_left(spare):
             try:
-                starting.start(backend, ()).close()
+                zygote_process.start(backend, ()).close()
             except SandboxUnavailable:
                 failed = True
             else:
@@ -123,7 +123,7 @@ def test_what_raises_in_a_start_leaves_its_place_to_the_next(
     with Sandbox(one_of_each.backend, parallel=1) as sandbox:
         before = descriptors()
         with monkeypatch.context() as patched:
-            patched.setattr(starting.Zygote, "send", interrupted)
+            patched.setattr(zygote_process.ZygoteProcess, "send", interrupted)
             for _ in range(2):
                 with pytest.raises(KeyboardInterrupt):
                     sandbox.run([ANSWER], LIMITS)
@@ -136,7 +136,7 @@ def test_what_raises_in_a_start_leaves_its_place_to_the_next(
 def test_many_threads_close_and_ask_for_one_zygote(one_of_each: Sandbox) -> None:
     """A closed descriptor may be another file's by then."""
     for _ in range(5):
-        one = starting.start(one_of_each.backend, ())
+        one = zygote_process.start(one_of_each.backend, ())
         raised: list[BaseException] = []
         threads = [threading.Thread(target=_caught, args=(raised, act)) for act in (one.alive, one.close) * 4]
         for thread in threads:
@@ -145,7 +145,7 @@ def test_many_threads_close_and_ask_for_one_zygote(one_of_each: Sandbox) -> None
             thread.join()
         assert raised == []
         assert not one.alive()
-        with pytest.raises(starting.Gone):
+        with pytest.raises(zygote_process.Gone):
             one.send(b"")
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from tests.workers.sandbox.conftest import LIMITS, alive, descriptors, forks_of, zygote
 from tests.workers.sandbox.test_pool import ANSWER, wait_for
-from workers.sandbox import Job, Kind, Limits, Outcome, Sandbox, kernel, lockdown, starting
+from workers.sandbox import Job, Kind, Limits, Outcome, Sandbox, lockdown, zygote_process
 from workers.sandbox import TestJob as Trial
+from workers.sandbox.lockdown import ResourceLimits
 
 pytestmark = pytest.mark.processes
 ENDLESS = Job("while True: pass")
@@ -77,9 +78,9 @@ def test_no_evaluation_waits_for_a_process_that_was_forked_as_it_began(
 ) -> None:
     """It has every end of the evaluation's pipes, and lives on."""
     children: list[int] = []
-    send = starting.Zygote.send
+    send = zygote_process.ZygoteProcess.send
 
-    def forking(self: starting.Zygote, *arguments: object) -> None:
+    def forking(self: zygote_process.ZygoteProcess, *arguments: object) -> None:
         child = fork()
         if child == 0:
             signal.pause()
@@ -88,7 +89,7 @@ def test_no_evaluation_waits_for_a_process_that_was_forked_as_it_began(
 
     with Sandbox(one_of_each.backend) as sandbox, monkeypatch.context() as patched:
         before = descriptors()
-        patched.setattr(starting.Zygote, "send", forking)
+        patched.setattr(zygote_process.ZygoteProcess, "send", forking)
         try:
             printed = Job("print('x' * 50_000)\ndef f(): return 42", "f")
             [outcome] = sandbox.run([printed], LIMITS)
@@ -103,7 +104,6 @@ def test_no_evaluation_waits_for_a_process_that_was_forked_as_it_began(
         assert [one.passed for one in tested.results] == [True, False]
         assert endless.kind is Kind.TIMEOUT
         patched.undo()
-        sandbox.rest()
         assert descriptors() == before
 
 
@@ -112,9 +112,9 @@ def test_a_zygote_that_dies_while_a_fork_holds_the_pipes_is_not_waited_for(
 ) -> None:
     monkeypatch.setattr("workers.sandbox.evaluation._BACKSTOP_S", 0.2)
     children: list[int] = []
-    send = starting.Zygote.send
+    send = zygote_process.ZygoteProcess.send
 
-    def forking(self: starting.Zygote, *arguments: object) -> None:
+    def forking(self: zygote_process.ZygoteProcess, *arguments: object) -> None:
         children.append(ctypes.PyDLL(None).fork())
         if children[-1] == 0:
             signal.pause()
@@ -124,7 +124,7 @@ def test_a_zygote_that_dies_while_a_fork_holds_the_pipes_is_not_waited_for(
     with Sandbox(one_of_each.backend) as sandbox:
         try:
             with monkeypatch.context() as patched:
-                patched.setattr(starting.Zygote, "send", forking)
+                patched.setattr(zygote_process.ZygoteProcess, "send", forking)
                 [outcome] = sandbox.run([ENDLESS], Limits(seconds=0.5))
         finally:
             for child in children:
@@ -145,12 +145,14 @@ def test_a_fork_whose_zygote_ended_before_it_was_locked_in_ends_too() -> None:
     if middle == 0:
         try:
             lockdown.limit_zygote()
-            if kernel.fork() == 0:
+            if os.fork() == 0:
                 os.close(ending)
                 os.read(ended, 1)
                 while os.getppid() == lockdown._zygote:
                     pass
-                lockdown.lock((), None, signal.SIGKILL, 0)
+                lockdown.lock(
+                    ResourceLimits(60, 1 << 40, 1 << 30), tmpfs_bytes=0, dies_with_parent=True, filter_address=0
+                )
                 os.write(saying, b"lives on")
         finally:
             os._exit(0)

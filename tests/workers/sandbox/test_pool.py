@@ -16,7 +16,18 @@ import pytest
 
 from controlplane.serving.embedded import BASE_DIR as ROOT
 from tests.workers.sandbox.conftest import BACKENDS, LIMITS, alive, descriptors, forks_of, left_of, open_or_skip, zygote
-from workers.sandbox import Backend, Job, Kind, Limits, Program, Sandbox, SandboxUnavailable, outcomes, starting
+from workers.sandbox import (
+    Backend,
+    Job,
+    Kind,
+    Limits,
+    Program,
+    Sandbox,
+    SandboxUnavailable,
+    layout,
+    outcomes,
+    zygote_process,
+)
 
 pytestmark = pytest.mark.processes
 ANSWER = Job("def answer(number): return number * 2", "answer", (21,))
@@ -42,7 +53,6 @@ def test_two_hundred_evaluations_leave_no_descriptor_no_process_and_no_mount(san
     for _ in range(50):
         sandbox.run(jobs[:3], LIMITS)
         sandbox.test([outcomes.TestJob("def f(): return 1", ("assert f() == 1",))], LIMITS)
-    sandbox.rest()
     sandbox.run([ENDLESS], Limits(seconds=0.1))
     assert descriptors() == ours
     wait_for(lambda: len(os.listdir(f"/proc/{pid}/fd")) == theirs)  # an evaluation ends with its report
@@ -208,9 +218,9 @@ def test_a_module_that_is_not_there_says_so(one_of_each: Sandbox) -> None:
 
 
 def test_no_bubblewrap_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workers.sandbox.bubblewrap.program", lambda: None)
+    monkeypatch.setattr("workers.sandbox.layout.bubblewrap_program", lambda: None)
     with pytest.raises(SandboxUnavailable, match="bubblewrap isn't installed"):
-        starting.start(Backend.BUBBLEWRAP, ())
+        zygote_process.start(Backend.BUBBLEWRAP, ())
 
 
 def test_arguments_that_are_not_plain_are_an_error(sandbox: Sandbox) -> None:
@@ -220,7 +230,7 @@ def test_arguments_that_are_not_plain_are_an_error(sandbox: Sandbox) -> None:
 
 def test_a_program_is_given_its_input_and_gives_its_exit_code(sandbox: Sandbox) -> None:
     source = "import sys; text = sys.stdin.read(); print(len(text)); sys.exit(3)"
-    program = Program((starting.places.here().python, "-I", "-S", "-c", source), stdin="x" * 300_000)
+    program = Program((layout.current().python, "-I", "-S", "-c", source), stdin="x" * 300_000)
     [outcome] = sandbox.run([program], LIMITS)
     assert (outcome.kind, outcome.value, outcome.stdout) == (Kind.OK, 3, "300000\n")
 
@@ -234,7 +244,7 @@ for action in (os.fork, socket.socket, lambda: open("/etc/passwd"), lambda: os.k
     try: action(); print("through")
     except OSError: pass
 """
-    program = Program((starting.places.here().python, "-I", "-S", "-c", source))
+    program = Program((layout.current().python, "-I", "-S", "-c", source))
     [outcome] = sandbox.run([program], LIMITS)
     assert (outcome.kind, outcome.stdout) == (Kind.OK, "thread\n"), outcome
 
@@ -246,7 +256,7 @@ def test_a_program_that_is_not_there_is_an_error(sandbox: Sandbox) -> None:
 
 
 def test_a_program_that_reads_no_input_is_not_waited_for(sandbox: Sandbox) -> None:
-    program = Program((starting.places.here().python, "-I", "-S", "-c", "print('done')"), stdin="x" * 300_000)
+    program = Program((layout.current().python, "-I", "-S", "-c", "print('done')"), stdin="x" * 300_000)
     assert sandbox.run([program], LIMITS)[0].stdout == "done\n"
 
 

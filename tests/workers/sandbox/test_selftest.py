@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from controlplane.serving.embedded import BASE_DIR as ROOT
-from workers.sandbox import Backend, SandboxUnavailable, selftest, starting
+from workers.sandbox import Backend, SandboxUnavailable, selftest, zygote_process
 
 pytestmark = pytest.mark.processes
 
@@ -25,8 +25,8 @@ def test_the_program_says_what_holds_and_why_the_others_do_not() -> None:
 
 def test_a_backend_without_its_walls_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bare process passes for none of the others."""
-    start = starting.start
-    monkeypatch.setattr(starting, "start", lambda backend, preload: start(Backend.BARE, preload))
+    start = zygote_process.start
+    monkeypatch.setattr(zygote_process, "start", lambda backend, preload: start(Backend.BARE, preload))
     assert "files outside could be read" in selftest.lacks(Backend.LANDLOCK)
 
 

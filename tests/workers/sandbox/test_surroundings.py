@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
@@ -15,7 +14,8 @@ import pytest
 from controlplane.serving.embedded import BASE_DIR as ROOT
 from tests.workers.sandbox.conftest import BACKENDS, LIMITS, open_or_skip
 from tests.workers.sandbox.test_pool import ANSWER
-from workers.sandbox import Backend, Job, Sandbox, kernel, lockdown, selftest
+from workers.sandbox import Backend, Job, Sandbox, lockdown, selftest
+from workers.sandbox.lockdown import ResourceLimits
 
 pytestmark = pytest.mark.processes
 
@@ -61,7 +61,7 @@ def test_no_folder_to_write_to_is_needed(backend: Backend, monkeypatch: pytest.M
     monkeypatch.setattr(tempfile, "TemporaryFile", only_in_memory)
     with Sandbox(backend) as sandbox:
         assert sandbox.run([ANSWER], LIMITS)[0].value == 42
-    with selftest._Targets() as targets:
+    with selftest.AttackTargets() as targets:
         assert targets.spoiled() == ""
 
 
@@ -74,35 +74,17 @@ def test_no_evaluation_sees_another_through_its_stdin(backend: Backend) -> None:
         assert [outcome.value for outcome in sandbox.run([Job(source, "f")] * 3, LIMITS)] == [False] * 3
 
 
-def test_a_fork_whose_zygote_ended_before_it_was_locked_in_ends_too() -> None:
-    """Where no pid namespace does that."""
-    said, saying = os.pipe()
-    middle = os.fork()
-    if middle == 0:
-        try:
-            lockdown.limit_zygote()
-            if kernel.fork() == 0:
-                while os.getppid() == lockdown._zygote:
-                    pass
-                lockdown.lock((), None, signal.SIGKILL, 0)
-                os.write(saying, b"lives on")
-        finally:
-            os._exit(0)
-    os.close(saying)
-    os.waitpid(middle, 0)
-    assert os.read(said, 100) == b""
-    os.close(said)
-
-
 def test_a_fork_whose_zygote_lives_is_locked_in() -> None:
     middle = os.fork()
     if middle == 0:
         code = 1
         try:
             lockdown.limit_zygote()
-            child = kernel.fork()
+            child = os.fork()
             if child == 0:
-                lockdown.lock((), None, signal.SIGKILL, 0)
+                lockdown.lock(
+                    ResourceLimits(60, 1 << 40, 1 << 30), tmpfs_bytes=0, dies_with_parent=True, filter_address=0
+                )
                 os._exit(7)
             code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         finally:

@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from tests.workers.sandbox.cheats import CHEATS, FORGES, RIGHT, SLOW, TESTS
+from tests.workers.sandbox.cheats import FORGES, RIGHT, TESTS
 from tests.workers.sandbox.forks import judged
 
 SOLUTION = textwrap.dedent(
@@ -133,8 +133,8 @@ RIGHTLY = [
 
 @pytest.mark.parametrize("test", RIGHTLY)
 def test_a_right_solution_passes(test: str) -> None:
-    assert judged(SOLUTION, test).results[0].message == ""
-    assert judged(SOLUTION, test).passed == [True]
+    found = judged(SOLUTION, test)
+    assert (found.messages, found.passed) == ("", [True])
 
 
 WRONG = (
@@ -326,21 +326,3 @@ def test_what_was_known_before_a_loop_stays() -> None:
     found = judged(source, *TESTS, seconds=2)
     assert found.passed == [True, False, False]
     assert "ended before area gave an answer" in found.results[1].message
-
-
-@pytest.mark.parametrize("name", CHEATS)
-def test_no_cheat_passes(name: str) -> None:
-    found = judged(CHEATS[name], *TESTS)
-    assert found.passed == [False] * 3
-    assert all(result.message for result in found.results)
-
-
-@pytest.mark.parametrize("name", SLOW)
-def test_what_never_ends_never_passes(name: str) -> None:
-    found = judged(SLOW[name], *TESTS, seconds=0.3)
-    assert found.passed == [False] * 3
-
-
-def test_a_large_source_is_run() -> None:
-    found = judged(RIGHT + "# " + "x" * 10_000_000 + "\n", *TESTS)
-    assert found.passed == [True] * 3

@@ -1,5 +1,5 @@
-"""What a test reaches for that it can't have in a process of its own: the candidate's output and input, its chance, a
-folder to write to; and what it must not have, functions that make code of a value."""
+"""What a test may not use. In a process of its own it can't have the candidate's input, output and random numbers, or a
+folder shared with it; and it must not have functions that turn a value into code."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _WRITERS = frozenset(
 _NO_BUILTINS = frozenset(("builtins", "__builtins__"))
 
 
-def reaches(tree: ast.Module, names: dict[str, str], bound: Iterable[str]) -> str:
-    """Why the test can't be judged, for people; "" if it can. `names`: of syntax.imported; `bound`: what the test
-    itself gives a meaning."""
+def forbidden(tree: ast.Module, names: dict[str, str], bound: Iterable[str]) -> str:
+    """Why the test can't be judged, for people; "" if it can. `names`: from syntax.imported; `bound`: names that the
+    test itself binds."""
     own = frozenset(bound) - names.keys()
     parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     seeds = draws = 0

@@ -13,8 +13,8 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from workers.sandbox import raising
-from workers.sandbox.plain import Encoder, Unplain, decode, of_numpy, said
+from workers.sandbox import exceptions
+from workers.sandbox.plain_values import Encoder, NotPlain, decode, described, is_numpy
 
 DRAINED = 10_000
 """Values taken of an iterator, which may be endless. Whoever asks for more fails."""
@@ -59,8 +59,8 @@ class Stub:
         return f"<function {self.__name__}>"
 
 
-def more(encoder: Encoder, value: Any, depth: int) -> Any:
-    """For plain.encode. Raises Unplain, and whatever an iterator raises."""
+def write(encoder: Encoder, value: Any, depth: int) -> Any:
+    """For plain.encode. Raises NotPlain, and whatever an iterator raises."""
     kind = type(value)
     if kind is Stub:
         return {"name": value.__name__}
@@ -86,7 +86,7 @@ def more(encoder: Encoder, value: Any, depth: int) -> Any:
             return {"builtin": _NAME_OF[value]}
         if kind is _BY_NAME[1] and value.__module__ in _LIBRARY_FUNCTIONS:
             return {"function": [value.__module__, value.__name__]}
-    if of_numpy(kind):
+    if is_numpy(kind):
         return _numpy(encoder, value, depth)
     if hasattr(kind, "__next__") and hasattr(kind, "__iter__"):
         return {"iterator": _drained(encoder, value, depth)}
@@ -94,19 +94,19 @@ def more(encoder: Encoder, value: Any, depth: int) -> Any:
         loaded = sys.modules.get(module)
         if loaded is not None and kind is getattr(loaded, name, None):
             return {name: encoder.encode(write(value), depth)}
-    raise Unplain(said(kind))
+    raise NotPlain(described(kind))
 
 
-def still(encoder: Encoder, value: Any, depth: int) -> Any:
-    """As `more`, for looking at a value: no iterator is touched."""
+def write_untouched(encoder: Encoder, value: Any, depth: int) -> Any:
+    """As `write`, for looking at a value: no iterator is touched."""
     kind = type(value)
     if hasattr(kind, "__next__"):
-        raise Unplain(said(kind))
-    return more(encoder, value, depth)
+        raise NotPlain(described(kind))
+    return write(encoder, value, depth)
 
 
 def _drained(encoder: Encoder, iterator: Iterator[Any], depth: int) -> list[Any]:
-    """Its values, whether there are more, and what it raised after them. Raises Unplain for one that isn't plain."""
+    """Its values, whether there are more, and what it raised after them. Raises NotPlain for one that isn't plain."""
     values: list[Any] = []
     size = 0
     while True:
@@ -115,7 +115,7 @@ def _drained(encoder: Encoder, iterator: Iterator[Any], depth: int) -> list[Any]
         except StopIteration:
             return [values, False, None]
         except Exception as error:
-            return [values, False, encoder.encode(raising.written(error), depth)]
+            return [values, False, encoder.encode(exceptions.written(error), depth)]
         if len(values) == DRAINED or size > _DRAINED_BYTES:
             return [values, True, None]
         encoded = encoder.items([value], depth)[0]
@@ -131,28 +131,28 @@ def _numpy(encoder: Encoder, value: Any, depth: int) -> Any:
 
 def _array(held: Any) -> Any:
     """The array, or the list of lists where there is no numpy."""
-    dtype, values = held[0], decode(held[1], READ)
+    dtype, values = held[0], decode(held[1], READERS)
     if not _DTYPE.match(dtype):
-        raise Unplain(f"an array of {dtype[:20]}")
+        raise NotPlain(f"an array of {dtype[:20]}")
     try:
         import numpy
     except ImportError:
         return values
     made = numpy.array(values)
     if made.dtype.kind not in "biufc":
-        raise Unplain("an array of other things than numbers")  # of texts numpy would make numbers, NaN too
+        raise NotPlain("an array of other things than numbers")  # of texts numpy would make numbers, NaN too
     return made.astype(dtype)
 
 
 def _iterator(held: Any) -> Iterator[Any]:
     values, is_more, raised = held
-    return _again(decode(values, READ), is_more is True, None if raised is None else decode(raised, READ))
+    return _again(decode(values, READERS), is_more is True, None if raised is None else decode(raised, READERS))
 
 
 def _again(values: list[Any], is_more: bool, raised: Any) -> Iterator[Any]:
     yield from values
     if raised is not None:
-        raise raising.made(raised)
+        raise exceptions.made(raised)
     if is_more:
         raise Spent(f"More than {len(values):,} values are asked of an iterator.")
 
@@ -160,16 +160,16 @@ def _again(values: list[Any], is_more: bool, raised: Any) -> Iterator[Any]:
 def _function(held: Any) -> Any:
     module, name = held
     if module not in _LIBRARY_FUNCTIONS or name[:1] == "_" or name == "call":
-        raise Unplain("a function")
+        raise NotPlain("a function")
     __import__(module)
     function = getattr(sys.modules[module], name)
     if type(function) is not _BY_NAME[1]:
-        raise Unplain("a function")
+        raise NotPlain("a function")
     return function
 
 
 def _pairs(held: Any) -> list[tuple[Any, Any]]:
-    return [(key, one) for key, one in decode(held, READ)]
+    return [(key, one) for key, one in decode(held, READERS)]
 
 
 def _default(held: Any) -> Any:
@@ -231,7 +231,7 @@ def _decimal(kind: Any, held: Any) -> Any:
         raise TypeError
     made = kind(text)
     if made.is_nan() and number == number:
-        raise Unplain("a NaN that isn't told")
+        raise NotPlain("a NaN that isn't told")
     return made
 
 
@@ -252,18 +252,18 @@ _LIBRARY: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, Any], Any]]
 )
 """Module, type, how it is written as a plain value, how it is read again."""
 
-READ: dict[str, Callable[[Any], Any]] = {
+READERS: dict[str, Callable[[Any], Any]] = {
     "range": lambda held: range(*decode(held)),
-    "keys": lambda held: dict.fromkeys(decode(held, READ)).keys(),
-    "values": lambda held: dict(enumerate(decode(held, READ))).values(),
-    "items": lambda held: dict(decode(held, READ)).items(),
-    "deque": lambda held: deque(decode(held, READ)),
+    "keys": lambda held: dict.fromkeys(decode(held, READERS)).keys(),
+    "values": lambda held: dict(enumerate(decode(held, READERS))).values(),
+    "items": lambda held: dict(decode(held, READERS)).items(),
+    "deque": lambda held: deque(decode(held, READERS)),
     "iterator": _iterator,
     "Counter": lambda held: Counter(dict(_pairs(held))),
     "OrderedDict": lambda held: OrderedDict(_pairs(held)),
     "defaultdict": _default,
     "bytearray": lambda held: bytearray(held, "latin-1"),
-    "slice": lambda held: slice(*decode(held, READ)),
+    "slice": lambda held: slice(*decode(held, READERS)),
     "ellipsis": lambda _: ...,
     "function": _function,
     "builtin": lambda held: _BUILTINS[held],

@@ -27,27 +27,27 @@ _INT = frozenset((int,))
 _NUMBERS = _ATOMS | _INT
 
 
-class Unplain(Exception):
+class NotPlain(Exception):
     """A value that is more than plain. The text says what it is."""
 
 
 More = Callable[["Encoder", Any, int], Any]
-"""What an Encoder asks about a type that it doesn't know: (itself, value, depth) -> JSON. Raises Unplain."""
+"""What an Encoder asks about a type that it doesn't know: (itself, value, depth) -> JSON. Raises NotPlain."""
 
 
 def encode(value: object, more: More | None = None) -> Any:
-    """What json.dumps takes. Raises Unplain."""
+    """What json.dumps takes. Raises NotPlain."""
     return value if type(value) in _ATOMS else Encoder(more).encode(value, 0)
 
 
 def decode(value: Any, more: Mapping[str, Callable[[Any], Any]] | None = None, depth: int = 0) -> Any:
-    """Of what json.loads gave, with `more` tags. Raises Unplain, ValueError, TypeError, RecursionError."""
+    """Of what json.loads gave, with `more` tags. Raises NotPlain, ValueError, TypeError, RecursionError."""
     kind = type(value)
     if kind is not list and kind is not dict:
         return value
     depth += 1
     if depth > _DEEPEST_READ:
-        raise Unplain(f"a value nested deeper than {DEEPEST}")
+        raise NotPlain(f"a value nested deeper than {DEEPEST}")
     if kind is list:
         return [one if type(one) in _NUMBERS else decode(one, more, depth) for one in value]
     ((tag, held),) = value.items()
@@ -72,7 +72,7 @@ def decode(value: Any, more: Mapping[str, Callable[[Any], Any]] | None = None, d
                 raise TypeError  # of a text complex() would make a number, NaN too
             return complex(real, imaginary)
     if more is None or tag not in more:
-        raise Unplain("an unknown tag")
+        raise NotPlain("an unknown tag")
     return more[tag](held)
 
 
@@ -84,14 +84,14 @@ class Encoder:
         self._left = MOST
 
     def encode(self, value: Any, depth: int) -> Any:
-        """Raises Unplain, and whatever a value raises that is asked more than plain types are."""
+        """Raises NotPlain, and whatever a value raises that is asked more than plain types are."""
         kind = type(value)
         if kind in _ATOMS:
             return value
         if kind is int:
             return value if -_DECIMAL < value < _DECIMAL else {"i": hex(value)}
         if depth > DEEPEST:
-            raise Unplain(f"a value nested deeper than {DEEPEST}")
+            raise NotPlain(f"a value nested deeper than {DEEPEST}")
         if kind is list:
             return self.items(value, depth)
         if kind is tuple:
@@ -103,7 +103,7 @@ class Encoder:
     def items(self, values: Sequence[Any], depth: int) -> list[Any]:
         self._left -= len(values) + 1
         if self._left < 0:
-            raise Unplain(f"more than {MOST:,} values")
+            raise NotPlain(f"more than {MOST:,} values")
         kinds = set(map(type, values))
         if kinds <= _ATOMS or (kinds == _INT and max(values) < _DECIMAL and min(values) > -_DECIMAL):
             return list(values)
@@ -116,7 +116,7 @@ class Encoder:
         encode, depth = self.encode, depth + 1
         self._left -= 2 * len(value) + 1
         if self._left < 0:
-            raise Unplain(f"more than {MOST:,} values")
+            raise NotPlain(f"more than {MOST:,} values")
         return {"d": [[encode(key, depth), encode(one, depth)] for key, one in value.items()]}
 
     def _rarer(self, value: Any, kind: type, depth: int) -> Any:
@@ -148,18 +148,18 @@ class Encoder:
             return self.encode(frozenset(frozenset.__iter__(value)), depth)
         if self._more is not None:
             return self._more(self, value, depth)
-        if of_numpy(kind):
+        if is_numpy(kind):
             return self.encode(value.tolist(), depth + 1)
-        raise Unplain(said(kind))
+        raise NotPlain(described(kind))
 
 
-def of_numpy(kind: type) -> bool:
+def is_numpy(kind: type) -> bool:
     """Whether it is a scalar or an array of numpy's, which isn't imported for that."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and issubclass(kind, (numpy.generic, numpy.ndarray))
 
 
-def said(kind: type) -> str:
+def described(kind: type) -> str:
     """A type in words: "a Stack", "an int"."""
     name = type.__getattribute__(kind, "__name__")[:80]
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"

@@ -1,17 +1,16 @@
-"""What of a test runs, and whether it judges: assertions that nothing reaches count as passed in silence."""
+"""Which parts of a test run, and whether it asserts anything: an assertion that never runs would pass silently."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from workers.sandbox.syntax import FUNCTIONS, dotted, required
 
 _Def = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _FAILS = frozenset(("raises", "fail", "warns", "exit", "quit", "_exit", "throws"))
-"""Last parts of names whose call judges, beside those that begin with “assert”."""
+"""Last parts of names whose call asserts something, besides those that begin with “assert”."""
 _FIXTURES = frozenset(
     (
         *("setUp", "tearDown", "setUpClass", "tearDownClass", "asyncSetUp", "asyncTearDown", "runTest"),
@@ -22,24 +21,16 @@ _LAZY = frozenset(("map", "filter", "zip", "enumerate", "reversed"))
 _SWALLOWED = frozenset(("AssertionError", "Exception", "BaseException"))
 
 
-@dataclass(frozen=True)
-class Judging:
-    """Of one test."""
-
-    runs: tuple[str, ...]
-    """Functions and classes that it only defines, to be run after it: its author counts on pytest or unittest."""
-    problem: str
-    """Why it would pass without having judged, for people; "" if it wouldn't."""
-
-
-def judging(tree: ast.Module, names: dict[str, str]) -> Judging:
-    """`names`: of syntax.imported."""
-    found = _Finder(tree, names)
-    runs = tuple(found.runs())
-    return Judging(runs, found.problem or ("" if found.judges(tree) else "It judges nothing: no assertion is in it."))
+def judging(tree: ast.Module, names: dict[str, str]) -> tuple[tuple[str, ...], str]:
+    """The functions and classes that a test only defines, to be run after it because its author counts on pytest or
+    unittest; and why it would pass without asserting anything, for people; "" if it wouldn't. `names`: from
+    syntax.imported."""
+    finder = _AssertionFinder(tree, names)
+    runs = tuple(finder.runs())
+    return runs, finder.problem or ("" if finder.judges(tree) else "It judges nothing: no assertion is in it.")
 
 
-class _Finder:
+class _AssertionFinder:
     def __init__(self, tree: ast.Module, names: dict[str, str]) -> None:
         self._tree = tree
         self._names = names
@@ -47,17 +38,17 @@ class _Finder:
         self._parents = {child: node for node in self._nodes for child in ast.iter_child_nodes(node)}
         self._defs = {node.name: node for node in self._nodes if isinstance(node, _DEFS)}
         self._cases: set[str] = set()
-        """Classes of the test's own that unittest would run."""
+        """The test's own classes that unittest would run."""
         self._used: set[str] = set()
-        """Names that are read outside of the functions that they name."""
+        """Names used outside of the functions that they name."""
         self._methods_used: set[str] = set()
-        """Attributes that are read, and names of tests in quotes."""
+        """Attributes that are used, and names of tests in quotes."""
         self.problem = ""
         for node in self._nodes:
             self._use(node)
 
     def runs(self) -> Iterator[str]:
-        """Sets `problem`, too."""
+        """Also sets `problem`."""
         ours: set[ast.AST] = set()
         for statement in self._tree.body:
             if isinstance(statement, ast.FunctionDef) and statement.name.startswith("test"):
@@ -101,7 +92,7 @@ class _Finder:
         return False
 
     def _methods(self, of: ast.ClassDef) -> list[_Def]:
-        """Those that run when the class is run after the test; none: it isn't."""
+        """The methods that run when the class is run after the test; none if it isn't run."""
         bases = [dotted(base, self._names).rpartition(".")[2] for base in of.bases]
         is_case = any(base.endswith("TestCase") or base in self._cases for base in bases)
         if is_case:
@@ -128,9 +119,9 @@ class _Finder:
             self._look_at_statement(node)
         elif isinstance(node, ast.Assert) and isinstance(node.test, (ast.GeneratorExp, ast.Lambda, ast.Tuple)):
             if not isinstance(node.test, ast.Tuple) or node.test.elts:
-                self.problem = f"Line {node.lineno} asserts what always holds: a pair, a generator or a function."
+                self.problem = f"Line {node.lineno} is always true: it asserts a tuple, a generator or a function."
         elif isinstance(node, ast.Try) and any(map(_swallows, node.handlers)) and any(map(_asserts, node.body)):
-            self.problem = f"An assertion that fails is passed over: “except” after line {node.lineno}."
+            self.problem = f"A failed assertion is swallowed by the “except” after line {node.lineno}."
 
     def _look_at_function(self, node: _Def, ours: set[ast.AST]) -> None:
         if node in ours or not self.judges(node):
@@ -139,12 +130,12 @@ class _Finder:
         is_method = isinstance(self._parents[node], ast.ClassDef)
         is_special = is_method and (name in _FIXTURES or name.startswith("__"))
         if name == "__del__":
-            self.problem = "What “__del__” asserts is heard by nobody."
+            self.problem = "Assertions in “__del__” are ignored by Python."
         elif is_special or name in (self._methods_used if is_method else self._used):
             return
         elif not node.decorator_list or name.startswith("test"):
             why = "awaits" if isinstance(node, ast.AsyncFunctionDef) else "calls"
-            self.problem = f"Nothing {why} “{name[:80]}”, and assertions are in it."
+            self.problem = f"Nothing {why} “{name[:80]}”, which has assertions."
 
     def _look_at_statement(self, node: ast.Expr) -> None:
         value = node.value
@@ -154,16 +145,16 @@ class _Finder:
             if isinstance(value, ast.BoolOp) and any(map(self.judges, value.values)):
                 return
             if not isinstance(self._parents[node], (ast.With, ast.Try)):
-                self.problem = f"Nothing looks at the comparison in line {node.lineno}."
+                self.problem = f"The comparison in line {node.lineno} is not asserted."
         elif isinstance(value, ast.GeneratorExp):
-            self.problem = f"Nothing goes through the values of line {node.lineno}, so they are never made."
+            self.problem = f"The iterator in line {node.lineno} is never consumed, so it never runs."
         elif isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
             name = value.func.id
             called = self._defs.get(name)
             if isinstance(called, ast.AsyncFunctionDef) and not _is_generator(called):
                 self.problem = f"Nothing awaits “{name[:80]}” in line {node.lineno}, so it never runs."
             elif name in _LAZY or (called is not None and _is_generator(called)):
-                self.problem = f"Nothing goes through the values of line {node.lineno}, so they are never made."
+                self.problem = f"The iterator in line {node.lineno} is never consumed, so it never runs."
 
 
 def _asserts(node: ast.AST) -> bool:
@@ -182,7 +173,7 @@ def _is_generator(function: _Def) -> bool:
 
 
 def _swallows(handler: ast.ExceptHandler) -> bool:
-    """Whether it catches assertions and does nothing, or only says so."""
+    """Whether it catches assertions and does nothing, or only prints something."""
     kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     if not any(kind is None or (isinstance(kind, ast.Name) and kind.id in _SWALLOWED) for kind in kinds):
         return False

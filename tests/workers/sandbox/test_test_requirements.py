@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import marshal
 import time
 
 import pytest
 
 from tests.workers.sandbox.test_verdict import RIGHTLY
-from workers.sandbox.messages import known
-from workers.sandbox.needs import doubts, problems, read
+from workers.sandbox.test_requirements import Requirements, doubts, packed_of_short, problems, read
 
 
 @pytest.mark.parametrize("test", RIGHTLY)
@@ -117,17 +115,11 @@ def test_long_and_deep_tests_hurt_nobody(test: str) -> None:
     assert time.process_time() - began < 5  # of the processor, a hundred times what it takes
 
 
-def test_short_tests_are_known_beforehand_as_they_are_read() -> None:
-    assert known("assert f(1) == math.pi") == {
-        "names": ["f"],
-        "library": {"math": ["math", ""]},
-        "runs": [],
-        "needs": "",
-        "closed": True,
-        "asks": None,
-    }
-    assert marshal.loads((known("assert f(1, [2]) == 3") or {})["asks"]) == ("f", [1, [2]])
-    assert (known("assert True") or {})["needs"] == read("assert True").needs
+@pytest.mark.parametrize("test", ["assert f(1) == math.pi", "assert True", "def test_a():\n    assert f(1)"])
+def test_a_verifier_gets_the_requirements_of_short_tests_as_they_were_read(test: str) -> None:
+    packed = packed_of_short(test)
+    assert packed is not None
+    assert Requirements.unpacked(test, packed) == read(test)
 
 
 @pytest.mark.parametrize(
@@ -135,13 +127,13 @@ def test_short_tests_are_known_beforehand_as_they_are_read() -> None:
     ["assert f(", "from solution import f\nassert f(1)", "assert f('\\d')", "assert f(1)\n" * 1_000, "f(" * 61, "\0"],
 )
 def test_others_are_left_to_the_verifier(test: str) -> None:
-    assert known(test) is None
+    assert packed_of_short(test) is None
 
 
 def test_functions_that_only_pytest_would_run_are_named() -> None:
     found = read("def test_a():\n    assert f(1)\ndef helper():\n    pass\ndef test_b(fixture):\n    pass")
     assert found.runs == ("test_a",)
-    assert found.needs == ""
+    assert found.problem == ""
     assert read("def test_a():\n    assert f(1)\ntest_a()").runs == ()
 
 
@@ -178,19 +170,19 @@ def test_names_of_the_library_are_taken_from_there() -> None:
             "Nothing calls “test_f”",
         ),
         ("async def main():\n    assert f(5) == 25\nmain()\nf(1)", "Nothing awaits “main” in line 3"),
-        ("def main():\n    yield\n    assert f(5) == 25\nmain()\nf(1)", "Nothing goes through the values of line 4"),
-        ("def check(x):\n    assert f(x)\nmap(check, [1, 2])", "Nothing goes through the values of line 3"),
-        ("def check(x):\n    assert f(x)\n(check(x) for x in [1])", "Nothing goes through the values of line 3"),
-        ("class D:\n    def __del__(self):\n        assert f(1) == 3\nf(0)", "__del__"),
-        ("f(1) == 2", "Nothing looks at the comparison in line 1."),
-        ("assert f(1) == 1\nnot f(2) == 3", "Nothing looks at the comparison in line 2."),
+        ("def main():\n    yield\n    assert f(5) == 25\nmain()\nf(1)", "The iterator in line 4 is never consumed"),
+        ("def check(x):\n    assert f(x)\nmap(check, [1, 2])", "The iterator in line 3 is never consumed"),
+        ("def check(x):\n    assert f(x)\n(check(x) for x in [1])", "The iterator in line 3 is never consumed"),
+        ("class D:\n    def __del__(self):\n        assert f(1) == 3\nf(0)", "“__del__” are ignored"),
+        ("f(1) == 2", "The comparison in line 1 is not asserted."),
+        ("assert f(1) == 1\nnot f(2) == 3", "The comparison in line 2 is not asserted."),
         ("f(1)\nf(2)", "It judges nothing"),
         ("print('right' if f(1) == 2 else 'wrong')", "It judges nothing"),
         ("try:\n    f(1)\nexcept ValueError:\n    pass", "It judges nothing"),
-        ("assert (f(1) == 2, 'two')", "asserts what always holds"),
-        ("assert (f(x) == 2 for x in (1, 2))", "asserts what always holds"),
-        ("try:\n    assert f(1) == 2\nexcept AssertionError:\n    print('no')", "is passed over"),
-        ("for x in (1, 2):\n    try:\n        assert f(x) == 2\n    except:\n        pass", "is passed over"),
+        ("assert (f(1) == 2, 'two')", "is always true"),
+        ("assert (f(x) == 2 for x in (1, 2))", "is always true"),
+        ("try:\n    assert f(1) == 2\nexcept AssertionError:\n    print('no')", "is swallowed"),
+        ("for x in (1, 2):\n    try:\n        assert f(x) == 2\n    except:\n        pass", "is swallowed"),
     ],
 )
 def test_what_would_pass_without_having_judged_is_told(test: str, said: str) -> None:
@@ -252,7 +244,7 @@ def test_helpers_of_a_library_are_taken_from_there_beside_another_name() -> None
 
 
 def test_a_name_that_only_looks_at_what_another_gives_is_doubted() -> None:
-    assert "“is_valid” is the tested code's own word" in doubts("assert is_valid(f(1))")
+    assert "“is_valid” is part of the tested code" in doubts("assert is_valid(f(1))")
     assert "“compare”" in doubts("compare(f(1), 3)\nassert f(1)")
     assert doubts("assert f(g(1)) == 1") == ""
     assert doubts("def is_valid(x):\n    return x\nassert is_valid(f(1))") == ""
@@ -261,4 +253,4 @@ def test_a_name_that_only_looks_at_what_another_gives_is_doubted() -> None:
 
 def test_functions_deep_inside_each_other_are_told_without_being_read() -> None:
     assert "too deeply" in problems("lambda:" * 560 + "f(1)")
-    assert "too deeply" in (known("lambda:" * 560 + "f(1)") or {})["needs"]
+    assert "too deeply" in read("lambda:" * 560 + "f(1)").problem

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from workers.sandbox import likenesses, plain
-from workers.sandbox.messages import Buffer, Malformed, pack, unpack
+from workers.sandbox import marshalling, plain_values
+from workers.sandbox.messages import Malformed, MessageBuffer, pack, unpack
 
 Point = namedtuple("Point", "x y")
 Colour = IntEnum("Colour", "RED GREEN")
@@ -42,8 +42,8 @@ class Empty(list[int]):
 
 
 def crossed(value: Any, *, wide: bool = False) -> Any:
-    packed = pack(value, likenesses.more if wide else None)
-    return unpack(packed[4:], likenesses.READ if wide else None)
+    packed = pack(value, marshalling.write if wide else None)
+    return unpack(packed[4:], marshalling.READERS if wide else None)
 
 
 @pytest.mark.parametrize(
@@ -90,19 +90,19 @@ def test_of_a_subclass_its_plain_value_arrives(value: Any, expected: Any) -> Non
 
 @pytest.mark.parametrize("value", [object(), lambda: 1, Point, iter([]), range(3), {}.keys(), Decimal(1), [object()]])
 def test_what_is_more_than_plain_does_not_leave(value: Any) -> None:
-    with pytest.raises(plain.Unplain):
+    with pytest.raises(plain_values.NotPlain):
         pack(value)
 
 
 def test_an_own_class_is_named() -> None:
-    with pytest.raises(plain.Unplain, match="an Error"):
+    with pytest.raises(plain_values.NotPlain, match="an Error"):
         pack(type("Error", (), {})())
 
 
 def test_a_value_without_end_does_not_leave() -> None:
     endless: list[Any] = []
     endless.append(endless)
-    with pytest.raises(plain.Unplain, match="deeper than 100"):
+    with pytest.raises(plain_values.NotPlain, match="deeper than 100"):
         pack(endless)
 
 
@@ -110,7 +110,7 @@ def test_what_shares_its_memory_does_not_grow_without_end() -> None:
     shared: list[Any] = []
     for _ in range(60):
         shared = [shared, shared]
-    with pytest.raises(plain.Unplain, match="more than 500,000"):
+    with pytest.raises(plain_values.NotPlain, match="more than 500,000"):
         pack(shared)
 
 
@@ -129,7 +129,7 @@ def test_what_shares_its_memory_does_not_grow_without_end() -> None:
         *(int, len, {"a": 1}.keys(), {1: 2}.items(), [deque([(1,)])], {"m": Decimal(1)}),
     ],
 )
-def test_likenesses_arrive_equal_and_of_the_same_type(value: Any) -> None:
+def test_other_values_arrive_equal_and_of_the_same_type(value: Any) -> None:
     found = crossed(value, wide=True)
     assert found == value
     assert type(found) is type(value)
@@ -144,7 +144,7 @@ def test_iterators_arrive_as_iterators() -> None:
 def test_an_endless_iterator_has_a_beginning_and_no_end() -> None:
     found = crossed(itertools.count(), wide=True)
     assert next(found) == 0
-    with pytest.raises(likenesses.Spent):
+    with pytest.raises(marshalling.Spent):
         list(found)
 
 
@@ -166,19 +166,19 @@ def test_an_endless_iterator_has_a_beginning_and_no_end() -> None:
 )
 def test_what_is_no_message_is_refused(body: bytes) -> None:
     with pytest.raises(Malformed):
-        unpack(body, likenesses.READ)
+        unpack(body, marshalling.READERS)
 
 
 def test_the_deepest_value_that_leaves_arrives() -> None:
     deep: Any = 1
-    for _ in range(plain.DEEPEST):
+    for _ in range(plain_values.DEEPEST):
         deep = (deep,)
     assert crossed({"value": deep}) == {"value": deep}
 
 
 def test_a_buffer_gives_messages_however_they_are_cut() -> None:
     data = pack([1]) + pack("two") + pack({})
-    buffer, found = Buffer(100), []
+    buffer, found = MessageBuffer(100), []
     for place in range(len(data)):
         buffer.feed(data[place : place + 1])
         while (body := buffer.next()) is not None:
@@ -187,7 +187,7 @@ def test_a_buffer_gives_messages_however_they_are_cut() -> None:
 
 
 def test_a_buffer_refuses_what_is_announced_too_long_before_it_comes() -> None:
-    buffer = Buffer(100)
+    buffer = MessageBuffer(100)
     buffer.feed(b"\x00\x00\x01\x00")
     with pytest.raises(Malformed, match="256 bytes"):
         buffer.next()

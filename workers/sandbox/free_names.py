@@ -1,5 +1,5 @@
-"""Names that a test uses without a meaning of its own: which are a library's, and which may be the candidate's word on
-itself."""
+"""Names that a test uses without binding them: which ones belong to a library, and which may be the candidate's own
+word on its results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CLASSES = {
     **dict.fromkeys(("Counter", "OrderedDict", "defaultdict", "deque", "namedtuple"), "collections"),
     **{"Fraction": "fractions", "Decimal": "decimal", "timedelta": "datetime", "date": "datetime"},
 }
-"""What tests use as if it were imported. Taken from the library: of the candidate, it would say what is expected."""
+"""Names that tests use without an import. They are the library's: the candidate's own would decide what is expected."""
 _HELPERS = {
     **dict.fromkeys(("isclose", "sqrt", "fabs", "ceil", "floor", "pi", "inf", "nan", "isnan", "isinf"), "math"),
     **dict.fromkeys(("exp", "log", "sin", "cos", "tan", "hypot", "radians", "degrees"), "math"),
@@ -20,13 +20,13 @@ _HELPERS = {
     **dict.fromkeys(("approx", "raises"), "pytest"),
     **{"deepcopy": "copy", "reduce": "functools"},
 }
-"""As _CLASSES, but a candidate may be asked for one of them alone: the library's only beside another free name."""
+"""Like _CLASSES, but the task may be to write one of them: the library's only where there is another free name."""
 _SHORT = {"np": "numpy"}
 
 
 def library(free: set[str], bare: set[str]) -> dict[str, tuple[str, str]]:
-    """Of a test's free names those of a library: (module, what in it; "" the module itself). `bare`: names used
-    otherwise than for an attribute."""
+    """Those of a test's free names that a library defines: (module, name in it; "" for the module itself). `bare`:
+    names that are used for more than an attribute."""
     found = {}
     for name in free:
         if name in _CLASSES:
@@ -39,8 +39,8 @@ def library(free: set[str], bare: set[str]) -> dict[str, tuple[str, str]]:
 
 
 def doubt(tree: ast.Module, free: frozenset[str]) -> str:
-    """Of names that are the candidate's: whether one only looks at what another gives. Both may be asked of it, so this
-    is no more than a doubt."""
+    """Whether one of the candidate's functions only checks what another one returns. The task may be to write both, so
+    this is no more than a doubt."""
     if len(free) < 2:
         return ""
     for node in ast.walk(tree):
@@ -50,7 +50,7 @@ def doubt(tree: ast.Module, free: frozenset[str]) -> str:
         if isinstance(shown, ast.Call) and _name(shown) in free:
             name = _name(shown)
             if any(_asks_another(value, name, free) for value in shown.args):
-                return f"“{name[:80]}” is the tested code's own word on what it gives: define or import it in the test."
+                return f"“{name[:80]}” is part of the tested code and would judge it: define or import it in the test."
     return ""
 
 

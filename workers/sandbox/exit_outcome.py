@@ -1,4 +1,4 @@
-"""What came of an evaluation, by its report and by what its process said of itself."""
+"""The outcome of an evaluation, derived from its exit report and from what its process said about itself."""
 
 from __future__ import annotations
 
@@ -7,29 +7,28 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-from workers.sandbox import orders
-from workers.sandbox.orders import Report
 from workers.sandbox.outcomes import Kind, Limits, Outcome
+from workers.sandbox.zygote_protocol import DEADLINE, NEVER_BEGAN, ORDERED, ExitReport
 
 GONE = "The sandbox's own process ended; it was started anew."
 _ANSWERED = (Kind.OK, Kind.ERROR, Kind.MEMORY)
 
 
 @dataclass(frozen=True)
-class End:
-    report: Report | None
-    """None: its zygote ended before it."""
+class Exit:
+    report: ExitReport | None
+    """None: the zygote ended first."""
     answer: Any
-    """The last one on its channel; it may be a lie, but only one about itself."""
-    ended_as: tuple[Kind, str] | None
+    """The last message on its channel. It may be a lie, but only one about itself."""
+    stopped: tuple[Kind, str] | None
     """Why the caller ended it, if it did."""
     limits: Limits
     is_program: bool
 
     def outcome(self, stdout: bytes | bytearray, stderr: bytes | bytearray) -> Outcome:
         report = self.report
-        kind, message = self._how()
-        answer = self.answer if kind in _ANSWERED and self.ended_as is None else None
+        kind, message = self._kind_and_message()
+        answer = self.answer if kind in _ANSWERED and self.stopped is None else None
         answer = answer if isinstance(answer, dict) else {}
         value = report.status >> 8 if self.is_program and report and kind is Kind.OK else None
         return Outcome(
@@ -44,32 +43,32 @@ class End:
         )
 
     def _is_trouble(self) -> bool:
-        if self.ended_as is not None:
-            return self.ended_as[1] is GONE
-        return self.report is None or self.report.end == orders.NEVER_BEGAN
+        if self.stopped is not None:
+            return self.stopped[1] is GONE
+        return self.report is None or self.report.end == NEVER_BEGAN
 
-    def _how(self) -> tuple[Kind, str]:
+    def _kind_and_message(self) -> tuple[Kind, str]:
         report = self.report
-        if self.ended_as is not None:
-            return self.ended_as
+        if self.stopped is not None:
+            return self.stopped
         if report is None:
             return Kind.KILLED, GONE
-        if report.end is orders.NEVER_BEGAN:
+        if report.end == NEVER_BEGAN:
             return Kind.KILLED, f"No process could be started: {os.strerror(report.status)}"
-        processor = report.processor_seconds > self.limits.seconds
+        out_of_processor_time = report.processor_seconds > self.limits.seconds
         by_signal = os.WTERMSIG(report.status) if os.WIFSIGNALED(report.status) else 0
-        if report.end is orders.DEADLINE or (by_signal == signal.SIGKILL and processor):
+        if report.end == DEADLINE or (by_signal == signal.SIGKILL and out_of_processor_time):
             return Kind.TIMEOUT, f"It took longer than {self.limits.seconds:g} s."
-        told = self._told()
-        if told is not None and (not by_signal or report.end is orders.ORDERED):
-            return told
+        answered = self._answered()
+        if answered is not None and (not by_signal or report.end == ORDERED):
+            return answered
         if by_signal:
             return Kind.KILLED, f"It was killed by {signal.Signals(by_signal).name}."
         if self.is_program:
             return Kind.OK, ""
         return Kind.ERROR, f"It ended early with exit code {os.waitstatus_to_exitcode(report.status)}."
 
-    def _told(self) -> tuple[Kind, str] | None:
+    def _answered(self) -> tuple[Kind, str] | None:
         answer = self.answer
         if not isinstance(answer, dict) or answer.get("kind") not in (*_ANSWERED, Kind.KILLED):
             return None

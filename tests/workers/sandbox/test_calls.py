@@ -1,59 +1,14 @@
-"""Tests that are one call of constants: what is said of them by their form, and that they are judged as all others."""
+"""Calls between a test and a candidate: their order, their arguments and values, and answers that belong to none."""
 
 from __future__ import annotations
-
-import socket
-import threading
-from contextlib import suppress
-from dataclasses import replace
-from types import ModuleType
 
 import pytest
 
 from tests.workers.sandbox.conftest import LIMITS
-from workers.sandbox import Kind, Limits, Sandbox, candidate, messages, needs, verifier
+from workers.sandbox import Kind, Limits, Sandbox
 from workers.sandbox import TestJob as Trial
-from workers.sandbox.ahead import only_call
 
-ONE_CALL = [
-    *("assert f()", "assert not f(1)", "assert f(1) == 2", "assert f(-1, [2, (3, 4)], {'a': None}) != 'x', 'why'"),
-    *("assert f('test_it') in [1, 2]", "assert f(1.5) is None", "assert f(b'x', 2j) >= -1", "assert f(...) == 1"),
-    *("assert Stack(1) == 2", "assert len('a') == 1", "assert touch('a') == 1", "assert sqrt(4) == 2"),
-    *("assert Counter('a') == 1", "assert redirect_stdout(1)", "assert eval('1') == 1", "assert isclose(1, 1)"),
-    *("assert print(1) is None", "assert open('x', 'w')", "assert __import__('os')", "assert namedtuple('a', 'b')"),
-    *("assert f(1) is not 2", "assert f(1) not in ()", "assert f(1) <= 2", "assert math(1) < 2", "assert np(1) > 2"),
-    *("assert raises(1)", "assert fail(1)", "assert deepcopy([1]) == [1]", "assert test_f(1) == 1", "assert _(1)"),
-]
-OTHERS = [
-    *("assert f(x) == 1", "assert f(1) == f(2)", "assert f(a=1)", "assert f(*[1])", "assert g.f(1)", "assert f(1) + 1"),
-    *("assert 1 == f(1)", "assert 0 < f(1) < 2", "f(1)", "assert f(1)\nassert f(2)", "assert f(f'{1}')", "assert 1"),
-    *("assert f(1)(2)", "assert f(1)[0]", "assert f(1), g()", "assert f(1) if 1 else 0", "assert f([x for x in 'a'])"),
-    *("assert f({1, 2})", "assert f(1) == {1}"),
-    *("assert f(lambda: 1)", "assert f(1 + 1)", "assert f(not 1)", "x = f(1)", "assert f({**{}})", "", "pass"),
-]
-
-
-@pytest.mark.parametrize("test", ONE_CALL)
-def test_its_form_says_what_all_of_its_text_does(test: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    quick = needs.read(test)
-    monkeypatch.setattr(needs, "only_call_of", lambda tree: None)
-    slow = needs.read(test)
-    assert replace(quick, tree=slow.tree, only_call=None) == slow
-
-
-@pytest.mark.parametrize("test", OTHERS)
-def test_what_is_more_than_one_call_of_constants_is_read_whole(test: str) -> None:
-    assert only_call(needs.read(test).tree) is None
-
-
-def test_only_what_is_the_candidates_is_asked_ahead() -> None:
-    asked = {test: needs.read(test).only_call for test in ONE_CALL}
-    assert [call.args for call in asked.values() if call and call.name == "f"][:4] == [
-        [], [1], [1], [-1, [2, (3, 4)], {"a": None}],
-    ]  # fmt: skip
-    names = {call.name for call in asked.values() if call}
-    assert "f" in names
-    assert names.isdisjoint(("len", "touch", "Counter", "eval", "print", "open", "__import__", "namedtuple"))
+pytestmark = pytest.mark.processes
 
 
 def judged(sandbox: Sandbox, source: str, *tests: str, limits: Limits = LIMITS) -> list[bool]:
@@ -105,13 +60,6 @@ def test_a_set_is_made_in_the_order_of_the_text(sandbox: Sandbox) -> None:
     assert judged(sandbox, "f = list", "assert f({8, 0}) == [8, 0]", "assert f([1]) == [1]") == [True, True]
 
 
-def test_any_number_of_long_tests_is_asked(sandbox: Sandbox) -> None:
-    """Together they hold more values than one message may."""
-    values = ", ".join(["1"] * 1980)
-    tests = [f"assert f([{values}]) == {number}" for number in range(1980, 2280)]
-    assert judged(sandbox, "f = len", *tests) == [True] + [False] * 299
-
-
 def test_what_was_won_is_kept_though_a_later_value_kills_the_verifier(sandbox: Sandbox) -> None:
     """A set of numbers with the same hash takes hours to make."""
     source = """
@@ -129,43 +77,6 @@ def f(x):
 """
     tests = [f"assert f({number}) == {number}" for number in range(5)]
     assert judged(sandbox, source, *tests, limits=Limits(seconds=2)) == [True, True, True, False, False]
-
-
-def test_a_test_that_ends_before_its_call_leaves_no_answer_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = ["assert f(0) == 0", "assert f(1) == 1", "assert f(2) == 1", "assert f(3) == 2"]
-    tests = [verifier._Test(text, messages.known(text)) for text in texts]
-    names, calls = verifier._Test._names, iter(range(9))
-
-    def short(self: verifier._Test, candidate: verifier._Candidate) -> dict[str, object]:
-        if next(calls) == 1:
-            raise MemoryError
-        return names(self, candidate)
-
-    monkeypatch.setattr(verifier._Test, "_names", short)
-    ours, theirs = socket.socketpair()
-    told, listening = socket.socketpair()
-    answering = threading.Thread(target=answer, args=(theirs,))
-    answering.start()
-    with ours, told, listening:
-        found = verifier._judge(messages.Channel(told.fileno()), messages.Channel(ours.fileno()), tests, 1000)
-        buffer = messages.Buffer(1 << 20)
-        buffer.feed(found.untold)
-        said = iter(buffer.next, None)
-        assert [messages.unpack(body)["passed"] for body in said if body] == [True, False, False, False]
-        assert found.short
-    answering.join()
-
-
-def answer(to: socket.socket) -> None:
-    """As a candidate whose function gives what it gets."""
-    module = ModuleType("candidate")
-    module.__dict__["f"] = lambda x: x
-    with to:
-        channel = messages.Channel(to.fileno())
-        channel.send({"failed": ""})
-        with suppress(messages.Closed):
-            while True:
-                channel.write(candidate._answered(module, channel.receive_call(), 1000))
 
 
 LARGE = [0, 1, -1, 2**60 - 1, 2**60, -(2**60), 2**64, 10**300, True, False]
@@ -199,3 +110,19 @@ def f(x):
     assert [result.passed for result in outcome.results] == [True, False, False]
     assert "belongs to no call" in outcome.results[1].message
     assert outcome.candidate.kind is Kind.OK
+
+
+def test_a_candidate_that_is_judged_and_does_not_end_is_ended(sandbox: Sandbox) -> None:
+    lingering = "import sys\nclass Out:\n    def flush(self):\n        while True: pass\nsys.stdout = Out()\n"
+    source = lingering + "def f(x): return 2 * x"
+    [outcome] = sandbox.test([Trial(source, ("assert f(2) == 4", "assert f(3) == 6"))], Limits(seconds=60))
+    assert outcome.passed == 2
+    assert outcome.candidate.seconds < 30
+
+
+def test_nothing_is_used_twice(sandbox: Sandbox) -> None:
+    """Neither a candidate's process nor a verifier's keeps anything of an evaluation before it."""
+    source = "import sys\nseen = sys.__dict__.setdefault('seen', [])\nseen.append(1)\ndef f(): return len(seen)"
+    spoiling = "import math\nassert f() == 1 and math.pi > 3\nmath.pi = 0"
+    outcomes = sandbox.test([Trial(source, (spoiling,))] * 8, LIMITS)
+    assert [outcome.passed for outcome in outcomes] == [1] * 8

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from workers.sandbox import plain
+from workers.sandbox import plain_values
 
 MESSAGE = 500
 _MOST = 4 * MESSAGE
@@ -49,7 +49,7 @@ def written(error: BaseException) -> dict[str, Any]:
         raised[key] = None
         try:
             held = read()
-            if len(repr(plain.encode(held))) < _MOST:
+            if len(repr(plain_values.encode(held))) < _MOST:
                 raised[key] = held
         except BaseException:  # noqa: S112  the text is enough
             continue

@@ -1,8 +1,8 @@
-"""What a test asks of a candidate, read from its syntax: nothing is executed.
+"""What a test requires of a candidate, read from its syntax: nothing is executed.
 
 A test runs in another process than the candidate's code, so it may call the candidate's functions with plain values and
-look at plain values that they give. One that needs more ("Stack" as a class with methods, a lambda handed over) can't
-be judged there: `problems` says so, and such a test never counts as passed.
+look at the plain values that they return. A test that needs more ("Stack" as a class with methods, a lambda as an
+argument) can't be judged there: `problems` says so, and such a test never counts as passed.
 """
 
 from __future__ import annotations
@@ -13,15 +13,13 @@ import re
 import warnings
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
-from workers.sandbox import borrowed
-from workers.sandbox.ahead import OnlyCall
-from workers.sandbox.ahead import only_call as only_call_of
-from workers.sandbox.asserting import judging
-from workers.sandbox.closed import is_closed
-from workers.sandbox.reaching import reaches
+from workers.sandbox import free_names
+from workers.sandbox.assertions import judging
+from workers.sandbox.forbidden_in_tests import forbidden
 from workers.sandbox.syntax import (
     FUNCTIONS,
     Function,
@@ -38,9 +36,11 @@ from workers.sandbox.syntax import (
 FILE = "<test>"
 LONGEST = 50_000
 """Characters that `problems` reads: the tree of a longer test takes too much memory."""
+SHORT = 4_000
+"""Characters that a caller reads itself."""
 _BUILTINS = frozenset(dir(builtins)) | {"__name__", "__file__", "__doc__", "__builtins__"}
 _SOLUTION = frozenset(("solution", "candidate", "main", "submission", "answer", "your_module", "my_module"))
-"""How tests call the module that the model writes when they import from it."""
+"""Names of the module that the model writes, in tests that import from it."""
 _PLAIN_ATTRIBUTES = frozenset(
     name
     for kind in (
@@ -73,43 +73,62 @@ _VALUES = (ast.Compare, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Subscript, ast.A
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Of one test."""
+class Requirements:
+    """The requirements of one test."""
 
-    tree: ast.Module
-    """Without its imports from the candidate's module."""
-    rewritten: bool
-    """Whether it had any."""
+    source: str | ast.Module
+    """What to compile: the text, or its tree without the imports from the candidate's module."""
     names: frozenset[str]
-    """Free names that are the candidate's, or nobody's."""
+    """Free names that the candidate defines, or nobody."""
     library: dict[str, tuple[str, str]]
-    """Free names of a library's: (module, what in it; "" the module itself)."""
+    """Free names that a library defines: (module, name in it; "" for the module itself)."""
     runs: tuple[str, ...]
-    """Functions and classes that the test only defines, to be run after it (running.py)."""
-    needs: str
+    """Functions and classes that the test only defines, to be run after it (defined_tests.py)."""
+    problem: str
     """Why it can't be judged with plain values, for people; "" if it can."""
-    closed: bool
-    """Whether it surely touches nothing but names of its own, so that others may be judged where it ran."""
     doubts: str = ""
     """Why it may judge less than it seems to, for people."""
-    only_call: OnlyCall | None = None
-    """What can be asked before the test is run."""
+
+    def packed(self) -> list[Any]:
+        """As plain values, for a verifier that shall not read the test again."""
+        library = {name: list(place) for name, place in self.library.items()}
+        return [sorted(self.names), library, list(self.runs), self.problem]
+
+    @classmethod
+    def unpacked(cls, test: str, packed: list[Any]) -> Requirements:
+        names, library, runs, problem = packed
+        return cls(
+            test, frozenset(names), {name: tuple(place) for name, place in library.items()}, tuple(runs), problem
+        )
 
 
 def problems(test: str) -> str:
     """Why a test can't be judged with plain values, for people; "" if it can, or if it can't be read."""
-    reading = _read_bounded(test)
-    return reading.needs if reading else ""
+    requirements = _read_bounded(test)
+    return requirements.problem if requirements else ""
 
 
 def doubts(test: str) -> str:
     """Why a test that can be judged may judge less than it seems to, for people; "" if there is nothing to say."""
-    reading = _read_bounded(test)
-    return reading.doubts if reading and not reading.needs else ""
+    requirements = _read_bounded(test)
+    return requirements.doubts if requirements and not requirements.problem else ""
+
+
+@lru_cache(maxsize=4096)
+def packed_of_short(test: str) -> list[Any] | None:
+    """The packed requirements of a short test that is compiled as it stands; None: its verifier shall read it. The
+    completions of a group share their tests, so a caller that keeps this spares each of their verifiers the reading."""
+    if len(test) > SHORT or "\\" in test or deeper(test):
+        return None  # a backslash may cause a warning, and warnings can't be silenced for one thread
+    try:
+        requirements = read(test)
+    except (SyntaxError, ValueError, MemoryError, RecursionError, Warning):
+        return None
+    return requirements.packed() if requirements.source is test else None
 
 
 @lru_cache(maxsize=1)  # `problems` and `doubts` of one test are asked for one after the other
-def _read_bounded(test: str) -> Reading | None:
+def _read_bounded(test: str) -> Requirements | None:
     if len(test) > LONGEST or deeper(test):
         return None
     try:
@@ -120,28 +139,18 @@ def _read_bounded(test: str) -> Reading | None:
         return None
 
 
-def read(test: str) -> Reading:
+def read(test: str) -> Requirements:
     """Raises what parsing raises: SyntaxError, ValueError, MemoryError, RecursionError. Not bounded in time."""
     tree = ast.parse(test, FILE)
-    only_call = only_call_of(tree)
-    if only_call is not None:
-        known = _of_form(only_call.form)
-        is_asked = only_call.name in known.names and not known.needs
-        return replace(known, tree=tree, only_call=only_call if is_asked else None)
-    rewritten = "import" in test and _drop_imports(tree)
+    source = tree if "import" in test and _drop_imports(tree) else test
     try:
-        return _Reader(tree, rewritten).reading()
+        return _Reader(tree, source).requirements()
     except TooDeep:
-        return Reading(tree, rewritten, frozenset(), {}, (), "Its functions stand too deeply inside each other.", False)
-
-
-@lru_cache(maxsize=4096)
-def _of_form(form: str) -> Reading:
-    return _Reader(ast.parse(form, FILE), False).reading()
+        return Requirements(source, frozenset(), {}, (), "Its functions are nested too deeply.")
 
 
 def _drop_imports(tree: ast.Module) -> bool:
-    """Take imports from the candidate's module out of it: the names become free. Whether there were any."""
+    """Removes imports from the candidate's module: the names become free. Returns whether there were any."""
     found = False
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -159,28 +168,28 @@ def _drop_imports(tree: ast.Module) -> bool:
 
 
 class _Reader:
-    def __init__(self, tree: ast.Module, rewritten: bool) -> None:
+    def __init__(self, tree: ast.Module, source: str | ast.Module) -> None:
         self._tree = tree
-        self._rewritten = rewritten
+        self._source = source
         self._defined: dict[str, Function] = {}
-        """Functions of the test's own, at its top."""
+        """The test's own functions, at module level."""
         self._classes: set[str] = set()
         self._bound: set[str] = set()
         self._aliases: dict[Function, set[str]] = {}
-        """Parameters that are given a function of the candidate's, as HumanEval's check(candidate)."""
-        self._given: set[str] = set()
-        """Variables that hold what the candidate gave."""
+        """Parameters that receive a function of the candidate's, as in HumanEval's check(candidate)."""
+        self._returned: set[str] = set()
+        """Variables that hold what the candidate returned."""
         self._nodes = list(places(tree))
         self._bind()
         self._problem = ""
 
-    def reading(self) -> Reading:
+    def requirements(self) -> Requirements:
         loads = list(self._loads())
         free = {name.id for name, _ in loads}
-        library = borrowed.library(free, {name.id for name, parent in loads if not isinstance(parent, ast.Attribute)})
+        library = free_names.library(free, {name.id for name, parent in loads if not isinstance(parent, ast.Attribute)})
         self._free = frozenset(free - library.keys())
         self._find_aliases()
-        self._find_given()
+        self._find_returned()
         used = False
         for node, parent, scope in self._nodes:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and self._candidates(node, scope):
@@ -192,18 +201,16 @@ class _Reader:
         names = imported(self._tree) | {name: ".".join(filter(None, place)) for name, place in library.items()}
         runs: tuple[str, ...] = ()
         if not self._problem:
-            self._problem = reaches(self._tree, names, self._bound)
+            self._problem = forbidden(self._tree, names, self._bound)
         if not self._problem and not used:
             self._problem = "It calls nothing that the tested code defines."
         if not self._problem:
-            judged = judging(self._tree, names)
-            runs, self._problem = judged.runs, judged.problem
-        doubt = "" if self._problem else borrowed.doubt(self._tree, self._free)
-        closed = is_closed(self._tree, library)
-        return Reading(self._tree, self._rewritten, self._free, library, runs, self._problem, closed, doubt)
+            runs, self._problem = judging(self._tree, names)
+        doubt = "" if self._problem else free_names.doubt(self._tree, self._free)
+        return Requirements(self._source, self._free, library, runs, self._problem, doubt)
 
     def _bind(self) -> None:
-        """Names that the test itself gives a meaning outside of its functions."""
+        """Collects the names that the test binds outside of its functions."""
         for node, _, scope in self._nodes:
             if scope:
                 continue
@@ -214,7 +221,7 @@ class _Reader:
                 self._classes.add(node.name)
 
     def _loads(self) -> Iterator[tuple[ast.Name, ast.AST]]:
-        """Names that are nobody's in the test."""
+        """Uses of names that the test doesn't bind, and their parents."""
         inside: dict[Function, set[str]] = {}
         for node, parent, scope in self._nodes:
             if isinstance(node, FUNCTIONS):
@@ -237,13 +244,13 @@ class _Reader:
                 if isinstance(value, ast.Name) and value.id in self._free:
                     self._aliases.setdefault(function, set()).add(parameter)
 
-    def _find_given(self) -> None:
+    def _find_returned(self) -> None:
         for node, _, scope in self._nodes:
             if isinstance(node, ast.Assign) and self._calls(node.value, scope):
-                self._given.update(target.id for target in node.targets if isinstance(target, ast.Name))
+                self._returned.update(target.id for target in node.targets if isinstance(target, ast.Name))
 
     def _candidates(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
-        """Whether it is a name of the candidate's."""
+        """Whether this names something of the candidate's."""
         if not isinstance(node, ast.Name):
             return False
         for function in reversed(scope):
@@ -254,7 +261,7 @@ class _Reader:
         return node.id in self._free
 
     def _calls(self, node: ast.expr, scope: tuple[Function, ...]) -> bool:
-        """Whether it is a call of the candidate's."""
+        """Whether this calls something of the candidate's."""
         return isinstance(node, ast.Call) and self._candidates(node.func, scope)
 
     def _look_at_name(self, node: ast.Name, parent: ast.AST) -> None:
@@ -274,7 +281,7 @@ class _Reader:
                 self._problem = (
                     f"What “{name_of(node.value)}” gives is used as more than a plain value: .{node.attr[:80]}."
                 )
-            elif isinstance(node.value, ast.Name) and node.value.id in self._given:
+            elif isinstance(node.value, ast.Name) and node.value.id in self._returned:
                 name = node.value.id[:80]
                 self._problem = f"“{name}” is used as more than a plain value: {name}.{node.attr[:80]}."
         elif isinstance(node, ast.ExceptHandler) and node.type is not None:
@@ -289,7 +296,7 @@ class _Reader:
     def _look_at_call(self, node: ast.Call, scope: tuple[Function, ...]) -> None:
         function = node.func
         values = [*node.args, *(one.value for one in node.keywords)]
-        if self._calls(function, scope) or (isinstance(function, ast.Name) and function.id in self._given):
+        if self._calls(function, scope) or (isinstance(function, ast.Name) and function.id in self._returned):
             self._problem = f"A function that the tested code makes is called: “{name_of(function)}”."
         elif self._candidates(function, scope):
             for value in values:
@@ -322,5 +329,5 @@ class _Reader:
 
 
 def _is_used(node: ast.Name, parent: ast.AST) -> bool:
-    """Called, or handed to what may call it."""
+    """Whether it is called, or passed to something that may call it."""
     return isinstance(parent, (ast.Call, ast.keyword, ast.Assign, ast.List, ast.Tuple, ast.Dict, ast.Starred))

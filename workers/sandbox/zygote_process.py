@@ -1,4 +1,7 @@
-"""Starts a zygote on a backend, and holds what the caller has of it: a control socket and a pidfd."""
+"""The caller's side of a zygote: starting it on a backend, its control socket and its pidfd.
+
+Also closes the caller's descriptors in processes that the caller forks, such as a data loader's workers.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,18 @@ import signal
 import socket
 import subprocess
 import threading
+import weakref
 from array import array
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from typing import IO
+from typing import IO, Protocol
 
-from workers.sandbox import bubblewrap, forked, orders, places, seccomp
+from workers.sandbox import layout, seccomp, zygote_protocol
 from workers.sandbox.lockdown import WORK
 from workers.sandbox.outcomes import Backend, SandboxUnavailable
 
 _START_S = 60.0
-"""Modules to preload may be large, and the machine busy."""
+"""Preloading large modules takes long on a busy machine."""
 _ABOVE_STDIO = 10
 _BOOT = """
 import sys, types
@@ -32,14 +36,14 @@ sys.path += {libraries!r}
 from workers.sandbox import zygote
 zygote.main(settings)
 """
-"""Without the package's __init__, which is the caller's side and would only make each fork larger."""
+"""Without the package's __init__, which is the caller's side and would only enlarge each fork."""
 _ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "HOME": WORK,
     "LANG": "C.UTF-8",
-    # What is linked at the first call is linked in every fork anew.
+    # Functions linked lazily, at their first call, would be linked again in every fork.
     "LD_BIND_NOW": "1",
-    # A library that starts threads when it is imported would make forks of a process with threads.
+    # The zygote must stay single-threaded, and these libraries start threads when they are imported.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -50,8 +54,30 @@ class Gone(OSError):
     """The zygote has ended, or was closed."""
 
 
-class Zygote:
-    """The caller's side of one. Thread-safe: each order is one packet."""
+class ClosedInForks(Protocol):
+    def left_in_fork(self) -> None:
+        """Closes what belongs to the parent, and resets locks that its threads may have held. Called in the child,
+        which has one thread."""
+
+
+_closed_in_forks: weakref.WeakSet[ClosedInForks] = weakref.WeakSet()
+
+
+def close_in_forks(holder: ClosedInForks) -> None:
+    """Has it closed in every fork of this process, as long as it exists."""
+    _closed_in_forks.add(holder)
+
+
+def _in_child() -> None:
+    for holder in list(_closed_in_forks):
+        holder.left_in_fork()
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+class ZygoteProcess:
+    """Thread-safe: each order is one packet."""
 
     def __init__(self, control: socket.socket, pidfd: int, process: subprocess.Popen[bytes]) -> None:
         self._control = control
@@ -59,11 +85,11 @@ class Zygote:
         self._process = process
         self._lock = threading.Lock()
         self._closed = False
-        forked.tell(self)
+        close_in_forks(self)
 
     @property
     def pid(self) -> int:
-        """As this process sees it. Raises ProcessLookupError when it has gone."""
+        """In this process's pid namespace. Raises ProcessLookupError when it has gone."""
         with self._lock, open(f"/proc/self/fdinfo/{self._pidfd}", encoding="ascii") as file:
             fields = dict(line.split(":", 1) for line in file)
         if int(fields["Pid"]) <= 0:
@@ -71,7 +97,6 @@ class Zygote:
         return int(fields["Pid"])
 
     def alive(self) -> bool:
-        """False once it has ended, however."""
         poll = select.poll()
         with self._lock:
             if self._closed:
@@ -80,8 +105,8 @@ class Zygote:
             return not poll.poll(0)
 
     def send(self, order: bytes, descriptors: Sequence[int] = ()) -> None:
-        """Never waits: a zygote that has left hundreds of orders lying hangs. Raises Gone, and OSError for what lacks
-        here."""
+        """Never waits: a zygote that doesn't read hundreds of orders hangs. Raises Gone, and OSError for what this
+        process lacks."""
         with self._lock:
             if self._closed:
                 raise Gone(errno.EPIPE, "The sandbox's own process was ended.")
@@ -92,7 +117,7 @@ class Zygote:
                 raise Gone(error.errno, error.strerror) from None
 
     def close(self) -> None:
-        """Kill it with all its forks, and wait. Harmless when repeated."""
+        """Kills it with all its forks, and waits. Harmless when repeated."""
         with self._lock:
             if self._closed:
                 return
@@ -104,16 +129,16 @@ class Zygote:
         self._process.wait()
 
     def left_in_fork(self) -> None:
-        """The parent's, which goes on with it."""
+        """The zygote is the parent's, which goes on using it."""
         self._lock = threading.Lock()
         if not self._closed:
             self._closed = True
             self._control.close()
             os.close(self._pidfd)
-        self._process.returncode = 0  # no child of this process, so nothing to wait for
+        self._process.returncode = 0  # it is no child of this process
 
 
-def start(backend: Backend, preload: Sequence[str]) -> Zygote:
+def start(backend: Backend, preload: Sequence[str]) -> ZygoteProcess:
     """Raises SandboxUnavailable with what bubblewrap, the kernel or Python said."""
     try:
         with ExitStack() as opened, ExitStack() as handed_over:
@@ -126,13 +151,13 @@ def start(backend: Backend, preload: Sequence[str]) -> Zygote:
                 owner_above = _above_stdio(handed_over, owner)
             finally:
                 os.close(owner)
-            # in memory: there may be no folder to write to
-            said = opened.enter_context(os.fdopen(os.memfd_create("said"), "w+b", buffering=0))
+            # in memory: there may be no writable folder
+            stderr = opened.enter_context(os.fdopen(os.memfd_create("stderr"), "w+b", buffering=0))
             process = subprocess.Popen(
                 _command(backend, preload, control, owner_above),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=said,
+                stderr=stderr,
                 pass_fds=(control, owner_above),
                 env=_ENVIRONMENT,
                 cwd="/",
@@ -140,16 +165,16 @@ def start(backend: Backend, preload: Sequence[str]) -> Zygote:
             )
             opened.callback(_end, process)
             handed_over.close()
-            zygote = _greeted(backend, ours, process, said)
+            zygote = _greeted(backend, ours, process, stderr)
             opened.pop_all()
-            said.close()
+            stderr.close()
             return zygote
     except OSError as error:
         raise SandboxUnavailable(f"{backend} can't be started: {error}") from None
 
 
 def _command(backend: Backend, preload: Sequence[str], control: int, owner: int) -> list[str]:
-    where = places.here()
+    where = layout.current()
     try:
         filters = _filters(backend)
     except seccomp.Unsupported as error:
@@ -162,21 +187,21 @@ def _command(backend: Backend, preload: Sequence[str], control: int, owner: int)
         "backend": backend.value,
         "filters": filters,
         "preload": list(preload),
-        "readable": [*where.folders, *places.DEVICES],
+        "readable": [*where.folders, *layout.DEVICES],
     }
-    code = _BOOT.format(package=str(places.PACKAGE), settings=settings, libraries=list(where.libraries))
+    code = _BOOT.format(package=str(layout.PACKAGE), settings=settings, libraries=list(where.libraries))
     inside = [where.python, "-I", "-S", "-B", "-X", "utf8", "-c", code]
     if backend is not Backend.BUBBLEWRAP:
         return inside
-    bwrap = bubblewrap.program()
+    bwrap = layout.bubblewrap_program()
     if bwrap is None:
         raise SandboxUnavailable("bubblewrap isn't installed (the program `bwrap`).")
-    return bubblewrap.command(bwrap, where, inside)
+    return layout.bubblewrap_command(bwrap, where, inside)
 
 
 def _filters(backend: Backend) -> list[bytes]:
-    """For what is alone in a pid namespace, for what isn't, and for programs. Only bubblewrap's evaluations have files
-    of their own, and pid namespaces."""
+    """In the order that zygote.Zygote takes. Only evaluations under bubblewrap have files and a pid namespace of their
+    own."""
     apart = backend is Backend.BUBBLEWRAP
     return [
         seccomp.program(writes=apart, alone=apart),
@@ -185,7 +210,9 @@ def _filters(backend: Backend) -> list[bytes]:
     ]
 
 
-def _greeted(backend: Backend, ours: socket.socket, process: subprocess.Popen[bytes], said: IO[bytes]) -> Zygote:
+def _greeted(
+    backend: Backend, ours: socket.socket, process: subprocess.Popen[bytes], stderr: IO[bytes]
+) -> ZygoteProcess:
     """Raises SandboxUnavailable."""
     ours.settimeout(_START_S)
     try:
@@ -194,15 +221,15 @@ def _greeted(backend: Backend, ours: socket.socket, process: subprocess.Popen[by
         data, fds = b"", []
         reason = str(error)
     else:
-        reason = os.strerror(errno.EMFILE) if data else "it ended"  # no room for the descriptor that came with it
+        reason = os.strerror(errno.EMFILE) if data else "it ended"  # no free descriptor for the one that came with it
     ours.settimeout(None)
-    if data == orders.READY and fds:
-        return Zygote(ours, fds[0], process)
+    if data == zygote_protocol.READY and fds:
+        return ZygoteProcess(ours, fds[0], process)
     ours.close()
     _end(process)
-    said.seek(0)
-    words = said.read(100_000).decode(errors="replace").strip().splitlines()
-    raise SandboxUnavailable(f"{backend} can't be started: {words[-1] if words else reason}")
+    stderr.seek(0)
+    lines = stderr.read(100_000).decode(errors="replace").strip().splitlines()
+    raise SandboxUnavailable(f"{backend} can't be started: {lines[-1] if lines else reason}")
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -212,8 +239,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _above_stdio(until: ExitStack, fd: int) -> int:
-    """A copy of it that is none of 0, 1 and 2, which a process without stdin would give it."""
+def _above_stdio(stack: ExitStack, fd: int) -> int:
+    """A copy that isn't 0, 1 or 2, which it could be in a process without stdin."""
     copy = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ABOVE_STDIO)
-    until.callback(os.close, copy)
+    stack.callback(os.close, copy)
     return copy

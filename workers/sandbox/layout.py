@@ -1,0 +1,72 @@
+"""The files that sandboxed code may read: the interpreter, its libraries and what they are linked with; and the
+bubblewrap command that shows it nothing else. No home folder, no project data, no system settings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workers.sandbox.lockdown import WORK
+
+PACKAGE = Path(__file__).resolve().parent
+_SYSTEM = ("lib", "lib32", "lib64", "libx32", "bin", "sbin")
+_LINKING = ("/etc/ld.so.cache", "/etc/alternatives")
+DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
+_NOBODY = "65534"
+
+
+@dataclass(frozen=True)
+class FileLayout:
+    python: str
+    """The interpreter itself: no link, not a virtual environment's."""
+    libraries: tuple[str, ...]
+    """Entries of sys.path besides the standard library."""
+    folders: tuple[str, ...]
+    """Readable folders and files, none of them a link."""
+    links: tuple[tuple[str, str], ...]
+    """(path, target) of links in the root folder, such as /lib."""
+
+
+def current() -> FileLayout:
+    """For the interpreter that runs this."""
+    libraries = tuple(_real(path) for path in sys.path if Path(path).name in ("site-packages", "dist-packages"))
+    folders = [f"/usr/{name}" for name in _SYSTEM] + [f"/{name}" for name in _SYSTEM] + list(_LINKING)
+    folders += [os.path.join(sys.base_prefix, name) for name in ("bin", "lib", "lib64")]
+    folders += [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.join(sys.prefix, "bin")]
+    folders += [*libraries, str(PACKAGE)]
+    links = tuple((path, os.readlink(path)) for path in (f"/{name}" for name in _SYSTEM) if os.path.islink(path))
+    real = dict.fromkeys(path for path in folders if os.path.exists(path) and not os.path.islink(path))
+    outer = tuple(path for path in real if not any(path.startswith(other + "/") for other in real))
+    return FileLayout(_real(sys.executable), tuple(dict.fromkeys(libraries)), outer, links)
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)
+
+
+def bubblewrap_program() -> str | None:
+    return shutil.which("bwrap") or shutil.which("bwrap", path="/usr/bin:/usr/local/bin")
+
+
+def bubblewrap_command(bwrap: str, layout: FileLayout, zygote: Sequence[str]) -> list[str]:
+    """Runs the zygote as process 1 of namespaces of its own, with a root that holds `layout` alone: no /proc, no /sys,
+    an empty network.
+
+    The one capability that is kept makes the namespaces and mounts of evaluations; they drop it. --die-with-parent is
+    not used: it means the thread that started the zygote, which may end sooner. The zygote watches its owner instead.
+    """
+    own = ("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
+    argv = [bwrap, *own, "--as-pid-1", "--new-session", "--uid", _NOBODY, "--gid", _NOBODY]
+    argv += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]
+    for folder in layout.folders:
+        argv += ["--ro-bind", folder, folder]
+    for path, target in layout.links:
+        argv += ["--symlink", target, path]
+    for device in DEVICES:
+        argv += ["--dev-bind", device, device]
+    return [*argv, "--dir", WORK, "--chdir", WORK, "--remount-ro", "/", "--", *zygote]
