@@ -9,9 +9,6 @@ urlpatterns = [
     path(f"datasets/{datasets.VERSION}tokenizer/", tokenizer_views.tokenizer, name="dataset_tokenizer"),
     path("datasets/", include("controlplane.datasets.urls")),
     path("rewards/", include("controlplane.rewards.urls")),
-    path("hardware/", include("runs.hosts.urls")),
-    path("settings/alerts/", include("runs.alerts.urls")),
-    path("api/", include("runs.hosts.api_urls")),
     path("api/", include(datasets.api_urlpatterns)),
 ]
 

@@ -14,7 +14,6 @@ from django.http import Http404, HttpRequest
 from django.utils import timezone
 
 from runs import sentences
-from runs.metrics.series import series
 from runs.models import Attempt, LogChunk, MetricRow, ProfileTrial, Run, RunEvent, SampleRow
 from runs.scheduling import queueing
 from runs.states import ON_HOST, RunStatus
@@ -30,7 +29,6 @@ __all__ = [
     "rows_after",
     "run_for",
     "runs_for",
-    "series",
 ]
 
 STARTED_AT = timezone.now()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -222,3 +222,23 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "alert": _alert,
     "ended": _ended,
 }
+
+
+def placement_text(attempt: Attempt) -> str:
+    """`gpu-1 · GPU 0, 1`; one that waits for a host says which."""
+    if attempt.host is None:
+        return ""
+    if attempt.placement is None:
+        return attempt.host.name
+    gpus = ", ".join(map(str, attempt.gpus))
+    return f"{attempt.host.name} · GPU {gpus}" if gpus else f"{attempt.host.name} · CPU"
+
+
+def resource_words(resources: Iterable[str]) -> str:
+    """`gpu:0`, `gpu:1`, `port:21000` as people say it: GPU 0, 1 and port 21000."""
+    kinds: dict[str, list[int]] = {}
+    for resource in resources:
+        kind, _, index = resource.partition(":")
+        kinds.setdefault({"gpu": "GPU", "cpu": "CPU slot"}.get(kind, kind), []).append(int(index))
+    parts = [f"{kind} {', '.join(str(index) for index in sorted(found))}" for kind, found in sorted(kinds.items())]
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
+from controlplane.hardware import host_commands
 from controlplane.http import outage
 from controlplane.http.tokens import attempt_token
 from runs import queries
@@ -17,7 +18,7 @@ from runs.completions import group_retention, text_retention
 from runs.host_api.reaping import MAX_LAUNCHES, has_rebooted
 from runs.metrics import folding
 from runs.models import Attempt, Lease, RunEvent
-from runs.scheduling import ending, host_commands, launching, leasing
+from runs.scheduling import ending, launching, leasing
 from runs.states import ON_HOST, EndReason, RunStatus
 from workers.contract import Task
 

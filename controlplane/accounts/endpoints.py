@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controlplane.accounts import vault
-from runs.alerts import addresses
+from controlplane.http import addresses
 from workers.rewards.tools import Endpoint, Unavailable
 
 

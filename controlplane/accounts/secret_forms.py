@@ -12,8 +12,8 @@ from django.utils import timezone
 
 from controlplane import sealing
 from controlplane.accounts.models import HUB_TOKEN, Secret, User
-from runs.alerts import addresses
-from runs.alerts.forms import check_url
+from controlplane.http import addresses
+from controlplane.http.addresses import check_url
 
 LONGEST_KEY = 4096
 

@@ -1,6 +1,6 @@
 from django.urls import path
 
-from controlplane.accounts import secret_views, users, views
+from controlplane.accounts import users, views
 
 urlpatterns = [
     path("healthz", views.health, name="health"),
@@ -10,9 +10,6 @@ urlpatterns = [
     path("password/", views.password, name="password"),
     path("password/set/", views.password, name="set_password"),
     path("settings/", views.settings, name="settings"),
-    path("settings/secrets/", secret_views.secrets, name="secrets"),
-    path("settings/secrets/<int:secret_id>/", secret_views.secret, name="secret"),
-    path("settings/secrets/<int:secret_id>/delete/", secret_views.delete, name="secret_delete"),
     path("users/", users.users, name="users"),
     path("users/<int:user_id>/role/", users.role, name="user_role"),
     path("users/<int:user_id>/active/", users.active, name="user_active"),

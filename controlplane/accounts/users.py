@@ -13,8 +13,7 @@ from controlplane.accounts import onetime
 from controlplane.accounts.forms import LimitsForm, NewUserForm, RoleForm
 from controlplane.accounts.models import Role, User
 from controlplane.accounts.roles import admin_required, person
-from runs import hints
-from runs.scheduling import launching
+from controlplane.accounts.signals import limits_raised, sign_in_changed
 
 
 @never_cache
@@ -59,7 +58,7 @@ def active(request: HttpRequest, user_id: int) -> HttpResponse:
         user.is_active = wanted
         user.save(update_fields=["is_active"])
         user.sign_in_links.all().delete()
-    hints.person_changed(user.pk)
+    sign_in_changed.send(User, user_id=user.pk)
     return redirect("users")
 
 
@@ -73,8 +72,7 @@ def limits(request: HttpRequest, user_id: int) -> HttpResponse:
         return _page(request, problem="A limit is a whole number; 0 is none, empty is everybody's.", status=400)
     with transaction.atomic():
         user.save(update_fields=["max_running", "max_queued"])
-        # A higher limit may let one start that waits.
-        transaction.on_commit(launching.dispatch_ready, robust=True)
+        transaction.on_commit(lambda: limits_raised.send(User), robust=True)
     return redirect("users")
 
 

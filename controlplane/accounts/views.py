@@ -19,7 +19,7 @@ from controlplane.accounts import onetime, throttle
 from controlplane.accounts.forms import PasswordForm, SignInForm
 from controlplane.accounts.models import User
 from controlplane.accounts.roles import person
-from runs import hints
+from controlplane.accounts.signals import sign_in_changed
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ def sign_in_once(request: HttpRequest, token: str) -> HttpResponse:
 def sign_out(request: HttpRequest) -> HttpResponse:
     user = person(request)
     logout(request)
-    hints.person_changed(user.pk)
+    sign_in_changed.send(User, user_id=user.pk)
     return redirect("sign_in")
 
 
@@ -121,7 +121,7 @@ def password(request: HttpRequest) -> HttpResponse:
         request.session.pop(BY_LINK_AT, None)
         user.sign_in_links.all().delete()
         update_session_auth_hash(request, user)
-        hints.person_changed(user.pk)
+        sign_in_changed.send(User, user_id=user.pk)
         return redirect(f"{request.path}?done=1")
     elif form.has_error("current", "wrong"):
         throttle.note_failure(user.username, address)

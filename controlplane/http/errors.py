@@ -10,6 +10,11 @@ from django.http.request import split_domain_port
 from django.shortcuts import render
 from django.template.loader import render_to_string
 
+from controlplane.http import outage
+
+RETRY_S = 5
+AWAY = "The database can't be reached. Runs go on training and hand in what they wrote as soon as it is back."
+
 
 def error_json(status: int, what: str, *, where: str = "", fix: str = "") -> JsonResponse:
     return JsonResponse({"error": {"what": what, "where": where, "fix": fix}}, status=status)
@@ -47,15 +52,34 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    from controlplane.http import outage  # it draws its page with what is here
-
     # Django asks for this page while it handles the error.
     if outage.is_away(sys.exc_info()[1]):
-        return outage.answer(request)
+        return database_away(request)
     what = "Something went wrong on our side. It is in the web's log with its cause; runs are not affected."
     if wants_json(request):
         return error_json(500, what)
     return error_page(500, "Server error", what)
+
+
+def database_away(request: HttpRequest) -> HttpResponse:
+    """503. Nobody waits here: supervisors send again by their back-off, pages by the Refresh header, sockets by their
+    feed, the tick by its schedule."""
+    if wants_json(request):
+        fix = "Send the same request again."
+        response: HttpResponse = error_json(503, AWAY, where="database", fix=fix)
+    else:
+        comes_back = request.method == "GET" and not request.headers.get("HX-Request")
+        ask = (
+            " This page tries again by itself."
+            if comes_back
+            else " Go back and look, in a moment, whether it was still done."
+        )
+        response = error_page(503, "The database is away", AWAY + ask)
+        if comes_back:
+            response.headers["Refresh"] = str(RETRY_S)
+    response.headers["Retry-After"] = str(RETRY_S)
+    response.headers["Cache-Control"] = "no-store"
+    return response
 
 
 def error_page(status: int, title: str, what: str) -> HttpResponse:

@@ -1,8 +1,4 @@
-"""The database is away: what counts as that, what is answered meanwhile, and one line of the log for each outage.
-
-Nobody waits in here. Who asked comes again: supervisors by their back-off, pages by a header, sockets by their feed,
-the tick by its schedule.
-"""
+"""Database outages: which errors count as one, and one line in the log for each."""
 
 from __future__ import annotations
 
@@ -12,11 +8,7 @@ import threading
 import time
 
 from django.db import InterfaceError, InternalError, OperationalError
-from django.http import HttpRequest, HttpResponse
 
-from controlplane.http.errors import error_json, error_page, wants_json
-
-RETRY_S = 5
 QUIET_S = 60.0
 """Failures closer to each other than this are one outage."""
 _WAITS = frozenset(
@@ -33,8 +25,6 @@ _WAITS = frozenset(
 _PASSING = frozenset({"25006", "25P03"})
 """A server that was made read-only (a failover), and a transaction that the server gave up while we stood still."""
 
-WHAT = "The database can't be reached. Runs go on training and hand in what they wrote as soon as it is back."
-
 
 def is_away(error: BaseException | None) -> bool:
     """Gone, going, refusing, full or locked: the same request may succeed later."""
@@ -42,26 +32,6 @@ def is_away(error: BaseException | None) -> bool:
         code = getattr(error.__cause__, "sqlite_errorcode", None)
         return code is None or code & 0xFF in _WAITS
     return isinstance(error, InternalError) and getattr(error.__cause__, "sqlstate", None) in _PASSING
-
-
-def answer(request: HttpRequest) -> HttpResponse:
-    """503: supervisors keep what they have and try again, and so does an open page."""
-    if wants_json(request):
-        fix = "Send the same request again."
-        response: HttpResponse = error_json(503, WHAT, where="database", fix=fix)
-    else:
-        comes_back = request.method == "GET" and not request.headers.get("HX-Request")
-        ask = (
-            " This page tries again by itself."
-            if comes_back
-            else " Go back and look, in a moment, whether it was still done."
-        )
-        response = error_page(503, "The database is away", WHAT + ask)
-        if comes_back:
-            response.headers["Refresh"] = str(RETRY_S)
-    response.headers["Retry-After"] = str(RETRY_S)
-    response.headers["Cache-Control"] = "no-store"
-    return response
 
 
 class OncePerOutage(logging.Filter):

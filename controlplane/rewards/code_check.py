@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from controlplane.accounts.models import User
-from controlplane.rewards import permissions
-from runs.playground import tools
+from controlplane.rewards import permissions, turns
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY, Completion, custom
 
@@ -40,7 +39,7 @@ def problems(
 
 def check(source: str, samples: Sequence[Sample] = ()) -> custom.Trial:
     """Try a source. Never raises for what it does; without a sandbox on the web's machine its problem says so."""
-    turn = tools.turn(SECONDS)
+    turn = turns.turn(SECONDS)
     return custom.trial(source, [*samples] or made_up(), turn.tools, seconds=SECONDS / 2)
 
 

@@ -7,10 +7,11 @@ from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
+from django.utils.text import slugify
+from django.views.decorators.http import require_GET, require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
-from controlplane.rewards import saving
+from controlplane.rewards import config_yaml, saving
 from controlplane.rewards.differences import differences
 from controlplane.rewards.models import RewardConfig, RewardVersion
 from controlplane.rewards.queries import config_for, version_for
@@ -85,3 +86,12 @@ def delete(request: HttpRequest, config_id: int) -> HttpResponse:
     RewardConfig.objects.filter(pk=config.pk).delete()
     messages.success(request, f"Deleted {config.name} with all its versions.")
     return redirect("reward_configs")
+
+
+@require_safe
+def export(request: HttpRequest, config_id: int, number: int) -> HttpResponse:
+    version = version_for(request, config_id, number)
+    answer = HttpResponse(config_yaml.export(version), content_type="application/yaml; charset=utf-8")
+    name = f"{slugify(version.config.name) or 'rewards'}-v{version.number}.yaml"
+    answer["Content-Disposition"] = f'attachment; filename="{name}"'
+    return answer

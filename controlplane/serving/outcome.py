@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.bootstrap import INSTALL_SECONDS, STARTED
-from runs import queries
 from runs.metrics.series import Points
+from runs.metrics.series import series as series_of
 from runs.models import Attempt, MetricChunk, MetricRow, Run, RunEvent
 from workers.contract import FileName
 
@@ -41,7 +41,7 @@ class Times:
 
 def outcome(run: Run, times: Times, runs_dir: Path) -> dict[str, Any]:
     attempt = run.attempts.get(number=run.attempts.count())
-    reward = queries.series(run, ["reward"], EVERY_POINT)["series"].get("reward")
+    reward = series_of(run, ["reward"], EVERY_POINT)["series"].get("reward")
     points = list(zip(reward["step"], reward["value"], strict=True)) if reward else []
     return {
         "run": run.pk,

@@ -12,6 +12,7 @@ from django.core.validators import validate_email
 
 from controlplane import sealing
 from controlplane.accounts.models import User
+from controlplane.http.addresses import check_url
 from runs.alerts.models import AlertTarget, Kind, Wish
 
 MOST_MAILS = 10
@@ -106,19 +107,3 @@ def _check_mails(address: str, *, private_too: bool) -> None:
         raise ValidationError(f"At most {MOST_MAILS} addresses; a mailing list can have more.")
     for mail in mails:
         validate_email(mail.strip())
-
-
-def check_url(address: str, *, private_too: bool) -> None:
-    """Its form only: where it leads is looked at whenever something is sent. Raises ValidationError."""
-    try:
-        url = httpx.URL(address)
-    except httpx.InvalidURL:
-        raise ValidationError("That is not an address of the web.") from None
-    if url.scheme not in ("https", "http") or not url.raw_host or not address.isprintable() or " " in address:
-        raise ValidationError("An address that begins with https:// is wanted.")
-    if (url.port or 1) > 65535:
-        raise ValidationError("A port is at most 65535.")
-    if url.userinfo:
-        raise ValidationError("An address with a name or password before its host is not taken.")
-    if url.scheme == "http" and not private_too:
-        raise ValidationError("A public server is spoken to by https alone.")

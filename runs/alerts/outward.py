@@ -16,7 +16,7 @@ from typing import Any
 import httpcore
 import httpx
 
-from runs.alerts import addresses
+from controlplane.http import addresses
 
 DEADLINE_S = 10.0
 """From the name's look-up to the last byte."""

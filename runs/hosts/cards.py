@@ -15,6 +15,7 @@ from controlplane.hardware.models import Host
 from controlplane.hardware.sandboxes import HostSandbox, sandbox_of
 from runs.models import Attempt, Lease
 from runs.scheduling.leasing import BUSY_MIB
+from runs.sentences import resource_words
 
 
 @dataclass(frozen=True)
@@ -183,16 +184,6 @@ def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
             role=_role(lease.attempt, lease.resource),
         )
     return [_view(row, held[row.pk]) for row in rows]
-
-
-def resource_words(resources: Iterable[str]) -> str:
-    """`gpu:0`, `gpu:1`, `port:21000` as people say it: GPU 0, 1 and port 21000."""
-    kinds: dict[str, list[int]] = {}
-    for resource in resources:
-        kind, _, index = resource.partition(":")
-        kinds.setdefault({"gpu": "GPU", "cpu": "CPU slot"}.get(kind, kind), []).append(int(index))
-    parts = [f"{kind} {', '.join(str(index) for index in sorted(found))}" for kind, found in sorted(kinds.items())]
-    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 
 def is_fresh(host: Host) -> bool:

@@ -14,8 +14,8 @@ from django.views.decorators.http import require_http_methods
 from controlplane.accounts.roles import operator_required
 from controlplane.datasets import tokenizers
 from controlplane.datasets.queries import version_for
+from controlplane.hardware import inspections
 from controlplane.hardware.models import Host, ModelInspection
-from runs.hosts import actions
 from runs.hosts.cards import host_views
 
 MOST = 500
@@ -40,16 +40,16 @@ def tokenizer(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
         return render(request, "datasets/_tokenizer.html", context)
     try:
         return _answered(request, context, ask(host, model))
-    except actions.HostAway:
+    except inspections.HostAway:
         return render(request, "datasets/_tokenizer.html", context | {"away": True})
 
 
 def ask(host: Host, model: str) -> ModelInspection:
     """Have a host look for a model's tokenizer. A recent answer is enough only if its tokenizer is here.
 
-    Raises actions.HostAway.
+    Raises inspections.HostAway.
     """
-    return actions.ask_inspection(host, model, again=tokenizers.of_model(model) is None)
+    return inspections.ask_inspection(host, model, again=tokenizers.of_model(model) is None)
 
 
 def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelInspection) -> HttpResponse:
@@ -58,7 +58,7 @@ def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelIn
         "model": inspection.model,
         "host": inspection.host,
         "inspection": inspection,
-        "overdue": actions.overdue(inspection),
+        "overdue": inspections.overdue(inspection),
         "found": found,
         # The files come a moment after the answer that names them.
         "coming": found is None and inspection.answered_at is not None and _coming(inspection),

@@ -11,9 +11,10 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from controlplane.accounts.roles import admin_required, operator_required, person
 from controlplane.hardware.queries import host_for, hosts_for, known_host_for, profiles_for
 from runs.hosts import actions, announcements, overview
-from runs.hosts.cards import host_views, is_fresh, resource_words
+from runs.hosts.cards import host_views, is_fresh
 from runs.models import Lease
 from runs.scheduling import launching
+from runs.sentences import resource_words
 
 
 @require_safe

@@ -11,11 +11,11 @@ from django.utils import timezone
 from controlplane.accounts import vault
 from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware import inspections
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.hardware.sandboxes import sandbox_of
 from controlplane.rewards.models import RewardVersion
 from runs import sentences
-from runs.hosts import actions
 from runs.hosts.cards import HostView, host_views
 from runs.new_run import prefill
 from runs.new_run.forms import CHOICES, LaunchForm
@@ -174,7 +174,7 @@ def _resources(placement: Placement) -> str:
 def _inspected(hosts: list[HostView], model: str) -> dict[str, Any] | None:
     if not model:
         return None
-    found = (actions.latest(view.row, model) for view in hosts)
+    found = (inspections.latest(view.row, model) for view in hosts)
     answers = [asked.answer for asked in found if asked is not None and isinstance(asked.answer, dict)]
     # With any host allowed, one that has the model is enough.
     return next((a for a in answers if a.get("ok")), answers[0] if answers else None)

@@ -12,10 +12,10 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from controlplane.accounts.models import User
 from controlplane.accounts.roles import operator_required, person
+from controlplane.hardware import inspections
 from controlplane.hardware.models import ModelInspection
 from controlplane.http.streams import file_answer
 from runs import preflight, queries
-from runs.hosts import actions
 from runs.idempotency import once
 from runs.models import Run
 from runs.new_run import dry_run as new_run_dry_run
@@ -148,8 +148,8 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"model": model, "host": host}
     if model and host:
         try:
-            context["inspection"] = actions.ask_inspection(host, model, again=bool(request.POST.get("again")))
-        except actions.HostAway:
+            context["inspection"] = inspections.ask_inspection(host, model, again=bool(request.POST.get("again")))
+        except inspections.HostAway:
             context["away"] = True
     return render(request, "new_run/_inspection.html", context)
 
@@ -158,7 +158,7 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
 def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
     """What the page asks for each second until the host has answered."""
     asked = get_object_or_404(ModelInspection.objects.select_related("host"), pk=inspection_id)
-    context = {"inspection": asked, "model": asked.model, "host": asked.host, "overdue": actions.overdue(asked)}
+    context = {"inspection": asked, "model": asked.model, "host": asked.host, "overdue": inspections.overdue(asked)}
     answer = render(request, "new_run/_inspection.html", context)
     if asked.answered_at is not None:
         answer["HX-Trigger"] = "inspected"

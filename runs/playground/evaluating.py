@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from runs.playground.tools import Turn
+from controlplane.rewards.turns import Turn
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY, Completion, Cost, Failure, Reward, score
 from workers.rewards.reward import Row

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from controlplane.rewards.turns import Turn
 from runs.completions import groups
 from runs.playground.completions_source import completion
 from runs.playground.evaluating import Column, How, column
 from runs.playground.ordering import SAME, Pairs, order, pairs, ranks
 from runs.playground.scoring import Bar, diverging, variance_shares
-from runs.playground.tools import Turn
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY, Failure
 from workers.rewards.advantages import advantages, mean

@@ -10,8 +10,9 @@ from django.shortcuts import render
 from django.views.decorators.http import require_http_methods
 
 from controlplane.accounts.roles import operator_required
+from controlplane.rewards import turns
 from runs.models import Run
-from runs.playground import replay_source, tools
+from runs.playground import replay_source
 from runs.playground.composition import asked
 from runs.playground.replay import compare, score
 from runs.playground.replay_source import COUNTS, SPREAD, WHICH
@@ -78,7 +79,7 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
     context["picked"] = picked
     if not picked.groups:
         return context | {"problem": "No texts of this run are kept there, so there is nothing to score anew."}
-    turn = tools.turn(SECONDS)
+    turn = turns.turn(SECONDS)
     rescored = score(picked.groups, config.specs, turn, ask=context["asks"], of_run=run.spec)
     if not rescored:
         return context | {"problem": "The time was up before one group was scored by every component."}

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.rewards.turns import Turn, turn
 from runs.playground.evaluating import Column, column
-from runs.playground.tools import Turn, turn
 from workers.contract import RewardSpec
 from workers.rewards import Completion
 from workers.rewards.advantages import AGGREGATIONS, EPSILON, advantages, deviation, mean

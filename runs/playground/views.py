@@ -13,7 +13,8 @@ from django.views.decorators.http import require_GET, require_POST
 
 from controlplane.accounts.roles import operator_required
 from controlplane.datasets.queries import ready_versions
-from runs.playground import completions_source, scoring, tools
+from controlplane.rewards import turns
+from runs.playground import completions_source, scoring
 from runs.playground.completions_source import Kind, Offered, Source
 from runs.playground.composition import asked
 from runs.playground.replay_source import SPREAD, WHICH
@@ -51,7 +52,7 @@ def try_out(request: HttpRequest) -> HttpResponse:
     completions = completions_source.written(source, texts, numbers)
     page = request.POST.get("page", "")[:32]
     ask = bool(request.POST.get("ask"))
-    own = tools.turn(
+    own = turns.turn(
         scoring.ASKING if ask else scoring.SECONDS, of=f"{request.session.session_key}.{page}" if page else ""
     )
     trial = scoring.try_on(

@@ -19,9 +19,10 @@ from runs.metrics.mean import mean
 from runs.models import Attempt, Lease, Run, SavedView
 from runs.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TRIAL, Asked
 from runs.scheduling import queueing
+from runs.sentences import placement_text
 from runs.states import ACTIVE, RunStatus
 
-__all__ = ["KINDS", "TRIAL", "Listing", "choices", "gain", "listing", "placement_text"]
+__all__ = ["KINDS", "TRIAL", "Listing", "choices", "gain", "listing"]
 
 A_PAGE = 50
 GAIN_OVER = 10
@@ -210,16 +211,6 @@ def choices(request: HttpRequest, asked: Asked) -> Choices:
         views=[*READY_VIEWS.items(), ("My runs", Asked(by=user.get_username()).address())],
         own_views=list(SavedView.objects.filter(owner=user)),
     )
-
-
-def placement_text(attempt: Attempt) -> str:
-    """`gpu-1 · GPU 0, 1`; one that waits for a host says which."""
-    if attempt.host is None:
-        return ""
-    if attempt.placement is None:
-        return attempt.host.name
-    gpus = ", ".join(map(str, attempt.gpus))
-    return f"{attempt.host.name} · GPU {gpus}" if gpus else f"{attempt.host.name} · CPU"
 
 
 def gain(rewards: Sequence[float]) -> float | None:

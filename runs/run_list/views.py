@@ -9,15 +9,14 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
-from runs import queries
+from runs import queries, tags
 from runs.compare import comparison
 from runs.models import SavedView
 from runs.run_list.query import Asked
 from runs.run_list.rows import choices, listing
-from runs.run_page import tags
-from runs.run_page.tags import Done
 from runs.scheduling import stopping
 from runs.sentences import counted
+from runs.tags import Done
 from workers.contract import StopMode
 
 

@@ -12,12 +12,10 @@ from django.utils import timezone
 from controlplane.accounts.models import User
 from runs import queries
 from runs.health.page import card
-from runs.hosts.cards import resource_words
 from runs.metrics.mean import mean
 from runs.models import Attempt, Lease, MetricRow, Run
-from runs.run_list.rows import placement_text
 from runs.run_page import notes
-from runs.sentences import STOPS, is_saving, stopping, waiting
+from runs.sentences import STOPS, is_saving, placement_text, resource_words, stopping, waiting
 from runs.spec import unreadable
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
 from workers.contract import LOG_NAMES, EventKind, Phase, StopMode

@@ -10,9 +10,9 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
 from runs import queries
+from runs import tags as run_tags
 from runs.models import Run
 from runs.run_page import header, notes
-from runs.run_page import tags as run_page_tags
 
 
 @require_safe
@@ -28,11 +28,11 @@ def about(request: HttpRequest, run_id: str) -> HttpResponse:
 def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """Tags are put on and taken off one by one, so two people at once lose nothing."""
     run = queries.run_for(request, run_id)
-    add = run_page_tags.words(request.POST.get("add", ""))
-    run_page_tags.tag([run.pk], person(request), add, request.POST.getlist("remove"))
+    add = run_tags.words(request.POST.get("add", ""))
+    run_tags.tag([run.pk], person(request), add, request.POST.getlist("remove"))
     run.refresh_from_db(fields=["tags"])
     missing = sorted(set(add) - set(run.tags))
-    problem = f"{', '.join(missing)}: a run has at most {run_page_tags.MOST_TAGS} tags." if missing else ""
+    problem = f"{', '.join(missing)}: a run has at most {run_tags.MOST_TAGS} tags." if missing else ""
     return _answer(request, run, tag_problem=problem)
 
 

@@ -13,12 +13,13 @@ from django.utils import timezone
 
 from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
+from controlplane.hardware import host_commands
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.http.tokens import attempt_token
 from controlplane.rewards.models import RewardVersion
 from runs import queries
 from runs.models import Attempt, Priority, ProfileTrial, Run, RunEvent, new_run_id
-from runs.scheduling import host_commands, leasing, limits, queueing
+from runs.scheduling import leasing, limits, queueing
 from runs.scheduling.leasing import Short
 from runs.scheduling.queueing import Floor
 from runs.spec import freeze, spec_of

@@ -13,9 +13,10 @@ from django.db.models.functions import Coalesce
 from django.utils import timezone
 
 from controlplane.accounts.models import User
+from controlplane.hardware import host_commands
 from runs import hints
 from runs.models import Attempt, RunEvent
-from runs.scheduling import host_commands, launching
+from runs.scheduling import launching
 from runs.sentences import STOPS, counted
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
 from runs.transitions import move

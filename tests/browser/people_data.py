@@ -15,13 +15,14 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards import saving
 from controlplane.rewards.models import RewardVersion
+from runs import tags
 from runs.alerts.models import AlertDelivery, AlertTarget
 from runs.health.presets import Presets
 from runs.health.tick import look_at
 from runs.host_api import uploads
 from runs.host_api.ingest import accept
 from runs.models import Attempt, HealthPreset, ProfileTrial, Run
-from runs.run_page import notes, tags
+from runs.run_page import notes
 from runs.scheduling import launching, stopping
 from runs.states import RunStatus
 from tests.browser import completions_data

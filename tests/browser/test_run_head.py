@@ -20,7 +20,8 @@ accept(builders.an_attempt(run=run), [builders.train(i, reward=i / 100, epoch=i 
 result = run.pk
 """
 ANOTHER = """
-from runs.run_page import tags, notes
+from runs import tags
+from runs.run_page import notes
 from runs.models import Run
 from tests.runs import builders
 tags.tag([run], builders.a_user(), ["theirs"])

@@ -18,7 +18,8 @@ from datetime import timedelta
 from django.utils import timezone
 from controlplane.hardware.models import Host
 from runs.host_api import claiming, ingest
-from runs.scheduling import ending, launching, host_commands, stopping
+from controlplane.hardware import host_commands
+from runs.scheduling import ending, launching, stopping
 from runs.metrics import folding
 from runs import queries, tick
 from runs.models import Attempt, Lease, MetricChunk, MetricRow, Run, RunEvent

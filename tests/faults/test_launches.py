@@ -16,7 +16,8 @@ from workers.supervisor import procfs
 pytestmark = pytest.mark.processes
 
 DELIVER = """
-from runs.scheduling import launching, host_commands
+from controlplane.hardware import host_commands
+from runs.scheduling import launching
 from runs.models import Attempt
 from controlplane.http.tokens import attempt_token
 from workers.contract import Task, to_dict

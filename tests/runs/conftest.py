@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from pytest_django import DjangoCaptureOnCommitCallbacks, Settings
 
+from controlplane.hardware import host_commands
 from runs import hints
-from runs.scheduling import host_commands
 from workers.contract import Task
 
 

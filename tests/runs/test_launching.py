@@ -9,11 +9,10 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 
 from controlplane.rewards import saving
-from runs import sentences
+from runs import sentences, tags
 from runs.host_api import claiming, ingest, reaping
 from runs.host_api.claiming import Claim, claim
 from runs.models import Attempt, Lease, Run
-from runs.run_page import tags
 from runs.scheduling import launching, leasing
 from runs.spec import spec_of
 from runs.states import RunStatus

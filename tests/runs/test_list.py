@@ -13,10 +13,10 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from controlplane.accounts.models import Role
+from runs import tags as run_tags
 from runs.models import Attempt, Run, RunEvent, SavedView
 from runs.run_list.query import SORTS, Asked
 from runs.run_list.rows import A_PAGE
-from runs.run_page import tags as run_page_tags
 from runs.states import RunStatus
 from tests.controlplane.people import make_user, operator, signed_in, viewer
 from tests.runs.builders import a_host, a_run, a_user, an_attempt
@@ -119,7 +119,7 @@ def test_each_filter_leaves_what_it_says() -> None:
 @pytest.mark.parametrize("tag", ["größe", 'a "b"', "x'y", "100%", "日本"])
 def test_a_tag_of_any_signs_is_found_and_leads_to_its_runs(tag: str) -> None:
     a_run("without")
-    run_page_tags.tag([a_run("with").pk], a_user(), [tag])
+    run_tags.tag([a_run("with").pk], a_user(), [tag])
     assert names(tag=tag) == ["with"]
     link = re.search(r'class="tag" data-list href="(/runs/[^"]*)"', text(viewer()))
     assert link
@@ -212,10 +212,10 @@ def test_tags_are_added_and_taken_away_and_the_timeline_has_who() -> None:
 
 
 def test_a_run_takes_so_many_tags_and_no_more() -> None:
-    full = [f"t{n:02}" for n in range(run_page_tags.MOST_TAGS)]
-    assert run_page_tags.tagged(full, ["new"]) == full
-    assert run_page_tags.tagged(full, ["new"], remove=["t00"]) == ["new", *full[1:]]
-    assert run_page_tags.words("x" * 100) == ["x" * run_page_tags.LONGEST_TAG]
+    full = [f"t{n:02}" for n in range(run_tags.MOST_TAGS)]
+    assert run_tags.tagged(full, ["new"]) == full
+    assert run_tags.tagged(full, ["new"], remove=["t00"]) == ["new", *full[1:]]
+    assert run_tags.words("x" * 100) == ["x" * run_tags.LONGEST_TAG]
 
 
 @pytest.mark.parametrize("act", ["archive", "unarchive", "tag", "stop"])

@@ -7,10 +7,10 @@ import redis
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries, Settings
 
+from controlplane.hardware import host_commands
 from runs import hints as runs_hints
 from runs.health import tick as health
 from runs.host_api import ingest
-from runs.scheduling import host_commands
 from runs.states import RunStatus
 from tests.runs.builders import an_attempt, train
 from tests.stack import ROOT

@@ -13,6 +13,7 @@ from runs import queries
 from runs.host_api import ingest
 from runs.metrics import folding
 from runs.metrics.series import OUTLINED, Points, Series, Window, metrics, outline, thin
+from runs.metrics.series import series as series_of
 from runs.models import Attempt, ChunkOutline, MetricChunk, MetricRow, Run
 from runs.scheduling import queueing
 from runs.states import RunStatus
@@ -40,12 +41,12 @@ def test_folding_moves_rows_into_chunks_and_changes_no_series() -> None:
     attempt = an_attempt()
     ingest.accept(attempt, wave(1, 2500))
     run = Run.objects.get()
-    before = queries.series(run, ["reward", "loss"], 10_000)
+    before = series_of(run, ["reward", "loss"], 10_000)
     folding.fold_all()
     ingest.accept(attempt, wave(2501, 1500))
     assert folding.fold_all() == 2
     run.refresh_from_db()
-    after = queries.series(run, ["reward", "loss"], 10_000)
+    after = series_of(run, ["reward", "loss"], 10_000)
     assert after["series"]["reward"]["value"][:2500] == before["series"]["reward"]["value"]
     assert after["series"]["loss"]["seq"] == list(range(1, 4001))
     assert after["last"] == run.folded_seq == 4000
@@ -67,7 +68,7 @@ def test_the_newest_raw_rows_stay_for_the_cursors() -> None:
 def test_a_one_step_spike_survives_thinning_wherever_it_is() -> None:
     spikes = {"s137": 1e6, "s2500": -1e6, "s3999": 2e6}
     run = folded(an_attempt(), 4000, **spikes)
-    shown = queries.series(run, ["reward"], 200)["series"]["reward"]
+    shown = series_of(run, ["reward"], 200)["series"]["reward"]
     assert len(shown["value"]) <= 200
     assert {1e6, -1e6, 2e6} <= set(shown["value"])
 
@@ -77,7 +78,7 @@ def test_a_metric_that_comes_rarely_fills_its_own_chunks() -> None:
     lines = [train(seq, reward=1.0, **({"eval_reward": 2.0} if seq % 100 == 0 else {})) for seq in range(1, 3001)]
     ingest.accept(attempt, lines)
     folding.fold_all()
-    shown = queries.series(Run.objects.get(), ["eval_reward", "never"])["series"]
+    shown = series_of(Run.objects.get(), ["eval_reward", "never"])["series"]
     assert shown["eval_reward"]["step"] == list(range(100, 3001, 100))
     assert shown["never"] == {"seq": [], "step": [], "t": [], "value": []}
     assert MetricChunk.objects.filter(metric="eval_reward").count() == 1
@@ -104,7 +105,7 @@ def test_a_resume_cuts_what_it_made_void_out_of_the_series(fold_first: bool) -> 
     lines = [event(2001, "training", max_steps=3000, step=1500), train(2002, step=1501, reward=7.0)]
     ingest.accept(second, lines)
     folding.fold(run.pk, at_least=1)
-    shown = queries.series(Run.objects.get(), ["reward"], 10_000)["series"]["reward"]
+    shown = series_of(Run.objects.get(), ["reward"], 10_000)["series"]["reward"]
     assert shown["step"] == list(range(1, 1502))
     assert shown["value"][-1] == 7.0
 
@@ -119,7 +120,7 @@ def test_lines_that_come_late_are_drawn_in_their_place() -> None:
     ingest.accept(second, wave(100, 1500))
     folding.fold_all()
     ingest.accept(first, wave(11, 5))
-    shown = queries.series(Run.objects.get(), ["reward"], 10_000)["series"]["reward"]
+    shown = series_of(Run.objects.get(), ["reward"], 10_000)["series"]["reward"]
     assert shown["seq"] == [*range(1, 16), *range(100, 1600)]
 
 
@@ -141,14 +142,14 @@ def test_two_folders_at_once_fold_each_row_once() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert queries.series(Run.objects.get(), ["reward"], 10_000)["series"]["reward"]["seq"] == list(range(1, 3001))
+    assert series_of(Run.objects.get(), ["reward"], 10_000)["series"]["reward"]["seq"] == list(range(1, 3001))
 
 
 # --- a window of the x axis, in detail ---------------------------------------------------------------------------
 
 
 def shown(run: Run, window: Window, metric: str = "reward", points: int = 500) -> Series:
-    return queries.series(run, [metric], points, window)["series"][metric]
+    return series_of(run, [metric], points, window)["series"][metric]
 
 
 def test_a_window_of_steps_has_each_point_in_it_and_one_neighbour_on_each_side() -> None:
@@ -282,9 +283,9 @@ def test_a_series_takes_four_queries_for_any_number_of_metrics(
 ) -> None:
     run = folded(an_attempt(), 2000)
     with django_assert_num_queries(4):
-        queries.series(run, ["reward", "loss", "kl"])
+        series_of(run, ["reward", "loss", "kl"])
     with django_assert_num_queries(4):
-        queries.series(run, ["reward", "loss", "kl"], 500, Window("tokens", 100, 300))
+        series_of(run, ["reward", "loss", "kl"], 500, Window("tokens", 100, 300))
 
 
 def test_the_list_takes_two_queries_for_any_number_of_runs(

@@ -72,9 +72,9 @@ def goes_on(shell: Stack, up: Command, run: str, before: dict[str, Any]) -> None
 
 def steps_stored(shell: Stack, run: str) -> list[Any]:
     code = """
-from runs import queries
+from runs.metrics.series import series
 from runs.models import Run
-result = queries.series(Run.objects.get(pk=run), ["reward"], 100_000)["series"]["reward"]["step"]
+result = series(Run.objects.get(pk=run), ["reward"], 100_000)["series"]["reward"]["step"]
 """
     return list(shell.django(code, run=run))
 

@@ -51,9 +51,9 @@ host = Host.objects.filter(name="testhost").first()
 result = host and {"inventory": host.inventory, "schema": host.trainer_schema}
 """
 ASK = """
-from runs.hosts import actions
+from controlplane.hardware import inspections
 from controlplane.hardware.models import Host
-result = actions.ask_inspection(Host.objects.get(name="testhost"), model).pk
+result = inspections.ask_inspection(Host.objects.get(name="testhost"), model).pk
 """
 ANSWER = """
 from controlplane.hardware.models import ModelInspection

@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 
 from controlplane.datasets.models import DatasetVersion, Tokenizer
+from controlplane.hardware import inspections
 from controlplane.hardware.models import ModelInspection
-from runs.hosts import actions
 from tests.controlplane.datasets.sources import jsonl
 from tests.controlplane.datasets.steps import ROWS, checked, ready, worked
 from tests.controlplane.datasets.test_pages import at
@@ -255,7 +255,7 @@ def test_two_hundred_columns_can_be_chosen_from() -> None:
 def test_another_models_tokenizer_is_asked_of_a_host(monkeypatch: pytest.MonkeyPatch) -> None:
     version, client, host = checked(), operator(), a_host()
     asked = ModelInspection.objects.create(host=host, model="owner/model")
-    monkeypatch.setattr(actions, "ask_inspection", lambda host, model, again=False: asked)
+    monkeypatch.setattr(inspections, "ask_inspection", lambda host, model, again=False: asked)
     page = client.post(at(version, "tokenizer/"), {"model": "owner/model"}).content.decode()
     assert f"Asking {host.name} about owner/model" in page
     known = a_known_tokenizer("owner/model")

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from controlplane.hardware import host_commands, inspections
 from controlplane.hardware.models import ModelInspection
-from runs.hosts import actions
-from runs.scheduling import host_commands
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import a_host
 from workers.contract import Task
@@ -27,29 +26,29 @@ def questions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Task, list[Any
 
 
 def test_a_question_goes_to_the_host(questions):
-    asked = actions.ask_inspection(a_host(), "/models/tiny")
+    asked = inspections.ask_inspection(a_host(), "/models/tiny")
     assert questions == [("box", Task.INSPECT_MODEL, [asked.pk, "/models/tiny"])]
 
 
 def test_an_open_question_is_not_asked_twice(questions):
     host = a_host()
-    assert actions.ask_inspection(host, "m") == actions.ask_inspection(host, "m")
+    assert inspections.ask_inspection(host, "m") == inspections.ask_inspection(host, "m")
     assert len(questions) == 1
 
 
 def test_a_recent_answer_is_used_again(questions):
     host = a_host()
     ModelInspection.objects.create(host=host, model="m", answered_at=timezone.now(), answer={"ok": True})
-    assert actions.ask_inspection(host, "m").answer == {"ok": True}
+    assert inspections.ask_inspection(host, "m").answer == {"ok": True}
     assert questions == []
 
 
 @pytest.mark.parametrize("column", ["asked_at", "answered_at"])
 def test_an_old_question_or_answer_is_asked_again(questions, column):
     host = a_host()
-    old = actions.ask_inspection(host, "m")
+    old = inspections.ask_inspection(host, "m")
     ModelInspection.objects.filter(pk=old.pk).update(**{column: timezone.now() - timedelta(hours=1)})
-    assert actions.ask_inspection(host, "m") != old
+    assert inspections.ask_inspection(host, "m") != old
 
 
 def test_without_a_broker_nothing_is_left_open(monkeypatch):
@@ -57,8 +56,8 @@ def test_without_a_broker_nothing_is_left_open(monkeypatch):
         raise host_commands.BrokerDown
 
     monkeypatch.setattr(host_commands, "send", down)
-    with pytest.raises(actions.HostAway):
-        actions.ask_inspection(a_host(), "m")
+    with pytest.raises(inspections.HostAway):
+        inspections.ask_inspection(a_host(), "m")
     assert not ModelInspection.objects.exists()
 
 
@@ -88,7 +87,7 @@ def test_the_form_asks_and_then_shows_the_answer(questions):
     ],
 )
 def test_the_form_shows_what_the_hub_told_the_host(questions, answer, shown):
-    asked = actions.ask_inspection(a_host(), "Org/Model")
+    asked = inspections.ask_inspection(a_host(), "Org/Model")
     ModelInspection.objects.update(answered_at=timezone.now(), answer=answer)
     page = viewer().get(f"/runs/new/model/{asked.pk}").content.decode()
     assert [words for words in shown if words not in page] == []
@@ -96,7 +95,7 @@ def test_the_form_shows_what_the_hub_told_the_host(questions, answer, shown):
 
 def test_asking_again_doesnt_take_the_answer_that_is_there(questions):
     client = operator()
-    actions.ask_inspection(a_host(), "m")
+    inspections.ask_inspection(a_host(), "m")
     client.post("/runs/new/model", {"model": "m", "again": "1"})
     assert len(questions) == 1
     ModelInspection.objects.update(answered_at=timezone.now(), answer={"ok": False, "error": "no"})
@@ -110,13 +109,13 @@ def test_the_form_says_why_there_is_no_answer(questions, monkeypatch):
     client = operator()
     assert "No host is in reach" in client.post("/runs/new/model", {"model": "m"}).content.decode()
     assert "Give a model" in client.post("/runs/new/model", {"model": ""}).content.decode()
-    asked = actions.ask_inspection(a_host(), "m")
+    asked = inspections.ask_inspection(a_host(), "m")
     ModelInspection.objects.update(asked_at=timezone.now() - timedelta(hours=1))
     assert "has not answered" in client.get(f"/runs/new/model/{asked.pk}").content.decode()
 
 
 def test_what_a_host_says_is_shown_as_text(questions):
-    asked = actions.ask_inspection(a_host(), "m")
+    asked = inspections.ask_inspection(a_host(), "m")
     answer = {"ok": False, "error": "<script>alert(1)</script>"}
     ModelInspection.objects.update(answered_at=timezone.now(), answer=answer)
     assert b"<script>alert" not in operator().get(f"/runs/new/model/{asked.pk}").content

@@ -12,8 +12,9 @@ from controlplane.hardware import history, inventory
 from controlplane.hardware.links import links_of
 from controlplane.hardware.models import Host
 from runs.hosts import announcements
-from runs.hosts.cards import host_views, resource_words
+from runs.hosts.cards import host_views
 from runs.models import Attempt, Lease, Run
+from runs.sentences import resource_words
 from runs.states import RunStatus
 from tests.controlplane.hardware.page import page
 from tests.controlplane.people import operator, viewer

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from controlplane.accounts.models import Role, User
-from controlplane.rewards import code_check, permissions, saving
+from controlplane.rewards import code_check, permissions, saving, turns
 from controlplane.rewards.models import RewardConfig
-from runs.playground import tools
 from tests.controlplane.people import make_user, signed_in
 from workers.contract import RewardSpec
 from workers.rewards import Completion, custom
@@ -45,7 +44,7 @@ def operator() -> User:
 @pytest.fixture
 def web_sandbox() -> Iterator[None]:
     yield
-    tools.close()
+    turns.close()
 
 
 # --- who may ----------------------------------------------------------------------------------------------------
@@ -167,7 +166,7 @@ def test_without_a_sandbox_nothing_is_run_and_nothing_saved(admin: User, monkeyp
     def none(preload: tuple[str, ...]) -> Any:
         raise SandboxUnavailable("bubblewrap: not installed")
 
-    monkeypatch.setattr(tools, "shared", none)
+    monkeypatch.setattr(turns, "shared", none)
     assert "bubblewrap: not installed" in code_check.problems([code()], admin)[0]
 
 
@@ -268,7 +267,7 @@ def test_code_from_a_document_is_only_read_into_the_form_and_runs_for_no_operato
     operator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(custom, "python", lambda *_: pytest.fail("it was run"))
-    monkeypatch.setattr(tools, "shared", lambda *_: pytest.fail("a sandbox was opened"))
+    monkeypatch.setattr(turns, "shared", lambda *_: pytest.fail("a sandbox was opened"))
     text = "name: mine\ncomponents:\n  - name: own\n    function: python\n    params:\n      source: |\n"
     text += "".join(f"        {line}\n" for line in GOOD.splitlines())
     client = signed_in(user=operator)

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from runs.playground import evaluating, scoring, tools
+from controlplane.rewards import turns
+from controlplane.rewards.turns import Turn
+from runs.playground import evaluating, scoring
 from runs.playground.completions_source import suggested
 from runs.playground.evaluating import How
-from runs.playground.tools import Turn
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY, Cost, Params, Reward, Scores
 from workers.rewards.custom import PythonParams
@@ -124,7 +125,7 @@ def test_another_server_is_waited_for_no_longer_than_a_page_may_take(monkeypatch
 
     monkeypatch.setitem(LIBRARY, "judge", dataclasses.replace(LIBRARY["judge"], batch=judge))
     spec = RewardSpec(name="judged", function="judge", params={"timeout_s": 2.0, "batch_s": 300.0})
-    scoring.try_on([spec], ROW, ["a"], own=tools.turn(20), ask=True)
+    scoring.try_on([spec], ROW, ["a"], own=turns.turn(20), ask=True)
     assert waits[0] == 2.0
     assert 10 < waits[1] <= 20
 
@@ -137,7 +138,7 @@ def test_without_a_sandbox_nothing_runs_and_the_reason_is_told(monkeypatch: pyte
         tools.sandbox().run([])
         raise AssertionError("there is no sandbox")
 
-    monkeypatch.setattr("runs.playground.tools.shared", refused)
+    monkeypatch.setattr("controlplane.rewards.turns.shared", refused)
     trial = scoring.try_on([lent(monkeypatch, batch=runs_code, cost=Cost.SANDBOX), RIGHT], ROW, ["4", "5"])
     [column] = trial.missing
     assert (column.how, column.why) == (How.UNAVAILABLE, "bubblewrap: user namespaces are refused.")
@@ -146,13 +147,13 @@ def test_without_a_sandbox_nothing_runs_and_the_reason_is_told(monkeypatch: pyte
 
 def test_an_endpoint_that_is_not_there_is_a_failure_and_no_zero(monkeypatch: pytest.MonkeyPatch):
     def judge(completions: Any, rows: Any, params: Any, tools: Any) -> Scores:
-        tools.endpoint("NOBODY")
+        turns.endpoint("NOBODY")
         raise AssertionError("there is none")
 
     def none(name: str) -> Any:
         raise Unavailable(f"There is no endpoint named {name}.")
 
-    monkeypatch.setattr("runs.playground.tools.endpoint", none)
+    monkeypatch.setattr("controlplane.rewards.turns.endpoint", none)
     trial = scoring.try_on([lent(monkeypatch, batch=judge, cost=Cost.HTTP)], ROW, ["a"], ask=True)
     assert "no endpoint named NOBODY" in trial.columns[0].column.failures[0].message
     assert trial.group[0].total is None
@@ -163,7 +164,7 @@ def test_what_the_time_was_too_short_for_has_no_score(monkeypatch: pytest.Monkey
         tools.sandbox().run([object()])
         raise AssertionError("its time was up")
 
-    monkeypatch.setattr("runs.playground.tools.shared", lambda preload: type("Held", (), {"backend": None}))
+    monkeypatch.setattr("controlplane.rewards.turns.shared", lambda preload: type("Held", (), {"backend": None}))
     spec = lent(monkeypatch, batch=runs_code, cost=Cost.SANDBOX)
     column = evaluating.column(spec, [evaluating.Completion("a")], [ROW], Turn(until=0.0))
     assert (column.how, column.values) == (How.LATE, [None])
@@ -186,9 +187,9 @@ def test_code_runs_no_longer_than_the_page_has_time(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_next_turn_of_a_page_ends_the_one_before_and_no_other_pages():
-    first, other = tools.turn(60, of="session.page"), tools.turn(60, of="session.other")
+    first, other = turns.turn(60, of="session.page"), turns.turn(60, of="session.other")
     assert not first.over
-    second = tools.turn(60, of="session.page")
-    assert (first.over, second.over, other.over, tools.turn(60).over) == (True, False, False, False)
-    with pytest.raises(tools.OutOfTime):
+    second = turns.turn(60, of="session.page")
+    assert (first.over, second.over, other.over, turns.turn(60).over) == (True, False, False, False)
+    with pytest.raises(turns.OutOfTime):
         first.wait()

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from controlplane.rewards.turns import Turn
 from runs.completions.groups import Completion
 from runs.playground.evaluating import How
 from runs.playground.ordering import Pairs, pairs, ranks
 from runs.playground.replay import Replay, Stored, compare, recorded_as, score
-from runs.playground.tools import Turn
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY, Cost, Params, Reward
 

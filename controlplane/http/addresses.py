@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
+import httpx
+from django.core.exceptions import ValidationError
+
 Address = IPv4Address | IPv6Address
 
 METADATA = frozenset(
@@ -39,6 +42,22 @@ def refusal(text: str, *, private_too: bool) -> str | None:
     if address.is_global and not address.is_multicast and not address.is_reserved and not _in(address, NOBODYS):
         return None
     return f"{text} is no address of a server"
+
+
+def check_url(address: str, *, private_too: bool) -> None:
+    """Its form only: where it leads is looked at whenever something is sent. Raises ValidationError."""
+    try:
+        url = httpx.URL(address)
+    except httpx.InvalidURL:
+        raise ValidationError("That is not an address of the web.") from None
+    if url.scheme not in ("https", "http") or not url.raw_host or not address.isprintable() or " " in address:
+        raise ValidationError("An address that begins with https:// is wanted.")
+    if (url.port or 1) > 65535:
+        raise ValidationError("A port is at most 65535.")
+    if url.userinfo:
+        raise ValidationError("An address with a name or password before its host is not taken.")
+    if url.scheme == "http" and not private_too:
+        raise ValidationError("A public server is spoken to by https alone.")
 
 
 def is_private(text: str) -> bool:

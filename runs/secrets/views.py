@@ -9,10 +9,10 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
-from controlplane.accounts import secret_uses
 from controlplane.accounts.models import Secret
 from controlplane.accounts.roles import admin_required, person
 from controlplane.accounts.secret_forms import SecretForm
+from runs.secrets import uses
 
 
 @never_cache
@@ -25,8 +25,8 @@ def secrets(request: HttpRequest) -> HttpResponse:
         secret = form.save_by(person(request))
         messages.success(request, f"{secret.name} is kept. Runs whose rewards name it get it when they start.")
         return redirect("secrets")
-    context = {"shown": secret_uses.shown(), "form": form}
-    return render(request, "accounts/secrets.html", context, status=400 if form.errors else 200)
+    context = {"shown": uses.shown(), "form": form}
+    return render(request, "secrets/secrets.html", context, status=400 if form.errors else 200)
 
 
 @never_cache
@@ -43,7 +43,7 @@ def secret(request: HttpRequest, secret_id: int) -> HttpResponse:
         messages.success(request, f"{secret.name} is saved. The next run that starts gets it so.")
         return redirect("secrets")
     context = {"secret": secret, "name": name, "form": form}
-    return render(request, "accounts/secret.html", context, status=400 if form.errors else 200)
+    return render(request, "secrets/secret.html", context, status=400 if form.errors else 200)
 
 
 @admin_required

@@ -1,0 +1,21 @@
+"""What a change of a person's account means for runs: open sockets ask again, and a queued run may start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.dispatch import receiver
+
+from controlplane.accounts.signals import limits_raised, sign_in_changed
+from runs import hints
+from runs.scheduling import launching
+
+
+@receiver(sign_in_changed)
+def ask_sockets_again(user_id: int, **signal: Any) -> None:
+    hints.person_changed(user_id)
+
+
+@receiver(limits_raised)
+def start_queued_runs(**signal: Any) -> None:
+    launching.dispatch_ready()

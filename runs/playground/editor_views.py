@@ -1,0 +1,149 @@
+"""The page on which a reward config is edited and tried."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.core.exceptions import PermissionDenied
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from controlplane import yaml_upload
+from controlplane.accounts.roles import operator_required, person
+from controlplane.rewards import code_check, config_yaml
+from controlplane.rewards.forms import TAKEN, ConfigForm, Editor, editor_from, editor_of, fresh
+from controlplane.rewards.library import groups
+from controlplane.rewards.models import RewardConfig
+from controlplane.rewards.queries import config_for
+from controlplane.rewards.version_views import version_page
+from controlplane.safe_yaml import YamlRefused
+from runs.playground import code_views
+from runs.playground.views import sample_context
+from workers.rewards import LIBRARY
+
+START = ("think_tags", "numeric_match")
+"""What a new config begins with."""
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def new(request: HttpRequest) -> HttpResponse:
+    if request.method == "POST":
+        return _save(request, editor_from(request.POST), None)
+    start = [fresh(key, set()) for key in START if key in LIBRARY]
+    return editor_page(request, Editor(ConfigForm(), start), None)
+
+
+@require_http_methods(["GET", "POST"])
+def edit(request: HttpRequest, config_id: int) -> HttpResponse:
+    """The editor for those who may edit, the composition for everybody else and of what was archived."""
+    if (
+        request.method == "POST"
+        and person(request).may_operate
+        and not RewardConfig.objects.filter(pk=config_id).exists()
+    ):
+        return _gone(request)
+    config = config_for(request, config_id)
+    if request.method == "POST":
+        if not person(request).may_operate:
+            raise PermissionDenied("This takes the operator role. Ask an admin of this installation for it.")
+        return _save(request, editor_from(request.POST, config), config)
+    newest = config.newest()
+    if config.archived_at or not person(request).may_operate:
+        return version_page(request, newest)
+    return editor_page(request, editor_of(newest), config)
+
+
+def _save(request: HttpRequest, editor: Editor, config: RewardConfig | None) -> HttpResponse:
+    before = config.name if config else ""
+    if editor.is_valid() and _may_be_saved(request, editor, config):
+        try:
+            with transaction.atomic():
+                saved, fresh_one = editor.save(person(request))
+        except IntegrityError:  # somebody took the name between the check and the save
+            editor.config.add_error("name", TAKEN)
+        else:
+            messages.success(request, _said(saved.number, saved.config.name, fresh_one, renamed=before))
+            return redirect("reward_config", saved.config_id)
+    if config:
+        config.name = before  # the form has written what was typed
+    return editor_page(request, editor, config, status=400)
+
+
+def _gone(request: HttpRequest) -> HttpResponse:
+    """The config was deleted while somebody changed it: what they have made of it is theirs to keep."""
+    editor = editor_from(request.POST)
+    editor.is_valid()
+    editor.problem = (
+        f"This config was deleted since you opened it. Save again to make a new one. {editor.problem}".strip()
+    )
+    return editor_page(request, editor, None, status=400)
+
+
+def _said(number: int, name: str, fresh_one: bool, *, renamed: str) -> str:
+    if fresh_one and number == 1:
+        return f"Saved {name}."
+    if fresh_one:
+        return f"Saved {name} as version {number}. Runs keep the version that they were launched with."
+    return f"Saved {name}. It scores as before, so it is still version {number}."
+
+
+def _may_be_saved(request: HttpRequest, editor: Editor, config: RewardConfig | None) -> bool:
+    if config and config.archived_at:
+        editor.problem = "This config is archived. Unarchive it to change it."
+        return False
+    specs = [form.spec() for form in editor.components]
+    refused = code_check.problems(specs, person(request), lambda: code_views.samples_of(request))
+    for place, why in refused.items():
+        editor.components[place].refuse(why)
+    if config and not refused:
+        newest = config.newest()
+        based_on = editor.config.cleaned_data["based_on"]
+        if based_on is not None and based_on != newest.number:
+            by = newest.created_by.get_username() if newest.created_by else "Somebody"
+            editor.problem = (
+                f"{by} has saved version {newest.number} since you opened this, which was version {based_on}. "
+                f"Save again to make version {newest.number + 1} of what you see; version {newest.number} stays."
+            )
+            editor.rebase(newest.number)
+            return False
+    return not refused
+
+
+def editor_page(
+    request: HttpRequest, editor: Editor, config: RewardConfig | None, *, status: int = 200, imported: bool = False
+) -> HttpResponse:
+    context = {
+        "editor": editor,
+        "form": editor.config,
+        "config": config,
+        "imported": imported,
+        "version": config.newest() if config else None,
+        "balance": editor.balance(),
+        "groups": groups(person(request)),
+        **sample_context(request, request.GET if request.method == "GET" else request.POST),
+    }
+    return render(request, "rewards/edit.html", context, status=status)
+
+
+@operator_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def import_(request: HttpRequest) -> HttpResponse:
+    """A document, by file or pasted, as a new config's editor with a message beside each field; saving is the
+    editor's."""
+    if request.method != "POST":
+        return _asking(request)
+    try:
+        editor = config_yaml.read(yaml_upload.document(request, config_yaml.MOST_BYTES))
+    except YamlRefused as error:
+        return _asking(request, str(error))
+    wrong = editor.problem or editor.config.errors or any(form.errors for form in editor.components)
+    return editor_page(request, editor, None, status=422 if wrong else 200, imported=True)
+
+
+def _asking(request: HttpRequest, problem: str = "") -> HttpResponse:
+    text = request.POST.get("text", "")
+    most = config_yaml.MOST_BYTES
+    context = {"problem": problem, "text": text if len(text) <= most else "", "most_kb": most // 1024}
+    return render(request, "rewards/import.html", context, status=422 if problem else 200)
