@@ -11,7 +11,10 @@ from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.loader import MigrationLoader
+from django.db.migrations.recorder import MigrationRecorder
 
+from controlplane.datafolder import DataFolderUnusable
 from controlplane.serving.embedded import BASE_DIR, Installation
 
 
@@ -23,10 +26,23 @@ def prepare(installation: Installation, report: Callable[[str], None]) -> None:
 
 
 def _migrate(report: Callable[[str], None]) -> None:
+    _refuse_half_old_tables()
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         report("Bringing the database up to date …")
         call_command("migrate", verbosity=0, interactive=False)
+
+
+def _refuse_half_old_tables() -> None:
+    """Before the first release each app's migrations became one. It stands for all of them, not for some."""
+    applied = MigrationRecorder(connection).applied_migrations()
+    for migration in MigrationLoader(None).disk_migrations.values():
+        known = sum(tuple(name) in applied for name in migration.replaces)
+        if 0 < known < len(migration.replaces):
+            raise DataFolderUnusable(
+                "The database was made by an early version of this project and can't be brought up to date. To begin "
+                "anew, set CONTROLPLANE_DATA to another folder, or move the data folder away; nothing was changed."
+            )
 
 
 def _collect_static(report: Callable[[str], None]) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import pytest
-from django.apps import apps
 from pytest_django import DjangoAssertNumQueries
 
 from runs.completions import group_retention, groups, progress, solving, text_retention
@@ -188,22 +186,6 @@ def test_a_run_below_the_limit_loses_nothing() -> None:
     assert not SampleRow.objects.filter(size=0).exists()
 
 
-def test_rows_of_before_get_their_figures_and_their_prompts() -> None:
-    attempt = an_attempt()
-    for line, data in enumerate([group(1), group(2, scores=(1.0, 1.0)), {"step": 3, "completions": []}], 1):
-        SampleRow.objects.create(run=attempt.run, attempt=attempt, line=line, step=data["step"], data=data)
-    later = Attempt.objects.create(id=f"{attempt.run_id}-2", run=attempt.run, number=2, status="stopped", resume_step=1)
-    Attempt.objects.filter(pk=later.pk).update(started_at=attempt.run.created_at)
-    import_module("runs.migrations.0013_fill_stored_completions").fill(apps, None)
-    columns = ("row", "completions", "solved", "reward_high", "superseded")
-    assert list(SampleRow.objects.order_by("line").values_list(*columns)) == [
-        (7, 2, 1, 1.0, False),
-        (7, 2, 2, 1.0, True),
-        (None, 0, 0, None, True),
-    ]
-    assert (prompt()["visits"], prompt()["solved"]) == (1, 1)
-
-
 def test_every_run_has_a_store_of_its_own() -> None:
     first, second = an_attempt(), an_attempt(run=a_run("second"))
     send(first, group(1))
@@ -287,13 +269,6 @@ def test_the_tick_forgets(monkeypatch: pytest.MonkeyPatch) -> None:
     SampleStore.objects.filter(pk=attempt.run_id).update(completions=40)
     group_retention.forget_all()
     assert SampleStore.objects.get().completions <= 20
-
-
-def test_runs_of_before_are_told_how_many_completions_they_have() -> None:
-    filled(steps=3, rows=2)
-    SampleStore.objects.update(completions=0)
-    import_module("runs.migrations.0018_count_stored_completions").fill(apps, None)
-    assert SampleStore.objects.get().completions == 12
 
 
 def test_the_tab_says_what_is_kept() -> None:

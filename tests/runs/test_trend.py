@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from importlib import import_module
 from statistics import fmean
 
 import pytest
-from django.apps import apps
 from django.test import Client
 
 from runs.host_api import ingest, uploads
 from runs.metrics import folding, trend
-from runs.models import Attempt, ChunkOutline, Run
+from runs.models import Attempt
 from runs.states import RunStatus
 from tests.runs.builders import a_host, a_run, a_user, an_attempt, event, train
 
@@ -72,23 +70,3 @@ def test_rewards_whose_sum_no_float_holds_leave_the_pages_and_the_store_as_they_
     client.force_login(a_user())
     for address in ("/runs/", f"/runs/{attempt.run_id}/", f"/runs/{attempt.run_id}/completions/"):
         assert client.get(address).status_code == 200
-
-
-@pytest.mark.django_db
-@pytest.mark.usefixtures("sent")
-def test_runs_and_chunks_of_before_get_their_trend_and_their_outlines() -> None:
-    attempt, silent = an_attempt(RunStatus.RUNNING, run=a_run(host=a_host())), a_run("silent")
-    for seq in range(1, 1501, 500):
-        ingest.accept(attempt, [train(n, reward=float(n)) for n in range(seq, seq + 500)])
-    folding.fold(attempt.run_id)
-    run = Run.objects.get(pk=attempt.run_id)
-    outlines = dict(ChunkOutline.objects.values_list("chunk", "data"))
-    Run.objects.update(trend=[], trend_of=0)
-    ChunkOutline.objects.all().delete()
-    filling = import_module("runs.migrations.0016_fill_outlines_and_trends")
-    filling.fill(apps, None)
-    filling.fill(apps, None)
-    filled = Run.objects.get(pk=run.pk)
-    assert (filled.trend, filled.trend_of) == (pytest.approx(run.trend), 1500)
-    assert dict(ChunkOutline.objects.values_list("chunk", "data")) == outlines != {}
-    assert Run.objects.get(pk=silent.pk).trend_of == 0

@@ -17,7 +17,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from controlplane.http import addresses, outward
+from controlplane.http import addresses
+from runs.alerts import outward
 from runs.alerts.outward import NotSent, Refused, TookTooLong, post
 from tests.controlplane.alerting.servers import answering, dripping, flooding, hook, silent
 

@@ -1,8 +1,10 @@
-"""Lays the shipped health presets into the database, once."""
+"""The health presets that ship with the product."""
 
-from django.db import migrations
+from __future__ import annotations
 
-SHIPPED = [
+from typing import Any
+
+SHIPPED: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [
     (
         "mixed",
         "Mixed",
@@ -67,16 +69,4 @@ SHIPPED = [
         },
     ),
 ]
-
-
-def lay(apps, schema_editor):
-    HealthPreset = apps.get_model("runs", "HealthPreset")
-    for slug, name, source, bounds in SHIPPED:
-        given = {"name": name, "source": source, "bounds": bounds, "is_default": slug == "mixed"}
-        HealthPreset.objects.get_or_create(slug=slug, defaults=given)
-
-
-class Migration(migrations.Migration):
-    dependencies = [("runs", "0014_list_indexes")]
-
-    operations = [migrations.RunPython(lay, migrations.RunPython.noop)]
+"""Slug, name, source, and the bounds of each rule that differ from its own."""
