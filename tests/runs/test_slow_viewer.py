@@ -148,13 +148,13 @@ async def test_a_viewer_that_reads_one_byte_a_second_holds_nobody_and_loses_noth
         assert await seqs_until(slow, ROWS) == list(range(1, ROWS + 1))
 
 
-async def test_an_idle_socket_still_hears_hints_after_fifteen_seconds(
+async def test_an_idle_socket_still_hears_hints_after_the_usual_time_out_of_redis(
     attempt: Attempt, cookie: str, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clients of Redis have time-outs of 5 s by default, and a reader's own look must not hide a dead subscription."""
     monkeypatch.setattr(pump, "FALLBACK_S", 600.0)
     async with viewer(attempt, cookie, port) as connection:
         await seqs_until(connection, 0)
-        await listen_for(15, connection)
+        await listen_for(6, connection)
         await sync_to_async(ingest.accept)(attempt, [train(1)])
         assert await seqs_until(connection, 1) == [1]

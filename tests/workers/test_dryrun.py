@@ -226,18 +226,27 @@ def test_the_script_of_two_servers_starts_them_trains_and_ends_them(
     assert all(port_is_free(port) for port in spec.placement.ports)
 
 
-@pytest.mark.trainer
 @pytest.mark.processes
-@pytest.mark.timeout(300)
-def test_a_server_that_dies_in_training_ends_the_script(
-    tmp_path: Path, run: Script, trainer_python: Path, tiny_model: Path
-) -> None:
-    spec = with_servers(tmp_path, tiny_model, max_steps=100_000, save_strategy="no")
-    process = run(tmp_path, spec, replace(FAKE, trainer=(str(trainer_python), "-m", "workers.trainer")))
-    until(lambda: builders.logs(tmp_path), seconds=120)
+def test_a_server_that_dies_in_training_ends_the_script_though_the_trainer_waits(tmp_path: Path, run: Script) -> None:
+    spec = with_servers(tmp_path)
+    process = run(tmp_path, spec, replace(FAKE, trainer=(a_trainer_that_waits(tmp_path), "-m", "workers.trainer")))
+    until(lambda: (tmp_path / "training").exists())
     port = spec.placement.ports[1]
-    fronts = [p for p in psutil.Process(process.pid).children(recursive=True) if str(port) in p.cmdline()]
-    fronts[0].kill()
+    tree = psutil.Process(process.pid).children(recursive=True)
+    next(p for p in tree if str(port) in p.cmdline()).kill()
+    trainer = next(p for p in tree if "300" in p.cmdline() or "accelerate.commands.launch" in p.cmdline())
     said, _ = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "server" in said
+    until(lambda: not trainer.is_running())
+
+
+def a_trainer_that_waits(folder: Path) -> str:
+    """An interpreter that trains nothing, for ever."""
+    stub = folder / "python"
+    stub.write_text(f"""#!/bin/sh
+case "$*" in *accelerate*) touch training; exec sleep 300;; esac
+exec {sys.executable} "$@"
+""")
+    stub.chmod(0o755)
+    return str(stub)

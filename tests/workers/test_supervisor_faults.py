@@ -50,14 +50,14 @@ def test_a_control_plane_that_accepts_and_stays_silent_does_not_delay_a_stop(tmp
 
 
 def test_a_control_plane_that_is_away_misses_nothing(tmp_path: Path) -> None:
-    with attempt(tmp_path, trainer="steps:240,pause:0.05,samples:1") as made:
+    with attempt(tmp_path, trainer="steps:240,pause:0.02,samples:1") as made:
         made.launch()
         made.wait_for_step(3)
         made.control.stop()
         away_since = time.monotonic()
         before = steps_written(made)[-1]
         wait_until(lambda: any(line["step"] == before + 100 for line in made.outbox()), made.why)
-        assert time.monotonic() - away_since > 4.5
+        assert time.monotonic() - away_since > 1.8
         assert made.control.train_steps()[-1] < before + 10
         made.control.start()
         assert made.wait_for_end()["reason"] == "completed"

@@ -68,14 +68,14 @@ def test_a_server_that_answers_nothing_any_more_ends_a_trainer_that_waits(tmp_pa
 
 
 def test_a_server_without_work_may_wait_for_a_slow_trainer(tmp_path: Path) -> None:
-    with generating(tmp_path, "steps:2,pause:5", server_silence_s=2.0) as made:
+    with generating(tmp_path, "steps:2,pause:2.5", server_silence_s=1.0) as made:
         made.launch()
         assert made.wait_for_end()["reason"] == "completed"
 
 
 def test_a_server_that_answers_nothing_is_left_to_a_trainer_that_goes_on(tmp_path: Path) -> None:
-    quick = {"attached_watch_s": 0.1, "server_silence_s": 2.0}
-    with server_attempt(tmp_path, trainer="steps:40,pause:0.1", **quick) as made:
+    quick = {"attached_watch_s": 0.1, "server_silence_s": 1.0}
+    with server_attempt(tmp_path, trainer="steps:20,pause:0.1", **quick) as made:
         made.launch()
         made.wait_for_step(1)
         send(made, "vllm", signal.SIGSTOP)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.workers.attempts import attempt, of_process, wait_until
 from tests.workers.servers import server_attempt
+from workers.contract import StopMode
 from workers.supervisor import procfs
 
 pytestmark = pytest.mark.processes
@@ -18,7 +19,7 @@ SECRETS = {"HF_TOKEN": HUB_KEY, "GRPO_SECRET_JUDGE": json.dumps({"address": "htt
 
 
 def test_an_endpoints_key_is_in_the_trainers_environment_and_in_no_other(tmp_path: Path) -> None:
-    with server_attempt(tmp_path, trainer="steps:400,pause:0.05") as made:
+    with server_attempt(tmp_path, trainer="forever") as made:
         made.control.secrets = SECRETS
         made.launch(HF_TOKEN="inherited")
         made.wait_for_step(1)
@@ -27,6 +28,7 @@ def test_an_endpoints_key_is_in_the_trainers_environment_and_in_no_other(tmp_pat
         lines = [of_process(row.pid, "cmdline") for row in procfs.table()]
         supervisor = of_process(made.supervisor().pid, "environ")
         seen = made.trainer_environment()
+        made.ask_to_stop(StopMode.NOW)
     assert KEY.encode() in environments["trainer"]
     assert environments["vllm"]
     assert b"GRPO_SECRET" not in environments["vllm"]
