@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.serving.embedded import BASE_DIR as ROOT
+from tests.trainer.preloaded import Preloaded
 
 TRAINER_STACK = {"torch", "transformers", "trl", "peft", "datasets", "accelerate", "vllm", "deepspeed", "bitsandbytes"}
 WEB_STACK = {"django", "channels", "celery", "redis", "kombu", "uvicorn"}
@@ -132,6 +133,7 @@ def test_what_everybody_imports_needs_nothing_but_the_standard_library(name: str
     assert wrong == []
 
 
+REPORT = "import sys; print('\\x1e' + ' '.join(sys.modules))"
 DRY_RUNS = {
     "the web": (
         "import controlplane.asgi; from django.urls import get_resolver; get_resolver().url_patterns",
@@ -167,16 +169,16 @@ def test_a_real_start_loads_nothing_forbidden(name: str, tmp_path: Path) -> None
 
 @pytest.mark.trainer
 @pytest.mark.processes
-def test_the_trainer_with_its_real_libraries_loads_nothing_of_the_web(trainer_python: Path, tmp_path: Path) -> None:
+def test_the_trainer_with_its_real_libraries_loads_nothing_of_the_web(preloaded: Preloaded) -> None:
     code = "import pkgutil, importlib, workers.trainer as t\n" + (
         "for m in pkgutil.iter_modules(t.__path__, 'workers.trainer.'): importlib.import_module(m.name)"
     )
+    loaded = preloaded.run("-c", f"{code}\n{REPORT}").stdout
     forbidden = WEB_STACK | {"workers.supervisor", "runs", "controlplane"}
-    assert sorted(loaded_by(code, tmp_path, str(trainer_python)) & forbidden) == []
+    assert sorted(set(loaded.rpartition("\x1e")[2].split()) & forbidden) == []
 
 
 def loaded_by(code: str, folder: Path, python: str) -> set[str]:
-    report = "import sys; print('\\x1e' + ' '.join(sys.modules))"
     env = {
         **os.environ,
         "CONTROLPLANE_DATA": str(folder),
@@ -184,6 +186,6 @@ def loaded_by(code: str, folder: Path, python: str) -> set[str]:
         "GRPO_CONTROL_URL": "http://127.0.0.1:1",
         "PYTHONPATH": str(ROOT),
     }
-    done = subprocess.run([python, "-c", f"{code}\n{report}"], env=env, capture_output=True, text=True)
+    done = subprocess.run([python, "-c", f"{code}\n{REPORT}"], env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.rpartition("\x1e")[2].split())

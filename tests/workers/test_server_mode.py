@@ -114,6 +114,7 @@ def test_a_run_trains_on_the_server_and_leaves_nothing(tmp_path: Path, trainer_p
     assert list(made.control.lines.values()) == made.outbox()
 
 
+@pytest.mark.rotating(of=2)
 def test_a_stop_with_save_ends_the_pair_at_a_checkpoint(tmp_path: Path, trainer_python: Path, tiny_model: Path) -> None:
     with pair(tmp_path, python=trainer_python, model=tiny_model, engine="stub", max_steps=100_000) as made:
         wait_for_step(made, 2)
