@@ -27,13 +27,13 @@ def derive(
     Tokenizer's sha256, to count the tokens with that the filter asks for; "" is the parent's. Raises DatasetError.
     """
     if parent.status != DatasetVersion.READY:
-        raise DatasetError("Only a version that is ready has rows to choose from.")
+        raise DatasetError("Only a ready version has rows to choose from.")
     asked = as_filter(wanted)
     if not asked:
-        raise DatasetError("The filter is empty: it would give the same rows again.")
+        raise DatasetError("The filter is empty: it would select every row.")
     tokenizer = tokenizer or parent.tokenizer
     if asked.max_prompt_tokens is not None and not tokenizer:
-        raise DatasetError("Choose the tokenizer that tokens are counted with.")
+        raise DatasetError("Choose a tokenizer to count tokens with.")
     with made(user, name or parent.dataset.name, new=bool(name)) as version:
         version.parent, version.source_kind = parent, DatasetVersion.DERIVED
         version.source = {"filter": asked.as_dict()}

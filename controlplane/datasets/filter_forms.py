@@ -132,7 +132,7 @@ class DeriveForm(forms.Form):
         if self.errors:
             return fields
         if fields["tokens"] and not fields["tokenizer"]:
-            self.add_error("tokenizer", "Choose the tokenizer that tokens are counted with.")
+            self.add_error("tokenizer", "Choose a tokenizer to count tokens with.")
         file, where = fields.get("rows_file"), "rows"
         text = fields["rows"]
         if file and not text.strip():

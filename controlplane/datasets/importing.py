@@ -61,9 +61,9 @@ def map_again(user: User | None, old: DatasetVersion, mapping: ColumnMapping | N
     say what becomes of its bad rows); `mapping` is what is proposed there.
     """
     if not (old.folder / files.SOURCE).is_file():
-        raise DatasetError("This version was made of another one's rows. Map that one anew, then filter it again.")
+        raise DatasetError("This version was made from another one's rows. Map that version again, then filter it.")
     if old.status in DatasetVersion.AT_WORK or (old.status == DatasetVersion.INVALID and not old.rows):
-        raise DatasetError("This version's file was not read to its end.")
+        raise DatasetError("This version's file was not read to the end.")
     report = {name: value for name, value in old.report.items() if name != "mapped"}
     with made(user, old.dataset.name, new=False) as version:
         for field in ("file_name", "bytes", "source_sha256", "source_kind", "source", "tokenizer", "token_limit"):
@@ -170,7 +170,7 @@ def made(user: User | None, name: str, *, new: bool) -> Iterator[DatasetVersion]
         if version.pk is not None:
             shutil.rmtree(version.folder, ignore_errors=True)
         if isinstance(error, (IntegrityError, Dataset.DoesNotExist)):
-            raise NameTaken(f"Somebody else changes “{name}” at this moment. Try again.") from error
+            raise NameTaken(f"Someone else is changing “{name}” right now. Try again.") from error
         raise
 
 

@@ -61,7 +61,7 @@ def exact(version: DatasetVersion, row_ids: Sequence[int], most_bytes: int) -> d
     were too large for `most_bytes` in all}. One process, however many. Raises DatasetError."""
     _need_rows(version)
     if not version.rows_path.exists():
-        raise DatasetError("Its rows are not on the server any more.")
+        raise DatasetError("Its rows are no longer on the server.")
     found: dict[str, Any] = reader_process.ask(
         version.folder, "look", {"exact": sorted(set(row_ids)), "bytes": most_bytes}
     )
@@ -77,7 +77,7 @@ def render_example(
     """
     known = Tokenizer.objects.filter(pk=tokenizer).first() if tokenizer else None
     if tokenizer and known is None:
-        raise DatasetError("This tokenizer is not here any more. Choose another one.")
+        raise DatasetError("This tokenizer is no longer available. Choose another one.")
     given = {
         "mapping": mapping.as_dict(),
         "rows": None if rows is None else list(rows),  # None: the first ones of the file, in full

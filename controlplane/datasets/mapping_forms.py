@@ -83,7 +83,7 @@ class MappingForm(forms.Form):
         required=False,
         min_value=1,
         max_value=10_000_000,
-        help_text="Prompts with more tokens are told of, and kept. Empty: no limit.",
+        help_text="Prompts with more tokens are reported, and kept. Leave empty for no limit.",
     )
 
     share = forms.FloatField(

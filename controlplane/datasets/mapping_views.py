@@ -45,7 +45,7 @@ def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = version_for(request, dataset_id, number)
     form = MappingForm(version, request.POST)
     if version.status != DatasetVersion.NEEDS_MAPPING:
-        messages.warning(request, "Somebody has mapped this version already.")
+        messages.warning(request, "Someone has already mapped this version.")
         return redirect(version)
     if not form.is_valid():
         return render(request, "datasets/version.html", overview(version, form), status=400)
@@ -62,7 +62,7 @@ def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
         limit=fields["token_limit"],
     )
     if not asked:
-        messages.warning(request, "Somebody has mapped this version already.")
+        messages.warning(request, "Someone has already mapped this version.")
     return redirect(version)
 
 

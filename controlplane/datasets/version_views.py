@@ -20,7 +20,7 @@ def cancel(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = version_for(request, dataset_id, number)
     outcome = importing.cancel(version)
     if outcome == importing.TOO_LATE:
-        messages.warning(request, "It was at its end already.")
+        messages.warning(request, "It had already finished.")
         return redirect(version)
     if outcome == importing.BACK:
         messages.info(request, "Stopped. Nothing was imported, and your mapping is unchanged.")
@@ -35,7 +35,7 @@ def cancel(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 def try_again(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     version = version_for(request, dataset_id, number)
     if not importing.try_again(version):
-        messages.warning(request, "There is nothing to try again: the file itself is at fault, or it is done.")
+        messages.warning(request, "Nothing to retry: the file itself is the problem, or the step has finished.")
     return redirect(version)
 
 

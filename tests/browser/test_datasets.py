@@ -136,7 +136,7 @@ def test_a_file_is_dropped_anywhere_and_its_problems_are_read(
         page.get_by_role("link", name="As JSON Lines").click()
     lines = download.value.path().read_text().splitlines()
     assert [json.loads(line)["line"] for line in lines] == [21, 22]
-    page.get_by_role("button", name="Drop them and go on").click()
+    page.get_by_role("button", name="Drop them and continue").click()
     expect(page.get_by_role("button", name="Import with this mapping")).to_be_visible()
     page.get_by_role("button", name="Import with this mapping").click()
     expect(page.get_by_text("20 rows, ready to train on")).to_be_visible()
@@ -244,7 +244,7 @@ def test_nothing_scrolls_sideways_on_a_phone(site: Stack, page: Page, complaints
     upload(site, page, file, "w" * 80)
     expect(page.get_by_text("4 rows, 1 problem")).to_be_visible()
     assert page.evaluate(WIDER) == 0
-    page.get_by_role("button", name="Drop it and go on").click()
+    page.get_by_role("button", name="Drop it and continue").click()
     expect(page.locator("#example .outcome")).to_be_visible()
     assert page.evaluate(WIDER) == 0
     page.get_by_role("button", name="Import with this mapping").click()

@@ -92,7 +92,7 @@ def _chosen(parent: Path, wanted: Filter, progress: ProgressFile) -> Iterator[di
 
 def _renderer(tokenizer: Path | None) -> Renderer:
     if tokenizer is None:
-        raise TemplateProblem("The tokenizer to count with is not here any more.")
+        raise TemplateProblem("The tokenizer to count with is no longer available.")
     renderer = Renderer(tokenizer)
     if not renderer.counts_tokens:
         raise TemplateProblem("The chosen model has no tokenizer.json (sentencepiece's own files are not read).")

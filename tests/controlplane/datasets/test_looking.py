@@ -223,7 +223,7 @@ def test_prompts_that_the_template_refuses_are_left_out_and_told(mixed: Path, tm
 @pytest.mark.parametrize(
     ("config", "said"),
     [
-        (None, "is not here any more"),
+        (None, "is no longer available"),
         ({"chat_template": ""}, "No row passes this filter. 5 could not be counted"),
         ({"chat_template": "{% if"}, "chat template can't be read"),
     ],

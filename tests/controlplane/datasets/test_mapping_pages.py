@@ -222,7 +222,7 @@ def test_a_mapping_is_not_changed_twice() -> None:
     version, client = checked(), operator()
     client.post(at(version, "mapping/"), FIELDS)
     answer = client.post(at(version, "mapping/"), FIELDS | {"prompt": "answer", "answer": "question"}, follow=True)
-    assert "Somebody has mapped this version already" in answer.content.decode()
+    assert "Someone has already mapped this version" in answer.content.decode()
     version.refresh_from_db()
     assert version.mapping["prompt"] == "question"
 
