@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.asking import Answer, Ask, Asking
+from workers.rewards.judge_client import Answer, Ask, Asking
 from workers.rewards.reward import Completion, Cost, Example, Failure, Group, Params, Reward, Row, Scores, param
 from workers.rewards.tools import Tools
 

@@ -1,8 +1,8 @@
-"""Questions to a server, some at once, each and all of them within a deadline, whatever the server does.
+"""The HTTP client for judges: concurrent requests, each and all of them within a deadline, whatever the server does.
 
-Connections are our own, for three reasons: the very IP that is connected to is looked at, a deadline holds for bytes
-that drip, and redirects are answers like others. No proxy is used. A key is in the request alone: words of a server
-that repeats it are told without it.
+It opens its own connections, for three reasons: the IP that is connected to is the one that was checked, a deadline
+holds for bytes that drip, and redirects are not followed. No proxy is used. The key is only in the request: it is
+removed from a server's message that repeats it.
 """
 
 from __future__ import annotations
