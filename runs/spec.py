@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from controlplane.datasets.models import DatasetVersion
-from controlplane.hardware.models import HardwareProfile
+from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import SUM_THEN_NORMALIZE, RewardVersion
-from runs.models import Run
+from runs.models import Priority, ProfileTrial, Run
 from workers.contract import (
     ContractError,
     DataSpec,
@@ -24,41 +25,55 @@ from workers.contract import (
 AGGREGATION = "multi_objective_aggregation"
 
 
-def freeze(
-    *,
-    run_id: str,
-    name: str,
-    kind: str,
-    model: ModelSpec | str,
-    dataset_version: DatasetVersion,
-    reward_version: RewardVersion,
-    profile: HardwareProfile,
-    grpo: Mapping[str, Any],
-    lora: LoraSpec | None = None,
-    attn_implementation: str | None = None,
-    eval_rows: int = 0,
-) -> RunSpec:
+@dataclass(frozen=True)
+class LaunchRequest:
+    """What a person chose for a run, with the catalogue's rows. What isn't chosen yet keeps a spec from being made."""
+
+    name: str = ""
+    model: ModelSpec | str = ""
+    host: Host | None = None
+    """None: any that fits."""
+    dataset_version: DatasetVersion | None = None
+    reward_version: RewardVersion | None = None
+    profile: HardwareProfile | None = None
+    grpo: Mapping[str, Any] = field(default_factory=dict)
+    lora: LoraSpec | None = None
+    attn_implementation: str | None = None
+    eval_rows: int = 0
+    priority: int = Priority.NORMAL
+    kind: str = "train"
+    trial: ProfileTrial | None = None
+
+    def chosen(self) -> tuple[DatasetVersion, RewardVersion, HardwareProfile]:
+        """Raises ContractError while one of them isn't."""
+        if self.dataset_version is None or self.reward_version is None or self.profile is None:
+            raise ContractError("a run needs a dataset, rewards and a hardware profile")
+        return self.dataset_version, self.reward_version, self.profile
+
+
+def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
     """Raises ContractError, naming the field, for rows that don't make a spec."""
+    dataset_version, reward_version, profile = request.chosen()
     parts = reward_version.components
     rewards = tuple(from_dict(RewardSpec, part, at=f"rewards[{i}]") for i, part in enumerate(parts))
-    _check(dataset_version, rewards, eval_rows)
+    _check(dataset_version, rewards, request.eval_rows)
     spec = RunSpec(
         run_id=run_id,
-        name=name,
-        kind=kind,
-        model=ModelSpec(path=model) if isinstance(model, str) else model,
+        name=request.name,
+        kind=request.kind,
+        model=ModelSpec(path=request.model) if isinstance(request.model, str) else request.model,
         data=DataSpec(
             name=dataset_version.dataset.name,
             version=dataset_version.number,
             sha256=dataset_version.sha256,
             rows=dataset_version.rows,
-            eval_rows=eval_rows,
+            eval_rows=request.eval_rows,
         ),
         rewards=rewards,
         hardware=from_dict(HardwareSpec, {**profile.spec, "profile": profile.name}, at="hardware"),
-        grpo=with_aggregation(reward_version, grpo),
-        lora=lora,
-        attn_implementation=attn_implementation or None,
+        grpo=with_aggregation(reward_version, request.grpo),
+        lora=request.lora,
+        attn_implementation=request.attn_implementation or None,
         failed_share=reward_version.failed_share,
     )
     # Through JSON and back: a value that would not survive the way to the host fails here, in front of the person.

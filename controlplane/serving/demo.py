@@ -20,6 +20,7 @@ from controlplane.serving.processes import BASE_DIR, Program, bury, has_ended, s
 from controlplane.serving.serving import Serving
 from runs.models import Run
 from runs.scheduling import launching
+from runs.spec import LaunchRequest
 from runs.states import ACTIVE
 
 NAME = "Demo: arithmetic"
@@ -59,16 +60,18 @@ class Demo:
         host = self._host()
         grpo = {**config["grpo"], **({"max_steps": steps} if steps else {})}
         return launching.submit(
+            LaunchRequest(
+                name=NAME,
+                host=host,
+                dataset_version=version,
+                reward_version=self._rewards(config["rewards"]),
+                profile=self._profile(config["hardware"]),
+                model=str(model),
+                grpo=grpo,
+                attn_implementation=config["attn_implementation"],
+                eval_rows=config["dataset"]["eval_rows"],
+            ),
             user=self.user,
-            name=NAME,
-            host=host,
-            dataset_version=version,
-            reward_version=self._rewards(config["rewards"]),
-            profile=self._profile(config["hardware"]),
-            model=str(model),
-            grpo=grpo,
-            attn_implementation=config["attn_implementation"],
-            eval_rows=config["dataset"]["eval_rows"],
         )
 
     def _config(self) -> dict[str, Any]:

@@ -24,8 +24,8 @@ from runs.preflight.finding import Finding, stop
 from runs.scheduling import leasing, limits, queueing
 from runs.scheduling.leasing import Hold, Short
 from runs.scheduling.limits import Allowance
-from runs.spec import with_aggregation
-from workers.contract import ContractError, HardwareSpec, LoraSpec, Placement, RewardSpec, from_dict
+from runs.spec import LaunchRequest, with_aggregation
+from workers.contract import ContractError, HardwareSpec, Placement, RewardSpec, from_dict
 
 
 @dataclass(frozen=True)
@@ -38,61 +38,52 @@ class Forecast:
     """Where, when it is now."""
 
 
-def draft_of(form: LaunchForm, user: User | None = None) -> Draft:
-    """`form` has been validated, whether it is valid or not: what isn't valid is left out. `user`: who would launch."""
-    form.is_valid()
-    return draft_of_rows(
-        hosts=candidates(form.row("host")),
-        host_chosen=form.row("host") is not None,
-        model=str(form.row("model") or ""),
-        dataset_version=form.row("dataset_version"),
-        reward_version=form.row("reward_version"),
-        profile=form.row("profile"),
-        grpo=form.grpo(),
-        lora=form.lora(),
-        attn_implementation=form.row("attn_implementation") or None,
-        eval_rows=form.held_out,
-        made_for=prefill.made_for(form.row("profile")),
-        priority=form.queue_priority,
-        owner=limits.allowance(user) if user else None,
-    )
-
-
-def draft_of_rows(
+def draft_of(
+    request: LaunchRequest,
     *,
     hosts: list[HostView],
-    host_chosen: bool,
-    model: str,
-    dataset_version: DatasetVersion | None,
-    reward_version: RewardVersion | None,
-    profile: HardwareProfile | None,
-    grpo: dict[str, Any],
-    lora: LoraSpec | None,
-    attn_implementation: str | None = None,
-    eval_rows: int = 0,
     made_for: Mapping[str, str] | None = None,
-    priority: int = 0,
     owner: Allowance | None = None,
 ) -> Draft:
-    """The same of a launch that no form stands behind. `made_for`: what the profile would fill the form with."""
-    held, rewards = leasing.held(), _rewards(reward_version)
+    """`hosts`: those that may take the run. `made_for`: what the profile would fill the form with."""
+    held, rewards = leasing.held(), _rewards(request.reward_version)
+    model = request.model if isinstance(request.model, str) else request.model.path
+    grpo = dict(request.grpo)
     return Draft(
         model=model,
         inspection=_inspected(hosts, model),
         hosts=tuple(_host_facts(view, held[view.row.pk]) for view in hosts),
-        host_chosen=host_chosen,
-        data=_data_facts(dataset_version),
+        host_chosen=request.host is not None,
+        data=_data_facts(request.dataset_version),
         rewards=rewards,
         secrets={name: why for name in vault.names_in(rewards or ()) if (why := vault.problem(name))},
-        hardware=hardware_of(profile),
+        hardware=hardware_of(request.profile),
         made_for=dict(made_for or {}),
-        grpo=with_aggregation(reward_version, grpo) if reward_version else grpo,
-        lora=lora,
-        attn_implementation=attn_implementation,
-        eval_rows=eval_rows,
-        priority=priority,
+        grpo=with_aggregation(request.reward_version, grpo) if request.reward_version else grpo,
+        lora=request.lora,
+        attn_implementation=request.attn_implementation,
+        eval_rows=request.eval_rows,
+        priority=request.priority,
         owner=owner,
     )
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A form, looked at once: what it asks for, what preflight reads of that, and the hosts that may take it."""
+
+    request: LaunchRequest
+    draft: Draft
+    hosts: list[HostView]
+
+
+def checked(form: LaunchForm, user: User | None = None) -> Checked:
+    """Of a form that may be wrong: what isn't valid is left out. `user`: who would launch."""
+    form.is_valid()
+    request, hosts = form.request(), candidates(form.row("host"))
+    owner = limits.allowance(user) if user else None
+    draft = draft_of(request, hosts=hosts, made_for=prefill.made_for(request.profile), owner=owner)
+    return Checked(request, draft, hosts)
 
 
 def form_findings(form: LaunchForm) -> list[Finding]:

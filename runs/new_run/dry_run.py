@@ -19,7 +19,7 @@ from controlplane.hardware.profile_yaml import export
 from controlplane.hardware.profiles import BATCH_FIELDS, Profile
 from runs.hosts.cards import HostView
 from runs.models import Run
-from runs.new_run.drafting import candidates, draft_of, forecast
+from runs.new_run.drafting import Checked, candidates, checked, forecast
 from runs.new_run.forms import LaunchForm
 from runs.scheduling import leasing
 from runs.spec import freeze, spec_of
@@ -74,21 +74,9 @@ def of_form(form: LaunchForm) -> DryRun:
         rest = "" if form.to_choose else " Put right what Preflight marks red."
         choose = f"Still to choose: {', '.join(form.to_choose).lower()}." if form.to_choose else ""
         raise NothingToShow(f"{choose}{rest}".strip())
-    spec = freeze(
-        run_id=DRAFT,
-        name=form.run_name(),
-        kind="train",
-        model=form.row("model"),
-        dataset_version=form.row("dataset_version"),
-        reward_version=form.row("reward_version"),
-        profile=form.row("profile"),
-        grpo=form.grpo(),
-        lora=form.lora(),
-        attn_implementation=form.row("attn_implementation") or None,
-        eval_rows=form.held_out,
-    )
-    hosts = candidates(form.row("host"))
-    place = _forecast(form, hosts) or _imagined(spec, hosts)
+    looked = checked(form)
+    spec = freeze(looked.request, DRAFT)
+    place = _forecast(looked) or _imagined(spec, looked.hosts)
     description = str(form.row("profile").description)
     return DryRun(_attempt(spec, place), place, form.row("dataset_version"), description)
 
@@ -163,11 +151,11 @@ def _attempt(spec: RunSpec, place: Place) -> AttemptSpec:
     return AttemptSpec(f"{spec.run_id}-1", number=1, first_seq=1, run=spec, placement=place.placement)
 
 
-def _forecast(form: LaunchForm, hosts: list[HostView]) -> Place | None:
-    placement = forecast(draft_of(form), hosts).placement
+def _forecast(looked: Checked) -> Place | None:
+    placement = forecast(looked.draft, looked.hosts).placement
     if placement is None:
         return None
-    host = next(view.row for view in hosts if view.name == placement.host)
+    host = next(view.row for view in looked.hosts if view.name == placement.host)
     return Place(placement, programs_of(host), f"As they would start now on {placement.host}.")
 
 

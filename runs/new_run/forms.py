@@ -18,6 +18,7 @@ from controlplane.rewards.queries import offered_versions
 from runs.models import Priority
 from runs.new_run import advanced_fields
 from runs.new_run.training_fields import ATTENTIONS, EVALUATION_ONLY, PRECISION_FLAGS, PRECISIONS, TRAINING, Group
+from runs.spec import LaunchRequest
 from workers.contract import LoraSpec
 
 CHOICES = ("model", "dataset_version", "reward_version", "profile")
@@ -215,7 +216,24 @@ class LaunchForm(forms.Form):
         if self.row("name"):
             return str(self.row("name"))
         model = str(self.row("model") or "").rstrip("/").rpartition("/")[2]
-        return f"{model}-{self.row('dataset_version').dataset.name}"[:120]
+        version = self.row("dataset_version")
+        return f"{model}-{version.dataset.name}"[:120] if version else model[:120]
+
+    def request(self) -> LaunchRequest:
+        """What is chosen so far; what isn't valid is left out."""
+        return LaunchRequest(
+            name=self.run_name(),
+            model=str(self.row("model") or ""),
+            host=self.row("host"),
+            dataset_version=self.row("dataset_version"),
+            reward_version=self.row("reward_version"),
+            profile=self.row("profile"),
+            grpo=self.grpo(),
+            lora=self.lora(),
+            attn_implementation=self.row("attn_implementation") or None,
+            eval_rows=self.held_out,
+            priority=self.queue_priority,
+        )
 
     def lora(self) -> LoraSpec | None:
         if not self.row("use_lora"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib import messages
@@ -21,8 +22,9 @@ from runs.models import Run
 from runs.new_run import dry_run as new_run_dry_run
 from runs.new_run import prefill
 from runs.new_run.drafting import (
+    Checked,
     candidates,
-    draft_of,
+    checked,
     forecast,
     form_findings,
     host_numbered,
@@ -33,6 +35,7 @@ from runs.new_run.drafting import (
 from runs.new_run.forms import LaunchForm
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
+from runs.spec import LaunchRequest
 from workers.contract import ContractError
 
 
@@ -61,14 +64,15 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @operator_required
 def _launch(request: HttpRequest) -> HttpResponseBase:
     form, user = _bound(request), person(request)
-    findings = check(form, user)
+    looked = checked(form, user)
+    findings = findings_of(form, looked)
     # After preflight, which may have met a queue that the first click of two has filled just now.
     sent = _sent_before(form, user)
     if sent is not None:
         return _to_run(request, sent, fresh=False)
     if form.is_valid() and not preflight.blocks(findings):
         try:
-            run, fresh = submit(form, user)
+            run, fresh = submit(form, looked.request, user)
         except ContractError as error:
             form.add_error(None, f"This can't be launched: {error}.")
         except QueueFull as error:
@@ -79,7 +83,7 @@ def _launch(request: HttpRequest) -> HttpResponseBase:
     for finding in findings:
         if finding.grade == preflight.Grade.STOP and finding.field not in said:
             form.add_error(finding.field if finding.field in form.fields else None, _sentence(finding))
-    return _page(request, form, findings=findings, status=422)
+    return _page(request, form, looked=looked, findings=findings, status=422)
 
 
 def _sent_before(form: LaunchForm, user: User) -> Run | None:
@@ -98,7 +102,8 @@ def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:
 def check_run(request: HttpRequest) -> HttpResponse:
     """The Preflight panel for what the form holds now; nothing is stored."""
     form = _bound(request)
-    return render(request, "new_run/_preflight.html", _panel(form, check(form, person(request)), person(request)))
+    looked = checked(form, person(request))
+    return render(request, "new_run/_preflight.html", _panel(form, looked, findings_of(form, looked)))
 
 
 @require_POST
@@ -122,7 +127,8 @@ def dry_run(request: HttpRequest) -> HttpResponseBase:
     except (new_run_dry_run.NothingToShow, ContractError) as error:
         form.is_valid()
         form.add_error(None, f"There is no dry run of this yet: {error}")
-        return _page(request, form, findings=check(form, person(request)), status=422)
+        looked = checked(form, person(request))
+        return _page(request, form, looked=looked, findings=findings_of(form, looked), status=422)
 
 
 @require_safe
@@ -165,31 +171,18 @@ def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
     return answer
 
 
-def check(form: LaunchForm, user: User) -> list[preflight.Finding]:
+def findings_of(form: LaunchForm, looked: Checked) -> list[preflight.Finding]:
     """Preflight's findings; a field that the form itself can't read is said once, by the form."""
     own = form_findings(form)
-    return own + [finding for finding in preflight.check(draft_of(form, user)) if finding.field not in form.errors]
+    return own + [finding for finding in preflight.check(looked.draft) if finding.field not in form.errors]
 
 
-def submit(form: LaunchForm, user: User) -> tuple[Run, bool]:
+def submit(form: LaunchForm, request: LaunchRequest, user: User) -> tuple[Run, bool]:
     """The run, and whether this call made it: the same page sent twice is one launch."""
     key = _launch_key(form, user)
 
     def make() -> Run:
-        run = launching.submit(
-            user=user,
-            name=form.run_name(),
-            host=form.row("host"),
-            dataset_version=form.row("dataset_version"),
-            reward_version=form.row("reward_version"),
-            profile=form.row("profile"),
-            model=form.row("model"),
-            grpo=form.grpo(),
-            lora=form.lora(),
-            attn_implementation=form.row("attn_implementation") or None,
-            eval_rows=form.held_out,
-            priority=form.queue_priority,
-        )
+        run = launching.submit(request, user=user)
         Run.objects.filter(pk=run.pk).update(launch_key=key)
         return run
 
@@ -213,17 +206,18 @@ def _page(
     request: HttpRequest,
     form: LaunchForm,
     *,
-    findings: list[preflight.Finding] | None = None,
+    looked: Checked | None = None,
+    findings: Sequence[preflight.Finding] = (),
     status: int = 200,
     **extra: Any,
 ) -> HttpResponse:
-    user = person(request)
-    if findings is None:
+    if looked is None:
         # The first look: the initial values, as if they had been sent.
         first = LaunchForm(prefill.as_sent(form), schema=form.schema)
-        panel = _panel(first, check(first, user), user)
+        looked = checked(first, person(request))
+        panel = _panel(first, looked, findings_of(first, looked))
     else:
-        panel = _panel(form, findings, user)
+        panel = _panel(form, looked, findings)
     context = {
         "form": form,
         "models": known_models(candidates(None)),
@@ -234,15 +228,13 @@ def _page(
     return render(request, "new_run/new_run.html", context, status=status)
 
 
-def _panel(form: LaunchForm, findings: list[preflight.Finding], user: User) -> dict[str, Any]:
-    draft = draft_of(form, user)
-    hosts = candidates(form.row("host"))
+def _panel(form: LaunchForm, looked: Checked, findings: Sequence[preflight.Finding]) -> dict[str, Any]:
     return {
         "findings": findings,
         "to_choose": form.to_choose,
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
-        "forecast": forecast(draft, hosts),
+        "forecast": forecast(looked.draft, looked.hosts),
         "labels": {name: field.label for name, field in form.fields.items()},
     }
 

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.accounts.models import User
-from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware import host_commands
-from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.hardware.models import Host
 from controlplane.http.tokens import attempt_token
-from controlplane.rewards.models import RewardVersion
 from runs import queries
-from runs.models import Attempt, Priority, ProfileTrial, Run, RunEvent, new_run_id
+from runs.models import Attempt, Run, RunEvent, new_run_id
 from runs.scheduling import leasing, limits, queueing
 from runs.scheduling.leasing import Short
 from runs.scheduling.queueing import Floor
+from runs.spec import LaunchRequest as LaunchRequest
 from runs.spec import freeze, spec_of
 from runs.states import FINAL, EndReason, RunStatus
 from runs.transitions import move
@@ -29,8 +26,6 @@ from workers.contract import (
     AttemptSpec,
     ContractError,
     EventKind,
-    LoraSpec,
-    ModelSpec,
     Placement,
     Task,
     from_dict,
@@ -51,58 +46,30 @@ class NotResumable(Exception):
     """The run's last attempt has not ended yet."""
 
 
-def submit(
-    *,
-    user: User,
-    name: str,
-    host: Host | None,
-    dataset_version: DatasetVersion,
-    reward_version: RewardVersion,
-    profile: HardwareProfile,
-    model: ModelSpec | str,
-    grpo: Mapping[str, Any],
-    lora: LoraSpec | None = None,
-    attn_implementation: str | None = None,
-    eval_rows: int = 0,
-    kind: str = "train",
-    trial: ProfileTrial | None = None,
-    priority: int = Priority.NORMAL,
-    dispatch: bool = True,
-) -> Run:
+def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
     """Freeze the spec and queue the run's first attempt; it is dispatched on commit if its resources are free.
 
     `dispatch=False`: the caller, who submits several, goes through the queue once. QueueFull: its owner may have no
     more runs in the queue.
     """
     run_id = new_run_id()
-    spec = freeze(
-        run_id=run_id,
-        name=name,
-        kind=kind,
-        model=model,
-        dataset_version=dataset_version,
-        reward_version=reward_version,
-        profile=profile,
-        grpo=grpo,
-        lora=lora,
-        attn_implementation=attn_implementation,
-        eval_rows=eval_rows,
-    )
+    spec = freeze(request, run_id)
+    dataset_version, reward_version, profile = request.chosen()
     with transaction.atomic():
         limits.claim_room(user.pk)
         run = Run.objects.create(
             id=run_id,
-            name=name,
-            kind=kind,
+            name=request.name,
+            kind=request.kind,
             owner=user,
             spec=to_dict(spec),
-            host=host,
+            host=request.host,
             dataset_version=dataset_version,
             reward_version=reward_version,
             profile=profile,
-            trial=trial,
+            trial=request.trial,
         )
-        _queue(run, number=1, user=user, kind="submitted", host=host, priority=priority)
+        _queue(run, number=1, user=user, kind="submitted", host=request.host, priority=request.priority)
         if dispatch:
             transaction.on_commit(dispatch_ready, robust=True)
     return run

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.db import transaction
@@ -25,6 +25,7 @@ from runs.models import ProfileTrial
 from runs.new_run import drafting
 from runs.preflight import memory
 from runs.scheduling import launching, leasing, limits, stopping
+from runs.spec import LaunchRequest
 from runs.states import ACTIVE
 from workers.contract import ContractError, StopMode
 
@@ -96,16 +97,7 @@ def refusal(row: HardwareProfile, wanted: Wanted, view: HostView) -> Refusal | N
     small = too_small(profile, view)
     if small:
         return Refusal(small, fits=False)
-    draft = drafting.draft_of_rows(
-        hosts=[view],
-        host_chosen=True,
-        model=wanted.model,
-        dataset_version=wanted.dataset_version,
-        reward_version=wanted.reward_version,
-        profile=row,
-        grpo=_grpo(profile),
-        lora=profile.lora,
-    )
+    draft = drafting.draft_of(_request(wanted, row, profile), hosts=[view])
     floor = next((finding for finding in memory.check(draft) if finding.grade == preflight.Grade.STOP), None)
     if floor:
         return Refusal(floor.cause, fits=False)
@@ -140,23 +132,25 @@ def _launch(
 def _submit(trial: ProfileTrial, wanted: Wanted, row: HardwareProfile, user: User) -> Refusal | None:
     profile = profile_of(row)
     try:
-        launching.submit(
-            user=user,
-            name=f"{row.name[:100]} · trial",
-            host=wanted.host,
-            dataset_version=wanted.dataset_version,
-            reward_version=wanted.reward_version,
-            profile=row,
-            model=wanted.model,
-            grpo=_grpo(profile),
-            lora=profile.lora,
-            kind=KIND,
-            trial=trial,
-            dispatch=False,
-        )
+        request = replace(_request(wanted, row, profile), trial=trial)
+        launching.submit(request, user=user, dispatch=False)
     except ContractError as error:
         return Refusal(f"This can't be launched: {error}.")
     return None
+
+
+def _request(wanted: Wanted, row: HardwareProfile, profile: Profile) -> LaunchRequest:
+    return LaunchRequest(
+        name=f"{row.name[:100]} · trial",
+        model=wanted.model,
+        host=wanted.host,
+        dataset_version=wanted.dataset_version,
+        reward_version=wanted.reward_version,
+        profile=row,
+        grpo=_grpo(profile),
+        lora=profile.lora,
+        kind=KIND,
+    )
 
 
 def _grpo(profile: Profile) -> dict[str, Any]:

@@ -31,11 +31,11 @@ from runs.scheduling import launching
 from runs.models import Attempt
 from controlplane.http.tokens import attempt_token
 runs = [
-    launching.submit(
-        user=User.objects.get(username="operator"), name=f"bench crowd {number}", host=Host.objects.get(name=host),
+    launching.submit(launching.LaunchRequest(name=f"bench crowd {number}", host=Host.objects.get(name=host),
         dataset_version=DatasetVersion.objects.get(pk=page["dataset_version"]),
         reward_version=RewardVersion.objects.get(pk=page["reward_version"]),
-        profile=HardwareProfile.objects.get(pk=page["profile"]), model=page["model"], grpo={"max_steps": 1_000_000})
+        profile=HardwareProfile.objects.get(pk=page["profile"]), model=page["model"], grpo={"max_steps": 1_000_000}),
+        user=User.objects.get(username="operator"))
     for number in range(count)
 ]
 found = Attempt.objects.filter(run__in=runs).order_by("created_at")

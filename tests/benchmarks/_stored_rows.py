@@ -100,14 +100,16 @@ def many_runs(page: dict[str, Any], count: int) -> None:
 def _ended(page: dict[str, Any], name: str) -> Run:
     """Launched and cancelled: its spec is the one that the product freezes."""
     run = launching.submit(
+        launching.LaunchRequest(
+            name=name,
+            host=None,
+            dataset_version=DatasetVersion.objects.get(pk=page["dataset_version"]),
+            reward_version=RewardVersion.objects.get(pk=page["reward_version"]),
+            profile=HardwareProfile.objects.get(pk=page["profile"]),
+            model=page["model"],
+            grpo={"max_steps": 1_000_000},
+        ),
         user=User.objects.get(username="operator"),
-        name=name,
-        host=None,
-        dataset_version=DatasetVersion.objects.get(pk=page["dataset_version"]),
-        reward_version=RewardVersion.objects.get(pk=page["reward_version"]),
-        profile=HardwareProfile.objects.get(pk=page["profile"]),
-        model=page["model"],
-        grpo={"max_steps": 1_000_000},
     )
     now = timezone.now()
     Attempt.objects.filter(run=run).update(

@@ -63,10 +63,9 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile
 from controlplane.rewards.models import RewardVersion
 from runs.scheduling import launching
-result = launching.submit(
-    user=User.objects.get(username="operator"), name="bench", host=None, dataset_version=DatasetVersion.objects.get(),
+result = launching.submit(launching.LaunchRequest(name="bench", host=None, dataset_version=DatasetVersion.objects.get(),
     reward_version=RewardVersion.objects.get(config__name="bench"), profile=HardwareProfile.objects.get(name="bench"),
-    model=model, grpo=grpo).id
+    model=model, grpo=grpo), user=User.objects.get(username="operator")).id
 """
 STATE = """
 from runs.models import Attempt

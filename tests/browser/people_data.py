@@ -67,14 +67,16 @@ def datasets(rows: list[dict[str, Any]]) -> dict[str, DatasetVersion]:
 def a_run(name: str, version: DatasetVersion, rewards: RewardVersion, **more: Any) -> Run:
     profile, _ = HardwareProfile.objects.get_or_create(name="8 GPUs", defaults={"spec": TOO_LARGE})
     return launching.submit(
-        name=name,
-        host=None,
+        launching.LaunchRequest(
+            name=name,
+            host=None,
+            model="/models/Qwen2.5-1.5B-Instruct",
+            dataset_version=version,
+            reward_version=rewards,
+            profile=profile,
+            **{"grpo": {"max_steps": 400, "beta": 0.04, "num_generations": 8}, **more},
+        ),
         user=builders.a_user("olga"),
-        model="/models/Qwen2.5-1.5B-Instruct",
-        dataset_version=version,
-        reward_version=rewards,
-        profile=profile,
-        **{"grpo": {"max_steps": 400, "beta": 0.04, "num_generations": 8}, **more},
     )
 
 

@@ -37,10 +37,9 @@ small = HardwareProfile.objects.create(
     name="One slot", spec={"rollout": "transformers", "cpu_slots": 1, "threads": 1}, batch=batch)
 # More GPUs than the host has: nothing of it is started.
 large = HardwareProfile.objects.create(name="Eight GPUs", spec={"rollout": "colocate", "trainer_gpus": 8}, batch=batch)
-run = launching.submit(
-    user=User.objects.get(username="operator"), name="before", host=None, model=model, profile=large,
+run = launching.submit(launching.LaunchRequest(name="before", host=None, model=model, profile=large,
     grpo={"max_steps": 2, "bf16": False, "gradient_checkpointing": False, "seed": 1, **batch},
-    dataset_version=version, reward_version=old)
+    dataset_version=version, reward_version=old), user=User.objects.get(username="operator"))
 lines = [
     {"step": step, "row": 2, "prompt": rows[2]["prompt"], "answer": "4", "completions": [
         {"text": text, "tokens": 9, "end": "eos", "rewards": {"short": short}, "reward": short, "advantage": advantage}

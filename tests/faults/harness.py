@@ -76,10 +76,9 @@ if just_heard:
     Host.objects.filter(name="testhost").update(announced_at=timezone.now())
 profile, _ = HardwareProfile.objects.get_or_create(
     name=hashlib.sha256(json.dumps(hardware).encode()).hexdigest(), defaults={"spec": hardware})
-run = launching.submit(
-    user=User.objects.get(username=user), name=name, host=Host.objects.get(name="testhost"),
+run = launching.submit(launching.LaunchRequest(name=name, host=Host.objects.get(name="testhost"),
     dataset_version=DatasetVersion.objects.get(), reward_version=RewardVersion.objects.get(), profile=profile,
-    model=model, grpo={"max_steps": steps})
+    model=model, grpo={"max_steps": steps}), user=User.objects.get(username=user))
 result = run.pk
 """
 LOOK = """

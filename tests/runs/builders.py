@@ -14,6 +14,7 @@ from controlplane.rewards import saving
 from controlplane.rewards.models import RewardConfig, RewardVersion
 from runs.models import Attempt, Run
 from runs.scheduling import launching
+from runs.spec import LaunchRequest
 from runs.states import RunStatus
 from runs.transitions import move
 from workers.contract import OutboxLine
@@ -62,9 +63,10 @@ def a_run(name: str = "first", *, host: Host | None = None, hardware: dict[str, 
     )
     profile_name = f"profile {crc32(str(hardware).encode())}"
     profile, _ = HardwareProfile.objects.get_or_create(name=profile_name, defaults={"spec": hardware or CPU})
-    defaults = {"user": a_user(), "model": "/models/tiny", "grpo": {"max_steps": 20}}
-    arguments = {**defaults, "reward_version": rewards_named("tags"), **more}
-    return launching.submit(name=name, host=host, dataset_version=version, profile=profile, **arguments)
+    user = more.pop("user", None) or a_user()
+    chosen = {"model": "/models/tiny", "grpo": {"max_steps": 20}, "reward_version": rewards_named("tags"), **more}
+    request = LaunchRequest(name=name, host=host, dataset_version=version, profile=profile, **chosen)
+    return launching.submit(request, user=user)
 
 
 def an_attempt(status: str = RunStatus.RUNNING, *, number: int = 1, run: Run | None = None) -> Attempt:

@@ -10,7 +10,7 @@ from controlplane.accounts.models import Role
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards import saving
 from runs.models import Run
-from runs.new_run.drafting import draft_of
+from runs.new_run.drafting import checked
 from runs.new_run.forms import LaunchForm
 from runs.new_run.prefill import as_sent
 from tests.controlplane.people import make_user, operator, viewer
@@ -151,7 +151,7 @@ def test_a_double_click_makes_one_run(client):
 
 
 def test_another_clash_than_the_double_click_is_not_taken_for_one(client, monkeypatch):
-    def clash(**arguments):
+    def clash(*args, **arguments):
         raise IntegrityError("some other rule")
 
     monkeypatch.setattr("runs.scheduling.launching.submit", clash)
@@ -340,6 +340,6 @@ def test_json_that_no_database_stores_is_refused_beside_its_field(client: Client
 def test_the_length_of_the_longest_prompt_is_known_to_preflight(client: Client):
     version = a_version(report={"mapped": {"statistics": {"lengths": {"prompt_chars": {"longest": 1234}}}}})
     form = LaunchForm(sent(dataset_version=version.pk), schema=SCHEMA)
-    data = draft_of(form).data
+    data = checked(form).draft.data
     assert data is not None
     assert data.longest_prompt_chars == 1234

@@ -15,6 +15,7 @@ from runs.models import Attempt
 from runs.new_run import drafting
 from runs.preflight import Grade
 from runs.scheduling import launching, leasing
+from runs.spec import LaunchRequest
 from tests.controlplane.people import viewer
 from tests.runs.builders import a_host, a_run, rewards_named
 from tests.runs.conftest import Sent
@@ -157,9 +158,6 @@ def test_of_several_hosts_those_without_are_named() -> None:
 @database
 def test_a_draft_knows_of_each_host_how_it_holds_code() -> None:
     views = host_views([host_that(HOLDS, name="a"), host_that(None, name="b", unsandboxed_allowed=True)])
-    draft = drafting.draft_of_rows(
-        hosts=views, host_chosen=False, model="", dataset_version=None, reward_version=None, profile=None, grpo={},
-        lora=None,
-    )  # fmt: skip
+    draft = drafting.draft_of(LaunchRequest(), hosts=views)
     told = [(host.name, host.sandbox.known, host.sandbox.backend, host.sandbox.allowed) for host in draft.hosts]
     assert told == [("a", True, "landlock", False), ("b", False, "", True)]

@@ -17,6 +17,7 @@ from runs import preflight
 from runs.host_api.claiming import Claim, claim
 from runs.models import Attempt, RunEvent
 from runs.new_run import drafting
+from runs.spec import LaunchRequest
 from runs.states import RunStatus
 from tests.controlplane.accounts.secret_rows import HUB_KEY, KEY, a_hub_token, an_endpoint, asks_reward
 from tests.controlplane.people import admin
@@ -144,11 +145,8 @@ def test_a_key_of_another_installation_is_a_refusal_that_says_what_to_do(startin
 
 
 def findings(version: RewardVersion) -> list[str]:
-    draft = drafting.draft_of_rows(
-        hosts=[], host_chosen=False, model="", dataset_version=None, reward_version=version, profile=None, grpo={},
-        lora=None,
-    )  # fmt: skip
-    return [found.cause for found in preflight.secrets.check(draft)]
+    draft = drafting.draft_of(LaunchRequest(reward_version=version), hosts=[])
+    return [found.cause for found in preflight.rewards.check_secrets(draft)]
 
 
 def test_preflight_says_what_the_claim_would_refuse(monkeypatch: pytest.MonkeyPatch, settings: Settings) -> None:

@@ -32,8 +32,9 @@ from controlplane.rewards import saving
 from controlplane.hardware.models import HardwareProfile
 rewards = saving.make(word, [{"name": "format", "function": "think_tags"}])
 profile = HardwareProfile.objects.create(name=word, spec=builders.CPU)
-run = launching.submit(user=builders.a_user(), name=word, host=Host.objects.get(name="testhost"),
-    dataset_version=version, reward_version=rewards, profile=profile, model=model, grpo={"max_steps": steps})
+run = launching.submit(launching.LaunchRequest(name=word, host=Host.objects.get(name="testhost"),
+    dataset_version=version, reward_version=rewards, profile=profile, model=model, grpo={"max_steps": steps}),
+    user=builders.a_user())
 result = run.pk
 """
 LOOK = """
@@ -76,9 +77,10 @@ from runs.scheduling import launching
 from tests.datasets import ready_version
 from tests.runs import builders
 judge = {"name": "judged", "function": "judge", "params": {"endpoint": "STACK_JUDGE", "model": "m", "rubric": "Good?"}}
-run = launching.submit(user=builders.a_user(), name=name, host=Host.objects.get(name="testhost"),
-    dataset_version=ready_version("judged"), reward_version=saving.make("judged", [judge]),
-    profile=HardwareProfile.objects.create(name="judged", spec=builders.CPU), model=model, grpo={"max_steps": 4000})
+run = launching.submit(launching.LaunchRequest(name=name, host=Host.objects.get(name="testhost"),
+    dataset_version=ready_version("judged"), reward_version=saving.make("judged", [judge]), model=model,
+    profile=HardwareProfile.objects.create(name="judged", spec=builders.CPU), grpo={"max_steps": 4000}),
+    user=builders.a_user())
 result = run.pk
 """
 PIDS = """

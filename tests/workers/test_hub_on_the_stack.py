@@ -28,8 +28,9 @@ version = ready_version("sums", rows)
 components = [{"name": "variety", "function": "unique_chars_normalised"}]
 rewards = rewards_named("variety", components)
 profile, _ = HardwareProfile.objects.get_or_create(name="a CPU slot", defaults={"spec": builders.CPU})
-result = launching.submit(user=builders.a_user(), name=model, host=Host.objects.get(name="testhost"),
-    dataset_version=version, reward_version=rewards, profile=profile, model=model, grpo=grpo).pk
+result = launching.submit(launching.LaunchRequest(name=model, host=Host.objects.get(name="testhost"),
+    dataset_version=version, reward_version=rewards, profile=profile, model=model, grpo=grpo),
+    user=builders.a_user()).pk
 """
 DOWNLOAD = """
 from runs.models import MetricRow, RunEvent
