@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.judge_client import Answer, Ask, Asking
+from workers.rewards.judge_client import JudgeClient, JudgeReply, JudgeRequest
 from workers.rewards.reward import Completion, Cost, Example, Failure, Group, Params, Reward, Row, Scores, param
 from workers.rewards.tools import Tools
 
@@ -78,8 +78,8 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
         for index, (completion, row) in enumerate(zip(completions, rows, strict=True))
         if "{answer}" not in params.rubric or _text(row.get("answer"))  # else there is nothing to compare with
     }
-    asking = Asking(endpoint, concurrency=params.concurrency, timeout_s=params.timeout_s, batch_s=params.batch_s)
-    answers = asking.answers([Ask("/chat/completions", body) for body in bodies.values()])
+    client = JudgeClient(endpoint, concurrency=params.concurrency, timeout_s=params.timeout_s, batch_s=params.batch_s)
+    answers = client.answers([JudgeRequest("/chat/completions", body) for body in bodies.values()])
     values: list[float | None] = [None] * len(completions)
     notes = [""] * len(completions)
     failures = []
@@ -144,7 +144,7 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _said(answer: Answer, key: str) -> str:
+def _said(answer: JudgeReply, key: str) -> str:
     """The text of the judge's answer. A server that repeats its key doesn't get it into notes and events."""
     if answer.trouble:
         raise _NoScore("timeout" if answer.late else "http", answer.trouble)

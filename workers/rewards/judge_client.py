@@ -33,7 +33,7 @@ _AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 
 
 @dataclass(frozen=True)
-class Ask:
+class JudgeRequest:
     path: str
     """What follows the endpoint's address."""
     body: bytes
@@ -41,7 +41,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Answer:
+class JudgeReply:
     body: bytes = b""
     trouble: str = ""
     """One sentence for people when there is no good answer; "" when there is."""
@@ -59,22 +59,22 @@ class _Failed(Exception):
         self.wait_s = wait_s
 
 
-class Asking:
+class JudgeClient:
     def __init__(self, endpoint: Endpoint, *, concurrency: int, timeout_s: float, batch_s: float) -> None:
         self._endpoint = endpoint
         self._concurrency = concurrency
         self._timeout_s = timeout_s
         self._batch_s = batch_s
 
-    def answers(self, asks: Sequence[Ask]) -> list[Answer]:
+    def answers(self, asks: Sequence[JudgeRequest]) -> list[JudgeReply]:
         """One for each, in order, and none later than the batch's time."""
         if wrong := _problem(self._endpoint):
-            return [Answer(trouble=wrong)] * len(asks)
+            return [JudgeReply(trouble=wrong)] * len(asks)
         end = time.monotonic() + self._batch_s
-        waiting: queue.SimpleQueue[tuple[int, Ask]] = queue.SimpleQueue()
+        waiting: queue.SimpleQueue[tuple[int, JudgeRequest]] = queue.SimpleQueue()
         for numbered in enumerate(asks):
             waiting.put(numbered)
-        given: queue.SimpleQueue[tuple[int, Answer]] = queue.SimpleQueue()
+        given: queue.SimpleQueue[tuple[int, JudgeReply]] = queue.SimpleQueue()
 
         def work() -> None:
             while time.monotonic() < end:
@@ -87,7 +87,7 @@ class Asking:
         # Daemons: one that a name's look-up holds up is left behind, and keeps no process from ending.
         for number in range(min(self._concurrency, len(asks))):
             threading.Thread(target=work, name=f"ask-{number}", daemon=True).start()
-        late = Answer(trouble=f"The batch's time of {self._batch_s:g} s was over before it answered.", late=True)
+        late = JudgeReply(trouble=f"The batch's time of {self._batch_s:g} s was over before it answered.", late=True)
         found = [late] * len(asks)
         for _ in asks:
             try:
@@ -97,10 +97,10 @@ class Asking:
             found[number] = answer
         return found
 
-    def _answer(self, ask: Ask, end: float) -> Answer:
+    def _answer(self, ask: JudgeRequest, end: float) -> JudgeReply:
         for tried in range(1, TRIES + 1):
             try:
-                return Answer(self._once(ask, min(end, time.monotonic() + self._timeout_s)))
+                return JudgeReply(self._once(ask, min(end, time.monotonic() + self._timeout_s)))
             except _Failed as error:
                 pause = min(max(error.wait_s, FIRST_PAUSE_S * 2 ** (tried - 1)), LONGEST_PAUSE_S)
                 words, late = self._hidden(str(error))[:300], error.late
@@ -108,11 +108,11 @@ class Asking:
             except Exception as error:  # a thread that dies would leave its row without a word
                 words, late, again = f"The request failed: {type(error).__name__}.", False, False
             if not again:
-                return Answer(trouble=words, late=late)
+                return JudgeReply(trouble=words, late=late)
             time.sleep(pause)
         raise AssertionError("the last try returns")
 
-    def _once(self, ask: Ask, end: float) -> bytes:
+    def _once(self, ask: JudgeRequest, end: float) -> bytes:
         address = urlsplit(self._endpoint.address.rstrip("/") + ask.path)
         try:
             with _connected(address.hostname or "", _port(address), address.scheme, end, self._endpoint) as connection:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from workers.sandbox import messages, zygote_process, zygote_protocol
-from workers.sandbox.exit_outcome import GONE, Exit
+from workers.sandbox.exit_outcome import GONE, EvaluationExit
 from workers.sandbox.messages import Malformed, MessageBuffer
 from workers.sandbox.outcomes import Job, Kind, Limits, Outcome, Program, TestJob, TestOutcome
 from workers.sandbox.zygote_process import ZygoteProcess
@@ -128,7 +128,7 @@ class Evaluation:
 
     def outcome(self) -> Outcome:
         answers = self._answers[self._channel].received if self._channel in self._answers else []
-        ended = Exit(
+        ended = EvaluationExit(
             self._exit, answers[-1] if answers else None, self._stopped, self._limits, isinstance(self._task, Program)
         )
         return ended.outcome(self._texts.get(self._out, b""), self._texts.get(self._error, b""))

@@ -15,7 +15,7 @@ _ANSWERED = (Kind.OK, Kind.ERROR, Kind.MEMORY)
 
 
 @dataclass(frozen=True)
-class Exit:
+class EvaluationExit:
     report: ExitReport | None
     """None: the zygote ended first."""
     answer: Any

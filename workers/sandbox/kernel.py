@@ -25,8 +25,6 @@ PR_SET_SECCOMP = 22
 PR_SET_NO_NEW_PRIVS = 38
 SECCOMP_MODE_FILTER = 2
 
-_fork = ctypes.PyDLL(None).fork
-
 _CAPSET = {"x86_64": 126, "aarch64": 91}.get(os.uname().machine, -1)
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAPABILITIES_OF_SELF = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
@@ -44,13 +42,6 @@ def checked(result: int, what: str) -> int:
 def prctl(option: int, value: int = 0, extra: int = 0) -> None:
     """Raises OSError."""
     checked(_prctl(option, value, extra, 0, 0), f"prctl({option})")
-
-
-def fork() -> int:
-    """os.fork for a process that has never had a second thread. What Python does after a fork about other threads and
-    their locks has nothing to do then, and would copy a hundred pages to find that out. Raises OSError."""
-    pid: int = _fork()
-    return checked(pid, "fork")
 
 
 def unshare(flags: int) -> None:
@@ -78,7 +69,7 @@ def raw(number: int, *arguments: object) -> int:
     return checked(_syscall(number, *arguments), f"system call {number}")
 
 
-class Filter:
+class SeccompFilter:
     """A seccomp filter that lies ready."""
 
     def __init__(self, code: bytes) -> None:

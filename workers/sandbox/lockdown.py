@@ -119,7 +119,7 @@ def _become_nobody() -> None:
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
 
 
-def takes(filter_: kernel.Filter) -> bool:
+def takes(filter_: kernel.SeccompFilter) -> bool:
     """Whether the kernel accepts a seccomp filter; tried in a process that does nothing else."""
     pid = os.fork()
     if pid == 0:

@@ -29,7 +29,7 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
 
 
-class Stopped(BaseException):
+class TestStopped(BaseException):
     """This test is over, whatever it catches."""
 
 
@@ -76,9 +76,9 @@ class CandidateProxy:
         self.last = None
 
     def call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Returns what the function does. Raises what it raises, and Stopped."""
+        """Returns what the function does. Raises what it raises, and TestStopped."""
         if self.spoiled:
-            raise Stopped
+            raise TestStopped
         nonce = os.urandom(16).hex()
         try:
             packed = pack({"nonce": nonce, "name": name, "args": list(args), "kwargs": kwargs}, marshalling.write)
@@ -144,17 +144,17 @@ class CandidateProxy:
         except (TypeError, ValueError, KeyError):
             raise self._lose("An answer came that is none.") from None
 
-    def _refuse(self, event: str) -> Stopped:
+    def _refuse(self, event: str) -> TestStopped:
         self.needs = f"It could run what the tested code gives: “{event}”."
         return self._spoil(self.needs)
 
-    def _lose(self, why: str) -> Stopped:
+    def _lose(self, why: str) -> TestStopped:
         self.gone = why
         return self._spoil(why)
 
-    def _spoil(self, why: str) -> Stopped:
+    def _spoil(self, why: str) -> TestStopped:
         self.spoiled = why
-        return Stopped(why)
+        return TestStopped(why)
 
 
 def judged(text: str, packed: list[Any] | None, candidate: CandidateProxy) -> tuple[str, str]:

@@ -280,7 +280,7 @@ def main(settings: dict[str, Any]) -> None:
     if backend == "landlock":
         lockdown.give_up_root(settings["readable"])
         landlock.restrict(settings["readable"], ("/dev/null",))
-    filters = [kernel.Filter(code) for code in settings["filters"]]
+    filters = [kernel.SeccompFilter(code) for code in settings["filters"]]
     accepted = not filters or lockdown.takes(filters[0])
     if not accepted and backend != "bare":
         raise OSError(errno.ENOSYS, "The kernel refuses seccomp filters")
