@@ -12,14 +12,14 @@ from runs.states import FINAL, EndReason, RunStatus, sentence
 from workers.contract import SAVING, Phase
 
 PHASES: dict[str, str] = {
-    Phase.CLAIMED: "The host has taken the run on.",
+    Phase.CLAIMED: "The host accepted the run.",
     Phase.PREPARING: "Preparing: dataset, folder, GPU baselines.",
     Phase.FETCHING_MODEL: "Downloading the model.",
     Phase.VLLM_STARTING: "Starting vLLM.",
     Phase.VLLM_READY: "vLLM is ready.",
     Phase.TRAINER_STARTING: "Starting the trainer.",
     Phase.STOPPING: "Stopping every process of the run.",
-    Phase.VERIFYING: "Checking that nothing of the run is left.",
+    Phase.VERIFYING: "Checking that no process of the run is left.",
 }
 STATUSES: dict[str, str] = {
     RunStatus.QUEUED: "Waiting for its resources.",
@@ -166,7 +166,7 @@ def _ended(data: dict[str, Any]) -> str:
     if not receipt:
         return "The supervisor reported the end."
     if receipt.get("free"):
-        return f"All processes gone in {_took(receipt.get('seconds_to_gone'))}; every resource proved free."
+        return f"All processes gone in {_took(receipt.get('seconds_to_gone'))}; all resources released."
     return "The supervisor reported the end, but not everything was proved free."
 
 
@@ -200,24 +200,24 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "submitted": lambda data: "Submitted.",
     "resumed": lambda data: f"Resumed as attempt {data.get('attempt')}, from step {data.get('step')}.",
     "tagged": lambda data: f"Tags: {', '.join(map(str, data.get('tags') or ['none']))}.",
-    "noted": lambda data: "Took the notes away." if data.get("empty") else "Changed the notes.",
+    "noted": lambda data: "Deleted the notes." if data.get("empty") else "Changed the notes.",
     "requested": lambda data: f"Asked to {STOPS.get(str(data.get('mode')), 'stop')}.",
     "queue_moved": _moved,
     "priority": _priority,
     "not_launched": lambda data: _with_detail("The host started no supervisor.", data.get("detail")),
-    "reap_sent": lambda data: "The host was asked to look for a dead supervisor.",
+    "reap_sent": lambda data: "The host was asked to check for a dead supervisor.",
     "reaped": lambda data: _with_detail(
-        "The supervisor still lives." if data.get("lock_held") else "No supervisor was alive.", data.get("detail")
+        "The supervisor is still alive." if data.get("lock_held") else "No supervisor was alive.", data.get("detail")
     ),
     "status": _status,
     "phase": _phase,
     "stage": lambda data: f"Trainer: {data.get('stage')}.",
-    "training": lambda data: f"Entered training at step {data.get('step')} of {data.get('max_steps')}.",
+    "training": lambda data: f"Started training at step {data.get('step')} of {data.get('max_steps')}.",
     "process_started": lambda data: f"Started the {_role(data)} process (pid {data.get('pid')}).",
     "process_exited": _exited,
     "checkpoint": lambda data: f"Saved a checkpoint at step {data.get('step')}{_size(data.get('bytes'))}.",
     "reward_failed": _reward_failed,
-    "stop_seen": lambda data: f"The supervisor has taken on: {STOPS.get(str(data.get('mode')), 'stop')}.",
+    "stop_seen": lambda data: f"The supervisor accepted: {STOPS.get(str(data.get('mode')), 'stop')}.",
     "note": lambda data: str(data.get("text", "")),
     "alert": _alert,
     "ended": _ended,

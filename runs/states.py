@@ -39,7 +39,7 @@ EDGES: dict[RunStatus, frozenset[RunStatus]] = {
 R = EndReason
 _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.COMPLETED: (S.SUCCEEDED, "Trained to its last step."),
-    R.STOPPED_BY_USER: (S.STOPPED, "Stopped by a person."),
+    R.STOPPED_BY_USER: (S.STOPPED, "Stopped by a user."),
     R.CANCELLED: (S.STOPPED, "Cancelled before it started."),
     R.TRAINER_EXITED: (S.FAILED, "The trainer exited before its last step."),
     R.NO_STEPS: (S.FAILED, "The trainer ended without training a step: too few prompts for one batch."),
@@ -47,16 +47,16 @@ _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.MODEL_UNAVAILABLE: (S.FAILED, "The model could not be fetched from the hub."),
     R.VLLM_EXITED: (S.FAILED, "The vLLM server exited while the run needed it."),
     R.VLLM_NOT_READY: (S.FAILED, "The vLLM server did not become ready in time."),
-    R.VLLM_HUNG: (S.FAILED, "The vLLM server stopped serving what the run waited for."),
+    R.VLLM_HUNG: (S.FAILED, "The vLLM server stopped responding to the run."),
     R.PORT_IN_USE: (S.FAILED, "The vLLM server's port is held by another process."),
     R.GPUS_BUSY: (S.FAILED, "A leased GPU was in use by something else."),
     R.REWARD_FAILED: (S.FAILED, "A reward failed on more rows than the run allows."),
     R.OOM: (S.FAILED, "Out of memory."),
     R.DISK_FULL: (S.FAILED, "The host's disk is full."),
     R.FOLDER_LOST: (S.FAILED, "The run's folder was removed on the host."),
-    R.SUPERVISOR_LOST: (S.FAILED, "The supervisor died; what it left was cleaned up."),
-    R.SUPERVISOR_ERROR: (S.FAILED, "The supervisor met an error of its own and stopped the run."),
-    R.HOST_LOST: (S.FAILED, "The host restarted or was given up."),
+    R.SUPERVISOR_LOST: (S.FAILED, "The supervisor died; its leftovers were cleaned up."),
+    R.SUPERVISOR_ERROR: (S.FAILED, "The supervisor hit an internal error and stopped the run."),
+    R.HOST_LOST: (S.FAILED, "The host restarted or was marked as lost."),
     R.LAUNCH_FAILED: (S.FAILED, "The host never started the run."),
 }
 

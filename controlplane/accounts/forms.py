@@ -31,7 +31,7 @@ class PasswordForm(forms.Form):
     new = _password(
         "New password",
         "new-password",
-        "At least 10 characters. Wherever else you are signed in, you will be signed out.",
+        "At least 10 characters. You will be signed out everywhere else.",
     )
     again = _password("New password again", "new-password")
 
@@ -55,7 +55,7 @@ class PasswordForm(forms.Form):
     def clean_again(self) -> str:
         again: str = self.cleaned_data["again"]
         if "new" in self.cleaned_data and again != self.cleaned_data["new"]:
-            raise forms.ValidationError("The two differ.")
+            raise forms.ValidationError("The two passwords differ.")
         return again
 
     def save(self) -> None:

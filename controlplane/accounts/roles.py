@@ -24,12 +24,12 @@ def person(request: HttpRequest) -> User:
 
 def operator_required(view: View[P]) -> View[P]:
     """Launching, stopping, uploading, editing the catalogue."""
-    return _guarded(view, lambda user: user.may_operate, "This takes the operator role.")
+    return _guarded(view, lambda user: user.may_operate, "This requires the operator role.")
 
 
 def admin_required(view: View[P]) -> View[P]:
     """Users and secrets."""
-    return _guarded(view, lambda user: user.may_administer, "This takes the admin role.")
+    return _guarded(view, lambda user: user.may_administer, "This requires the admin role.")
 
 
 def _guarded(view: View[P], may: Callable[[User], bool], why: str) -> View[P]:

@@ -23,7 +23,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         max_length=LONGEST_KEY,
         required=False,
         strip=True,
-        help_text="Stored sealed, and never shown again. Leave it empty for a server that asks for none.",
+        help_text="Stored encrypted and never shown again. Leave empty for a server without a key.",
         widget=forms.PasswordInput(attrs={"autocomplete": "new-password", "class": "code"}),
     )
 
@@ -33,12 +33,11 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         labels = {"private_too": "The server may be inside our network"}
         help_texts = {
             "name": "Capital letters, digits and _. Rewards name it; the model hub's token is HF_TOKEN.",
-            "address": "What requests to it begin with, as https://api.example.com/v1. The key is sent there and "
-            "nowhere else, whoever writes the reward.",
+            "address": "The base URL of requests, such as https://api.example.com/v1. The key is sent only there.",
             "private_too": "Names that lead to private or loopback addresses, and plain http there.",
         }
         error_messages = {
-            "name": {"unique": "There is already a secret of this name. Change that one, or choose another."}
+            "name": {"unique": "A secret with this name already exists. Change that one, or choose another name."}
         }
         widgets = {
             "name": forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
@@ -50,7 +49,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         self._has_no_key = False
         if self.instance.pk:
             self._has_no_key = _has_no_key(self.instance)
-            self.fields["key"].help_text = "Leave it empty to keep the one there is. Another address needs it anew."
+            self.fields["key"].help_text = "Leave empty to keep the current key. A new address requires the key again."
 
     def clean_name(self) -> str:
         return str(self.cleaned_data["name"]).strip()
@@ -81,16 +80,16 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
 
     def _clean_address(self, address: str) -> None:
         if not address:
-            self.add_error("address", "Where is the server?")
+            self.add_error("address", "Enter the server's address.")
             return
         private_too = bool(self.cleaned_data.get("private_too")) or _is_private(address)
         self.cleaned_data["private_too"] = private_too
         try:
             check_url(address, private_too=private_too)
             if (url := httpx.URL(address)).query or url.fragment:
-                raise ValidationError("Without a question mark and what follows it.")
+                raise ValidationError("Leave out the question mark and what follows it.")
             if not address.isascii():
-                raise ValidationError("A name with other letters than a to z is entered in its xn-- form.")
+                raise ValidationError("Enter names with other letters than a to z in their xn-- form.")
         except ValidationError as error:
             self.add_error("address", error)
 
@@ -99,7 +98,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         if not self.instance.pk or key or self._has_no_key:
             return
         if (self.initial["kind"], self.initial["address"]) != (kind, self.cleaned_data["address"]):
-            self.add_error("key", "Sent to another address, it must be entered anew.")
+            self.add_error("key", "Enter the key again to send it to another address.")
 
     def save_by(self, person: User) -> Secret:
         secret: Secret = self.save(commit=False)

@@ -38,7 +38,9 @@ def role(request: HttpRequest, user_id: int) -> HttpResponse:
     with transaction.atomic():
         user = get_object_or_404(User, pk=user_id)
         if form.cleaned_data["role"] != Role.ADMIN and _is_last_admin(user):
-            return _page(request, problem="The last admin keeps the role: nobody could manage users.", status=409)
+            return _page(
+                request, problem="The last admin must keep the role, or nobody could manage users.", status=409
+            )
         user.role = form.cleaned_data["role"]
         user.save(update_fields=["role"])
     return redirect("users")
@@ -69,7 +71,7 @@ def limits(request: HttpRequest, user_id: int) -> HttpResponse:
     user = get_object_or_404(User, pk=user_id)
     form = LimitsForm(request.POST, instance=user)
     if not form.is_valid():
-        return _page(request, problem="A limit is a whole number; 0 is none, empty is everybody's.", status=400)
+        return _page(request, problem="A limit is a whole number; 0 means none, empty means the default.", status=400)
     with transaction.atomic():
         user.save(update_fields=["max_running", "max_queued"])
         transaction.on_commit(lambda: limits_raised.send(User), robust=True)

@@ -18,7 +18,7 @@ from workers.contract.commands import hub_models
 from workers.rewards import LIBRARY
 from workers.rewards.tools import SECRET_PREFIX
 
-ENTER_ANEW = "An admin enters its key anew under Settings, Secrets."
+ENTER_ANEW = "An admin must enter its key again under Settings, Secrets."
 
 
 class NotGiven(Exception):
@@ -75,8 +75,8 @@ def _open(name: str) -> tuple[Secret, str]:
     secret = Secret.objects.filter(name=name, kind=Secret.Kind.ENDPOINT).first()
     if secret is None:
         raise NotGiven(
-            f"There is no endpoint {name} among the secrets: it was deleted, renamed, or never made. An admin makes it "
-            "under Settings, Secrets, or the reward config names another."
+            f"There is no endpoint {name} among the secrets: it was deleted, renamed or never created. "
+            "An admin can add it under Settings, Secrets, or the reward config can name another."
         )
     return secret, _key(secret)
 

@@ -37,7 +37,7 @@ def health(request: HttpRequest) -> JsonResponse:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
     except DatabaseError:
-        log.exception("The database doesn't answer")
+        log.exception("The database doesn't respond")
         return JsonResponse({"ok": False, "database": False}, status=503)
     return JsonResponse({"ok": True, "database": True})
 

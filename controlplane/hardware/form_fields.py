@@ -78,7 +78,7 @@ class EnvironmentField(_TextField):
         for line in filter(None, (line.strip() for line in super().clean(value).splitlines())):
             name, equals, text = (part.strip() for part in line.partition("="))
             if not equals or not name:
-                raise forms.ValidationError(f"Write each variable as NAME=VALUE; this line isn't: {line[:80]}")
+                raise forms.ValidationError(f"Write each variable as NAME=VALUE; this line is not: {line[:80]}")
             if name in found:
                 raise forms.ValidationError(f"{name[:80]} is set twice.")
             found[name] = text

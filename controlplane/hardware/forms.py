@@ -87,9 +87,9 @@ def _form_field(name: str, typed: Typed) -> forms.Field:
 class ProfileForm(forms.Form):
     """Clean, it holds a whole `result`; what the choices leave unused may hold anything, and becomes its default."""
 
-    name = forms.CharField(max_length=80, help_text="What people choose it by.")
+    name = forms.CharField(max_length=80, help_text="The name shown when choosing a profile.")
     description = forms.CharField(
-        required=False, max_length=1000, widget=forms.Textarea(attrs={"rows": 3}), help_text="When to take it."
+        required=False, max_length=1000, widget=forms.Textarea(attrs={"rows": 3}), help_text="When to use it."
     )
 
     seen = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
@@ -111,7 +111,7 @@ class ProfileForm(forms.Form):
         if self.profile is not None:
             others = others.exclude(pk=self.profile.pk)
         if others.exists():
-            raise forms.ValidationError("Another profile has this name. Choose a different one.")
+            raise forms.ValidationError("A profile with this name already exists. Choose another name.")
         return name
 
     def _refuse_to_overwrite(self, seen: Any) -> None:
@@ -123,8 +123,8 @@ class ProfileForm(forms.Form):
         self.data = data
         self.add_error(
             None,
-            "Somebody has changed this profile since you opened it. Open it in another tab to compare; saving again "
-            "keeps what stands here.",
+            "Somebody changed this profile since you opened it. "
+            "Open it in another tab to compare; saving again keeps your version.",
         )
 
     def clean(self) -> dict[str, Any]:

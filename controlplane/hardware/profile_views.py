@@ -57,7 +57,7 @@ def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
     try:
         text = profile_yaml.export(profile_of(row))
     except ContractError as error:
-        messages.error(request, f"{row.name} can't be written down: {error}. Open it and save it anew.")
+        messages.error(request, f"{row.name} can't be exported: {error}. Open it and save it again.")
         return redirect("profile", row.pk)
     answer = HttpResponse(text, content_type="application/yaml; charset=utf-8")
     answer["Content-Disposition"] = f'attachment; filename="{slugify(row.name) or "profile"}.yaml"'
@@ -101,6 +101,6 @@ def _saved(request: HttpRequest, form: ProfileForm, row: HardwareProfile | None)
         with transaction.atomic():
             save(form, row or HardwareProfile(owner=person(request)))
     except IntegrityError:
-        form.add_error("name", "Another profile has just taken this name. Choose a different one.")
+        form.add_error("name", "A profile with this name was just created. Choose another name.")
         return False
     return True

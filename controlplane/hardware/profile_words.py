@@ -29,7 +29,7 @@ def in_words(row: HardwareProfile) -> Words:
     try:
         profile = profile_of(row)
     except ContractError:
-        return Words("?", "can't be read: open it and save it anew", "", "")
+        return Words("?", "can't be read: open it and save it again", "", "")
     return Words(_gpus(profile), _completions(profile), _training(profile), _batch(profile))
 
 

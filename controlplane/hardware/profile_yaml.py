@@ -49,7 +49,7 @@ class Imported:
         return dict(value) if isinstance(value, dict) else {}
 
     def unknown(self, path: str, known: tuple[str, ...]) -> None:
-        self.wrong.append(("", f"{short(path)}: there is no such field. There are {', '.join(known)}."))
+        self.wrong.append(("", f"{short(path)}: unknown field. Known fields: {', '.join(known)}."))
 
     def take(self, cls: type, found: dict[str, Any], path: str, prefix: str = "", **needed: Any) -> None:
         """The fields of one of the contract's dataclasses, each by itself, so that every wrong one is named."""
@@ -73,7 +73,7 @@ def read(content: bytes) -> Imported:
     """Raises YamlRefused for what is no document of a profile at all."""
     document = safe_yaml.load(content)
     if not isinstance(document, dict) or not set(document) & set(TOP):
-        raise safe_yaml.YamlRefused(f"It is no hardware profile: that has {', '.join(TOP)}.")
+        raise safe_yaml.YamlRefused(f"This is not a hardware profile, which has {', '.join(TOP)}.")
     found = Imported(values_of(Profile("", "", HardwareSpec(""))))
     for key in document:
         if key not in TOP:

@@ -8,8 +8,8 @@ from controlplane.hardware import inventory
 from controlplane.hardware.models import Host
 
 BARE = (
-    "Count on it to do all that the trainer’s user can: read files and keys, empty files, and by way of that user’s "
-    "other processes use the network."
+    "It can do all that the trainer’s user can: read files and keys, empty files, and use the network through that "
+    "user’s other processes."
 )
 """What code can do on a host where it runs without a sandbox; workers/README.md says it in full."""
 
@@ -59,5 +59,5 @@ def problem(host: Host) -> str:
     if found.runs_code:
         return ""
     if not found.known:
-        return f"{host.name} has not told yet how it holds code that rewards run"
+        return f"{host.name} has not reported yet how it holds code that rewards run"
     return f"{host.name} has no sandbox for code that rewards run"

@@ -38,10 +38,10 @@ def refusal(text: str, *, private_too: bool) -> str | None:
     if address in METADATA:
         return f"{text} is where a cloud keeps a machine's credentials"
     if _in(address, PRIVATE):
-        return None if private_too else f"{text} is a private address, and this target doesn't allow those"
+        return None if private_too else f"{text} is a private address, and this target doesn't allow private addresses"
     if address.is_global and not address.is_multicast and not address.is_reserved and not _in(address, NOBODYS):
         return None
-    return f"{text} is no address of a server"
+    return f"{text} is not a server address"
 
 
 def check_url(address: str, *, private_too: bool) -> None:
@@ -49,15 +49,15 @@ def check_url(address: str, *, private_too: bool) -> None:
     try:
         url = httpx.URL(address)
     except httpx.InvalidURL:
-        raise ValidationError("That is not an address of the web.") from None
+        raise ValidationError("That is not a web address.") from None
     if url.scheme not in ("https", "http") or not url.raw_host or not address.isprintable() or " " in address:
-        raise ValidationError("An address that begins with https:// is wanted.")
+        raise ValidationError("Enter an address that starts with https://.")
     if (url.port or 1) > 65535:
         raise ValidationError("A port is at most 65535.")
     if url.userinfo:
-        raise ValidationError("An address with a name or password before its host is not taken.")
+        raise ValidationError("Addresses with a user name or password are not allowed.")
     if url.scheme == "http" and not private_too:
-        raise ValidationError("A public server is spoken to by https alone.")
+        raise ValidationError("Public servers require https.")
 
 
 def is_private(text: str) -> bool:

@@ -75,7 +75,7 @@ def read(content: bytes) -> Editor:
     """Raises YamlRefused for what is no document of a reward config at all."""
     document = safe_yaml.load(content, MOST_BYTES)
     if not isinstance(document, dict) or not set(document) & set(TOP):
-        raise safe_yaml.YamlRefused(f"It is no reward config: that has {', '.join(TOP)}.")
+        raise safe_yaml.YamlRefused(f"This is not a reward config, which has {', '.join(TOP)}.")
     found = _Read()
     found.problems += [_no_field(str(key), TOP) for key in document if key not in TOP]
     for name in ("name", "description", "aggregation"):
@@ -125,4 +125,4 @@ def _params(found: _Read, prefix: str, reward: Reward, params: Any, path: str) -
 
 
 def _no_field(path: str, known: tuple[str, ...]) -> str:
-    return f"{short(path)}: there is no such field. There are {', '.join(known)}."
+    return f"{short(path)}: unknown field. Known fields: {', '.join(known)}."

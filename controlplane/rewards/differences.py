@@ -39,7 +39,7 @@ def differences(before: RewardVersion, after: RewardVersion) -> list[Difference]
     kept = [name for name in old if name in new]
     if not found and kept != [name for name in new if name in old]:
         found.append(Difference("order", ", ".join(old), ", ".join(new)))
-    for what, column in (("put together", "aggregation"), ("failed rows that end a run", "failed_share")):
+    for what, column in (("aggregation", "aggregation"), ("failure threshold", "failed_share")):
         if getattr(before, column) != getattr(after, column):
             found.append(Difference(what, setting(getattr(before, column)), setting(getattr(after, column))))
     return found

@@ -31,7 +31,7 @@ _MOST_ROWS = 4 * MOST_COMPONENTS
 """Rows of a form that are read, so that somebody who has too many loses none of them while being told."""
 PARAM = "p_"
 _PREFIX = re.compile(r"[a-z0-9]{1,16}")
-AGGREGATION_WORDS = ("weighted sum, then normalised", "each normalised by itself, then the weighted sum")
+AGGREGATION_WORDS = ("weighted sum, then normalized", "each normalized, then weighted sum")
 TEXT_AREAS: dict[str | None, dict[str, Any]] = {
     "code": {"class": "code", "rows": 14, "data-code": "python"},
     "json": {"class": "code", "rows": 8},
@@ -39,7 +39,7 @@ TEXT_AREAS: dict[str | None, dict[str, Any]] = {
     "text": {"rows": 6},
 }
 """How a form shows text by the widget that a reward's schema names."""
-TAKEN = "There is already a reward config of this name."
+TAKEN = "A reward config with this name already exists."
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
@@ -48,20 +48,20 @@ class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
     """The config's own columns, and what a version is beside its components."""
 
     aggregation = forms.ChoiceField(
-        label="Components are put together",
+        label="Aggregation",
         choices=zip(AGGREGATIONS, AGGREGATION_WORDS, strict=True),
         initial=AGGREGATIONS[0],
         required=False,
-        help_text="TRL's multi_objective_aggregation. Each by itself: scales don't matter, only weights do.",
+        help_text="TRL's multi_objective_aggregation. Normalized each: scales don't matter, only weights do.",
     )
     failed_share = forms.FloatField(
-        label="Failed rows that end a run",
+        label="Failure threshold (share of rows)",
         min_value=0.01,
         max_value=1,
         initial=FAILED_SHARE,
         required=False,
         widget=forms.NumberInput(attrs={"step": "any"}),
-        help_text="As a share of a component's rows over its last batches. 1: never.",
+        help_text="Ends the run when a component fails on more than this share of its recent rows. 1: never.",
     )
     note = forms.CharField(
         label="What changes",
@@ -81,7 +81,7 @@ class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
         if _CONTROL.search(name):
-            raise forms.ValidationError("A name has no control characters.")
+            raise forms.ValidationError("A name can't contain control characters.")
         return name
 
     def clean_aggregation(self) -> str:
@@ -127,9 +127,9 @@ def _endpoints() -> list[tuple[str, str]]:
 class ComponentForm(forms.Form):
     """One component: its name, its weight, and a field for each parameter of its function."""
 
-    name = forms.CharField(max_length=40, help_text="Its chart and its colour go by this name.")
+    name = forms.CharField(max_length=40, help_text="Names its chart and sets its color.")
     weight = forms.FloatField(
-        min_value=-1e6, max_value=1e6, widget=forms.NumberInput(attrs={"step": "any"}), help_text="0: only watched."
+        min_value=-1e6, max_value=1e6, widget=forms.NumberInput(attrs={"step": "any"}), help_text="0: recorded only."
     )
 
     def __init__(self, reward: Reward, *args: Any, **kwargs: Any) -> None:
@@ -171,7 +171,7 @@ class ComponentForm(forms.Form):
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
         if not _NAME.fullmatch(name):
-            raise forms.ValidationError("Letters, digits, - and _, beginning with a letter.")
+            raise forms.ValidationError("Letters, digits, - and _, starting with a letter.")
         return name
 
     def clean(self) -> dict[str, Any]:
@@ -220,7 +220,7 @@ class Editor:
         if not self.components:
             self.problem = "Add at least one component: a run needs something to learn from."
         elif len(self.components) > MOST_COMPONENTS:
-            self.problem = f"At most {MOST_COMPONENTS} components, and these are {len(self.components)}. Remove some."
+            self.problem = f"At most {MOST_COMPONENTS} components, but there are {len(self.components)}. Remove some."
         elif all(valid) and not any(form.cleaned_data["weight"] for form in self.components):
             self.problem = "Every weight is 0, so nothing would be learned. Give one component a weight."
         return all(valid) and not self.problem and not any(form.errors for form in self.components)
@@ -229,7 +229,7 @@ class Editor:
         names = Counter(form.cleaned_data.get("name") for form in self.components)
         for form in self.components:
             if names[form.cleaned_data.get("name")] > 1 and "name" not in form.errors:
-                form.add_error("name", "Another component has this name; their charts would become one.")
+                form.add_error("name", "Another component has this name; their charts would merge.")
 
     @property
     def wrong(self) -> list[tuple[str, str, str]]:
@@ -283,7 +283,7 @@ def editor_of(version: RewardVersion) -> Editor:
             forms_.append(filled(spec))
         except (ContractError, KeyError):
             lost.append(str(part.get("name") if isinstance(part, dict) else part))
-    problem = f"No longer in the library, and gone when you save: {', '.join(lost)}." if lost else ""
+    problem = f"No longer in the library and removed when you save: {', '.join(lost)}." if lost else ""
     initial = {"aggregation": version.aggregation, "failed_share": version.failed_share, "based_on": version.number}
     return Editor(ConfigForm(instance=version.config, initial=initial), forms_, problem)
 

@@ -24,7 +24,7 @@ TITLES = {
 COSTS = {
     Cost.PURE: "",
     Cost.SANDBOX: "runs in the sandbox",
-    Cost.HTTP: "asks a server",
+    Cost.HTTP: "calls a server",
     Cost.TRAINER: "scored by the trainer only",
 }
 

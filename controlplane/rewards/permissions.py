@@ -11,7 +11,7 @@ from controlplane.rewards.models import RewardVersion
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY
 
-REFUSED = "Only an admin may add or change code. You may take what a saved config has, unchanged."
+REFUSED = "Only an admin may add or change code. You may reuse code from a saved config unchanged."
 
 
 def may_use(user: User, spec: RewardSpec) -> bool:

@@ -46,7 +46,7 @@ class OutOfTime(Unavailable):
     """The time of a page was up before everything was scored."""
 
     def __init__(self) -> None:
-        super().__init__("The time that a page may take was up.")
+        super().__init__("Scoring timed out.")
 
 
 @dataclass

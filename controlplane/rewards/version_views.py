@@ -66,7 +66,9 @@ def duplicate(request: HttpRequest, config_id: int, number: int) -> HttpResponse
 def archive(request: HttpRequest, config_id: int) -> HttpResponse:
     config = config_for(request, config_id)
     if RewardConfig.objects.filter(pk=config.pk, archived_at=None).update(archived_at=timezone.now()):
-        messages.success(request, f"Archived {config.name}: it isn't offered for new runs. What used it stays.")
+        messages.success(
+            request, f"Archived {config.name}: it isn't offered for new runs. Runs that used it are unaffected."
+        )
     return redirect("reward_config", config.pk)
 
 

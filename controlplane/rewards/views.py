@@ -47,7 +47,7 @@ def component(request: HttpRequest) -> HttpResponse:
     key = request.GET.get("function", "")
     reward = LIBRARY.get(key)
     if reward is None or (reward.admin_only and not person(request).may_administer):
-        return HttpResponse("There is no such reward for you to add.", status=404, content_type="text/plain")
+        return HttpResponse("That reward doesn't exist, or you may not add it.", status=404, content_type="text/plain")
     instead = request.GET.get("instead", "")
     like = {name.removeprefix(f"{instead}-"): value for name, value in request.GET.items()} if instead else None
     taken = {str(value) for name, value in request.GET.items() if name.endswith("-name")}

@@ -60,7 +60,7 @@ def try_again(delivery: AlertDelivery) -> bool:
 def drop(target: AlertTarget) -> None:
     """What waits for a target that was switched off."""
     target.deliveries.filter(state=State.WAITING, claim="").update(
-        state=State.FAILED, error="The target was switched off."
+        state=State.FAILED, error="The target is turned off."
     )
 
 
@@ -108,7 +108,7 @@ def _send(batch: Sequence[AlertDelivery], now: datetime) -> NotSent | None:
         return problem
     except Exception:  # a thread's border: what nobody foresaw must neither hold up the others nor stay unseen
         log.exception("an alert to %s failed", target)
-        return outward.NotSent("It failed within this installation; the cause is in the control worker's log.")
+        return outward.NotSent("Internal error; see the control worker's log.")
     return None
 
 

@@ -24,11 +24,11 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
     address = forms.CharField(
         max_length=LONGEST,
         help_text="A webhook's https address (Slack, Mattermost, Discord with /slack at its end, …), or mail "
-        "addresses with commas between. It is stored sealed and shown masked.",
+        "addresses with commas between. It is stored encrypted and shown masked.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false", "class": "code"}),
     )
     wants = forms.MultipleChoiceField(
-        label="Tells of",
+        label="Events",
         choices=Wish.choices,
         widget=forms.CheckboxSelectMultiple,
         initial=DEFAULT_WISHES,
@@ -39,7 +39,7 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         label="Links begin with",
         max_length=300,
         assume_scheme="https",
-        help_text="This installation's address, as whoever reads the alerts reaches it.",
+        help_text="This installation's address, as readers of the alerts reach it.",
     )
 
     class Meta:
@@ -51,8 +51,7 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
             "enabled": "Switched on",
         }
         help_texts = {
-            "private_too": "Private and loopback addresses, and plain http there. Without it only public servers are "
-            "connected to.",
+            "private_too": "Allows private and loopback addresses, and plain http there.",
         }
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -72,7 +71,7 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
                 (_check_mails if kind == Kind.MAIL else check_url)(address, private_too=bool(data.get("private_too")))
                 data["address"] = address
             elif kind and self.instance.pk and self.initial.get("kind") != kind:
-                raise ValidationError("Sent in another way, it needs another address.")
+                raise ValidationError("A new type of target needs a new address.")
         except ValidationError as error:
             self.add_error("address", error)
         return data

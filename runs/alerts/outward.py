@@ -182,10 +182,10 @@ def look_up(host: str, port: int, seconds: float) -> list[str]:
     asking.start()
     asking.join(seconds)
     if asking.is_alive():
-        raise TookTooLong(f"The name {host} could not be looked up in time.")
+        raise TookTooLong(f"Looking up {host} timed out.")
     if problem or not found:
         why = problem[0].strerror or str(problem[0]) if problem else "it has no address"
-        raise NotSent(f"The name {host} could not be looked up: {why}.")
+        raise NotSent(f"{host} could not be looked up: {why}.")
     return list(dict.fromkeys(found))
 
 

@@ -38,7 +38,7 @@ def send(target: AlertTarget, lines: Sequence[Line]) -> None:
     try:
         address = target.address
     except sealing.CannotOpen:
-        raise Wrong("Its address can't be read: the installation's key has changed. Enter the address anew.") from None
+        raise Wrong("Its address can't be read: the installation's key has changed. Enter the address again.") from None
     if target.kind == Kind.MAIL:
         _mail(address, lines)
     else:
@@ -51,7 +51,7 @@ def _judge(answer: Answer) -> None:
     said = " ".join(answer.text.split())[:120]
     text = f"The server answered {answer.status}" + (f": {said}" if said.isprintable() and said else ".")
     if 300 <= answer.status < 400:
-        raise Wrong(f"The server answered {answer.status}, a redirect, and those aren't followed.")
+        raise Wrong(f"The server answered {answer.status}, a redirect, which is not followed.")
     if answer.status in TRY_LATER or answer.status >= 500:
         raise NotNow(text, float(answer.retry_after) if answer.retry_after.isdecimal() else 0.0)
     raise Wrong(text)

@@ -25,7 +25,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
     form = TargetForm(request.POST or None, initial={"links_to": request.build_absolute_uri("/")})
     if request.method == "POST" and form.is_valid():
         target = form.save_by(person(request))
-        messages.success(request, f"{target.name} is kept. Send a test, to see that it arrives.")
+        messages.success(request, f"{target.name} is saved. Send a test to check that it arrives.")
         return redirect("alerts")
     context = {"targets": AlertTarget.objects.select_related("by"), "form": form, **_deliveries()}
     return render(request, "alerts/alerts.html", context, status=400 if form.errors else 200)

@@ -23,7 +23,7 @@ HEADS = {
     Wish.SUCCEEDED: "Finished",
     Wish.STOPPED: "Stopped",
 }
-TEST = "This is a test. Alerts of this installation will look like this and arrive here."
+TEST = "This is a test. Alerts from this installation arrive here and look like this."
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from django.http import QueryDict
 PREFIX = "s."
 """The tab's own names in the run page's address."""
 ENDS = {
-    "eos": "ended by itself",
+    "eos": "ended normally",
     "length": "cut at the length limit",
     "stop": "ended at a stop word",
     "tools": "out of tool calls",

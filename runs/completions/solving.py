@@ -40,7 +40,9 @@ class Solving:
         if not self.bounds:
             return "None of this run's rewards has a highest value, so no completion counts as solved."
         words = [f"{b.reward} is at least {b.at_least:g} (of {b.low:g} to {b.high:g})" for b in self.bounds]
-        why = "" if self.checks else " No reward compares with the dataset's answer, so all that have a top count."
+        why = (
+            "" if self.checks else " No reward compares with the dataset's answer, so all rewards with a maximum count."
+        )
         return f"A completion counts as solved when {_listed(words)}.{why}"
 
 

@@ -68,7 +68,7 @@ class PresetForm(forms.Form):
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"].strip()
         if HealthPreset.objects.filter(name=name).exclude(pk=self.preset.pk).exists():
-            raise forms.ValidationError("Another preset has this name.")
+            raise forms.ValidationError("A preset with this name already exists.")
         return name
 
     def clean(self) -> dict[str, Any]:
@@ -86,10 +86,10 @@ class PresetForm(forms.Form):
             if value is not None and (problem := _out_of_range(rule, value)):
                 self.add_error(name, problem)
         if watch is None and bad is None:
-            self.add_error(names[0], "Give a bound, or switch the rule off.")
+            self.add_error(names[0], "Enter a bound, or turn the rule off.")
         elif watch is not None and bad is not None and watch != bad and (bad > watch) is not rule.above:
             side = "above" if rule.above else "below"
-            self.add_error(names[1], f"The worse bound lies {side} the milder one.")
+            self.add_error(names[1], f"The worse bound must be {side} the milder one.")
 
     def entries(self) -> dict[str, dict[str, Any]]:
         """What differs from the rules' own."""
@@ -140,7 +140,7 @@ def _in(rule: Rule, value: float | None) -> float | None:
 def _out_of_range(rule: Rule, value: float) -> str:
     least, most = _out(rule, rule.least), _out(rule, rule.most)
     if not math.isfinite(value):
-        return "Give a number."
+        return "Enter a number."
     if value < rule.least:
         return f"At least {least:g}."
     if rule.most is not None and value > rule.most:

@@ -27,8 +27,8 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         id="stalled",
-        title="No step for long",
-        about="Time since the last step, in times of the longest one seen (of a minute, if that is longer)",
+        title="No recent step",
+        about="Time since the last step, as a multiple of the longest step (at least a minute)",
         watch=3.0,
         bad=10.0,
         hold=0,

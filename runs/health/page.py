@@ -14,12 +14,12 @@ from runs.health.words import value_text
 from runs.models import Run
 from runs.states import FINAL, RunStatus
 
-WORDS = {"bad": "bad", "watch": "to watch", "well": "well", "unknown": "not judged yet"}
+WORDS = {"bad": "bad", "watch": "needs attention", "well": "healthy", "unknown": "not rated yet"}
 STATES = {
     "bad": "bad",
-    "watch": "to watch",
+    "watch": "warning",
     "note": "note",
-    "well": "well",
+    "well": "ok",
     "waits": "no values yet",
     "apart": "doesn’t apply",
     "off": "off",
@@ -80,7 +80,7 @@ def card(run: Run) -> Card | None:
     return Card(
         # Green beside "failed" would say that all is well.
         verdict="unknown" if failed else verdict,
-        word="well until it failed" if failed else WORDS.get(verdict, verdict),
+        word="healthy until it failed" if failed else WORDS.get(verdict, verdict),
         icon=ICONS["unknown"] if failed else ICONS.get(verdict, ICONS["unknown"]),
         headline=_headline(findings, verdict),
         findings=findings,
@@ -95,11 +95,11 @@ def card(run: Run) -> Card | None:
 
 def _headline(findings: Sequence[dict[str, Any]], verdict: str) -> str:
     if verdict == "unknown":
-        return "the first figures are judged after some ten steps"
+        return "rating starts after about ten steps"
     bad, watch, notes = (sum(finding["level"] == level for finding in findings) for level in ("bad", "watch", "note"))
     named = [f"{bad} bad"] if bad else []
     if watch:
-        named.append(f"{watch} to watch" if bad else f"{watch} finding{'s' if watch > 1 else ''}")
+        named.append(f"{watch} warning{'s' if watch > 1 else ''}")
     if notes:
         named.append(f"{notes} note{'s' if notes > 1 else ''}")
     return ", ".join(named)

@@ -38,13 +38,13 @@ def preset(request: HttpRequest, preset_id: int) -> HttpResponseBase:
 @operator_required
 def _change(request: HttpRequest, row: HealthPreset) -> HttpResponseBase:
     if row.slug is not None:
-        messages.error(request, "A shipped preset stays as it is: copy it, and change the copy.")
+        messages.error(request, "Built-in presets can't be changed. Copy this one and change the copy.")
         return redirect("health_preset", row.pk)
     form = PresetForm(request.POST, preset=row)
     if not form.is_valid():
         return _show(request, form, status=422)
     form.save()
-    messages.success(request, f"Preset {row.name} is saved. Runs that train by it are judged anew within seconds.")
+    messages.success(request, f"Preset {row.name} is saved. Runs that use it are rated again within seconds.")
     return redirect("health_presets")
 
 
@@ -73,7 +73,7 @@ def make_default(request: HttpRequest, preset_id: int) -> HttpResponseBase:
     with transaction.atomic():
         HealthPreset.objects.filter(is_default=True).update(is_default=False)
         HealthPreset.objects.filter(pk=row.pk).update(is_default=True)
-    messages.success(request, f"Runs without a preset of their own go by {row.name} from now on.")
+    messages.success(request, f"Runs without a preset now use {row.name}.")
     return redirect("health_presets")
 
 
@@ -82,11 +82,11 @@ def make_default(request: HttpRequest, preset_id: int) -> HttpResponseBase:
 def delete(request: HttpRequest, preset_id: int) -> HttpResponseBase:
     row = get_object_or_404(HealthPreset, pk=preset_id)
     if row.slug is not None or row.is_default:
-        what = "The default preset" if row.is_default else "A shipped preset"
+        what = "The default preset" if row.is_default else "A built-in preset"
         messages.error(request, f"{what} can’t be deleted.")
         return redirect("health_preset", row.pk)
     row.delete()
-    messages.success(request, f"Preset {row.name} is deleted. Its runs go by the default now.")
+    messages.success(request, f"Preset {row.name} is deleted. Its runs now use the default.")
     return redirect("health_presets")
 
 

@@ -69,7 +69,7 @@ def for_attempt(method: str) -> Callable[[Callable[..., HttpResponseBase]], Call
         @wraps(view)
         def guarded(request: HttpRequest, attempt_id: str, **rest: str) -> HttpResponseBase:
             if request.method != method:
-                what = f"{request.method} is not possible here."
+                what = f"{request.method} is not allowed here."
                 answer = error_json(405, what, where="method", fix=f"Use {method}.")
                 answer.headers["Allow"] = method
                 return answer
@@ -134,7 +134,7 @@ def samples(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 @for_attempt("POST")
 def logs(request: HttpRequest, attempt: Attempt, name: str) -> HttpResponseBase:
     if name not in LOG_NAMES:
-        return error_json(404, f"There is no log {name}.", where="name", fix=f"One of {', '.join(LOG_NAMES)}.")
+        return error_json(404, f"There is no log named {name}.", where="name", fix=f"One of {', '.join(LOG_NAMES)}.")
     try:
         offset = int(request.GET.get("offset", ""))
     except ValueError:

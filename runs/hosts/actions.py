@@ -50,7 +50,7 @@ def remove(host: Host) -> str:
     with transaction.atomic():
         row = Host.every.select_for_update().get(pk=host.pk)
         if is_fresh(row):
-            return f"{host.name} is in reach: it would be back with its next announcement. Stop its worker first."
+            return f"{host.name} is in reach and would reappear at its next check-in. Stop its worker first."
         if Lease.objects.filter(host=row).exclude(state=Lease.RELEASED).exists():
             return f"{host.name} still holds leases: give the host up first, or release what is in quarantine."
         asked = Attempt.objects.filter(Q(host=row) | Q(host=None, run__host=row), status__in=ACTIVE)

@@ -56,7 +56,7 @@ def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
 @require_POST
 @operator_required
 def drain(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """Take no new runs on a host, or take them again."""
+    """Stop a host from accepting runs, or let it accept them again."""
     host = host_for(request, host_id)
     host.draining = request.POST.get("draining") == "1"
     host.save(update_fields=["draining"])
@@ -76,9 +76,9 @@ def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
         host.save(update_fields=["unsandboxed_allowed", "unsandboxed_by"])
         if host.unsandboxed_allowed:
             launching.dispatch_ready()
-            messages.warning(request, f"Code that rewards run has no sandbox on {host.name} from now on.")
+            messages.warning(request, f"Reward code now runs without a sandbox on {host.name}.")
         else:
-            messages.success(request, f"{host.name} runs no code without a sandbox. Runs that have begun go on.")
+            messages.success(request, f"{host.name} runs no code without a sandbox. Runs already started continue.")
         return redirect("hardware")
     return render(request, "hosts/unsandboxed.html", {"host": host_views([host])[0]})
 
@@ -90,7 +90,7 @@ def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
     host = host_for(request, host_id)
     if request.method == "POST":
         if is_fresh(host):
-            messages.info(request, f"{host.name} is in reach again; nothing was given up. Stop its runs instead.")
+            messages.info(request, f"{host.name} is in reach again; nothing was changed. Stop its runs instead.")
             return redirect("hardware")
         ended, released = actions.give_up(host, person(request), free=request.POST.get("free") == "1")
         if ended or released:
@@ -108,14 +108,14 @@ def remove_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
     """Put a host that is gone out of sight."""
     host = known_host_for(request, host_id)
     if host.removed_at is not None:
-        messages.info(request, f"{host.name} is removed already.")
+        messages.info(request, f"{host.name} was already removed.")
         return redirect("hardware")
     if request.method == "POST":
         problem = actions.remove(host)
         if problem:
             messages.error(request, problem)
         else:
-            messages.success(request, f"{host.name} is removed. It comes back by itself if its worker starts again.")
+            messages.success(request, f"{host.name} is removed. It reappears if its worker starts again.")
         return redirect("hardware")
     return render(request, "hosts/remove.html", {"host": host_views([host])[0]})
 

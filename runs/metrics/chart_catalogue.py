@@ -179,7 +179,7 @@ def _completions() -> tuple[Chart, ...]:
             ),
             format="tokens",
             zero=True,
-            help="Tokens of the completions that the model ended by itself; 0 where none did",
+            help="Tokens of the completions that ended normally; 0 where none did",
         ),
         Chart(
             "truncated",

@@ -71,7 +71,7 @@ class DryRun:
 def of_form(form: LaunchForm) -> DryRun:
     """What the form would launch now. Raises NothingToShow or ContractError."""
     if not form.is_valid():
-        rest = "" if form.to_choose else " Put right what Preflight marks red."
+        rest = "" if form.to_choose else " Fix what Preflight marks red."
         choose = f"Still to choose: {', '.join(form.to_choose).lower()}." if form.to_choose else ""
         raise NothingToShow(f"{choose}{rest}".strip())
     looked = checked(form)
@@ -165,7 +165,7 @@ def _imagined(spec: RunSpec, hosts: Sequence[HostView]) -> Place:
     for view in hosts:
         placed = leasing.place(need, view.row, {})
         if isinstance(placed, Placement):
-            words = f"It would have to wait now: this is as on {view.name} with nothing else running there."
+            words = f"It would have to wait now: this assumes {view.name} with nothing else running."
             return Place(placed, programs_of(view.row), words, certain=False)
     # Indexes that the profile names count too.
     named = max((*need.pinned, *need.pinned_server, -1)) + 1
@@ -173,8 +173,8 @@ def _imagined(spec: RunSpec, hosts: Sequence[HostView]) -> Place:
     nowhere = Host(name="no-host", inventory={"gpus": gpus, "cpu_slots": need.cpu_slots})
     placed = leasing.place(need, nowhere, {})
     if not isinstance(placed, Placement):
-        raise NothingToShow(f"This profile can be placed nowhere: {placed.text}.")
-    words = "No host has what the profile takes: numbers as on a machine with just that."
+        raise NothingToShow(f"No host fits this profile: {placed.text}.")
+    words = "No host has the resources of this profile: numbers assume a machine with just those."
     return Place(placed, Programs(), words, certain=False)
 
 
@@ -189,7 +189,7 @@ def _readme(made: DryRun) -> str:
     return f"""{run.name}: a dry run
 {"=" * (len(run.name) + 11)}
 
-It trains as the control plane would train it, and needs none. {made.place.words}
+It trains as the control plane would, without needing it. {made.place.words}
 
 You need
   - the project's source: its folder goes on PYTHONPATH

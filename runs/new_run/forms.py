@@ -51,7 +51,7 @@ class LaunchForm(forms.Form):
         label="Name of the run",
         required=False,
         max_length=120,
-        help_text="Empty: made of the model and the dataset.",
+        help_text="Leave empty to use the model and dataset names.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     model = forms.CharField(
@@ -60,7 +60,7 @@ class LaunchForm(forms.Form):
             "required": "No model is chosen. Give a folder on the host, or a hub id such as Qwen/Qwen3-0.6B."
         },
         max_length=500,
-        help_text="A folder on the host, or a hub id. The list has what hosts found in their model folders.",
+        help_text="A folder on the host, or a hub id. The list shows models found on hosts.",
         widget=forms.TextInput(attrs={"list": "known-models", "autocomplete": "off", "spellcheck": "false"}),
     )
     dataset_version = DatasetChoice(
@@ -83,15 +83,15 @@ class LaunchForm(forms.Form):
         label="Reward config",
         error_messages={"required": "No reward config is chosen. Choose one, or make one under Rewards."},
         empty_label="choose rewards",
-        help_text="What completions are scored by.",
+        help_text="How completions are scored.",
     )
     profile = forms.ModelChoiceField(
         HardwareProfile.objects.none(),
         label="Hardware profile",
         error_messages={"required": "No hardware profile is chosen. Choose one; CPU works everywhere."},
         empty_label="choose a profile",
-        help_text="How many GPUs train, and where completions are made. It fills in the LoRA and the batch that it was "
-        "made for, where you have not changed them.",
+        help_text="How many GPUs train, and where completions are generated. Fills in its LoRA and batch settings "
+        "unless you changed them.",
     )
     host = forms.ModelChoiceField(
         Host.objects.none(), label="Host", required=False, empty_label="any that fits", help_text="Where it runs."
@@ -102,10 +102,10 @@ class LaunchForm(forms.Form):
         coerce=int,
         required=False,
         initial=Priority.NORMAL.value,
-        help_text="Its place in the queue, if it has to wait.",
+        help_text="Its place in the queue if it has to wait.",
     )
     precision = forms.ChoiceField(
-        label="Precision", choices=PRECISIONS, initial="profile", help_text="Number format while training."
+        label="Precision", choices=PRECISIONS, initial="profile", help_text="Precision of training."
     )
     attn_implementation = forms.ChoiceField(
         label="Attention", choices=ATTENTIONS, required=False, help_text="Implementation of attention in the trainer."
@@ -117,14 +117,14 @@ class LaunchForm(forms.Form):
         label="LoRA rank r", min_value=1, max_value=4096, initial=16, help_text="Size of the adapter. 8 to 64 is usual."
     )
     lora_alpha = forms.IntegerField(
-        label="LoRA α", min_value=1, max_value=65536, initial=32, help_text="The adapter counts α/r times. Often 2r."
+        label="LoRA α", min_value=1, max_value=65536, initial=32, help_text="The adapter is scaled by α/r. Often 2r."
     )
     lora_dropout = forms.FloatField(
         label="LoRA dropout",
         min_value=0,
         max_value=0.99,
         initial=0.0,
-        help_text="Share of the adapter's input left out.",
+        help_text="Dropout on the adapter's input.",
     )
     lora_targets = forms.CharField(
         label="LoRA targets",
@@ -160,7 +160,7 @@ class LaunchForm(forms.Form):
         for name, queryset in rows.items():
             field = cast("forms.ModelChoiceField[Any]", self.fields[name])
             field.queryset = queryset
-            field.error_messages["invalid_choice"] = "This one is not there any more. Choose another."
+            field.error_messages["invalid_choice"] = "This no longer exists. Choose another."
 
     def _ask_only_for_what_counts(self) -> None:
         """A field that its neighbour switches off may be empty, or wrong."""

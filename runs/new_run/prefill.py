@@ -87,13 +87,13 @@ def changed_since(run: Run) -> list[str]:
         changed.append(f"Its reward config {run.reward_version.config.name} was archived: choose another.")
     elif (newest := run.reward_version.config.newest()) != run.reward_version:
         changed.append(
-            f"There is a newer version of its rewards, {newest}: the clone takes v"
+            f"There is a newer version of its rewards, {newest}: the clone uses v"
             f"{run.reward_version.number}, as the run did."
         )
     if run.profile is None:
         changed.append("Its hardware profile was deleted: choose another.")
     elif {**run.spec.get("hardware", {}), "profile": ""} != {**_full(run.profile.spec), "profile": ""}:
-        changed.append(f"The profile {run.profile.name} has changed since: the clone takes it as it is now.")
+        changed.append(f"The profile {run.profile.name} has changed since: the clone uses its current settings.")
     return changed
 
 

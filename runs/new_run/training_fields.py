@@ -19,7 +19,7 @@ class Group(StrEnum):
     """Cards and folds of the Training part, in their order."""
 
     MAIN = "main"
-    OPTIMISER = "Optimiser and schedule"
+    OPTIMISER = "Optimizer and schedule"
     LOSS = "Loss and clipping"
     SAMPLING = "Sampling"
     PRECISION = "Precision and attention"
@@ -68,7 +68,7 @@ def _same(*values: str) -> tuple[tuple[str, str], ...]:
 
 LOSSES = {
     "dapo": "dapo: mean over all tokens (TRL's default)",
-    "grpo": "grpo: mean over each completion, then over them",
+    "grpo": "grpo: mean per completion, then over completions",
     "dr_grpo": "dr_grpo: divided by the maximum length, no length bias",
     "bnpo": "bnpo: mean over the tokens of each local batch",
     "cispo": "cispo: clipped weights, every token keeps its gradient",
@@ -77,9 +77,9 @@ LOSSES = {
     "vespo": "vespo: variational weights for off-policy data",
 }
 SCALES = (
-    ("group", "group: by the spread within each prompt's completions"),
-    ("batch", "batch: by the spread of the whole batch"),
-    ("none", "none: differences as they are (Dr. GRPO)"),
+    ("group", "group: standard deviation within each prompt's group"),
+    ("batch", "batch: standard deviation of the whole batch"),
+    ("none", "none: unscaled (Dr. GRPO)"),
 )
 SCHEDULERS = _same(
     "linear",
@@ -98,9 +98,9 @@ M, OPT, L, S = Group.MAIN, Group.OPTIMISER, Group.LOSS, Group.SAMPLING
 E, C = Group.EVALUATION, Group.CHECKPOINTS
 
 TRAINING: tuple[TrainingField, ...] = (
-    TrainingField("max_steps", "Steps", "Optimizer steps. Empty: go by epochs.", M, int, 200, 1, required=False),
+    TrainingField("max_steps", "Steps", "Optimizer steps. Leave empty to use epochs.", M, int, 200, 1, required=False),
     TrainingField(
-        "num_train_epochs", "Epochs", "Times over the prompts; counts only when steps is empty.", M, float, 1.0, 0.0001
+        "num_train_epochs", "Epochs", "Passes over the prompts; only used when steps is empty.", M, float, 1.0, 0.0001
     ),
     TrainingField(
         "learning_rate",
@@ -143,15 +143,15 @@ TRAINING: tuple[TrainingField, ...] = (
         100_000,
     ),
     TrainingField(
-        "max_completion_length", "Completion length", "Most tokens a completion may have.", M, int, 256, 1, 1_000_000
+        "max_completion_length", "Completion length", "Maximum tokens per completion.", M, int, 256, 1, 1_000_000
     ),
     TrainingField(
         "temperature", "Temperature", "Higher samples more varied completions. 1 is usual.", M, float, 1.0, 0, 100
     ),
     TrainingField(
         "beta",
-        "β, weight of KL",
-        "Pull back towards the starting model. 0 keeps no reference model and logs no KL.",
+        "β, KL weight",
+        "Pulls the policy towards the initial model. 0 uses no reference model and logs no KL.",
         M,
         float,
         "0",
@@ -160,7 +160,7 @@ TRAINING: tuple[TrainingField, ...] = (
     TrainingField(
         "num_iterations",
         "Iterations per batch",
-        "How often each batch of completions is learned from. Above 1 the clipping starts to matter.",
+        "Optimizer passes over each batch of completions. Above 1 the clipping starts to matter.",
         M,
         int,
         1,
@@ -185,10 +185,8 @@ TRAINING: tuple[TrainingField, ...] = (
         "0",
         0,
     ),
-    TrainingField(
-        "max_grad_norm", "Maximum gradient norm", "Larger gradients are scaled down to it.", OPT, float, 1.0, 0
-    ),
-    TrainingField("seed", "Seed", "Of shuffling, sampling and the held-out rows.", OPT, int, 42, 0, 2**32 - 1),
+    TrainingField("max_grad_norm", "Maximum gradient norm", "Larger gradients are clipped to it.", OPT, float, 1.0, 0),
+    TrainingField("seed", "Seed", "Seeds shuffling, sampling and the held-out rows.", OPT, int, 42, 0, 2**32 - 1),
     TrainingField(
         "loss_type",
         "Loss",
@@ -211,7 +209,7 @@ TRAINING: tuple[TrainingField, ...] = (
     TrainingField(
         "epsilon_high",
         "Clip ε, high",
-        "How far above 1 it may rise. Empty: as the low one. DAPO uses 0.28.",
+        "How far above 1 it may rise. Leave empty for the low value. DAPO uses 0.28.",
         L,
         float,
         None,
@@ -236,7 +234,15 @@ TRAINING: tuple[TrainingField, ...] = (
         "save_steps", "Save every", "Steps between checkpoints; the last step always makes one.", C, int, 100, 1
     ),
     TrainingField(
-        "save_total_limit", "Keep", "Newest checkpoints kept; empty keeps all.", C, int, 2, 1, 1000, required=False
+        "save_total_limit",
+        "Keep",
+        "How many of the newest checkpoints to keep; leave empty for all.",
+        C,
+        int,
+        2,
+        1,
+        1000,
+        required=False,
     ),
 )
 

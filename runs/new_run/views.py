@@ -93,7 +93,7 @@ def _sent_before(form: LaunchForm, user: User) -> Run | None:
 
 def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:
     if not fresh:
-        messages.info(request, "This launch was already sent; here is its run.")
+        messages.info(request, "This launch was already submitted; here is its run.")
     return redirect("run", run.pk)
 
 
@@ -126,7 +126,7 @@ def dry_run(request: HttpRequest) -> HttpResponseBase:
         return file_answer(request, new_run_dry_run.write(made), "application/zip", save_as=f"{made.file_name}.zip")
     except (new_run_dry_run.NothingToShow, ContractError) as error:
         form.is_valid()
-        form.add_error(None, f"There is no dry run of this yet: {error}")
+        form.add_error(None, f"No dry run yet: {error}")
         looked = checked(form, person(request))
         return _page(request, form, looked=looked, findings=findings_of(form, looked), status=422)
 
@@ -140,7 +140,7 @@ def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
         made.commands()
         return file_answer(request, new_run_dry_run.write(made), "application/zip", save_as=f"{made.file_name}.zip")
     except (new_run_dry_run.NothingToShow, ContractError) as error:
-        messages.error(request, f"There is no dry run of {run.name}: {error}")
+        messages.error(request, f"No dry run of {run.name}: {error}")
         return redirect("run", run.pk)
 
 

@@ -189,7 +189,7 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
     try:
         run = run_for(request, wanted)
     except Http404:
-        source.say("This run is not there any more. Choose another one.")
+        source.say("This run no longer exists. Choose another one.")
         return source
     source.run = run
     asked = _number(fields.get("group"))
@@ -201,7 +201,7 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
     # `data` is megabytes in all; only that of the group that is shown is read.
     source.groups = list(valid(run).filter(step=source.steps.step).order_by("pk").defer("data")[:GROUPS])
     if asked is not None and group is None:
-        source.say("That group is gone: forgotten, or of a step that a resume made void. Here is another one.")
+        source.say("That group is gone: too old, or of a step discarded by a resume. Here is another one.")
     first = next((one for one in source.groups if one.size), None)
     _take(source, group or first)
     return source
@@ -212,7 +212,7 @@ def _take(source: Source, group: SampleRow | None) -> None:
     told = completions_of(group.data) if group else []
     if group is None or not any(one.text is not None for one in told):
         source.group = group
-        source.say("The texts of this step are no longer kept, only their figures.")
+        source.say("The texts of this step are no longer stored, only their scores.")
         return
     source.group, run = group, source.run
     source.row = stored_row(group)

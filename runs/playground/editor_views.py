@@ -47,7 +47,7 @@ def edit(request: HttpRequest, config_id: int) -> HttpResponse:
     config = config_for(request, config_id)
     if request.method == "POST":
         if not person(request).may_operate:
-            raise PermissionDenied("This takes the operator role. Ask an admin of this installation for it.")
+            raise PermissionDenied("This requires the operator role. Ask an admin of this installation for it.")
         return _save(request, editor_from(request.POST, config), config)
     newest = config.newest()
     if config.archived_at or not person(request).may_operate:
@@ -76,7 +76,7 @@ def _gone(request: HttpRequest) -> HttpResponse:
     editor = editor_from(request.POST)
     editor.is_valid()
     editor.problem = (
-        f"This config was deleted since you opened it. Save again to make a new one. {editor.problem}".strip()
+        f"This config was deleted since you opened it. Save again to create a new one. {editor.problem}".strip()
     )
     return editor_page(request, editor, None, status=400)
 
@@ -85,7 +85,7 @@ def _said(number: int, name: str, fresh_one: bool, *, renamed: str) -> str:
     if fresh_one and number == 1:
         return f"Saved {name}."
     if fresh_one:
-        return f"Saved {name} as version {number}. Runs keep the version that they were launched with."
+        return f"Saved {name} as version {number}. Existing runs keep their version."
     return f"Saved {name}. It scores as before, so it is still version {number}."
 
 

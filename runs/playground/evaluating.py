@@ -15,8 +15,8 @@ from workers.rewards.reward import Row
 
 WAITS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}
 """Parameters of how long another server is waited for, and of how long code may run, in seconds."""
-ONLY_TRAINER = "Scored by the trainer only: it needs what runs beside the model."
-ASKS = "It asks another server, so it is scored when you say so."
+ONLY_TRAINER = "Scored by the trainer only: it depends on the running model."
+ASKS = "It calls another server, so it is scored on request."
 
 
 class How(StrEnum):
@@ -88,7 +88,7 @@ def column(
     if turn.unavailable:
         return Column(spec, reward, nothing, how=How.UNAVAILABLE, why=turn.unavailable)
     if turn.late:
-        return Column(spec, reward, nothing, seconds=seconds, how=How.LATE, why="The time that a page may take was up.")
+        return Column(spec, reward, nothing, seconds=seconds, how=How.LATE, why="Scoring timed out.")
     return Column(spec, reward, scores.values, scores.failures, scores.notes, seconds)
 
 

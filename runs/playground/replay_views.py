@@ -23,8 +23,8 @@ SECONDS = 25.0
 """How long one replay scores; what is not scored by then is told."""
 AT_ONCE = 2
 WAIT_S = 5.0
-BUSY = "Other replays are under way on this server. Try again in a moment."
-GONE = "This run is not there any more. Choose another one."
+BUSY = "Other replays are running on this server. Try again in a moment."
+GONE = "This run no longer exists. Choose another one."
 
 _room = threading.BoundedSemaphore(AT_ONCE)
 
@@ -69,7 +69,7 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
     step, count = fields.get("step", ""), fields.get("groups", "")
     context: dict[str, Any] = {"run": run, "problems": config.problems, "asks": bool(fields.get("ask"))}
     if not config.specs:
-        return context | {"problem": "No component without a mistake: there is nothing to score by."}
+        return context | {"problem": "Every component has an error, so there is nothing to score with."}
     picked = replay_source.pick(
         run,
         which if which in WHICH else SPREAD,
@@ -78,11 +78,11 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
     )
     context["picked"] = picked
     if not picked.groups:
-        return context | {"problem": "No texts of this run are kept there, so there is nothing to score anew."}
+        return context | {"problem": "No texts of this run are stored there, so there is nothing to score again."}
     turn = turns.turn(SECONDS)
     rescored = score(picked.groups, config.specs, turn, ask=context["asks"], of_run=run.spec)
     if not rescored:
-        return context | {"problem": "The time was up before one group was scored by every component."}
+        return context | {"problem": "Scoring timed out before one group was scored by every component."}
     grpo = run.spec.get("grpo") or {}
     scale = grpo.get("scale_rewards", "group")
     result = compare(

@@ -56,7 +56,7 @@ def by_number(version: DatasetVersion, numbers: Collection[int]) -> Found:
     for number, row in rows.items():
         _cache.put((version.sha256, number), row)
     left_out = found["left_out"]
-    problem = f"{left_out} row{'s are' if left_out > 1 else ' is'} too large to be read for a page." if left_out else ""
+    problem = f"{left_out} row{'s are' if left_out > 1 else ' is'} too large to show." if left_out else ""
     return Found(held | rows, problem)
 
 
@@ -72,7 +72,7 @@ def at(version: DatasetVersion | None, place: int) -> Place:
             return Place(found.rows[short["row_id"]], place, count)
         problem = found.problem
     if "prompt" not in short:
-        return Place({**MADE_UP, "row": short["row_id"]}, place, count, f"{problem} A made-up row stands in for it.")
+        return Place({**MADE_UP, "row": short["row_id"]}, place, count, f"{problem} An example row is shown instead.")
     row = for_rewards(short, chat=bool(version.mapping.get("chat", True)))
     return Place(row, place, count, problem and f"{problem} What is shown may be cut.")
 

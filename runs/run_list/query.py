@@ -40,10 +40,10 @@ ARCHIVED: dict[str, tuple[str, Q]] = {
     "only": ("Archived", ~Q(archived_at=None)),
     "all": ("Archived or not", Q()),
 }
-HEALTH = {"bad": "Bad", "watch": "To watch", "well": "Well"}
+HEALTH = {"bad": "Bad", "watch": "Needs attention", "well": "Healthy"}
 """A verdict -> its word; the worst first."""
 HEALTH_ASKED: dict[str, tuple[str, list[str]]] = {
-    "unwell": ("Not well", ["bad", "watch"]),
+    "unwell": ("Unhealthy", ["bad", "watch"]),
     **{verdict: (word, [verdict]) for verdict, word in HEALTH.items()},
 }
 STATUSES = ["active", *RunStatus]

@@ -29,8 +29,8 @@ GAIN_OVER = 10
 TAGS_SHOWN = 2
 READY_VIEWS = {
     "Every run": "",
-    "Going now": "status=active&sort=status",
-    "Not well": "status=active&health=unwell&sort=health",
+    "Active": "status=active&sort=status",
+    "Unhealthy": "status=active&health=unwell&sort=health",
     "Archived": "archived=only",
 }
 """Views that everybody has -> their addresses."""

@@ -41,7 +41,7 @@ def runs(request: HttpRequest) -> HttpResponse:
 def stop_several(request: HttpRequest) -> HttpResponseBase:
     mode = request.POST.get("mode")
     if mode not in set(StopMode):
-        return HttpResponse("Say mode=save or mode=now.", status=400, content_type="text/plain")
+        return HttpResponse("Use mode=save or mode=now.", status=400, content_type="text/plain")
     chosen = queries.runs_for(request).filter(pk__in=_chosen(request))
     done = stopping.request_stops([run.latest() for run in chosen], StopMode(mode), person(request))
     if done.asked or done.cancelled:
@@ -55,14 +55,14 @@ def stop_several(request: HttpRequest) -> HttpResponseBase:
 @operator_required
 def archive_several(request: HttpRequest) -> HttpResponseBase:
     done = tags.archive(_chosen(request), person(request))
-    return _told(request, done, "Archived {}.", "{} stayed: still going, or archived already.")
+    return _told(request, done, "Archived {}.", "Skipped {}: still running, or already archived.")
 
 
 @require_POST
 @operator_required
 def unarchive_several(request: HttpRequest) -> HttpResponseBase:
     done = tags.unarchive(_chosen(request), person(request))
-    return _told(request, done, "Brought {} back from the archive.", "{} had not been archived.")
+    return _told(request, done, "Unarchived {}.", "{} were not archived.")
 
 
 @require_POST
@@ -70,7 +70,7 @@ def unarchive_several(request: HttpRequest) -> HttpResponseBase:
 def tag_several(request: HttpRequest) -> HttpResponseBase:
     add, remove = tags.words(request.POST.get("add", "")), request.POST.getlist("remove")
     done = tags.tag(_chosen(request), person(request), add, remove)
-    return _told(request, done, "Changed the tags of {}.", "{} had these tags already, or can take no more.")
+    return _told(request, done, "Changed the tags of {}.", "{} already had these tags, or have too many.")
 
 
 @require_POST
@@ -79,7 +79,7 @@ def save_view(request: HttpRequest) -> HttpResponseBase:
     name = " ".join(request.POST.get("name", "").replace("\0", "").split())[:60]
     asked = _asked(request).address()
     if not name:
-        return HttpResponse("Say a name.", status=400, content_type="text/plain")
+        return HttpResponse("Enter a name.", status=400, content_type="text/plain")
     SavedView.objects.update_or_create(owner=person(request), name=name, defaults={"query": asked})
     messages.success(request, f"Saved this view as “{name}”.")
     return _back(request)
@@ -90,7 +90,7 @@ def delete_view(request: HttpRequest, view_id: int) -> HttpResponseBase:
     """Only one's own can be found."""
     deleted, _ = SavedView.objects.filter(pk=view_id, owner=person(request)).delete()
     if not deleted:
-        raise Http404("There is no such view of yours.")
+        raise Http404("You have no such view.")
     return _back(request)
 
 

@@ -185,23 +185,23 @@ def last_lines(attempt: Attempt, name: str, count: int = LAST_LINES) -> list[Log
 def stops(run: Run, attempt: Attempt) -> list[Stop]:
     """What each kind of stop will do, to what, in words."""
     if attempt.status == RunStatus.QUEUED:
-        text = ["It leaves the queue. Nothing of it has started, so nothing is lost."]
+        text = ["It leaves the queue. It has not started, so nothing is lost."]
         return [Stop(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue", text, False)]
     if attempt.phase == Phase.VERIFYING:
         return []  # every process has ended
     where = placement_text(attempt) or "its host"
     after = [
         f"Every process of the run on {where} is ended.",
-        "The receipt then shows that they are gone and what they held is free.",
+        "The receipt then shows that they ended and that their resources are free.",
     ]
     if queries.out_of_reach_since(attempt, timezone.now()):
-        after.append("The host is out of reach: the run stops when it is heard of again, and may train until then.")
+        after.append("The host is out of reach: the run stops when it reconnects, and may train until then.")
     offered = []
     if attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
-        first = "The trainer finishes the step it is at, saves a checkpoint and ends; it has two minutes for that."
+        first = "The trainer finishes the current step, saves a checkpoint and ends, within two minutes."
         offered.append(Stop(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”", [first, *after], False))
     if attempt.stop_mode == StopMode.SAVE:
-        given_up = "The checkpoint that it was asked to save is given up."
+        given_up = "The requested checkpoint is abandoned."
         title = f"Stop “{run.name}” now instead"
         offered.append(Stop(StopMode.NOW, "Stop now instead", title, [given_up, _lost(run), *after], True))
     elif attempt.stop_mode != StopMode.NOW:
@@ -212,12 +212,12 @@ def stops(run: Run, attempt: Attempt) -> list[Stop]:
 def stop_follows(attempt: Attempt, *, away: bool) -> str:
     """What becomes of a stop that was asked for."""
     if away:
-        return "The host is out of reach: it stops when it is heard of again, and may train until then."
+        return "The host is out of reach: the run stops when it reconnects, and may train until then."
     if attempt.status == RunStatus.STOPPING:
-        return f"{stopping(attempt)} It has two minutes for that." if is_saving(attempt) else stopping(attempt)
+        return f"{stopping(attempt)} It has two minutes for this." if is_saving(attempt) else stopping(attempt)
     if attempt.claimed_at is None:
-        return "The host has not taken the run on yet, and will not any more."
-    return "The host takes it up with its next word."
+        return "The host has not accepted the run yet, and no longer will."
+    return "The host applies it at its next check-in."
 
 
 def _lost(run: Run) -> str:

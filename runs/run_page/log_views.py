@@ -59,7 +59,7 @@ def log(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
     a browser would run."""
     run = queries.run_for(request, run_id)
     if name not in LOG_NAMES:
-        raise Http404(f"There is no log {name}.")
+        raise Http404(f"There is no log named {name}.")
     attempt = _attempt(run, request)
     if "download" in request.GET:
         return _download(request, attempt, name)
@@ -76,7 +76,7 @@ def search(request: HttpRequest, run_id: str, name: str) -> HttpResponse:
     """Lines of a log that hold `?q=`, or with `?errors` tell of an error; `from` goes on where an answer ended."""
     run = queries.run_for(request, run_id)
     if name not in LOG_NAMES:
-        raise Http404(f"There is no log {name}.")
+        raise Http404(f"There is no log named {name}.")
     text = request.GET.get("q", "")[: log_search.LONGEST_QUERY]
     find = log_search.of_errors if "errors" in request.GET else log_search.of_text(text) if text else None
     start = whole(request, "from", 0, 0, 2**40)

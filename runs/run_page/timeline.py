@@ -27,7 +27,7 @@ MACHINES = {**HOST, **OURS}
 PHASES: dict[str, tuple[str, str]] = {
     RunStatus.QUEUED: ("Waiting in the queue", "c8"),
     RunStatus.STARTING: ("Reaching the host", "c7"),
-    Phase.CLAIMED: ("Taken on by the host", "c7"),
+    Phase.CLAIMED: ("Accepted by the host", "c7"),
     Phase.PREPARING: ("Preparing", "c7"),
     Phase.FETCHING_MODEL: ("Downloading the model", "c4"),
     Phase.VLLM_STARTING: ("Loading vLLM", "c2"),
@@ -35,7 +35,7 @@ PHASES: dict[str, tuple[str, str]] = {
     Phase.TRAINER_STARTING: ("Starting the trainer", "c5"),
     RunStatus.RUNNING: ("Training", "c3"),
     Phase.STOPPING: ("Stopping", "c6"),
-    Phase.VERIFYING: ("Proving that all is gone and free", "c1"),
+    Phase.VERIFYING: ("Checking that all resources are released", "c1"),
 }
 """What begins it (a status, or a phase of the supervisor) -> its words and colour."""
 TRAINER_STAGE_COLOUR = "c5"

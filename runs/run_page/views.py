@@ -130,13 +130,13 @@ def stop(request: HttpRequest, run_id: str) -> HttpResponseBase:
     run = queries.run_for(request, run_id)
     mode = request.POST.get("mode")
     if mode not in set(StopMode):
-        return HttpResponse("Say mode=save or mode=now.", status=400, content_type="text/plain")
+        return HttpResponse("Use mode=save or mode=now.", status=400, content_type="text/plain")
     attempt = run.latest()
     if not stopping.request_stop(attempt, StopMode(mode), person(request)):
         attempt.refresh_from_db()
         by = attempt.stop_requested_by
         if attempt.status not in ACTIVE:
-            messages.info(request, f"{run.name} had ended already; nothing was stopped.")
+            messages.info(request, f"{run.name} had already ended; nothing was stopped.")
         elif by != person(request) or attempt.stop_mode != mode:
             who = f" by {by.get_username()}" if by else ""
             messages.info(request, f"{run.name} was asked to {STOPS[attempt.stop_mode]} already{who}.")

@@ -74,10 +74,10 @@ class Stopped:
         parts = [
             (self.asked, f"Asked {counted(self.asked, 'run')} to {STOPS[self.mode]}."),
             (self.cancelled, f"Took {counted(self.cancelled, 'run')} out of the queue."),
-            (self.before, f"{counted(self.before, 'run')} had been asked already."),
-            (self.ended, f"{counted(self.ended, 'run')} had ended already."),
+            (self.before, f"{counted(self.before, 'run')} had already been asked."),
+            (self.ended, f"{counted(self.ended, 'run')} had already ended."),
         ]
-        return " ".join(words for number, words in parts if number) or "No run was chosen."
+        return " ".join(words for number, words in parts if number) or "No run was selected."
 
 
 def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> Stopped:

@@ -23,7 +23,7 @@ def queue_move(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """`put` says where: `first`, or `before` or `after` the run that `other` names."""
     run, user, put = queries.run_for(request, run_id), person(request), request.POST.get("put", "")
     if put != "first" and put not in PUTS:
-        return _unclear("Say put=first, put=before or put=after.")
+        return _unclear("Use put=first, put=before or put=after.")
     try:
         if put == "first":
             reordering.put_first(run, user)
@@ -32,7 +32,7 @@ def queue_move(request: HttpRequest, run_id: str) -> HttpResponseBase:
     except reordering.NotWaiting as error:
         return _told(request, str(error))
     except Http404:
-        return _told(request, "The run beside which it was to be put is not there. Nothing was moved.")
+        return _told(request, "The other run is no longer in the queue. Nothing was moved.")
     return _queue()
 
 
@@ -42,7 +42,7 @@ def queue_priority(request: HttpRequest, run_id: str) -> HttpResponseBase:
     run, asked = queries.run_for(request, run_id), request.POST.get("priority", "")
     found = next((priority for priority in Priority if str(priority.value) == asked), None)
     if found is None:
-        return _unclear("Say priority=1 (high), 0 (normal) or -1 (low).")
+        return _unclear("Use priority=1 (high), 0 (normal) or -1 (low).")
     try:
         reordering.set_priority(run, found, person(request))
     except reordering.NotWaiting as error:
@@ -58,9 +58,9 @@ def queue_remove(request: HttpRequest, run_id: str) -> HttpResponseBase:
     attempt = run.latest()
     if request.method == "POST":
         if stopping.cancel(attempt, person(request)):
-            messages.success(request, f"{run.name} is out of the queue.")
+            messages.success(request, f"{run.name} is removed from the queue.")
             return redirect("hardware")
-        return _told(request, f"{run.name} had left the queue already. Nothing was stopped.")
+        return _told(request, f"{run.name} had already left the queue. Nothing was stopped.")
     waits, place = attempt.status == RunStatus.QUEUED, queries.summary(run)["place"]
     return render(request, "hosts/unqueue.html", {"run": run, "attempt": attempt, "waits": waits, "place": place})
 

@@ -31,9 +31,9 @@ class Shown:
     @property
     def consequences(self) -> list[str]:
         """Of deleting it."""
-        lines = ["Its key is forgotten. No run that starts from now on gets it."]
+        lines = ["Its key is deleted. Runs that start from now on don't get it."]
         if self.row.name == HUB_TOKEN:
-            return [*lines, "Models that the hub shows to this token's account alone can't be fetched any more."]
+            return [*lines, "Models that only this token's account can see can no longer be fetched."]
         if self.configs:
             lines.append(f"{_listed([c.name for c in self.configs])} can't be launched with until they name another.")
         if waiting := [each.run.name for each in self.attempts if each.status == RunStatus.QUEUED]:

@@ -23,7 +23,7 @@ def secrets(request: HttpRequest) -> HttpResponse:
     form = SecretForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         secret = form.save_by(person(request))
-        messages.success(request, f"{secret.name} is kept. Runs whose rewards name it get it when they start.")
+        messages.success(request, f"{secret.name} is saved. Runs whose rewards name it get it when they start.")
         return redirect("secrets")
     context = {"shown": uses.shown(), "form": form}
     return render(request, "secrets/secrets.html", context, status=400 if form.errors else 200)
@@ -40,7 +40,7 @@ def secret(request: HttpRequest, secret_id: int) -> HttpResponse:
     form = SecretForm(request.POST or None, instance=secret)
     if request.method == "POST" and form.is_valid():
         secret = form.save_by(person(request))
-        messages.success(request, f"{secret.name} is saved. The next run that starts gets it so.")
+        messages.success(request, f"{secret.name} is saved. Runs get it from the next start on.")
         return redirect("secrets")
     context = {"secret": secret, "name": name, "form": form}
     return render(request, "secrets/secret.html", context, status=400 if form.errors else 200)

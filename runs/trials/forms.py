@@ -41,34 +41,34 @@ class TrialForm(forms.Form):
         Host.objects.none(),
         label="Host",
         empty_label="choose a host",
-        help_text="All candidates are tried there, as many at a time as fit beside each other.",
-        error_messages={"required": "No host is chosen."},
+        help_text="All candidates are tried there, as many at once as fit.",
+        error_messages={"required": "Choose a host."},
     )
     model = forms.CharField(
         label="Model",
         max_length=500,
         help_text="A folder on the host, or a hub id.",
-        error_messages={"required": "No model is chosen. Give a folder on the host, or a hub id."},
+        error_messages={"required": "Choose a model. Give a folder on the host, or a hub id."},
         widget=forms.TextInput(attrs={"list": "known-models", "autocomplete": "off", "spellcheck": "false"}),
     )
     dataset_version = DatasetChoice(
         DatasetVersion.objects.none(),
         label="Dataset",
         empty_label="choose a dataset",
-        help_text="Its prompts fill the batches: long ones take more memory.",
-        error_messages={"required": "No dataset is chosen."},
+        help_text="Its prompts fill the batches; long prompts take more memory.",
+        error_messages={"required": "Choose a dataset."},
     )
     reward_version = RewardChoice(
         RewardVersion.objects.none(),
         label="Reward config",
         empty_label="choose rewards",
-        help_text="What completions are scored by.",
-        error_messages={"required": "No reward config is chosen."},
+        help_text="How completions are scored.",
+        error_messages={"required": "Choose a reward config."},
     )
     profiles = forms.ModelMultipleChoiceField(
         HardwareProfile.objects.none(),
         label="Profiles to try",
-        error_messages={"required": "No profile is chosen. Tick at least one."},
+        error_messages={"required": "Choose at least one profile."},
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -92,9 +92,9 @@ class TrialForm(forms.Form):
         host: Host = self.cleaned_data["host"]
         [view] = candidates(host)
         if not view.fresh:
-            raise forms.ValidationError(f"{host.name} is out of reach, so nothing can be tried there now.")
+            raise forms.ValidationError(f"{host.name} is out of reach, so profiles can't be tried there now.")
         if host.draining:
-            raise forms.ValidationError(f"{host.name} takes no new runs. Let it take runs again under Hardware.")
+            raise forms.ValidationError(f"{host.name} accepts no new runs. Let it accept runs again under Hardware.")
         return host
 
     def clean_profiles(self) -> Any:

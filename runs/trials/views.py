@@ -67,7 +67,7 @@ def trial_stop(request: HttpRequest, trial_id: int) -> HttpResponseBase:
     if stopped:
         messages.success(request, f"Asked {stopped} {'candidate' if stopped == 1 else 'candidates'} to stop now.")
     else:
-        messages.info(request, "Nothing of this trial was left to stop.")
+        messages.info(request, "Nothing in this trial was left to stop.")
     return redirect("trial", row.pk)
 
 

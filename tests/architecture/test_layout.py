@@ -90,3 +90,15 @@ def test_paths_of_a_machine_and_package_indexes_are_noticed() -> None:
 def test_nothing_swallows_every_exception_in_silence() -> None:
     silent = re.compile(r"except(?: Exception| BaseException)?:\s*pass\b")
     assert [name for name, text in texts() if name.endswith(".py") and silent.search(text)] == []
+
+
+LONGEST_LINE = 160
+"""Characters of a template's line: one element a line, attributes below it."""
+
+
+def test_no_line_of_a_template_has_grown_too_long_to_read() -> None:
+    templates = [path for path in tracked() if path.suffix == ".html"]
+    lines = [
+        (path.name, number, line) for path in templates for number, line in enumerate(path.read_text().splitlines(), 1)
+    ]
+    assert [f"{name}:{number}" for name, number, line in lines if len(line) > LONGEST_LINE] == []

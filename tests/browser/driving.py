@@ -137,4 +137,4 @@ def stop_training(page: Page) -> None:
     expect(dialog).to_contain_text("Nothing is saved")
     dialog.get_by_role("button", name="Stop now").click()
     expect(page.locator("#run-status .chip.stopped")).to_be_visible()
-    expect(page.get_by_text("Everything is gone and free.")).to_be_visible()
+    expect(page.get_by_text("All processes ended; all resources released.")).to_be_visible()

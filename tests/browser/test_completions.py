@@ -116,7 +116,7 @@ def test_two_completions_of_a_group_are_compared_word_by_word(
     expect(diff.locator("del, ins").first).to_be_visible()
     page.locator("#diff-a").select_option("2")
     page.locator("#diff-b").select_option("2")
-    expect(diff).to_contain_text("The two are the same, word for word.")
+    expect(diff).to_contain_text("The two are identical.")
     expect(page.locator("[data-completion='4']")).to_contain_text("Tool answers")
     assert complaints.heard == []
 
@@ -176,7 +176,7 @@ def test_back_leads_from_a_group_and_a_prompt_to_where_they_were_opened(
 ) -> None:
     opened(page, site, run, "&s.step=5")
     page.get_by_role("link", name="Read and compare").first.click()
-    page.get_by_role("link", name="This prompt through the run").click()
+    page.get_by_role("link", name="This prompt over the run").click()
     expect(page).to_have_url(re.compile(r"s\.prompt="))
     page.go_back()
     expect(page.get_by_role("button", name="Show differences")).to_be_visible()

@@ -182,7 +182,7 @@ def test_a_taken_name_is_told_before_the_transfer(site: Stack, page: Page, tmp_p
     assert "POST" not in sent
     page.get_by_label("Name").fill("taken twice")
     page.get_by_role("button", name="Upload and check").click()
-    expect(page.get_by_text("This very file has been here before")).to_be_visible()
+    expect(page.get_by_text("This exact file was added before")).to_be_visible()
 
 
 def test_a_check_survives_a_reload_and_is_seen_in_two_tabs(site: Stack, page: Page, context: BrowserContext) -> None:
@@ -228,8 +228,8 @@ def test_rows_are_filtered_and_back_leads_back(site: Stack, page: Page, complain
     expect(page.get_by_text("What is 55 plus 55?").first).to_be_visible()
     page.go_back()
     expect(page.get_by_text("11 of 60 rows")).to_be_visible()
-    page.get_by_text("Make a version of these rows").click()
-    page.get_by_role("button", name="Make the version").click()
+    page.get_by_text("Create a version from these rows").click()
+    page.get_by_role("button", name="Create version").click()
     expect(page.get_by_text("11 rows, ready to train on")).to_be_visible()
     expect(page.locator(".lineage")).to_contain_text("with “What is 5”")
     assert complaints.heard == []

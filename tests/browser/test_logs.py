@@ -142,7 +142,7 @@ def test_every_line_is_there_once_while_scrolling_down(site: Stack, large: str, 
 def test_the_first_error_of_a_large_log_is_one_click_away(site: Stack, large: str, page: Page) -> None:
     visit(site, page, large)
     page.get_by_role("button", name="First error").click()
-    expect(page.locator("[data-log-found]")).to_have_text("1 of 1 line that tells of an error")
+    expect(page.locator("[data-log-found]")).to_have_text("1 of 1 error line")
     found = page.locator(".log-view .target")
     expect(found).to_have_text(f"RuntimeError: line {LARGE // 3:07} is where it broke\n")
     expect(found).to_be_in_viewport()
@@ -175,11 +175,11 @@ def test_nothing_found_is_said_and_that_it_may_be_in_what_was_left_out(site: Sta
     page.get_by_role("button", name="Search", exact=True).click()
     expect(page.locator("[data-log-found]")).to_have_text("Nothing found.")
     page.get_by_role("button", name="First error").click()
-    expect(page.locator("[data-log-found]")).to_have_text("No line of this log tells of an error.")
+    expect(page.locator("[data-log-found]")).to_have_text("No errors in this log.")
     gap = "[5000 bytes left out here; the host has the whole file]\n"
     site.django(MORE, run=a_log, text=gap)
     expect(page.locator(".log-view .left-out")).to_have_text(gap)
     page.get_by_role("button", name="First error").click()
     expect(page.locator("[data-log-found]")).to_have_text(
-        "No line of this log tells of an error. Parts of this log are only on the host."
+        "No errors in this log. Parts of this log are only on the host."
     )

@@ -89,7 +89,7 @@ def test_several_are_chosen_by_keyboard_kept_while_the_list_moves_and_stopped(
     site.django(TRAINED, run=run)
     expect(page.locator(f"#row-{run}")).to_contain_text("40")
     expect(page.locator(f"#row-{run} a.name")).to_be_focused()
-    expect(page.locator("#selection")).to_contain_text("2 chosen")
+    expect(page.locator("#selection")).to_contain_text("2 selected")
     page.locator("#selection [data-dialog=stop-now]").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_contain_text("another")

@@ -110,7 +110,7 @@ def test_a_preset_is_copied_changed_and_a_run_that_goes_by_it_is_judged_anew(
     stored = site.django(PRESET, name="Strict on KL")
     assert stored["bounds"]["kl"] == {"watch": 0.2, "bad": 0.24}
     card = health(site, page, run)
-    expect(card).to_contain_text("Health: well")
+    expect(card).to_contain_text("Health: healthy")
     card.locator("> details > summary").click()
     card.get_by_label("Bounds").select_option("Strict on KL")
     card.get_by_role("button", name="Use", exact=True).click()
@@ -121,7 +121,9 @@ def test_a_preset_is_copied_changed_and_a_run_that_goes_by_it_is_judged_anew(
     expect(found).to_contain_text("watch above 0.2, bad above 0.24")
     expect(found).to_contain_text("Bound: Preset “Strict on KL”.")
     page.goto(f"{site.url}/settings/health/")
-    expect(page.get_by_role("row", name="Strict on KL").locator("[data-label='Runs that chose it']")).to_have_text("1")
+    expect(page.get_by_role("row", name="Strict on KL").locator("[data-label='Runs with this preset']")).to_have_text(
+        "1"
+    )
     assert complaints.heard == []
 
 
@@ -155,7 +157,7 @@ def test_an_open_page_shows_newer_values_of_health_though_the_verdict_stays(site
     expect(card).to_contain_text("as of step 40")
     assert site.django(MORE_STEPS, run=run)
     expect(card).to_contain_text("as of step 80")
-    expect(card).to_contain_text("Health: well")
+    expect(card).to_contain_text("Health: healthy")
 
 
 def test_wrong_bounds_are_named_beside_their_fields_and_nothing_is_saved(
@@ -168,7 +170,7 @@ def test_wrong_bounds_are_named_beside_their_fields_and_nothing_is_saved(
     bound(page, "length_cap", "watch").fill("170")
     page.get_by_role("button", name="Save preset").click()
     told = page.get_by_role("alert").filter(has_text="2 fields to correct.")
-    expect(told).to_contain_text("The worse bound lies above the milder one.")
+    expect(told).to_contain_text("The worse bound must be above the milder one.")
     expect(told).to_contain_text("At most 100.")
     told.get_by_role("link", name="KL drift").click()
     expect(bound(page, "kl", "bad")).to_be_focused()
@@ -194,7 +196,7 @@ def test_a_preset_becomes_the_default_and_a_deleted_one_leaves_its_runs_to_it(
     name = page.get_by_label("Name").input_value()
     page.get_by_role("button", name="Delete…").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("go by the default")
+    expect(dialog).to_contain_text("use the default")
     dialog.get_by_role("button", name="Delete preset").click()
     expect(page.get_by_text(f"Preset {name} is deleted.")).to_be_visible()
     assert site.django(PRESET, name=name) is None
@@ -207,7 +209,7 @@ def test_a_target_of_alerts_is_added_tried_edited_and_deleted(
     address, heard = webhook
     page.goto(f"{site.url}/settings/")
     page.get_by_role("link", name="Alerts").click()
-    expect(page.get_by_text("Alerts go nowhere yet")).to_be_visible()
+    expect(page.get_by_text("No alert targets yet")).to_be_visible()
     page.get_by_label("Name").fill("Team channel")
     page.get_by_label("Address").fill(address)
     page.get_by_label("The webhook may be inside our network").check()
@@ -226,7 +228,7 @@ def test_a_target_of_alerts_is_added_tried_edited_and_deleted(
     expect(page.locator("[data-label=State] .chip", has_text="Off")).to_be_visible()
     page.get_by_role("button", name="Delete Team channel").click()
     page.get_by_role("dialog").get_by_role("button", name="Delete target").click()
-    expect(page.get_by_text("Alerts go nowhere yet")).to_be_visible()
+    expect(page.get_by_text("No alert targets yet")).to_be_visible()
     assert complaints.heard == []
 
 

@@ -132,8 +132,8 @@ def test_a_config_is_changed_compared_taken_away_and_brought_back(
     document = downloaded(page, page.get_by_role("link", name="YAML").first.click, tmp_path)
     page.goto(f"{site.url}/rewards/import/")
     page.get_by_label("A YAML file").set_input_files(document)
-    page.get_by_role("button", name="Read it into the editor").click()
-    taken = "There is already a reward config of this name."
+    page.get_by_role("button", name="Open in the editor").click()
+    taken = "A reward config with this name already exists."
     expect(page.locator(".errorlist").get_by_text(taken)).to_be_visible()
     expect(page.locator(".banner.bad")).to_contain_text(f"Name: {taken}")
     page.get_by_label("Name", exact=True).first.fill("brought back")

@@ -79,7 +79,7 @@ def test_a_config_is_built_tried_replayed_and_trained_with(stack: Stack, page: P
     try_it(page)
     replay(page, "before")
     expect(page.locator("#replay-result .verdict")).to_have_text("The order changes in 3 of 3 groups.")
-    expect(tile(page, "Pairs turned round")).to_contain_text("3 of 3")
+    expect(tile(page, "Inverted pairs")).to_contain_text("3 of 3")
     expect(page.locator(".movers tbody tr").first).to_contain_text("↑1")
     save(page)
     run = train(stack, page, before)
@@ -171,6 +171,6 @@ def compare_with_the_trainers(stack: Stack, page: Page, run: str) -> None:
     page.get_by_role("link", name="double well").click()
     replay(page, "with double well")
     expect(page.locator("#replay-result .verdict")).to_have_text("No group's order changes.")
-    expect(tile(page, "Pushed the other way")).to_contain_text("0 of 8")
+    expect(tile(page, "Advantage sign flipped")).to_contain_text("0 of 8")
     change = tile(page, "Mean change of advantage").locator("dd").inner_text()
     assert abs(float(change.replace("−", "-"))) < 0.001

@@ -80,9 +80,9 @@ def test_a_tag_is_added_by_keyboard_and_the_next_one_after_it(
     for tag in ("math", "baseline"):
         page.keyboard.type(tag)
         page.keyboard.press("Enter")
-        expect(about.get_by_role("button", name=f"Take the tag {tag} off")).to_be_visible()
+        expect(about.get_by_role("button", name=f"Remove the tag {tag}")).to_be_visible()
         expect(about.get_by_label("Add a tag")).to_be_focused()
-    about.get_by_role("button", name="Take the tag math off").click()
+    about.get_by_role("button", name="Remove the tag math").click()
     expect(about.get_by_role("listitem")).to_have_text(["baseline"])
     assert complaints.heard == []
 

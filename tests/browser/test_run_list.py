@@ -85,7 +85,7 @@ def test_runs_are_chosen_over_pages_compared_tagged_and_archived(
     expect(page).to_have_url(re.compile("page=2"))
     page.get_by_label("Choose chosen 57").click()
     page.get_by_label("Choose chosen 59").click(modifiers=["Shift"])
-    expect(page.locator("#selection")).to_contain_text("4 chosen, 1 not on this page")
+    expect(page.locator("#selection")).to_contain_text("4 selected, 1 not on this page")
     expect(page.locator("[data-compare]")).to_have_attribute("href", re.compile(r"/runs/compare/\?runs=(\w+,){3}\w+$"))
     expect(page.get_by_role("button", name="Stop now")).to_be_hidden()
     page.get_by_role("button", name="Tags").click()
@@ -122,7 +122,7 @@ def test_rows_are_gone_through_by_keyboard(site: Stack, page: Page) -> None:
     for key in ("j", "j", "k", "j", "x"):
         page.keyboard.press(key)
     expect(page.get_by_label("Choose keys two")).to_be_checked()
-    expect(page.locator("#selection")).to_contain_text("1 chosen")
+    expect(page.locator("#selection")).to_contain_text("1 selected")
 
 
 def test_long_names_and_many_tags_fit_a_phone(site: Stack, page: Page) -> None:

@@ -29,7 +29,7 @@ def test_a_key_is_kept_changed_and_deleted(site: Stack, page: Page, complaints: 
     page.get_by_label("Name").fill("JUDGE")
     page.get_by_label("Address").fill("https://judge.example/v1")
     page.get_by_label("Key", exact=True).fill("sk-first")
-    page.get_by_role("button", name="Keep secret").click()
+    page.get_by_role("button", name="Save secret").click()
     expect(page.get_by_role("row", name="JUDGE")).to_contain_text("https://judge.example/v1")
     assert site.django(KEY_OF) == "sk-first"
     assert "sk-first" not in page.content()
@@ -43,7 +43,7 @@ def test_a_key_is_kept_changed_and_deleted(site: Stack, page: Page, complaints: 
 
     page.get_by_role("button", name="Delete JUDGE").click()
     dialog = page.get_by_role("dialog", name="Delete JUDGE?")
-    expect(dialog).to_contain_text("No run that starts from now on gets it.")
+    expect(dialog).to_contain_text("Runs that start from now on don't get it.")
     dialog.get_by_role("button", name="Delete secret").click()
     expect(page.get_by_text("No secrets yet")).to_be_visible()
     assert complaints.heard == []

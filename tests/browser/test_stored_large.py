@@ -156,7 +156,7 @@ def test_a_log_of_200_mb_is_searched_and_gone_through(stack: Stack, logged: str,
     expect(page.locator("[data-log-size-of=trainer]")).to_have_text("200\N{NO-BREAK SPACE}MiB")
     expect(view).to_contain_text("or in another one")
     page.get_by_role("button", name="First error").click()
-    expect(page.locator("[data-log-found]")).to_have_text("1 of 1 line that tells of an error")
+    expect(page.locator("[data-log-found]")).to_have_text("1 of 1 error line")
     target = page.locator(".log-view .target")
     expect(target).to_have_text(f"RuntimeError: it broke in stretch {BROKEN:06}\n")
     expect(target).to_be_in_viewport()

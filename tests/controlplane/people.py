@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from typing import Any
 
 from django.test import Client
 
@@ -22,9 +23,19 @@ def make_user(role: Role = Role.VIEWER, *, name: str = "", password: str | None 
     return user
 
 
+class Reader(Client):
+    """Reads pages as a browser shows them: a line break in HTML is a space."""
+
+    def request(self, **request: Any) -> Any:
+        answer = super().request(**request)
+        if not answer.streaming and answer.get("Content-Type", "").startswith("text/html"):
+            answer.content = b" ".join(answer.content.split())
+        return answer
+
+
 def signed_in(role: Role = Role.VIEWER, *, user: User | None = None, csrf: bool = False) -> Client:
     """A browser of somebody with this role."""
-    client = Client(enforce_csrf_checks=csrf)
+    client = Reader(enforce_csrf_checks=csrf)
     client.force_login(user or make_user(role), backend="django.contrib.auth.backends.ModelBackend")
     return client
 

@@ -13,7 +13,7 @@ from tests.gpu.pages import form_with, forms, send, text_of
 
 USER, PASSWORD = "operator", "a long operator password"
 NEW_RUN = "/runs/new/"
-FREE = "Everything is gone and free."
+FREE = "All processes ended; all resources released."
 """What the run page says of a receipt that proves it."""
 
 

@@ -167,7 +167,7 @@ def test_checkpoints_that_a_resume_passed_over_say_so() -> None:
     RunEvent.objects.filter(kind="checkpoint", seq=1).update(step=1)
     RunEvent.objects.filter(kind="checkpoint", seq=2).update(step=2)
     an_attempt_after(attempt.run, resume_step=1)
-    assert page(viewer(), attempt.run, "checkpoints/").count("passed over") == 1
+    assert page(viewer(), attempt.run, "checkpoints/").count("obsolete") == 1
 
 
 def an_attempt_after(run: Run, resume_step: int) -> None:

@@ -80,7 +80,7 @@ def test_nothing_chosen_says_how_to_choose(client: Client) -> None:
 
 
 def test_one_run_is_told_to_be_alone(client: Client) -> None:
-    assert "Add another one" in page(client, going("first"))
+    assert "Add another" in page(client, going("first"))
 
 
 def test_of_more_than_twenty_the_first_twenty_are_shown(client: Client) -> None:
@@ -284,7 +284,7 @@ def test_without_a_prompt_of_all_those_of_some_are_offered(client: Client) -> No
     visited(runs[2], 3, 1, 1.0)
     text = client.get("/runs/compare/prompts/", {"runs": ",".join(run.pk for run in runs)}).content.decode()
     assert "No prompt was visited by all of them" in text
-    assert "Did not visit it" in text
+    assert "Not visited" in text
 
 
 def test_prompts_of_different_datasets_are_told_apart(client: Client) -> None:

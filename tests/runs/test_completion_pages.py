@@ -235,7 +235,7 @@ def three(attempt: Attempt) -> Attempt:
 
 def test_the_map_tells_the_three_kinds_apart(three: Attempt) -> None:
     text = page(three, "prompts/")
-    assert "1 of 3 prompts move" in text
+    assert "1 of 3 prompts are moving" in text
     assert "1 were never solved, 1 always" in text
     cells = json.loads(page(three, "prompts/map.json"))
     assert cells == {"rows": [1, 2, 3], "solved": [100, 0, 25], "visits": [2, 2, 2]}

@@ -73,14 +73,14 @@ def test_each_process_of_a_draft_has_its_command_where_it_would_start(client):
 def test_a_draft_that_has_to_wait_is_shown_as_on_an_idle_host(client):
     Host.objects.update(draining=True)
     text = shown(client, servers())
-    assert "with nothing else running there" in text
+    assert "with nothing else running" in text
     assert "CUDA_VISIBLE_DEVICES=2 " in text
 
 
 def test_a_draft_that_fits_nowhere_is_shown_all_the_same(client):
     Host.objects.all().delete()
     page = servers_without_host()
-    assert "No host has what the profile takes" in shown(client, page)
+    assert "No host has the resources of this profile" in shown(client, page)
     assert "CUDA_VISIBLE_DEVICES=2 " in shown(client, page)
 
 
@@ -101,7 +101,7 @@ def test_an_open_choice_is_named_in_place_of_commands(client):
 
 
 def test_a_wrong_field_is_not_turned_into_commands(client):
-    assert "Put right what Preflight marks red." in shown(client, sent(max_completion_length="x"))
+    assert "Fix what Preflight marks red." in shown(client, sent(max_completion_length="x"))
 
 
 SENSELESS: list[dict[str, Any]] = [
@@ -151,7 +151,7 @@ def test_a_draft_that_can_not_be_launched_comes_back_with_what_was_typed(client)
     answer = client.post("/runs/new/dry-run", sent(max_completion_length="x", seed="77"))
     assert answer.status_code == 422
     page = answer.content.decode()
-    assert "There is no dry run of this yet" in page
+    assert "No dry run yet" in page
     assert 'value="77"' in page
 
 

@@ -136,8 +136,8 @@ def test_the_address_keeps_what_was_asked_and_drops_what_makes_no_sense() -> Non
 def test_each_filter_that_is_set_can_be_taken_away_by_itself() -> None:
     an_attempt(run=a_run("apple"))
     shown = text(viewer(), status="running", q="app")
-    assert 'href="/runs/?status=running" title="Without this filter"' in shown
-    assert 'href="/runs/?q=app" title="Without this filter"' in shown
+    assert 'href="/runs/?status=running" title="Remove this filter"' in shown
+    assert 'href="/runs/?q=app" title="Remove this filter"' in shown
 
 
 def test_pages_hold_each_run_once_and_one_beyond_the_last_is_the_last() -> None:
@@ -181,7 +181,7 @@ def test_each_empty_list_says_why_it_is_empty() -> None:
     run = an_attempt(RunStatus.FAILED).run
     assert "No run matches" in text(viewer(), q="cherry")
     Run.objects.filter(pk=run.pk).update(archived_at=timezone.now())
-    assert "Every run is put away" in text(viewer())
+    assert "Every run is archived" in text(viewer())
 
 
 # --- acts on several ---------------------------------------------------------------------------------------------

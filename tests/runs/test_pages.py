@@ -219,10 +219,10 @@ def test_a_failed_run_says_first_why_with_the_end_of_its_log() -> None:
 def test_the_receipt_says_that_everything_is_free_or_what_is_not() -> None:
     attempt = an_attempt(RunStatus.STOPPED)
     Attempt.objects.filter(pk=attempt.pk).update(receipt=FREE)
-    assert "Everything is gone and free." in text(viewer(), f"/runs/{attempt.run_id}/")
+    assert "All processes ended; all resources released." in text(viewer(), f"/runs/{attempt.run_id}/")
     Attempt.objects.filter(pk=attempt.pk).update(receipt={**FREE, "free": False, "survivors": [4711]})
     page = text(viewer(), f"/runs/{attempt.run_id}/")
-    assert "Not everything was proved free." in page
+    assert "Not all resources were proved free." in page
     assert "pid 4711" in page
 
 
@@ -297,7 +297,7 @@ def test_several_runs_are_stopped_at_once_and_ended_ones_left_alone() -> None:
     going, waiting, over = an_attempt(), a_run("two").latest(), an_attempt(RunStatus.FAILED, run=a_run("three"))
     chosen = [going.run_id, waiting.run_id, over.run_id]
     page = operator().post("/runs/stop", {"mode": "save", "run": chosen}, follow=True)
-    said = "Asked 1 run to save and stop. Took 1 run out of the queue. 1 run had ended already."
+    said = "Asked 1 run to save and stop. Took 1 run out of the queue. 1 run had already ended."
     assert said in page.content.decode()
     modes = Attempt.objects.order_by("run__created_at").values_list("stop_mode", flat=True)
     assert list(modes) == ["save", "save", ""]
@@ -307,7 +307,7 @@ def test_a_second_stop_of_several_says_that_they_were_asked() -> None:
     chosen = {"mode": "save", "run": [an_attempt().run_id]}
     operator().post("/runs/stop", chosen)
     page = operator().post("/runs/stop", chosen, follow=True).content.decode()
-    assert "Nothing was stopped. 1 run had been asked already." in page
+    assert "Nothing was stopped. 1 run had already been asked." in page
     assert RunEvent.objects.filter(kind="requested").count() == 1
 
 
@@ -331,12 +331,12 @@ def test_while_it_saves_the_stop_now_is_offered_instead_and_afterwards_none() ->
     assert "Stop now instead" in asked
     assert "Save and stop" not in asked
     accept(attempt, [event(1, "phase", phase="stopping", detail=SAVING)])
-    assert "The trainer saves a checkpoint. It has two minutes for that." in text(operator(), path)
+    assert "The trainer saves a checkpoint. It has two minutes for this." in text(operator(), path)
     accept(
         attempt, [event(2, "phase", phase="stopping", detail="stopped_by_user"), event(3, "phase", phase="verifying")]
     )
     verifying = text(operator(), path)
-    assert "Checking that nothing of the run is left." in verifying
+    assert "Checking that no process of the run is left." in verifying
     assert "Stop now" not in verifying
 
 
@@ -348,10 +348,10 @@ def test_a_run_out_of_reach_says_since_when_and_what_a_stop_will_do(monkeypatch:
     seen = queries.figures()
     page = text(operator(), f"/runs/{attempt.run_id}/")
     assert f'Out of reach since <time datetime="{silent.isoformat()}">' in page
-    assert "The host is out of reach: the run stops when it is heard of again" in page
+    assert "The host is out of reach: the run stops when it reconnects" in page
     assert "out of reach for" in text(operator(), "/runs/")
     request_stop(attempt, StopMode.NOW, attempt.run.owner)
-    assert "The host is out of reach: it stops when it is heard of again" in text(viewer(), f"/runs/{attempt.run_id}/")
+    assert "The host is out of reach: the run stops when it reconnects" in text(viewer(), f"/runs/{attempt.run_id}/")
     Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now(), stop_mode="")
     assert queries.figures() != seen  # the list is told, though no line has come
     assert "ut of reach" not in text(operator(), f"/runs/{attempt.run_id}/") + text(operator(), "/runs/")

@@ -126,7 +126,7 @@ def test_the_new_run_page_refuses_what_the_queue_has_no_room_for() -> None:
     answer = client.post("/runs/new/", launching_page.sent(key="two", name="two"))
     assert answer.status_code == 422
     assert "olga has 1 run in the queue and may have 1." in said(answer)
-    assert "1 thing to put right first" in said(client.post("/runs/new/check", launching_page.sent()))
+    assert "Fix 1 problem first" in said(client.post("/runs/new/check", launching_page.sent()))
     # The second click of the launch that filled it.
     again = client.post("/runs/new/", launching_page.sent(key="one", name="one"))
     assert again.headers["Location"] == f"/runs/{Run.objects.get().pk}/"

@@ -158,7 +158,7 @@ def test_a_run_beside_itself_stays_where_it_is(line: dict[str, Run]) -> None:
 def test_a_run_is_removed_after_a_page_that_says_so(line: dict[str, Run]) -> None:
     client, path = operator(), f"/hardware/queue/{line['b'].pk}/remove/"
     assert "is 2nd of 4 in the queue" in text(client.get(path))
-    assert "b is out of the queue." in text(client.post(path, follow=True))
+    assert "b is removed from the queue." in text(client.post(path, follow=True))
     assert order() == "acd"
     assert (line["b"].attempts.get().status, line["b"].attempts.get().reason) == ("stopped", "cancelled")
     assert "b had left the queue already" in text(client.post(path, follow=True))

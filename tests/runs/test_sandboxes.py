@@ -63,8 +63,8 @@ def test_every_reward_that_runs_code_is_known_as_one() -> None:
         (HOLDS, {"unsandboxed_allowed": True}, "", False),
         (NONE, {"unsandboxed_allowed": True}, "", True),
         (NONE, {}, "box has no sandbox for code that rewards run", None),
-        (None, {}, "box has not told yet how it holds code", None),
-        (None, {"unsandboxed_allowed": True}, "box has not told yet how it holds code", None),
+        (None, {}, "box has not reported yet how it holds code", None),
+        (None, {"unsandboxed_allowed": True}, "box has not reported yet how it holds code", None),
     ],
 )
 def test_a_run_with_code_starts_where_it_is_held_or_allowed(
@@ -146,7 +146,7 @@ def test_what_is_allowed_is_warned_of() -> None:
 
 def test_a_host_that_has_not_told_yet_is_waited_for() -> None:
     [(grade, cause)] = found(box(known=False), rewards=(CODE, RewardSpec("style", "python")))
-    assert (grade, cause) == (Grade.NOTE, "box has not told yet how it holds code, which tests and style run.")
+    assert (grade, cause) == (Grade.NOTE, "box has not reported yet how it holds code, which tests and style run.")
 
 
 def test_of_several_hosts_those_without_are_named() -> None:

@@ -138,7 +138,7 @@ def test_a_key_of_another_installation_is_a_refusal_that_says_what_to_do(startin
     answer = claim(starting, HERE)
     assert not answer.go
     assert "JUDGE can't be opened" in answer.why
-    assert "enters its key anew" in answer.why
+    assert "enter its key again" in answer.why
 
 
 # --- before the launch ------------------------------------------------------------------------------------------

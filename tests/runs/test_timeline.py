@@ -51,7 +51,7 @@ def test_each_phase_lasts_until_the_next_one_begins(attempt: Attempt) -> None:
     assert spans(attempt.run) == {
         "Waiting in the queue": "00:20",
         "Reaching the host": "00:05",
-        "Taken on by the host": "00:05",
+        "Accepted by the host": "00:05",
         "Loading vLLM": "00:42",
         "Starting the trainer": "00:07",
         "Trainer: loading model": "00:20",
@@ -70,7 +70,7 @@ def test_an_end_ends_the_last_phase(attempt: Attempt) -> None:
     run = Run.objects.get(pk=attempt.run_id)
     assert spans(run)["Training"] == "00:10"
     assert spans(run)["Stopping"] == "00:02"
-    assert "Everything is gone and free." in viewer().get(f"/runs/{run.pk}/events/").content.decode()
+    assert "All processes ended; all resources released." in viewer().get(f"/runs/{run.pk}/events/").content.decode()
 
 
 def test_a_hosts_clock_that_is_behind_makes_no_negative_phase(attempt: Attempt) -> None:

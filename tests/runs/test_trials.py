@@ -234,7 +234,7 @@ def test_a_candidate_that_trained_fits_and_tells_its_speed():
     assert (result.measured.tokens_per_s, result.measured.step_s) == (500.0, 4.0)
     assert result.measured.first_step_s == pytest.approx(30, abs=0.01)
     shown = viewer().get(f"/hardware/trials/{trial.pk}/").content.decode()
-    for words in ("fits", "500", "quickest", "everything gone and free"):
+    for words in ("fits", "500", "quickest", "all resources released"):
         assert words in shown
 
 
@@ -264,7 +264,7 @@ def test_the_quickest_that_fits_is_marked():
     [
         (EndReason.OOM, "no", "Out of memory. CUDA said so"),
         (EndReason.VLLM_EXITED, "failed", "The vLLM server exited while the run needed it. CUDA said so"),
-        (EndReason.STOPPED_BY_USER, "stopped", "Stopped by a person."),
+        (EndReason.STOPPED_BY_USER, "stopped", "Stopped by a user."),
     ],
 )
 def test_how_a_candidate_ended_is_said(reason, fits, words):
@@ -304,7 +304,7 @@ def test_all_are_stopped_by_one_click_and_a_second_does_nothing():
     path = f"/hardware/trials/{trial.pk}/stop"
     assert "Asked 2 candidates" in client.post(path, follow=True).content.decode()
     assert set(Attempt.objects.values_list("status", flat=True)) == {"stopped"}
-    assert "Nothing of this trial" in client.post(path, follow=True).content.decode()
+    assert "Nothing in this trial" in client.post(path, follow=True).content.decode()
 
 
 def test_viewers_look_and_do_nothing():

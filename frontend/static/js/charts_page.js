@@ -334,7 +334,7 @@ export class ChartsPage {
       saveText(csv(await everything(this.page.series, metrics)), name);
       this.say("Saved.");
     } catch {
-      this.say("The server did not answer; nothing was saved.");
+      this.say("The server did not respond; nothing was saved.");
     }
   }
 

@@ -138,7 +138,7 @@ export class CompletionsTab {
       link.setAttribute("href", address.pathname + address.search);
     }
     const count = this.panel.querySelector("[data-export-count]");
-    if (count) count.textContent = "the rows chosen";
+    if (count) count.textContent = "the selected rows";
   }
 
   /** What an address names is not there: another run's, or not yet. */
@@ -146,7 +146,7 @@ export class CompletionsTab {
     const text = document.createElement("p");
     text.className = "banner warn";
     const link = Object.assign(document.createElement("a"), { href: "?tab=completions", textContent: "All completions" });
-    text.append("There is nothing at this address: the run has no such completions, or not yet. ", link);
+    text.append("Nothing found here: the run has no such completions yet. ", link);
     this.panel.replaceChildren(text);
   }
 
@@ -250,7 +250,7 @@ export class CompletionsTab {
     text.append(...parts.map((part) => Object.assign(document.createElement(tags[part.kind]), { textContent: part.text })));
     const note = document.createElement("p");
     note.className = "small muted";
-    note.textContent = before === after ? "The two are the same, word for word." : NOTES[by];
+    note.textContent = before === after ? "The two are identical." : NOTES[by];
     place.replaceChildren(note, text);
     place.hidden = false;
     card.querySelector("[data-show-diff]")?.setAttribute("aria-expanded", "true");
@@ -258,9 +258,9 @@ export class CompletionsTab {
 }
 
 const NOTES = {
-  words: "Struck out: only in the first. Underlined: only in the second.",
-  lines: "Too different to compare word by word, so whole lines are. Struck out: only in the first. Underlined: only in the second.",
-  whole: "They have next to nothing in common: the first, struck out, then the second.",
+  words: "Struck through: only in the first. Underlined: only in the second.",
+  lines: "Too different to compare by word, so compared by line. Struck through: only in the first. Underlined: only in the second.",
+  whole: "They have almost nothing in common: the first, struck through, then the second.",
 };
 
 /** A completion's words, turn by turn. @param {Element | null} part */

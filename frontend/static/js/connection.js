@@ -16,16 +16,16 @@ export function connectionBar() {
     if (state === "open") {
       bar.hidden = true;
     } else if (state === "signed-out") {
-      bar.replaceChildren("You are signed out: what you see stands still. ", signInLink());
+      bar.replaceChildren("You are signed out, so this page no longer updates. ", signInLink());
       bar.hidden = false;
     } else if (state === "gone") {
-      bar.textContent = "This run is not here any more.";
+      bar.textContent = "This run no longer exists.";
       bar.hidden = false;
     } else {
       // A short break is nothing to read about.
       timer = setTimeout(() => {
         const since = lost?.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-        bar.textContent = `No connection to the control plane since ${since}; trying again. Runs go on without this page.`;
+        bar.textContent = `No connection to the control plane since ${since}; retrying. Runs are not affected.`;
         bar.hidden = false;
       }, PATIENCE_MS);
     }

@@ -32,10 +32,10 @@ function stale(why) {
 document.body.addEventListener("mappingproblems", (event) => {
   const { value, elt, ...problems } = /** @type {CustomEvent} */ (event).detail;
   show(problems);
-  stale(Object.keys(problems).length ? "of the form before: see what it says" : "");
+  stale(Object.keys(problems).length ? "not updated: the form has errors" : "");
 });
 for (const name of ["htmx:responseError", "htmx:sendError", "htmx:timeout"]) {
-  example.addEventListener(name, () => stale("the server did not answer; it is asked again at the next change"));
+  example.addEventListener(name, () => stale("the server did not respond; it retries at the next change"));
 }
 document.body.addEventListener("tokenizerfound", (event) => {
   const { sha256, model } = /** @type {CustomEvent} */ (event).detail;

@@ -63,7 +63,7 @@ class Upload {
   check() {
     const { file } = this;
     const tooLarge = Boolean(file && file.size > this.limit);
-    if (tooLarge) this.say([`This file has ${mb(file?.size ?? 0)}; at most ${mb(this.limit)} are taken.`]);
+    if (tooLarge) this.say([`This file has ${mb(file?.size ?? 0)}; the limit is ${mb(this.limit)}.`]);
     else if (file && !file.size) this.say(["The file is empty."]);
     else this.say([]);
     this.button.disabled = tooLarge;
@@ -108,7 +108,7 @@ class Upload {
     request.upload.addEventListener("progress", (event) => this.moved(pace, event.loaded, event.total || size));
     request.addEventListener("load", () => this.answered(request));
     request.addEventListener("error", () =>
-      this.ended(["The connection broke before the file was through. Nothing was stored; try again."]),
+      this.ended(["The connection broke during the upload. Nothing was stored; try again."]),
     );
     request.addEventListener("abort", () => this.ended(["The upload was cancelled. Nothing was stored."]));
     this.moved(pace, 0, size);
@@ -165,7 +165,7 @@ class Upload {
     if (this.request || !files.length) return;
     this.input.files = files;
     this.check();
-    if (files.length > 1) this.say(["One file makes one version: the first one is chosen."]);
+    if (files.length > 1) this.say(["One file makes one version; the first file was selected."]);
     this.button.focus();
   }
 }

@@ -1,4 +1,4 @@
-// The chosen runs: kept while the list refreshes and over its pages, and what can be done with them.
+// The selected runs: kept while the list refreshes and over its pages, and what can be done with them.
 
 /** @typedef {{name: string, live: boolean, archived: boolean, tags: string[]}} Chosen */
 
@@ -102,7 +102,7 @@ export class Selection {
     this.bar.hidden = this.#chosen.size === 0;
     const count = this.bar.querySelector("[data-count]");
     const elsewhere = this.#chosen.size - here;
-    const words = `${this.#chosen.size} chosen${elsewhere ? `, ${elsewhere} not on this page` : ""}`;
+    const words = `${this.#chosen.size} selected${elsewhere ? `, ${elsewhere} not on this page` : ""}`;
     if (count && count.textContent !== words) count.textContent = words;
     for (const act of /** @type {NodeListOf<HTMLElement>} */ (this.bar.querySelectorAll("[data-needs]"))) {
       act.hidden = this.#ids(act.dataset.needs).length === 0;

@@ -104,7 +104,7 @@ export class LogSearch {
       const response = await fetch(`${base}${name}/search?attempt=${attempt}&from=${this.next}&${words}`).catch(() => null);
       if (turn !== this.turn) return;
       if (!response?.ok) {
-        this.found.textContent = "The search got no answer; try again.";
+        this.found.textContent = "The search failed; try again.";
         this.query = null;
         return;
       }
@@ -134,15 +134,15 @@ export class LogSearch {
   }
 
   tell() {
-    const what = this.query?.errors ? "line that tells of an error" : "match";
-    const several = this.query?.errors ? "lines that tell of an error" : "matches";
+    const what = this.query?.errors ? "error line" : "match";
+    const several = this.query?.errors ? "error lines" : "matches";
     const count = this.hits.length;
     const all = this.done ? "" : "the first ";
     const number = this.at >= 0 ? `${this.at + 1} of ` : "";
     const said = count
       ? `${number}${all}${count} ${count === 1 ? what : several}${this.done ? "" : ", more follow"}`
       : this.query?.errors
-        ? "No line of this log tells of an error."
+        ? "No errors in this log."
         : "Nothing found.";
     const where = "Parts of this log are only on the host.";
     this.found.textContent = this.leftOut ? `${said.replace(/\.?$/, ".")} ${where}` : said;

@@ -161,7 +161,7 @@ export class LogView {
         await read();
         this.tell();
       } catch {
-        this.where.textContent = "The log can’t be read just now; trying again.";
+        this.where.textContent = "The log can’t be read right now; retrying.";
         setTimeout(() => turn === this.turn && this.queue(read), AGAIN_MS);
       }
     });

@@ -30,7 +30,7 @@ export class PromptMap {
   async read() {
     const response = await fetch(this.place.dataset.map ?? "").catch(() => null);
     if (!response?.ok) {
-      this.say("The map can't be read just now; the table below has the same figures.");
+      this.say("The map can't be loaded right now; the table below has the same data.");
       return;
     }
     this.data = await response.json();
@@ -83,7 +83,7 @@ export class PromptMap {
   /** @param {string} text */
   say(text) {
     this.tip.hidden = false;
-    this.tip.textContent = text || "Point at a square for its prompt; click to follow it through the run.";
+    this.tip.textContent = text || "Hover over a square to see its prompt; click to follow it over the run.";
   }
 }
 

@@ -53,7 +53,7 @@ async function refresh(waits) {
 }
 
 function failed() {
-  news.textContent = "The list could not be read: try again";
+  news.textContent = "The list could not be loaded: try again";
   news.hidden = false;
   news.addEventListener("click", () => void refresh(true), { once: true });
 }

@@ -35,7 +35,7 @@ def test_a_first_password_is_set_without_an_old_one():
     ("fields", "said"),
     [
         ({"current": "wrong"}, "That is not your current password."),
-        ({"again": "something else"}, "The two differ."),
+        ({"again": "something else"}, "The two passwords differ."),
         ({"new": "short", "again": "short"}, "too short"),
         ({"new": "password123456", "again": "password123456"}, ""),
         ({"current": ""}, "This field is required."),

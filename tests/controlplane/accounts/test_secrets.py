@@ -79,8 +79,8 @@ def test_a_page_with_a_form_of_keys_is_kept_by_no_browser() -> None:
         ({"name": "HF_TOKEN"}, "name", "model hub's token"),
         ({"name": "OTHER", "kind": "hub"}, "name", "called HF_TOKEN"),
         ({"name": "HF_TOKEN", "kind": "hub", "key": ""}, "key", "Enter the token"),
-        ({"address": ""}, "address", "Where is the server?"),
-        ({"address": "http://judge.example/v1"}, "address", "https alone"),
+        ({"address": ""}, "address", "Enter the server's address."),
+        ({"address": "http://judge.example/v1"}, "address", "require https"),
         ({"address": "file:///etc/passwd"}, "address", "https://"),
         ({"address": "https://me:pass@judge.example/"}, "address", "name or password"),
         ({"address": "https://judge.example/v1?to=x"}, "address", "question mark"),
@@ -102,7 +102,7 @@ def test_what_is_no_secret_is_refused_beside_its_field(wrong: dict[str, str], fi
 
 def test_a_name_is_used_once() -> None:
     an_endpoint()
-    assert "already a secret of this name" in errors_of(admin().post("/settings/secrets/", sent()))["name"]
+    assert "secret with this name already exists" in errors_of(admin().post("/settings/secrets/", sent()))["name"]
 
 
 @pytest.mark.parametrize("address", ["http://10.1.2.3:8000/v1", "http://localhost:8000/v1", "https://[fd00::5]/v1"])
@@ -133,7 +133,7 @@ def test_an_empty_key_keeps_the_one_there_is_also_under_another_name() -> None:
 def test_another_address_takes_the_key_anew_so_that_none_is_sent_elsewhere() -> None:
     secret = an_endpoint()
     answer = changed(secret, address="https://elsewhere.example/v1")
-    assert "entered anew" in errors_of(answer)["key"]
+    assert "Enter the key again" in errors_of(answer)["key"]
     assert Secret.objects.get().address == "https://judge.example/v1"
     assert changed(secret, address="https://elsewhere.example/v1", key="sk-new").status_code == 302
     assert Secret.objects.get().key() == "sk-new"
@@ -186,7 +186,7 @@ def test_a_key_of_another_installation_is_told_with_what_to_do(settings: Setting
     settings.SECRET_KEY = "another" * 8
     page = admin().get("/settings/secrets/")
     assert page.status_code == 200
-    assert "Enter it anew" in page.content.decode()
+    assert "Enter it again" in page.content.decode()
     assert "another secret key" in vault.problem("JUDGE")
     assert "Settings, Secrets" in vault.problem("JUDGE")
     assert changed(Secret.objects.get(), key="sk-new").status_code == 302

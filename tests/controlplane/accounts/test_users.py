@@ -30,7 +30,7 @@ def test_a_name_that_will_not_do_makes_no_user(name):
 @pytest.mark.parametrize("path", ["/users/", "/users/1/role/", "/users/1/active/", "/users/1/link/"])
 def test_users_are_for_admins(path):
     assert operator().post(path).status_code == 403
-    assert b"takes the admin role" in operator().post(path).content
+    assert b"requires the admin role" in operator().post(path).content
 
 
 @pytest.mark.parametrize("path", ["/users/1/role/", "/users/1/active/", "/users/1/link/"])

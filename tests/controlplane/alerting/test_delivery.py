@@ -214,7 +214,7 @@ def test_what_never_works_is_given_up_and_a_person_may_have_it_tried_again() -> 
     ("answer", "why"),
     [
         (answering("404 Not Found", "no_service"), "The server answered 404: no_service"),
-        (answering("302 Found", "", "Location: http://169.254.169.254/"), "a redirect, and those aren't followed"),
+        (answering("302 Found", "", "Location: http://169.254.169.254/"), "a redirect, which is not followed"),
     ],
 )
 def test_an_answer_that_will_not_change_ends_the_tries(answer: bytes, why: str) -> None:
@@ -274,7 +274,7 @@ def test_an_address_sealed_with_another_key_is_told_to_be_entered_anew() -> None
     with override_settings(SECRET_KEY="another one"):
         after(0)
     assert the_delivery().state == State.FAILED
-    assert "Enter the address anew" in the_delivery().error
+    assert "Enter the address again" in the_delivery().error
 
 
 def test_an_earlier_key_still_opens_what_it_sealed() -> None:

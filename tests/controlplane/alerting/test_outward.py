@@ -144,7 +144,7 @@ def test_a_server_that_keeps_us_waiting_is_left_at_the_deadline(behaviour: Calla
 
 def test_a_name_server_that_keeps_us_waiting_is_left_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outward.socket, "getaddrinfo", lambda *_, **__: time.sleep(1) or [])
-    with pytest.raises(TookTooLong, match="could not be looked up in time"):
+    with pytest.raises(TookTooLong, match="timed out"):
         post("https://chat.example/", b"{}", private_too=True, deadline_s=0.1)
 
 
@@ -162,7 +162,7 @@ def test_a_server_that_hangs_up_is_a_failure_with_words() -> None:
 
 
 def test_a_name_that_does_not_exist_is_a_failure_with_words() -> None:
-    with pytest.raises(NotSent, match=r"The name nowhere\.invalid could not be looked up"):
+    with pytest.raises(NotSent, match=r"nowhere\.invalid could not be looked up"):
         post("https://nowhere.invalid/", b"{}", private_too=False)
 
 

@@ -40,13 +40,13 @@ def test_the_form_starts_with_the_address_that_the_admin_came_to() -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"address": "hooks.slack.com/x"}, "begins with https"),
-        ({"address": "ftp://chat.example/x"}, "begins with https"),
-        ({"address": "https://"}, "begins with https"),
-        ({"address": "https://ana:pass@chat.example/"}, "is not taken"),
-        ({"address": "http://chat.example/"}, "by https alone"),
+        ({"address": "hooks.slack.com/x"}, "starts with https"),
+        ({"address": "ftp://chat.example/x"}, "starts with https"),
+        ({"address": "https://"}, "starts with https"),
+        ({"address": "https://ana:pass@chat.example/"}, "not allowed"),
+        ({"address": "http://chat.example/"}, "require https"),
         ({"address": "https://chat.example:99999999/"}, "at most 65535"),
-        ({"address": "https://[::1/x"}, "not an address of the web"),
+        ({"address": "https://[::1/x"}, "not a web address"),
         ({"address": ""}, "required"),
         ({"address": "https://x/" + "y" * 3000}, "at most 2000"),
         ({"kind": "mail"}, "valid email"),
@@ -79,7 +79,7 @@ def test_an_empty_address_keeps_the_one_there_is() -> None:
 def test_sent_in_another_way_it_needs_another_address() -> None:
     target = a_target(SLACK)
     answer = admin().post(f"{PAGE}{target.pk}/", sent(kind="mail", address=""))
-    assert b"needs another address" in answer.content
+    assert b"needs a new address" in answer.content
     admin().post(f"{PAGE}{target.pk}/", sent(kind="mail", address="ana@example.org"))
     target.refresh_from_db()
     assert target.shown == "a…@example.org"
@@ -90,7 +90,7 @@ def test_a_target_that_is_switched_off_gets_nothing_of_what_waits() -> None:
     delivery.notify(an_alert())
     admin().post(f"{PAGE}{target.pk}/", {k: v for k, v in sent(address="").items() if k != "enabled"})
     waiting = AlertDelivery.objects.get()
-    assert (waiting.state, waiting.error) == (State.FAILED, "The target was switched off.")
+    assert (waiting.state, waiting.error) == (State.FAILED, "The target is turned off.")
 
 
 def test_a_test_is_sent_and_its_end_is_on_the_page() -> None:

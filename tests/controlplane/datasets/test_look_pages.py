@@ -124,7 +124,7 @@ def test_a_ready_version_tells_its_facts_figures_and_size(version: DatasetVersio
     page = viewer().get(at(version)).content.decode()
     assert "30 rows, ready to train on" in page
     assert version.sha256[:16] in page
-    for words in ("Length of the prompt in characters", "medium", "In figures", "Size guide", "30 rows.", "Few rows"):
+    for words in ("Length of the prompt in characters", "medium", "Statistics", "Size guide", "30 rows.", "Few rows"):
         assert words in page
     assert "More</summary>" not in page
     assert "New version" not in page
@@ -204,7 +204,7 @@ def test_one_row_in_full(version: DatasetVersion) -> None:
     page = viewer().get(at(version, "rows/7/?text=apples")).content.decode()
     for words in ("Ann has 7 apples", ">14<", "place", "As JSON", "?text=apples"):
         assert words in page
-    assert "There is no such row" in viewer().get(at(version, "rows/999/")).content.decode()
+    assert "Row not found" in viewer().get(at(version, "rows/999/")).content.decode()
 
 
 def test_rows_whose_file_is_gone_are_an_error_in_words(version: DatasetVersion) -> None:
@@ -261,11 +261,11 @@ def test_a_filtered_version_by_the_file_of_a_difficulty_map(version: DatasetVers
 
 
 def test_a_filtered_version_without_long_prompts_is_counted_with_the_chosen_tokenizer(version: DatasetVersion) -> None:
-    assert "a host has to bring" in operator().get(at(version, "rows/")).content.decode()
+    assert "a host must first load" in operator().get(at(version, "rows/")).content.decode()
     known = a_known_tokenizer()
     page = operator().get(at(version, "rows/")).content.decode()
     assert 'name="tokens"' in page
-    assert "a host has to bring" not in page
+    assert "a host must first load" not in page
     operator().post(at(version, "derive/"), {"rows": "1 2 29", "tokens": "150", "tokenizer": known.pk})
     made = worked(version.children.get())
     assert (made.rows, made.tokenizer, made.token_limit) == (2, known.pk, 150)

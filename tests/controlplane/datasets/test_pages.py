@@ -102,7 +102,7 @@ def test_an_upload_leads_to_its_page_which_asks_until_it_is_checked() -> None:
     answer = send(client, jsonl(ROWS))
     page = client.get(answer["Location"]).content.decode()
     assert 'hx-trigger="every 1s"' in page
-    assert "It goes on without this page" in page
+    assert "This continues in the background" in page
     worked(DatasetVersion.objects.get())
     page = client.get(answer["Location"]).content.decode()
     assert "5 rows, no problem" in page
@@ -140,7 +140,7 @@ def test_a_hub_dataset_is_fetched_by_the_worker() -> None:
 
 
 def test_a_path_has_to_lie_in_a_folder_that_may_be_read(settings, tmp_path) -> None:
-    assert "No folder of this server may be read" in operator().get("/datasets/path/").content.decode()
+    assert "No folder on this server may be read" in operator().get("/datasets/path/").content.decode()
     settings.DATASET_ROOTS = (str(tmp_path),)
     (tmp_path / "sums.jsonl").write_bytes(jsonl(ROWS))
     answer = operator().post("/datasets/path/", {"path": "/etc/passwd", "name": ""})
@@ -200,7 +200,7 @@ def test_a_file_seen_before_is_told_with_a_link() -> None:
     first = ready()
     again = uploaded(jsonl(ROWS), name="again")
     page = viewer().get(at(again)).content.decode()
-    assert "has been here before" in page
+    assert "was added before" in page
     assert f'href="{at(first)}"' in page
 
 
@@ -232,9 +232,9 @@ def test_a_page_whose_version_was_cancelled_elsewhere_is_drawn_anew() -> None:
 def test_a_worker_that_is_late_is_spoken_of() -> None:
     version = uploaded()
     client = viewer()
-    assert b"has not taken this up" not in client.get(at(version, "state/")).content
+    assert b"has not started this" not in client.get(at(version, "state/")).content
     DatasetVersion.objects.update(queued_at=timezone.now() - timedelta(seconds=40))
-    assert b"has not taken this up for 40 s" in client.get(at(version, "state/")).content
+    assert b"has not started this for 40 s" in client.get(at(version, "state/")).content
 
 
 def test_a_check_can_be_cancelled_by_operators(django_capture_on_commit_callbacks) -> None:

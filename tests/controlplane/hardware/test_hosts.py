@@ -239,8 +239,8 @@ def test_a_host_that_is_gone_and_holds_nothing_is_removed_until_it_is_back():
     assert path in page(client)
     assert "holds nothing" in client.get(path).content.decode()
     assert "box is removed" in client.post(path, follow=True).content.decode()
-    assert "removed already" in client.post(path, follow=True).content.decode()
-    assert "No host yet" in page()
+    assert "already removed" in client.post(path, follow=True).content.decode()
+    assert "No hosts yet" in page()
     announce(gpus=[])
     assert "in reach" in page()
     assert Host.objects.get().pk == host.pk

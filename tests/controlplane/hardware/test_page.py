@@ -23,7 +23,7 @@ def a_lease(host: Host, state: str = Lease.HELD, resource: str = "gpu:0") -> Lea
 
 
 def test_an_empty_installation_says_how_a_host_comes():
-    assert "No host yet" in page()
+    assert "No hosts yet" in page()
 
 
 def test_it_takes_a_signed_in_user():

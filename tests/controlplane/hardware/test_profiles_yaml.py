@@ -87,7 +87,7 @@ def test_an_attached_server_comes_in_as_one():
 
 
 def test_a_name_that_is_taken_is_said_beside_it():
-    assert "Another profile" in beside("name: cpu\nhardware: {cpu_slots: 1}", "name")
+    assert "already exists" in beside("name: cpu\nhardware: {cpu_slots: 1}", "name")
 
 
 WRONG = [

@@ -194,7 +194,7 @@ def test_the_button_says_that_it_works_and_what_each_sample_got(web_sandbox: Non
 @needs_sandbox
 def test_the_button_shows_the_traceback_of_what_fails(web_sandbox: None) -> None:
     text = pressed("def reward(completions):\n    return [1 / 0 for _ in completions]\n").content.decode()
-    assert "It can’t be saved like this." in text
+    assert "This can’t be saved." in text
     assert "ZeroDivisionError" in text
     assert "<pre>" in text
 

@@ -44,17 +44,17 @@ def test_the_change_of_ranking_and_of_advantages_is_shown():
     assert "↑1" in page
     assert "↓1" in page
     assert "6 completions of steps 1 to 3" in page
-    assert "the run goes on" in page
+    assert "the run continues" in page
 
 
 def test_a_component_with_a_mistake_is_left_out_and_named():
     attempt = a_stored_run(a_better_one(1))
     page = replayed(attempt.run_id, "think_tags", "length", **{"c1-weight": "much"})
     assert "length_1: weight: Enter a number. It is left out." in page
-    assert '<td class="main c1"><span class="swatch">' in page
+    assert '<td class="main c1"> <span class="swatch">' in page
     assert '<td class="main c2"><span class="swatch">' not in page
     assert "The order changes in 1 of 1 group." in page
-    assert "nothing to score by" in replayed(attempt.run_id, "length", **{"c0-weight": ""})
+    assert "nothing to score with" in replayed(attempt.run_id, "length", **{"c0-weight": ""})
 
 
 def test_rows_come_from_the_runs_dataset_in_one_reading():
@@ -86,7 +86,7 @@ def test_evaluations_void_groups_and_groups_without_texts_are_not_taken():
     SampleRow.objects.filter(step=3, row=5).update(size=0, data={"names": [], "figures": []})
     assert steps_of(run) == [1, 3]
     assert replay_source.pick(run, "newest", None, 64).gone == 1
-    assert "1 group of these steps had no texts any more" in replayed(run.pk)
+    assert "1 group of these steps had no stored texts" in replayed(run.pk)
 
 
 def test_more_than_a_page_can_take_is_cut_and_told(monkeypatch: pytest.MonkeyPatch):
@@ -104,12 +104,12 @@ def test_the_card_says_what_there_is_of_a_run():
     assert NASTY not in page
     SampleRow.objects.update(size=0)
     page = operator().get("/rewards/replay/", {"replay": attempt.run_id}).content.decode()
-    assert "no longer kept" in page
+    assert "no longer stored" in page
     assert "data-go" not in page
     assert "This run has no completions" in operator().get("/rewards/replay/", {"replay": a_run().pk}).content.decode()
 
 
-@pytest.mark.parametrize(("run", "said"), [("gone", "not there any more"), ("", "Choose a run first"), ("\0", "there")])
+@pytest.mark.parametrize(("run", "said"), [("gone", "no longer exists"), ("", "Choose a run first"), ("\0", "exists")])
 def test_a_run_that_has_gone_is_told(run: str, said: str):
     assert said in replayed(run)
 
@@ -117,7 +117,7 @@ def test_a_run_that_has_gone_is_told(run: str, said: str):
 def test_texts_that_have_gone_since_are_told():
     attempt = a_stored_run(a_better_one(1))
     SampleRow.objects.all().delete()
-    assert "nothing to score anew" in replayed(attempt.run_id)
+    assert "nothing to score again" in replayed(attempt.run_id)
 
 
 def test_nonsense_in_its_fields_is_taken_for_not_said():
@@ -132,7 +132,7 @@ def test_when_others_replay_the_page_says_so(monkeypatch: pytest.MonkeyPatch):
     for _ in range(replay_views.AT_ONCE):
         replay_views._room.acquire()
     try:
-        assert "Other replays are under way" in replayed(attempt.run_id)
+        assert "Other replays are running" in replayed(attempt.run_id)
     finally:
         for _ in range(replay_views.AT_ONCE):
             replay_views._room.release()
@@ -142,7 +142,7 @@ def test_when_others_replay_the_page_says_so(monkeypatch: pytest.MonkeyPatch):
 def test_a_time_that_is_up_leaves_a_part_that_says_so(monkeypatch: pytest.MonkeyPatch):
     attempt = a_stored_run(*[a_better_one(step) for step in (1, 2, 3)])
     monkeypatch.setattr(replay_views, "SECONDS", 0.0)
-    assert "the time was up after 1 of 3 groups" in replayed(attempt.run_id)
+    assert "scoring timed out after 1 of 3 groups" in replayed(attempt.run_id)
 
 
 def test_what_a_run_wrote_is_text():

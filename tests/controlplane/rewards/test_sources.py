@@ -59,7 +59,7 @@ def test_runs_are_found_by_name_and_id_and_only_with_completions():
     assert (stored.run_id in listed, empty.pk in listed) == (True, False)
     assert stored.run_id in client.get("/rewards/runs/", {"q": "TEXTS"}).content.decode()
     assert "with texts" in client.get("/rewards/runs/", {"q": stored.run_id, "for": "replay"}).content.decode()
-    assert "No run of that name" in client.get("/rewards/runs/", {"q": "nothing"}).content.decode()
+    assert "No matching run" in client.get("/rewards/runs/", {"q": "nothing"}).content.decode()
 
 
 def test_a_groups_completions_come_with_its_prompt_and_what_the_run_gave():
@@ -123,7 +123,7 @@ def test_line_breaks_of_a_form_and_blank_completions_of_a_run_are_no_edit():
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({"run": "nobody"}, "This run is not there any more"),
+        ({"run": "nobody"}, "This run no longer exists"),
         ({}, "Find a run"),
     ],
 )
@@ -136,7 +136,7 @@ def test_a_run_that_is_not_there_is_told_and_another_can_be_chosen(asked: dict[s
 def test_a_run_that_goes_while_it_is_tried_leaves_the_texts_to_score():
     sent = {"from": "run", "run": "gone", "group": "7", "completion": ["<think>a</think>b", "c"], "of": ["1", "2"]}
     page = tried("think_tags", **sent)
-    assert "This run is not there any more" in page
+    assert "This run no longer exists" in page
     assert "+0.71" in page
 
 
@@ -149,12 +149,12 @@ def test_a_group_that_a_resume_made_void_and_texts_that_retention_took():
     assert "void</textarea>" not in page
     SampleRow.objects.filter(step=1).update(size=0, data={"names": [], "figures": [[0.5, 0.1, 3, "eos", []]]})
     page = sample(**{"from": "run", "run": attempt.run_id})
-    assert "no longer kept, only their figures" in page
+    assert "no longer stored, only their scores" in page
     assert "texts not kept" in page
 
 
 def test_a_row_by_hand_has_a_prompt_an_answer_and_tests():
-    assert "Tests, one a line" in sample(**{"from": "hand"})
+    assert "Tests, one per line" in sample(**{"from": "hand"})
     page = tried("numeric_match", **{"from": "hand", "answer": "7", "completion": ["7", "8"]})
     assert "+0.71" in page
 

@@ -159,4 +159,4 @@ def test_the_list_is_searched_by_name_description_and_person() -> None:
     client = operator()
     assert b">sums</a>" not in client.get("/rewards/?q=programs").content
     assert b">code</a>" in client.get("/rewards/?q=programs").content
-    assert b"No reward config is called so" in client.get("/rewards/?q=nothing").content
+    assert b"No reward config matches" in client.get("/rewards/?q=nothing").content

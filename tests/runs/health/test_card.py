@@ -31,7 +31,7 @@ def trained(steps: int, **values: float) -> Attempt:
 
 def test_a_well_run_says_so_and_shows_what_was_looked_at() -> None:
     text = card(trained(40))
-    assert "Health: well" in text
+    assert "Health: healthy" in text
     assert "as of step 40" in text
     assert "KL drift" in text
     assert "watch above 0.5, bad above 2" in text
@@ -48,7 +48,7 @@ def test_a_sick_run_shows_value_bound_source_meaning_and_what_to_try() -> None:
 
 
 def test_before_the_first_steps_nothing_is_claimed() -> None:
-    assert "not judged yet" in card(trained(3))
+    assert "not rated yet" in card(trained(3))
 
 
 def test_a_queued_run_has_no_card() -> None:
@@ -73,5 +73,5 @@ def test_a_run_that_failed_is_not_called_well() -> None:
     attempt = trained(40)
     move(attempt, RunStatus.FAILED, reason=EndReason.OOM, actor="test")
     text = card(attempt)
-    assert "Health: well until it failed" in text
+    assert "Health: healthy until it failed" in text
     assert 'class="card health unknown"' in text

@@ -87,11 +87,11 @@ def test_a_rule_can_be_switched_off_and_one_that_is_off_on(own: HealthPreset) ->
         ({"kl__watch": "much"}, "Enter a number."),
         ({"kl__watch": "-1"}, "At least 0."),
         ({"clip__bad": "140"}, "At most 100."),
-        ({"kl__bad": "0.1"}, "The worse bound lies above the milder one."),
-        ({"entropy__bad": "2"}, "The worse bound lies below the milder one."),
-        ({"kl__watch": "", "kl__bad": ""}, "Give a bound, or switch the rule off."),
+        ({"kl__bad": "0.1"}, "The worse bound must be above the milder one."),
+        ({"entropy__bad": "2"}, "The worse bound must be below the milder one."),
+        ({"kl__watch": "", "kl__bad": ""}, "Enter a bound, or turn the rule off."),
         ({"kl__watch": "nan"}, "Enter a number."),
-        ({"name": "Mixed"}, "Another preset has this name."),
+        ({"name": "Mixed"}, "A preset with this name already exists."),
     ],
 )
 def test_what_is_wrong_is_said_beside_its_field_and_nothing_is_saved(
@@ -117,8 +117,8 @@ def test_a_viewer_reads_presets_and_changes_none() -> None:
     assert mixed.name in listing
     assert reverse("health_preset_copy", args=[mixed.pk]) not in listing
     page = viewer().get(reverse("health_preset", args=[mixed.pk])).content.decode()
-    assert "A shipped preset stays as it is." in page
-    assert "Changing presets takes the operator role." in page
+    assert "Built-in presets can't be changed." in page
+    assert "Changing presets requires the operator role." in page
     assert "Save preset" not in page
     assert re.search(r'<fieldset[^>]* disabled>.*name="kl-watch".*</fieldset>', page, re.DOTALL)
     assert reverse("alerts") not in viewer().get(reverse("settings")).content.decode()
