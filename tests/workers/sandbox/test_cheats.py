@@ -22,9 +22,12 @@ def sandbox(any_sandbox: Sandbox) -> Sandbox:
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_no_cheat_passes(name: str, sandbox: Sandbox, request: pytest.FixtureRequest) -> None:
+def test_no_cheat_passes(name: str, sandbox: Sandbox, opened: dict[Backend, Sandbox]) -> None:
     if name in LOOKING and sandbox.backend is Backend.BARE:
-        sandbox = request.getfixturevalue("one_of_each")  # a bare process sees the files of this one's user
+        held = [each for backend, each in opened.items() if backend is not Backend.BARE]
+        if not held:
+            pytest.skip("a bare process sees the files of this one's user")
+        sandbox = held[0]
     cheated, right = sandbox.test([Trial(ALL[name], TESTS), Trial(RIGHT, TESTS)], LIMITS)
     assert [result.passed for result in cheated.results] == [False] * 3
     assert all(result.message and not result.needs for result in cheated.results)
