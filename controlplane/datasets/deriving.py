@@ -10,13 +10,13 @@ from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.folders import make_folder
 from controlplane.datasets.importing import made
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reader.filtering import Filter, FilterError
+from controlplane.datasets.reader.filtering import FilterError, RowFilter
 
 
 def derive(
     user: User | None,
     parent: DatasetVersion,
-    wanted: Filter | Mapping[str, Any],
+    wanted: RowFilter | Mapping[str, Any],
     *,
     name: str = "",
     tokenizer: str = "",
@@ -45,11 +45,11 @@ def derive(
     return version
 
 
-def as_filter(wanted: Filter | Mapping[str, Any] | None) -> Filter:
+def as_filter(wanted: RowFilter | Mapping[str, Any] | None) -> RowFilter:
     """Raises DatasetError for what is no filter."""
-    if isinstance(wanted, Filter):
+    if isinstance(wanted, RowFilter):
         return wanted
     try:
-        return Filter.from_dict(wanted or {})
+        return RowFilter.from_dict(wanted or {})
     except FilterError as error:
         raise DatasetError(str(error)) from error

@@ -16,7 +16,7 @@ from controlplane.datasets.deriving import as_filter
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.reader import files
-from controlplane.datasets.reader.filtering import Filter
+from controlplane.datasets.reader.filtering import RowFilter
 from controlplane.http.streams import file_answer
 
 JSONL, PARQUET = "jsonl", "parquet"
@@ -24,7 +24,7 @@ TYPES = {JSONL: "application/x-ndjson", PARQUET: "application/vnd.apache.parquet
 
 
 def export(
-    request: HttpRequest, version: DatasetVersion, kind: str, wanted: Filter | Mapping[str, Any] | None = None
+    request: HttpRequest, version: DatasetVersion, kind: str, wanted: RowFilter | Mapping[str, Any] | None = None
 ) -> HttpResponseBase:
     """The download, JSON Lines or Parquet, of all rows or of those that a filter means.
 

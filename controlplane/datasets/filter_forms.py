@@ -11,7 +11,7 @@ from django import forms
 
 from controlplane.datasets.mapping_forms import tokenizers
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reader.filtering import NO_DIFFICULTY, Filter, FilterError
+from controlplane.datasets.reader.filtering import NO_DIFFICULTY, FilterError, RowFilter
 
 MOST_ROWS = 200_000
 """Row numbers that are taken from a pasted list."""
@@ -60,7 +60,7 @@ class FilterForm(forms.Form):
         fields = super().clean() or {}
         if not self.errors:
             try:
-                self.filter = Filter.from_dict(self._told(fields))
+                self.filter = RowFilter.from_dict(self._told(fields))
             except FilterError as error:
                 self.add_error("at_most" if "characters" in str(error) else None, str(error))
         return fields

@@ -20,7 +20,7 @@ from controlplane.datasets.forms import name_problem
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.queries import version_for
 from controlplane.datasets.reader import files
-from controlplane.datasets.reader.filtering import Filter
+from controlplane.datasets.reader.filtering import RowFilter
 from controlplane.datasets.showing import CHECK, IMPORT, filter_words, shown_row, version_context
 from controlplane.http.streams import file_answer
 
@@ -122,10 +122,10 @@ def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     return render(request, "datasets/rows.html", _rows(request, version, form), status=400)
 
 
-def _wanted(form: DeriveForm, shown: FilterForm) -> Filter:
+def _wanted(form: DeriveForm, shown: FilterForm) -> RowFilter:
     """Row numbers stand for themselves; the filter is for those who name none. Tokens are counted of either."""
     ids = form.cleaned_data["row_ids"]
-    wanted = shown.filter if ids is None else Filter(row_ids=ids)
+    wanted = shown.filter if ids is None else RowFilter(row_ids=ids)
     return replace(wanted, max_prompt_tokens=form.cleaned_data["tokens"])
 
 

@@ -10,14 +10,14 @@ from controlplane.datasets.deriving import as_filter
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import DatasetVersion, Tokenizer
 from controlplane.datasets.reader import shown
-from controlplane.datasets.reader.filtering import Filter
+from controlplane.datasets.reader.filtering import RowFilter
 from controlplane.datasets.reader.mapping import ColumnMapping
 
 PAGE = 50
 
 
 def look(
-    version: DatasetVersion, wanted: Filter | Mapping[str, Any] | None = None, after: int = 0, limit: int = PAGE
+    version: DatasetVersion, wanted: RowFilter | Mapping[str, Any] | None = None, after: int = 0, limit: int = PAGE
 ) -> dict[str, Any]:
     """{"rows": short rows with their "position", "next": where the next page begins, or None, "looked_at"}.
 
@@ -39,7 +39,7 @@ def look(
     return {"rows": rows, "next": end if end < version.rows else None, "looked_at": len(rows)}
 
 
-def count(version: DatasetVersion, wanted: Filter | Mapping[str, Any]) -> int:
+def count(version: DatasetVersion, wanted: RowFilter | Mapping[str, Any]) -> int:
     """How many rows a filter means. Raises DatasetError."""
     _need_rows(version)
     asked = as_filter(wanted)

@@ -13,7 +13,7 @@ from controlplane.datasets.lineage import lineage
 from controlplane.datasets.mapping_forms import MappingForm
 from controlplane.datasets.models import DatasetVersion, Tokenizer
 from controlplane.datasets.reader import formats
-from controlplane.datasets.reader.filtering import Filter, FilterError
+from controlplane.datasets.reader.filtering import FilterError, RowFilter
 from controlplane.datasets.reader.hints import hints as make_hints
 from controlplane.datasets.reader.mapping import COLUMN_FIELDS
 from controlplane.datasets.reader.transforms import TRANSFORMS
@@ -149,7 +149,7 @@ def source(version: DatasetVersion) -> dict[str, str]:
 
 def filter_words(told: dict[str, Any]) -> str:
     try:
-        return Filter.from_dict(told).sentence() or "all rows"
+        return RowFilter.from_dict(told).sentence() or "all rows"
     except FilterError:
         return "a filter that this version of the product doesn't know"
 

@@ -16,7 +16,16 @@ from django.core.exceptions import NON_FIELD_ERRORS
 
 from controlplane.hardware.form_fields import AddressesField, EnvironmentField, GpusField, NamesField, YesNoField
 from controlplane.hardware.models import HardwareProfile
-from controlplane.hardware.profile_fields import ATTACHED, BATCH_FIELDS, CHOICES, HELP, LABELS, SECTIONS, Part, When
+from controlplane.hardware.profile_fields import (
+    ATTACHED,
+    BATCH_FIELDS,
+    CHOICES,
+    HELP,
+    LABELS,
+    SECTIONS,
+    FieldGroup,
+    When,
+)
 from controlplane.hardware.profiles import Profile, profile_of, profile_problems
 from workers.contract import ContractError, HardwareSpec, LoraSpec, Rollout, ServerSpec, from_dict
 
@@ -148,7 +157,7 @@ class ProfileForm(forms.Form):
             self.add_error(problem.field, str(problem))
         return values
 
-    def _unused(self, values: dict[str, Any]) -> list[Part]:
+    def _unused(self, values: dict[str, Any]) -> list[FieldGroup]:
         rollout = values.get("rollout")
         counts = {
             When.ALWAYS: True,

@@ -36,7 +36,7 @@ class When(StrEnum):
 
 
 @dataclass(frozen=True)
-class Part:
+class FieldGroup:
     """Fields that are shown, or not, together."""
 
     when: When
@@ -48,7 +48,7 @@ class Part:
 class Section:
     title: str
     about: str
-    parts: tuple[Part, ...]
+    parts: tuple[FieldGroup, ...]
 
 
 def _server(*names: str) -> tuple[str, ...]:
@@ -60,8 +60,8 @@ SECTIONS: tuple[Section, ...] = (
         "Rollouts",
         "where completions are generated",
         (
-            Part(When.ALWAYS, ("rollout",)),
-            Part(
+            FieldGroup(When.ALWAYS, ("rollout",)),
+            FieldGroup(
                 When.COLOCATE,
                 (
                     "colocate_memory_utilization",
@@ -70,13 +70,13 @@ SECTIONS: tuple[Section, ...] = (
                     "colocate_sleep",
                 ),
             ),
-            Part(
+            FieldGroup(
                 When.OWN,
                 _server("count", "gpus", "tensor_parallel", "data_parallel", "gpu_ids", "port", "shared"),
                 "Servers",
             ),
-            Part(When.ATTACHED, ("server_attached",)),
-            Part(
+            FieldGroup(When.ATTACHED, ("server_attached",)),
+            FieldGroup(
                 When.OWN,
                 _server(
                     "gpu_memory_utilization",
@@ -88,14 +88,14 @@ SECTIONS: tuple[Section, ...] = (
                 ),
                 "Engine",
             ),
-            Part(When.SERVERS, _server("weight_sync", "request_timeout_s"), "Weights and answers"),
+            FieldGroup(When.SERVERS, _server("weight_sync", "request_timeout_s"), "Weights and answers"),
         ),
     ),
     Section(
         "Training",
         "GPUs and processes",
         (
-            Part(
+            FieldGroup(
                 When.ALWAYS,
                 (
                     "trainer_gpus",
@@ -113,19 +113,21 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "Memory",
         "what the trainer keeps on its GPUs",
-        (Part(When.ALWAYS, ("optimizer", "gradient_checkpointing", "memory_cap_gib", "liger_kernels")),),
+        (FieldGroup(When.ALWAYS, ("optimizer", "gradient_checkpointing", "memory_cap_gib", "liger_kernels")),),
     ),
     Section(
         "LoRA and QLoRA",
         "train an adapter instead of all weights",
         (
-            Part(When.ALWAYS, ("use_lora",)),
-            Part(When.LORA, ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")),
-            Part(When.ALWAYS, ("quantization",)),
+            FieldGroup(When.ALWAYS, ("use_lora",)),
+            FieldGroup(When.LORA, ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")),
+            FieldGroup(When.ALWAYS, ("quantization",)),
         ),
     ),
-    Section("Batch", "defaults for a launch; leave empty for none", (Part(When.ALWAYS, BATCH_FIELDS),)),
-    Section("Environment variables", "of the trainer and its own servers", (Part(When.ALWAYS, ("environment",)),)),
+    Section("Batch", "defaults for a launch; leave empty for none", (FieldGroup(When.ALWAYS, BATCH_FIELDS),)),
+    Section(
+        "Environment variables", "of the trainer and its own servers", (FieldGroup(When.ALWAYS, ("environment",)),)
+    ),
 )
 
 LABELS: dict[str, str] = {

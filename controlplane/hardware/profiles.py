@@ -9,7 +9,7 @@ from typing import Any
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profile_fields import BATCH_FIELDS, HELP
 from workers.contract import HardwareSpec, LoraSpec, Rollout, from_dict, to_dict
-from workers.contract.batch import Batch, Rule, broken, repairs
+from workers.contract.batch import Batch, BatchRule, broken, repairs
 from workers.contract.hardware_rules import problems_with_lora
 from workers.contract.problem import Problem
 
@@ -72,7 +72,7 @@ def _arithmetic(profile: Profile) -> Iterator[Problem]:
     for problem in broken(batch):
         # Of sizes that the profile leaves open nothing is known yet.
         whole = {"per_device_train_batch_size", "num_generations"} <= set(given)
-        if whole or (problem.rule == Rule.TWO_OR_MORE and "num_generations" in given):
+        if whole or (problem.rule == BatchRule.TWO_OR_MORE and "num_generations" in given):
             changes = repairs(batch, problem.rule)
             nearest = [f"{name.replace('_', ' ')} {value}" for name, value in changes if name in given]
             fix = f"Nearest that fit: {', '.join(nearest[:3])}." if nearest else ""

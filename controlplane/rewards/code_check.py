@@ -37,7 +37,7 @@ def problems(
     return found
 
 
-def check(source: str, samples: Sequence[Sample] = ()) -> custom.Trial:
+def check(source: str, samples: Sequence[Sample] = ()) -> custom.CodeTrial:
     """Try a source. Never raises for what it does; without a sandbox on the web's machine its problem says so."""
     turn = turns.turn(SECONDS)
     return custom.trial(source, [*samples] or made_up(), turn.tools, seconds=SECONDS / 2)

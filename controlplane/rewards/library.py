@@ -8,18 +8,18 @@ from typing import Any
 
 from controlplane.accounts.models import User
 from controlplane.rewards.balance import in_words
-from workers.rewards import LIBRARY, Cost, Group, Reward
+from workers.rewards import LIBRARY, Cost, Reward, RewardGroup
 from workers.rewards.reward import Example
 
 TITLES = {
-    Group.FORMAT: "Format",
-    Group.CORRECTNESS: "Correctness",
-    Group.CODE: "Code",
-    Group.SHAPE: "Length and shape",
-    Group.TOOLS: "Tools and turns",
-    Group.MODEL: "Judged by a model",
-    Group.CUSTOM: "Your own",
-    Group.TRL: "TRL's own",
+    RewardGroup.FORMAT: "Format",
+    RewardGroup.CORRECTNESS: "Correctness",
+    RewardGroup.CODE: "Code",
+    RewardGroup.SHAPE: "Length and shape",
+    RewardGroup.TOOLS: "Tools and turns",
+    RewardGroup.MODEL: "Judged by a model",
+    RewardGroup.CUSTOM: "Your own",
+    RewardGroup.TRL: "TRL's own",
 }
 COSTS = {
     Cost.PURE: "",
@@ -39,7 +39,7 @@ class Worked:
 
 
 @dataclass(frozen=True)
-class Entry:
+class LibraryEntry:
     reward: Reward
     span: str
     cost: str
@@ -50,22 +50,22 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class LibraryGroup:
     title: str
-    entries: list[Entry]
+    entries: list[LibraryEntry]
 
 
-def groups(user: User) -> list[Shelf]:
+def groups(user: User) -> list[LibraryGroup]:
     """Every reward, in the library's order within its group."""
     shelves = [
-        Shelf(TITLES[group], [_entry(reward, user) for reward in LIBRARY.values() if reward.group == group])
-        for group in Group
+        LibraryGroup(TITLES[group], [_entry(reward, user) for reward in LIBRARY.values() if reward.group == group])
+        for group in RewardGroup
     ]
     return [shelf for shelf in shelves if shelf.entries]
 
 
-def _entry(reward: Reward, user: User) -> Entry:
-    return Entry(
+def _entry(reward: Reward, user: User) -> LibraryEntry:
+    return LibraryEntry(
         reward=reward,
         span=in_words(*reward.range),
         cost=COSTS[reward.cost],

@@ -15,7 +15,7 @@ LONG = 60
 
 
 @dataclass(frozen=True)
-class Part:
+class ComponentView:
     spec: RewardSpec
     reward: Reward | None
     """None: the library doesn't have it any more."""
@@ -36,7 +36,7 @@ def specs(version: RewardVersion) -> list[RewardSpec]:
     return found
 
 
-def parts(version: RewardVersion) -> list[Part]:
+def parts(version: RewardVersion) -> list[ComponentView]:
     return [_part(spec) for spec in specs(version)]
 
 
@@ -44,12 +44,14 @@ def balance_of(version: RewardVersion) -> Balance:
     return balance(specs(version), version.aggregation)
 
 
-def _part(spec: RewardSpec) -> Part:
+def _part(spec: RewardSpec) -> ComponentView:
     reward = LIBRARY.get(spec.function)
     defaults = reward.defaults() if reward else {}
     own = {name: value for name, value in spec.params.items() if name not in defaults or defaults[name] != value}
     texts = {name: value for name, value in own.items() if _is_long(value)}
-    return Part(spec, reward, [(name, value) for name, value in own.items() if name not in texts], list(texts.items()))
+    return ComponentView(
+        spec, reward, [(name, value) for name, value in own.items() if name not in texts], list(texts.items())
+    )
 
 
 def _is_long(value: Any) -> bool:

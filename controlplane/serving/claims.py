@@ -20,7 +20,7 @@ LEFT_OVER_S = 30.0
 """Longer than the children of a killed `up` take to end."""
 
 
-class Refused(Exception):
+class ServingRefused(Exception):
     """Can't be served as asked; the message says why and what to do."""
 
 
@@ -32,7 +32,7 @@ def data_folder_lock(data: Path, command: str) -> Iterator[DataFolderLock]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Refused(_who_holds(data, os.pread(handle, 4096, 0))) from None
+            raise ServingRefused(_who_holds(data, os.pread(handle, 4096, 0))) from None
         lock = DataFolderLock(handle)
         lock.describe(command=command)
         yield lock
@@ -68,7 +68,7 @@ def children_lock(data: Path, report: Callable[[str], None], deadline_s: float =
                 report("Waiting for the processes of an earlier start to end …")
                 said = True
             if time.monotonic() > end:
-                raise Refused(
+                raise ServingRefused(
                     f"Processes of an earlier start on {data} do not end; `fuser {data}/children.lock` names them."
                 )
             time.sleep(0.1)
@@ -102,7 +102,7 @@ def refuse_full_disk(data: Path, needed_mib: int = NEEDED_MIB) -> None:
     """Better said before anything is half written."""
     free_mib = shutil.disk_usage(data).free // 2**20
     if free_mib < needed_mib:
-        raise Refused(
+        raise ServingRefused(
             f"Only {free_mib} MiB are free where {data} is, and serving needs {needed_mib}. "
             "Free some space, or set CONTROLPLANE_DATA to a folder on another disk."
         )
@@ -115,15 +115,17 @@ def open_listener(bind: str, port: int | None) -> socket.socket:
         try:
             return listen(bind, candidate)
         except OverflowError:
-            raise Refused(f"There is no port {candidate}; choose one between 1024 and 65535.") from None
+            raise ServingRefused(f"There is no port {candidate}; choose one between 1024 and 65535.") from None
         except OSError as error:
             if error.errno == errno.EACCES:
-                raise Refused(f"Port {candidate} needs more rights; choose one above 1023.") from None
+                raise ServingRefused(f"Port {candidate} needs more rights; choose one above 1023.") from None
             if error.errno != errno.EADDRINUSE:
-                raise Refused(f"Can't listen on {bind}: {error.strerror or error}.") from None
+                raise ServingRefused(f"Can't listen on {bind}: {error.strerror or error}.") from None
     if port is not None:
-        raise Refused(f"Port {port} is in use by another program. Leave --port out to take the next free one.")
-    raise Refused(f"Ports {DEFAULT_PORT} to {DEFAULT_PORT + PORTS_TO_TRY - 1} are all in use; choose one with --port.")
+        raise ServingRefused(f"Port {port} is in use by another program. Leave --port out to take the next free one.")
+    raise ServingRefused(
+        f"Ports {DEFAULT_PORT} to {DEFAULT_PORT + PORTS_TO_TRY - 1} are all in use; choose one with --port."
+    )
 
 
 def listen(bind: str, port: int) -> socket.socket:

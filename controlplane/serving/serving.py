@@ -17,7 +17,7 @@ from django.conf import settings
 from controlplane.serving import valkey
 from controlplane.serving.claims import (
     DEFAULT_PORT,
-    Refused,
+    ServingRefused,
     children_lock,
     data_folder_lock,
     open_listener,
@@ -116,7 +116,7 @@ def refuse_unsafe_bind(bind: str) -> None:
     if bind not in ("127.0.0.1", "localhost", "::1"):
         call_command("migrate", verbosity=0, interactive=False)
         if reason := may_bind(bind):
-            raise Refused(reason)
+            raise ServingRefused(reason)
 
 
 def adopt(installation: Installation) -> None:

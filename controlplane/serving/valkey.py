@@ -10,14 +10,14 @@ from pathlib import Path
 
 import redis
 
-from controlplane.serving.claims import Refused
+from controlplane.serving.claims import ServingRefused
 from controlplane.serving.processes import Program
 
 SOCKET_PATH_LIMIT = 100
 """A Unix socket's address holds 107 bytes."""
 
 
-class NoServer(Refused):
+class NoServer(ServingRefused):
     """No Redis: set REDIS_URL, or put valkey-server or redis-server on PATH."""
 
     def __init__(self) -> None:
@@ -87,6 +87,6 @@ def check(url: str) -> None:
         client.ping()
         client.close()
     except (redis.RedisError, ValueError) as error:
-        raise Refused(
+        raise ServingRefused(
             f"The Redis of REDIS_URL does not answer: {error}. Start it, or unset REDIS_URL to use the embedded one."
         ) from None

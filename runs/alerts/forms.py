@@ -13,7 +13,7 @@ from django.core.validators import validate_email
 from controlplane import sealing
 from controlplane.accounts.models import User
 from controlplane.http.addresses import check_url
-from runs.alerts.models import AlertTarget, Kind, Wish
+from runs.alerts.models import AlertTarget, TargetKind, Wish
 
 MOST_MAILS = 10
 LONGEST = 2000
@@ -68,7 +68,9 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         kind, address = data.get("kind"), str(data.get("address") or "").strip()
         try:
             if kind and address:
-                (_check_mails if kind == Kind.MAIL else check_url)(address, private_too=bool(data.get("private_too")))
+                (_check_mails if kind == TargetKind.MAIL else check_url)(
+                    address, private_too=bool(data.get("private_too"))
+                )
                 data["address"] = address
             elif kind and self.instance.pk and self.initial.get("kind") != kind:
                 raise ValidationError("A new type of target needs a new address.")
@@ -88,7 +90,7 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
 
 def masked(kind: str, address: str) -> str:
     """Enough to know it again, too little to use it."""
-    if kind == Kind.MAIL:
+    if kind == TargetKind.MAIL:
         return ", ".join(_masked_mail(mail.strip()) for mail in address.split(","))[:200]
     url = httpx.URL(address)
     tail = address[-4:] if len(url.raw_path) > 16 else ""

@@ -9,7 +9,7 @@ from django.db.models import Q
 from controlplane import sealing
 
 
-class Kind(models.TextChoices):
+class TargetKind(models.TextChoices):
     WEBHOOK = "webhook", "Webhook"
     MAIL = "mail", "Mail"
 
@@ -26,7 +26,7 @@ class Wish(models.TextChoices):
 
 class AlertTarget(models.Model):
     name = models.CharField(max_length=80, unique=True)
-    kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.WEBHOOK)
+    kind = models.CharField(max_length=8, choices=TargetKind.choices, default=TargetKind.WEBHOOK)
     sealed = models.TextField()
     """The address; whoever knows a webhook's may post there."""
     shown = models.CharField(max_length=200)

@@ -36,7 +36,7 @@ class NotSent(Exception):
     """What the server asks for before another try."""
 
 
-class Refused(NotSent):
+class AddressRefused(NotSent):
     """Nothing may be sent there."""
 
     for_good = True
@@ -47,14 +47,14 @@ class TookTooLong(NotSent):
 
 
 @dataclass(frozen=True)
-class Answer:
+class HookAnswer:
     status: int
     text: str
     """The start of its body."""
     retry_after: str = ""
 
 
-def post(url: str, body: bytes, *, private_too: bool, deadline_s: float = DEADLINE_S) -> Answer:
+def post(url: str, body: bytes, *, private_too: bool, deadline_s: float = DEADLINE_S) -> HookAnswer:
     """Send JSON and hear the answer, whatever its status. NotSent: there was none."""
     target = httpx.URL(url)
     backend = _CheckedBackend(_Budget(deadline_s), private_too=private_too, plain=target.scheme == "http")
@@ -70,7 +70,7 @@ def post(url: str, body: bytes, *, private_too: bool, deadline_s: float = DEADLI
         try:
             with pool.stream("POST", _for_core(target), headers=headers, content=body, extensions=patience) as answer:
                 named = {name.lower(): value.decode("latin-1") for name, value in answer.headers}
-                return Answer(answer.status, _start(answer), named.get(b"retry-after", ""))
+                return HookAnswer(answer.status, _start(answer), named.get(b"retry-after", ""))
         except httpcore.TimeoutException:
             raise TookTooLong(f"No answer within {deadline_s:g} s.") from None
         except (httpcore.NetworkError, httpcore.ProtocolError, ssl.SSLError) as error:
@@ -155,7 +155,7 @@ class _CheckedBackend(httpcore.NetworkBackend):
         refusals = {ip: self._refusal(ip) for ip in found}
         allowed = [ip for ip in found if refusals[ip] is None]
         if not allowed:
-            raise Refused(f"Nothing is sent there: {next(iter(refusals.values()))}.")
+            raise AddressRefused(f"Nothing is sent there: {next(iter(refusals.values()))}.")
         return allowed[:MOST_IPS]
 
     def _refusal(self, ip: str) -> str | None:

@@ -11,9 +11,9 @@ from django.core.mail.message import BadHeaderError
 
 from controlplane import sealing
 from runs.alerts import outward, words
-from runs.alerts.models import AlertTarget, Kind
-from runs.alerts.outward import Answer, NotSent
-from runs.alerts.words import Line
+from runs.alerts.models import AlertTarget, TargetKind
+from runs.alerts.outward import HookAnswer, NotSent
+from runs.alerts.words import AlertLine
 
 TRY_LATER = frozenset({408, 425, 429})
 """Of the 4xx, those that mean "not now"; the others mean "not so"."""
@@ -33,19 +33,19 @@ class NotNow(NotSent):
         self.wait_s = wait_s
 
 
-def send(target: AlertTarget, lines: Sequence[Line]) -> None:
+def send(target: AlertTarget, lines: Sequence[AlertLine]) -> None:
     """NotSent: it did not arrive, and why."""
     try:
         address = target.address
     except sealing.CannotOpen:
         raise Wrong("Its address can't be read: the installation's key has changed. Enter the address again.") from None
-    if target.kind == Kind.MAIL:
+    if target.kind == TargetKind.MAIL:
         _mail(address, lines)
     else:
         _judge(outward.post(address, words.slack(lines), private_too=target.private_too))
 
 
-def _judge(answer: Answer) -> None:
+def _judge(answer: HookAnswer) -> None:
     if 200 <= answer.status < 300:
         return
     said = " ".join(answer.text.split())[:120]
@@ -57,7 +57,7 @@ def _judge(answer: Answer) -> None:
     raise Wrong(text)
 
 
-def _mail(address: str, lines: Sequence[Line]) -> None:
+def _mail(address: str, lines: Sequence[AlertLine]) -> None:
     if not settings.EMAIL_HOST:
         raise Wrong("No mail server is set: CONTROLPLANE_SMTP_HOST.")
     subject, text = words.mail(lines)

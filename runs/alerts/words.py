@@ -27,7 +27,7 @@ TEST = "This is a test. Alerts from this installation arrive here and look like 
 
 
 @dataclass(frozen=True)
-class Line:
+class AlertLine:
     head: str
     """One word."""
     subject: str
@@ -46,25 +46,25 @@ def wish_of(event: RunEvent) -> Wish | None:
     return None
 
 
-def line(delivery: AlertDelivery, links_to: str, now: datetime) -> Line:
+def line(delivery: AlertDelivery, links_to: str, now: datetime) -> AlertLine:
     event = delivery.event
     if event is None:
-        return Line("Test", "alerts", TEST, links_to.rstrip("/") + reverse("alerts"))
+        return AlertLine("Test", "alerts", TEST, links_to.rstrip("/") + reverse("alerts"))
     wish = wish_of(event)
     text = _of_alert(event) if event.kind == "alert" else _of_end(event)
     if now - event.at > LATE:
         text += f" ({event.at:%Y-%m-%d %H:%M} UTC)"
     link = links_to.rstrip("/") + reverse("run", args=[event.run_id])
-    return Line(HEADS[wish] if wish else "Event", _one_line(event.run.name), _one_line(text), link)
+    return AlertLine(HEADS[wish] if wish else "Event", _one_line(event.run.name), _one_line(text), link)
 
 
-def slack(lines: Sequence[Line]) -> bytes:
+def slack(lines: Sequence[AlertLine]) -> bytes:
     """The body that Slack, Mattermost, Rocket.Chat, Zulip and Discord (at its address that ends in /slack) take."""
     rows = [f"*{_escaped(x.head)}: <{x.link}|{_escaped(x.subject)}>* {_escaped(x.text)}" for x in lines[:MOST_LINES]]
     return json.dumps({"text": "\n".join([*rows, *_rest(lines)])}).encode()
 
 
-def mail(lines: Sequence[Line]) -> tuple[str, str]:
+def mail(lines: Sequence[AlertLine]) -> tuple[str, str]:
     """Subject and text."""
     first = lines[0]
     more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
@@ -77,7 +77,7 @@ def state_of(delivery: AlertDelivery) -> str:
     return {State.SENT: "good", State.FAILED: "bad"}.get(State(delivery.state), "")
 
 
-def _rest(lines: Sequence[Line]) -> list[str]:
+def _rest(lines: Sequence[AlertLine]) -> list[str]:
     return [f"… and {len(lines) - MOST_LINES} more."] if len(lines) > MOST_LINES else []
 
 

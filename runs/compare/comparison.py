@@ -54,7 +54,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Difference:
+class SettingDifference:
     """One setting in which the runs are not alike."""
 
     name: str
@@ -78,7 +78,7 @@ class Took:
 
 
 @dataclass(frozen=True)
-class Metric:
+class ComparedMetric:
     """One that can be chosen: how the run page writes it."""
 
     name: str
@@ -110,7 +110,7 @@ def looks(runs: Iterable[Run]) -> dict[str, Look]:
     return given
 
 
-def differences(runs: Sequence[Run]) -> tuple[list[Difference], int]:
+def differences(runs: Sequence[Run]) -> tuple[list[SettingDifference], int]:
     """The settings that are not the same in all runs, and how many are."""
     told = [dict(settings(run)) for run in runs]
     names = dict.fromkeys(name for each in told for name in each)
@@ -121,7 +121,7 @@ def differences(runs: Sequence[Run]) -> tuple[list[Difference], int]:
             same += 1
             continue
         values = [Value(text, name not in each, text == texts[0]) for text, each in zip(texts, told, strict=True)]
-        unlike.append(Difference(name, values))
+        unlike.append(SettingDifference(name, values))
     return unlike, same
 
 
@@ -182,15 +182,15 @@ def is_live(run: Run) -> bool:
     return run.latest().status in ACTIVE
 
 
-def metrics(runs: Sequence[Run]) -> list[Metric]:
+def metrics(runs: Sequence[Run]) -> list[ComparedMetric]:
     """Every metric that one of the runs has, in the order of the run page; what no chart foresaw follows."""
     have = {name for run in runs for name in run.last_metrics}
     planned = {metric.name: metric for run in runs for metric in _planned(run)}
     others = sorted(have - set(planned))
-    return [planned[name] for name in planned if name in have] + [Metric(name, name) for name in others]
+    return [planned[name] for name in planned if name in have] + [ComparedMetric(name, name) for name in others]
 
 
-def _planned(run: Run) -> Iterator[Metric]:
+def _planned(run: Run) -> Iterator[ComparedMetric]:
     try:
         groups = run_charts.plan(spec_of(run))
     except ContractError:
@@ -198,12 +198,12 @@ def _planned(run: Run) -> Iterator[Metric]:
     for chart in (chart for group in groups for chart in group.charts):
         for line in chart.lines:
             title = chart.title if len(chart.lines) == 1 else f"{chart.title}, {line.label}"
-            yield Metric(line.metric, title, chart.format)
+            yield ComparedMetric(line.metric, title, chart.format)
             if line.evaluation:
-                yield Metric(line.evaluation, f"{title}, evaluation", chart.format)
+                yield ComparedMetric(line.evaluation, f"{title}, evaluation", chart.format)
 
 
-def shown_metrics(request: HttpRequest, known: Sequence[Metric]) -> list[str]:
+def shown_metrics(request: HttpRequest, known: Sequence[ComparedMetric]) -> list[str]:
     """Those of the address; nonsense counts as not said."""
     have = {metric.name for metric in known}
     asked = [name for name in listed(request.GET.get("m", "")) if name in have]

@@ -24,7 +24,7 @@ class Offer:
 
 
 @dataclass(frozen=True)
-class Answer:
+class PromptAnswer:
     """What a run answered to the prompt at one visit; nothing if it never did, or that is not stored any more."""
 
     run: Run
@@ -41,7 +41,7 @@ class Answers:
     offers: list[Offer]
     row: int | None
     visit: str
-    answers: list[Answer]
+    answers: list[PromptAnswer]
     by_all: bool
     """Every run visited what is offered."""
     one_dataset: bool
@@ -80,7 +80,7 @@ def offered(runs: Sequence[Run]) -> tuple[list[Offer], bool]:
     return by_all or offers, bool(by_all)
 
 
-def _answers(runs: Sequence[Run], row: int, visit: str) -> list[Answer]:
+def _answers(runs: Sequence[Run], row: int, visit: str) -> list[PromptAnswer]:
     steps = {"first": Min("step"), "last": Max("step")}[visit]
     found = _stored(runs).filter(row=row).values("run").annotate(at=steps, visits=Count("step", distinct=True))
     visits = {run: (at, count) for run, at, count in found.values_list("run", "at", "visits")}
@@ -90,17 +90,17 @@ def _answers(runs: Sequence[Run], row: int, visit: str) -> list[Answer]:
         sample = (
             None if step is None else _stored([run]).filter(row=row, step=step).order_by("-attempt", "line").first()
         )
-        answers.append(_answer(run, sample, count) if sample else Answer(run))
+        answers.append(_answer(run, sample, count) if sample else PromptAnswer(run))
     return answers
 
 
-def _answer(run: Run, sample: SampleRow, visits: int) -> Answer:
+def _answer(run: Run, sample: SampleRow, visits: int) -> PromptAnswer:
     """Best first; a completion without a reward comes last."""
     data = sample.data
     completions = [each for each in data.get("completions") or () if isinstance(each, dict)]
     rewards = [each["reward"] for each in completions if isinstance(each.get("reward"), int | float)]
     completions.sort(key=lambda each: -each["reward"] if isinstance(each.get("reward"), int | float) else float("inf"))
-    return Answer(
+    return PromptAnswer(
         run=run,
         step=sample.step,
         visits=visits,

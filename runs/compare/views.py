@@ -17,7 +17,7 @@ from controlplane.http.query_params import listed, whole
 from runs import queries
 from runs.compare import comparison
 from runs.compare import prompts as compare_prompts
-from runs.compare.comparison import Chosen, Metric
+from runs.compare.comparison import Chosen, ComparedMetric
 from runs.compare.curves import AXES, curves, finals
 
 MOST_CURVES_OF = 50
@@ -106,7 +106,7 @@ def _table(asked: Chosen) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def _document(asked: Chosen, known: list[Metric], shown: list[str]) -> dict[str, Any]:
+def _document(asked: Chosen, known: list[ComparedMetric], shown: list[str]) -> dict[str, Any]:
     """For the browser, as one JSON document in the page."""
     looks = comparison.looks(asked.runs)
     return {

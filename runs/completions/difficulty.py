@@ -26,7 +26,7 @@ MOST_CELLS = 100_000
 
 
 @dataclass(frozen=True)
-class Choice:
+class PromptChoice:
     """Which prompts: of which classes, seen how often at least."""
 
     classes: tuple[str, ...] = tuple(CLASSES)
@@ -70,7 +70,7 @@ def cells(run: Run) -> dict[str, list[int]]:
     }
 
 
-def page(run: Run, choice: Choice, order: str, number: int) -> list[tuple[PromptProgress, str]]:
+def page(run: Run, choice: PromptChoice, order: str, number: int) -> list[tuple[PromptProgress, str]]:
     """Prompts with the beginning of their texts, where one is kept."""
     some = list(choice.of(run).order_by(*ORDERS[order][0])[(number - 1) * A_PAGE : number * A_PAGE])
     texts = excerpts(run, [each.row for each in some])
@@ -84,7 +84,7 @@ def excerpts(run: Run, rows: list[int]) -> dict[int, str]:
     return {row: text[:EXCERPT] for row, text in texts if row is not None and isinstance(text, str)}
 
 
-def exported(run: Run, choice: Choice) -> list[dict[str, Any]]:
+def exported(run: Run, choice: PromptChoice) -> list[dict[str, Any]]:
     columns = ("row", "visits", "completions", "solved", "first_solved_step", "first_mean", "last_mean", "best")
     return list(choice.of(run).order_by("row").values(*columns))
 

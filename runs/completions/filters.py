@@ -29,7 +29,7 @@ MOST_TEXT = 200
 
 
 @dataclass(frozen=True)
-class Asked:
+class CompletionFilter:
     """Nonsense counts as not said. `filtered` tells whether completions are chosen among."""
 
     step: int | None = None
@@ -72,11 +72,11 @@ class Asked:
         return "?" + urlencode([("tab", "completions"), *said])
 
 
-def read(query: QueryDict, names: list[str]) -> Asked:
+def read(query: QueryDict, names: list[str]) -> CompletionFilter:
     """`names`: the run's reward components."""
     by, end, sort = (query.get(name, "") for name in ("by", "end", "sort"))
     every = query.get("every") == "1"
-    return Asked(
+    return CompletionFilter(
         step=_whole(query.get("step")),
         every=every,
         q=query.get("q", "").replace("\0", "")[:MOST_TEXT],

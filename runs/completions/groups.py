@@ -17,7 +17,7 @@ FIGURES = "figures"
 
 
 @dataclass(frozen=True)
-class Figures:
+class GroupFigures:
     row: int | None
     mode: str
     count: int
@@ -29,7 +29,7 @@ class Figures:
 
 
 @dataclass(frozen=True)
-class Completion:
+class StoredCompletion:
     number: int
     """In its group, from 1."""
     text: str | None
@@ -44,11 +44,11 @@ class Completion:
     advantage: float | None
 
 
-def figures(data: Mapping[str, Any], solving: Solving) -> Figures:
+def figures(data: Mapping[str, Any], solving: Solving) -> GroupFigures:
     told = _told(data)
     totals = [total for one in told if (total := number(one.get("reward"))) is not None]
     row, mode = data.get("row"), data.get("mode")
-    return Figures(
+    return GroupFigures(
         row=row if isinstance(row, int) and not isinstance(row, bool) and -_BIG <= row < _BIG else None,
         mode=mode[:8] if isinstance(mode, str) and mode else "train",
         count=len(told),
@@ -75,19 +75,19 @@ def thinned(data: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def completions(data: Mapping[str, Any]) -> list[Completion]:
+def completions(data: Mapping[str, Any]) -> list[StoredCompletion]:
     if FIGURES in data:
         names = data.get("names", [])
         return [
-            Completion(i, None, None, tokens, end, dict(zip(names, scores, strict=False)), reward, advantage)
+            StoredCompletion(i, None, None, tokens, end, dict(zip(names, scores, strict=False)), reward, advantage)
             for i, (reward, advantage, tokens, end, scores) in enumerate(data[FIGURES], 1)
         ]
     return [_completion(i, one) for i, one in enumerate(_told(data), 1)]
 
 
-def _completion(index: int, one: Mapping[str, Any]) -> Completion:
+def _completion(index: int, one: Mapping[str, Any]) -> StoredCompletion:
     rewards, turns, tokens = one.get("rewards"), one.get("turns"), number(one.get("tokens"))
-    return Completion(
+    return StoredCompletion(
         number=index,
         text=_text(one.get("text")),
         turns=turns if isinstance(turns, list) and turns else None,

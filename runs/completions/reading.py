@@ -9,8 +9,8 @@ from typing import Any
 
 from django.db.models import Max, Min, Q, QuerySet
 
-from runs.completions.filters import ENDS, Asked
-from runs.completions.groups import Completion, completions
+from runs.completions.filters import ENDS, CompletionFilter
+from runs.completions.groups import StoredCompletion, completions
 from runs.completions.solving import Solving, names
 from runs.completions.solving import of as solving_of
 from runs.models import Run, SampleRow
@@ -28,11 +28,11 @@ CHUNK = 50
 
 
 @dataclass(frozen=True)
-class Entry:
+class CompletionRow:
     """A completion as a row of a table."""
 
-    group: Group
-    one: Completion
+    group: GroupView
+    one: StoredCompletion
     scores: list[tuple[str, float | None]]
     """Each component in the config's order, which gives its colour."""
     solved: bool
@@ -47,7 +47,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupView:
     pk: int
     step: int
     row: int | None
@@ -60,12 +60,12 @@ class Group:
     """All of one reward: nothing is learnt from it."""
     kept: bool
     """It has its texts."""
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[CompletionRow] = field(default_factory=list)
 
 
 @dataclass
-class Table:
-    groups: list[Group]
+class CompletionTable:
+    groups: list[GroupView]
     """With `entries`; one that is split by the order comes several times."""
     shown: int = 0
     found: int | None = None
@@ -112,10 +112,10 @@ def steps(run: Run, asked: int | None) -> Steps:
     )
 
 
-def table(run: Run, step: int, asked: Asked) -> Table:
+def table(run: Run, step: int, asked: CompletionFilter) -> CompletionTable:
     """A page of a step's completions. Without a filter and in the prompts' order only that page is read."""
     rows = _candidates(valid(run).filter(step=step), asked).order_by("attempt", "line")
-    reader = Reader(run)
+    reader = CompletionReader(run)
     if not asked.filtered and not asked.sort:
         return _page_of_groups(rows, reader, asked)
     entries = [entry for row in rows.iterator(CHUNK) for entry in reader.entries(row, asked)]
@@ -124,36 +124,36 @@ def table(run: Run, step: int, asked: Asked) -> Table:
     start = (asked.page - 1) * PAGE
     page = entries[start : start + PAGE]
     pages = max(1, -(-len(entries) // PAGE))
-    return Table(_together(page), shown=len(page), found=len(entries), pages=pages)
+    return CompletionTable(_together(page), shown=len(page), found=len(entries), pages=pages)
 
 
-def search(run: Run, asked: Asked) -> Table:
+def search(run: Run, asked: CompletionFilter) -> CompletionTable:
     """All steps, newest first, for as long as one request may take."""
-    reader, until, cursor = Reader(run), time.monotonic() + SEARCH_S, asked.cursor()
-    entries: list[Entry] = []
+    reader, until, cursor = CompletionReader(run), time.monotonic() + SEARCH_S, asked.cursor()
+    entries: list[CompletionRow] = []
     last: SampleRow | None = None
     for row in _newest_first(_candidates(valid(run), asked), cursor):
         if last is not None and (len(entries) >= PAGE or time.monotonic() > until):
-            return Table(
+            return CompletionTable(
                 _together(entries), shown=len(entries), next_before=f"{last.step}.{last.pk}", back_to=last.step
             )
         entries += reader.entries(row, asked)
         last = row
     found = None if cursor else len(entries)
-    return Table(_together(entries), shown=len(entries), found=found, back_to=last.step if last else None)
+    return CompletionTable(_together(entries), shown=len(entries), found=found, back_to=last.step if last else None)
 
 
-class Reader:
+class CompletionReader:
     """Rows of one run as groups and entries."""
 
     def __init__(self, run: Run) -> None:
         self.names = names(run.spec)
         self.solving: Solving = solving_of(run.spec)
 
-    def group(self, row: SampleRow) -> Group:
+    def group(self, row: SampleRow) -> GroupView:
         data: dict[str, Any] = row.data
         prompt, answer = data.get("prompt"), data.get("answer")
-        return Group(
+        return GroupView(
             pk=row.pk,
             step=row.step,
             row=row.row,
@@ -166,7 +166,7 @@ class Reader:
             kept="completions" in data,
         )
 
-    def entries(self, row: SampleRow, asked: Asked) -> list[Entry]:
+    def entries(self, row: SampleRow, asked: CompletionFilter) -> list[CompletionRow]:
         """The row's completions that were asked for."""
         group, wanted = self.group(row), asked.q.casefold()
         in_prompt = bool(wanted) and wanted in group.prompt.casefold()
@@ -181,7 +181,7 @@ class Reader:
             chosen.append(self.entry(group, one, wanted))
         return chosen
 
-    def entry(self, group: Group, one: Completion, wanted: str = "") -> Entry:
+    def entry(self, group: GroupView, one: StoredCompletion, wanted: str = "") -> CompletionRow:
         text = one.text or ""
         # Where folding moves places (ß), a match is found but not marked.
         at = text.lower().find(wanted) if wanted else -1
@@ -189,7 +189,7 @@ class Reader:
             at, wanted, text = 0, "", text.strip() or text
         start = max(0, at - AROUND)
         end, upto = at + len(wanted), max(start + EXCERPT, at + len(wanted))
-        return Entry(
+        return CompletionRow(
             group=group,
             one=one,
             scores=[(name, one.rewards.get(name)) for name in self.names],
@@ -200,7 +200,7 @@ class Reader:
         )
 
 
-def _candidates(rows: QuerySet[SampleRow], asked: Asked) -> QuerySet[SampleRow]:
+def _candidates(rows: QuerySet[SampleRow], asked: CompletionFilter) -> QuerySet[SampleRow]:
     """By the columns first: groups in which no completion can have the total reward are not read."""
     if asked.by:
         return rows
@@ -211,12 +211,14 @@ def _candidates(rows: QuerySet[SampleRow], asked: Asked) -> QuerySet[SampleRow]:
     return rows
 
 
-def _page_of_groups(rows: QuerySet[SampleRow], reader: Reader, asked: Asked) -> Table:
+def _page_of_groups(rows: QuerySet[SampleRow], reader: CompletionReader, asked: CompletionFilter) -> CompletionTable:
     counts = list(rows.values_list("completions", flat=True))
     a_page = max(1, PAGE // max(1, *counts, 1))
     start = (asked.page - 1) * a_page
     entries = [entry for row in rows[start : start + a_page] for entry in reader.entries(row, asked)]
-    return Table(_together(entries), shown=len(entries), found=sum(counts), pages=max(1, -(-len(counts) // a_page)))
+    return CompletionTable(
+        _together(entries), shown=len(entries), found=sum(counts), pages=max(1, -(-len(counts) // a_page))
+    )
 
 
 def _newest_first(rows: QuerySet[SampleRow], before: tuple[int, int] | None) -> Iterator[SampleRow]:
@@ -234,21 +236,21 @@ def _newest_first(rows: QuerySet[SampleRow], before: tuple[int, int] | None) -> 
         before = some[-1].step, some[-1].pk
 
 
-def _together(entries: Iterable[Entry]) -> list[Group]:
+def _together(entries: Iterable[CompletionRow]) -> list[GroupView]:
     """Neighbours of one group under one head."""
-    groups: list[Group] = []
+    groups: list[GroupView] = []
     for entry in entries:
         if not groups or groups[-1].pk != entry.group.pk:
-            groups.append(Group(**{**entry.group.__dict__, "entries": []}))
+            groups.append(GroupView(**{**entry.group.__dict__, "entries": []}))
         groups[-1].entries.append(entry)
     return groups
 
 
-def _sorted(entries: list[Entry], sort: str) -> list[Entry]:
+def _sorted(entries: list[CompletionRow], sort: str) -> list[CompletionRow]:
     """What has no such figure comes last, either way."""
     name, sign = sort.lstrip("-"), -1 if sort.startswith("-") else 1
 
-    def key(entry: Entry) -> tuple[bool, float]:
+    def key(entry: CompletionRow) -> tuple[bool, float]:
         value = getattr(entry.one, name)
         return value is None, 0.0 if value is None else sign * value
 

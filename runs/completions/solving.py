@@ -13,7 +13,7 @@ SHARE = 0.9
 
 
 @dataclass(frozen=True)
-class Bound:
+class SolvedBound:
     reward: str
     at_least: float
     low: float
@@ -24,7 +24,7 @@ class Bound:
 class Solving:
     """Every bound is reached. No bounds: the run's rewards have no top, and nothing counts as solved."""
 
-    bounds: tuple[Bound, ...]
+    bounds: tuple[SolvedBound, ...]
     checks: bool
     """The bounds are of rewards that compare with the dataset's answer, or run its tests."""
 
@@ -55,7 +55,7 @@ def of(spec: Mapping[str, Any]) -> Solving:
         weight = number(part.get("weight", 1.0))
         low, high = reward.expected_of(part.get("params")) if reward is not None else (0.0, None)
         if reward is not None and high is not None and weight is not None and weight > 0:
-            bound = Bound(str(part.get("name")), round(low + SHARE * (high - low), 6), low, high)
+            bound = SolvedBound(str(part.get("name")), round(low + SHARE * (high - low), 6), low, high)
             known.append((bound, not {"answer", "test_cases"}.isdisjoint(reward.needs)))
     checks = tuple(bound for bound, checks in known if checks)
     return Solving(checks or tuple(bound for bound, _ in known), checks=bool(checks))

@@ -22,7 +22,7 @@ ROLES = {
 
 
 @dataclass(frozen=True)
-class Turn:
+class ChatTurn:
     role: str
     """A key of ROLES, or whatever the message says."""
     text: str
@@ -39,7 +39,7 @@ class Turn:
         return self.role if self.role in ROLES else "other"
 
 
-def turns(text: str | None, messages: Sequence[Any] | None, role: str) -> list[Turn]:
+def turns(text: str | None, messages: Sequence[Any] | None, role: str) -> list[ChatTurn]:
     """`role` is whose a plain text is. Nothing of either is left out, however odd it is."""
     if messages:
         return [turn for message in messages for turn in _of_message(message)]
@@ -47,36 +47,36 @@ def turns(text: str | None, messages: Sequence[Any] | None, role: str) -> list[T
         return []
     if "<|im_start|>" in text:
         return [turn for turn in _of_chatml(text, role) if turn.text.strip()]
-    return list(_of_text(text, role)) or [Turn(role, text)]
+    return list(_of_text(text, role)) or [ChatTurn(role, text)]
 
 
-def _of_message(message: object) -> Iterator[Turn]:
+def _of_message(message: object) -> Iterator[ChatTurn]:
     if not isinstance(message, Mapping):
-        yield Turn("", _words(message))
+        yield ChatTurn("", _words(message))
         return
     role, content = str(message.get("role") or ""), message.get("content")
     name = str(message.get("name") or "")
     for key in ("reasoning_content", "thinking"):
         if isinstance(message.get(key), str):
-            yield Turn("thinking", message[key])
+            yield ChatTurn("thinking", message[key])
     if isinstance(content, str):
         yield from _of_text(content, role, name)
     elif content is not None:
-        yield Turn(role, _words(content), name)
+        yield ChatTurn(role, _words(content), name)
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else []:
         yield _of_call(call)
 
 
-def _of_call(call: object) -> Turn:
+def _of_call(call: object) -> ChatTurn:
     told = call.get("function", call) if isinstance(call, Mapping) else call
     if not isinstance(told, Mapping) or "name" not in told:
-        return Turn("call", _words(call))
+        return ChatTurn("call", _words(call))
     arguments = told.get("arguments", {})
-    return Turn("call", arguments if isinstance(arguments, str) else _words(arguments), str(told["name"]))
+    return ChatTurn("call", arguments if isinstance(arguments, str) else _words(arguments), str(told["name"]))
 
 
-def _of_chatml(text: str, role: str) -> Iterator[Turn]:
+def _of_chatml(text: str, role: str) -> Iterator[ChatTurn]:
     at = 0
     for match in _CHATML.finditer(text):
         yield from _of_text(text[at : match.start()], role)
@@ -85,32 +85,32 @@ def _of_chatml(text: str, role: str) -> Iterator[Turn]:
     yield from _of_text(text[at:], role)
 
 
-def _of_text(text: str, role: str, name: str = "") -> Iterator[Turn]:
+def _of_text(text: str, role: str, name: str = "") -> Iterator[ChatTurn]:
     """A model's thinking and its calls of tools, as the usual templates mark them, are turns of their own."""
     if role != "assistant":
         if text.strip():
-            yield Turn(role, text, name)
+            yield ChatTurn(role, text, name)
         return
     thought = _THINK.match(text) if "<think>" in text else None
     if thought:
         yield from _with_calls(thought[1], role)
-        yield Turn("thinking", thought[2].strip("\n"))
+        yield ChatTurn("thinking", thought[2].strip("\n"))
         text = thought[3].lstrip("\n")
     yield from _with_calls(text, role)
 
 
-def _with_calls(text: str, role: str) -> Iterator[Turn]:
+def _with_calls(text: str, role: str) -> Iterator[ChatTurn]:
     at = 0
     for match in _TOOL_CALL.finditer(text):
         if text[at : match.start()].strip():
-            yield Turn(role, text[at : match.start()])
+            yield ChatTurn(role, text[at : match.start()])
         try:
             yield _of_call(json.loads(match[1]))
         except (ValueError, RecursionError):
-            yield Turn("call", match[1].strip())
+            yield ChatTurn("call", match[1].strip())
         at = match.end()
     if text[at:].strip():
-        yield Turn(role, text[at:])
+        yield ChatTurn(role, text[at:])
 
 
 def _words(value: object) -> str:

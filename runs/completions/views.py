@@ -20,9 +20,9 @@ from django.views.decorators.http import require_safe
 from controlplane.http.query_params import whole
 from runs import queries
 from runs.completions import difficulty, filters, group_retention, text_retention
-from runs.completions.difficulty import CLASSES, ORDERS, Choice
-from runs.completions.filters import ENDS, PREFIX, SORTS, Asked
-from runs.completions.reading import Group, Reader, Table, search, steps, table, valid
+from runs.completions.difficulty import CLASSES, ORDERS, PromptChoice
+from runs.completions.filters import ENDS, PREFIX, SORTS, CompletionFilter
+from runs.completions.reading import CompletionReader, CompletionTable, GroupView, search, steps, table, valid
 from runs.completions.solving import names
 from runs.completions.solving import of as solving_of
 from runs.completions.transcripts import turns
@@ -38,7 +38,7 @@ def completions(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
     asked = filters.read(request.GET, names(run.spec))
     at = steps(run, asked.step)
-    found = Table([])
+    found = CompletionTable([])
     if at.step is not None:
         found = search(run, asked) if asked.every else table(run, at.step, asked)
     context = {
@@ -62,9 +62,9 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
     """One prompt group with every word of it, to read and to compare."""
     run = queries.run_for(request, run_id)
     row = get_object_or_404(SampleRow, pk=sample_id, run=run)
-    reader = Reader(run)
+    reader = CompletionReader(run)
     shown = reader.group(row)
-    entries = reader.entries(row, Asked())
+    entries = reader.entries(row, CompletionFilter())
     of_step = valid(run).filter(step=row.step).order_by("pk")
     context = {
         **_shared(run, [shown]),
@@ -160,11 +160,11 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
     pages = max(1, -(-stored // VISITS_A_PAGE))
     number = whole(request, "page", 1, 1, pages)
     some = (visits if oldest else visits.reverse())[(number - 1) * VISITS_A_PAGE : number * VISITS_A_PAGE]
-    reader, whole_one = Reader(run), difficulty.whole_prompt(run, row)
+    reader, whole_one = CompletionReader(run), difficulty.whole_prompt(run, row)
     groups = []
     for each in some:
         shown = reader.group(each)
-        shown.entries.extend(reader.entries(each, Asked()))
+        shown.entries.extend(reader.entries(each, CompletionFilter()))
         groups.append(shown)
     text, answer = whole_one.get("prompt"), whole_one.get("answer")
     dots = difficulty.dots(run, row)
@@ -186,7 +186,7 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
     return render(request, "completions/_prompt.html", context)
 
 
-def _shared(run: Run, groups: Iterable[Group]) -> dict[str, Any]:
+def _shared(run: Run, groups: Iterable[GroupView]) -> dict[str, Any]:
     return {
         "run": run,
         "live": run.latest().status in ACTIVE,
@@ -215,9 +215,9 @@ def _best_and_worst(entries: list[Any]) -> tuple[int, int]:
     return scored[-1].one.number, scored[0].one.number
 
 
-def _choice(request: HttpRequest) -> Choice:
+def _choice(request: HttpRequest) -> PromptChoice:
     asked = [name for name in request.GET.get("class", "").split(",") if name in CLASSES]
-    return Choice(tuple(asked) or tuple(CLASSES), whole(request, "visits", 1, 1, 10**6))
+    return PromptChoice(tuple(asked) or tuple(CLASSES), whole(request, "visits", 1, 1, 10**6))
 
 
 def _here(request: HttpRequest, **part: str) -> str:
@@ -226,9 +226,9 @@ def _here(request: HttpRequest, **part: str) -> str:
     return "?" + urlencode({"tab": "completions", **{PREFIX + name: value for name, value in said.items()}})
 
 
-def _links(asked: Asked, at: Any, found: Table) -> dict[str, str]:
+def _links(asked: CompletionFilter, at: Any, found: CompletionTable) -> dict[str, str]:
     """Where the buttons lead; the ones that lead nowhere are missing."""
-    bare = Asked(step=asked.step)
+    bare = CompletionFilter(step=asked.step)
     links = {
         "newest": asked.link(step=None, every=False),
         "every": asked.link(every=True, sort=""),

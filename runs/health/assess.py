@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from runs.health import machine_rules, signals
 from runs.health.history import History
-from runs.health.presets import Bounds, Preset
-from runs.health.rules import RULES, Level, Rule
+from runs.health.presets import Preset, RuleBounds
+from runs.health.rules import RULES, HealthRule, Level
 from runs.health.signals import Signal
 from runs.health.words import bound_text, value_text
 
@@ -74,7 +74,9 @@ def _verdict(findings: list[Finding], checks: list[dict[str, Any]]) -> str:
     return "well" if judged else "unknown"
 
 
-def _judge(rule: Rule, bounds: Bounds, history: History, was: Finding | None) -> tuple[dict[str, Any], Finding | None]:
+def _judge(
+    rule: HealthRule, bounds: RuleBounds, history: History, was: Finding | None
+) -> tuple[dict[str, Any], Finding | None]:
     check: dict[str, Any] = {"rule": rule.id, "state": "waits", "value": None, "bound": bound_text(rule, bounds)}
     if bounds.source != rule.source:  # lists of runs read this too: it stays short
         check["source"] = bounds.source
@@ -94,7 +96,7 @@ def _judge(rule: Rule, bounds: Bounds, history: History, was: Finding | None) ->
     return {**check, "state": finding["level"]}, finding
 
 
-def _stand(rule: Rule, bounds: Bounds, signal: Signal, was: Finding | None) -> _Stand | None:
+def _stand(rule: HealthRule, bounds: RuleBounds, signal: Signal, was: Finding | None) -> _Stand | None:
     """At which level it stands now, the worse one first."""
     levels: tuple[tuple[Level, float | None], ...] = (("bad", bounds.bad), (rule.mild, bounds.watch))
     for level, bound in levels:
@@ -110,7 +112,7 @@ def _stand(rule: Rule, bounds: Bounds, signal: Signal, was: Finding | None) -> _
     return None
 
 
-def _beyond(rule: Rule, signal: Signal, bound: float) -> NDArray[np.bool_]:
+def _beyond(rule: HealthRule, signal: Signal, bound: float) -> NDArray[np.bool_]:
     return signal.value > bound if rule.above else signal.value < bound
 
 
@@ -124,7 +126,7 @@ def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: int) -> float | Non
 
 
 def _finding(
-    rule: Rule, bounds: Bounds, history: History, signal: Signal, stand: _Stand, was: Finding | None
+    rule: HealthRule, bounds: RuleBounds, history: History, signal: Signal, stand: _Stand, was: Finding | None
 ) -> Finding:
     value = float(signal.value[-1])
     learnt = bool(rule.solved) and history.solved

@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from runs.health.config import Config, config_of
-from runs.health.presets import Bounds, preset_of
-from runs.health.rules import RULES, Rule
+from runs.health.presets import RuleBounds, preset_of
+from runs.health.rules import RULES, HealthRule
 from runs.health.words import value_text
 from runs.metrics import run_charts
-from runs.metrics.chart_spec import Bound, Chart, Group
+from runs.metrics.chart_spec import Chart, ChartBound, ChartGroup
 from runs.models import Run
 from runs.spec import spec_of
 from workers.contract import ContractError
 
 
-def with_bounds(groups: Sequence[Group], run: Run) -> list[Group]:
+def with_bounds(groups: Sequence[ChartGroup], run: Run) -> list[ChartGroup]:
     """The charts with the bounds of the run's own preset, named as its health card names them. A rule that is off, does
     not apply to the run, or judges something else than a metric's own value draws nothing. One query."""
     if run.kind != "train":
@@ -30,8 +30,8 @@ def with_bounds(groups: Sequence[Group], run: Run) -> list[Group]:
     return [replace(group, charts=tuple(_bounded(chart, rules, config) for chart in group.charts)) for group in groups]
 
 
-def _bounded(chart: Chart, rules: Sequence[tuple[Rule, Bounds]], config: Config) -> Chart:
-    lines: list[Bound] = []
+def _bounded(chart: Chart, rules: Sequence[tuple[HealthRule, RuleBounds]], config: Config) -> Chart:
+    lines: list[ChartBound] = []
     for rule, bounds in rules:
         names = {rule.also, *(rule.metric.format(gpu=gpu) for gpu in config.gpus or ("",))}
         judged = [line.label for line in chart.lines if line.metric in names]
@@ -40,14 +40,14 @@ def _bounded(chart: Chart, rules: Sequence[tuple[Rule, Bounds]], config: Config)
     return replace(chart, bounds=tuple(lines))
 
 
-def _lines(rule: Rule, bounds: Bounds, of: str) -> Iterator[Bound]:
+def _lines(rule: HealthRule, bounds: RuleBounds, of: str) -> Iterator[ChartBound]:
     for level, bound in ((rule.mild, bounds.watch), ("bad", bounds.bad)):
         if bound is not None:
             for place, side in _places(rule, bound):
-                yield Bound(place, f"{of}{level} {side} {value_text(place, rule.format)}", level)
+                yield ChartBound(place, f"{of}{level} {side} {value_text(place, rule.format)}", level)
 
 
-def _places(rule: Rule, bound: float) -> tuple[tuple[float, str], ...]:
+def _places(rule: HealthRule, bound: float) -> tuple[tuple[float, str], ...]:
     if rule.around is None:
         return ((bound, "above" if rule.above else "below"),)
     return ((rule.around - bound, "below"), (rule.around + bound, "above"))

@@ -9,8 +9,8 @@ from typing import Any
 
 from django import forms
 
-from runs.health.presets import Bounds, as_preset
-from runs.health.rules import RULES, Rule
+from runs.health.presets import RuleBounds, as_preset
+from runs.health.rules import RULES, HealthRule
 from runs.models import HealthPreset
 
 LEVELS = {"note": "Note", "watch": "Watch", "bad": "Bad"}
@@ -20,7 +20,7 @@ LEVELS = {"note": "Note", "watch": "Watch", "bad": "Bad"}
 class RuleFields:
     """One rule's line of the form."""
 
-    rule: Rule
+    rule: HealthRule
     on: forms.BoundField
     bounds: list[forms.BoundField]
     """The milder, then the worse."""
@@ -44,8 +44,8 @@ class PresetForm(forms.Form):
         for rule in RULES:
             self._add(rule, self._before[rule.id])
 
-    def _add(self, rule: Rule, bounds: Bounds) -> None:
-        shown = Bounds(rule.watch, rule.bad, "") if bounds.off else bounds
+    def _add(self, rule: HealthRule, bounds: RuleBounds) -> None:
+        shown = RuleBounds(rule.watch, rule.bad, "") if bounds.off else bounds
         side = "above" if rule.above else "below"
         self.fields[f"{rule.id}-on"] = forms.BooleanField(required=False, initial=not bounds.off, label=rule.title)
         for name, level, value in (("watch", rule.mild, shown.watch), ("bad", "bad", shown.bad)):
@@ -77,7 +77,7 @@ class PresetForm(forms.Form):
                 self._check(rule)
         return self.cleaned_data
 
-    def _check(self, rule: Rule) -> None:
+    def _check(self, rule: HealthRule) -> None:
         names = [f"{rule.id}-watch", f"{rule.id}-bad"]
         if any(name in self.errors for name in names):
             return
@@ -118,12 +118,12 @@ class PresetForm(forms.Form):
         return self.preset
 
 
-def _unit(rule: Rule) -> str:
+def _unit(rule: HealthRule) -> str:
     units = {"percent": "%", "percent100": "%", "times": "times", "steps": "steps"}
     return f" ({units[rule.format]})" if rule.format in units else ""
 
 
-def _out(rule: Rule, value: float | None) -> float | None:
+def _out(rule: HealthRule, value: float | None) -> float | None:
     """As people type it: a share in percent, a whole number as one."""
     if value is None:
         return None
@@ -131,13 +131,13 @@ def _out(rule: Rule, value: float | None) -> float | None:
     return int(typed) if typed == int(typed) else typed
 
 
-def _in(rule: Rule, value: float | None) -> float | None:
+def _in(rule: HealthRule, value: float | None) -> float | None:
     if value is None or rule.format != "percent":
         return value
     return round(value / 100, 8)
 
 
-def _out_of_range(rule: Rule, value: float) -> str:
+def _out_of_range(rule: HealthRule, value: float) -> str:
     least, most = _out(rule, rule.least), _out(rule, rule.most)
     if not math.isfinite(value):
         return "Enter a number."

@@ -25,7 +25,7 @@ Row = tuple[int | None, float, Mapping[str, float]]
 
 
 @dataclass(frozen=True)
-class Column:
+class MetricHistory:
     """One metric, oldest first."""
 
     step: NDArray[np.int64]
@@ -49,7 +49,7 @@ class Mark(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pace:
+class RunPace:
     """Medians of the first steps."""
 
     rate: float
@@ -71,11 +71,11 @@ class Text:
 @dataclass
 class History:
     config: Config
-    columns: dict[str, Column]
+    columns: dict[str, MetricHistory]
     step: int = 0
     """The newest."""
     marks: dict[str, Mark] = field(default_factory=dict)
-    pace: Pace | None = None
+    pace: RunPace | None = None
     texts: list[Text] = field(default_factory=list)
     known: frozenset[str] = frozenset()
     """Every metric that the run has ever told."""
@@ -84,7 +84,7 @@ class History:
     quiet_s: float = 0.0
     """Since the last step, by the control plane's clock; 0: not known, or not training."""
 
-    def get(self, metric: str, points: int = 1) -> Column | None:
+    def get(self, metric: str, points: int = 1) -> MetricHistory | None:
         """None where there are fewer values: an absent metric is no finding."""
         column = self.columns.get(metric)
         return column if column is not None and len(column) >= points else None
@@ -104,7 +104,7 @@ class History:
         return int(column.step[max(0, int(np.searchsorted(column.t, t, side="right")) - 1)])
 
 
-def columns_of(rows: Iterable[Row]) -> dict[str, Column]:
+def columns_of(rows: Iterable[Row]) -> dict[str, MetricHistory]:
     """Rows, oldest first, as a column a metric."""
     lists: dict[str, tuple[list[int], list[float], list[float]]] = {}
     for step, t, values in rows:
@@ -116,7 +116,7 @@ def columns_of(rows: Iterable[Row]) -> dict[str, Column]:
             own[1].append(t)
             own[2].append(value)
     return {
-        name: Column(np.array(step, dtype=np.int64), np.array(t, dtype=float), np.array(value, dtype=float))
+        name: MetricHistory(np.array(step, dtype=np.int64), np.array(t, dtype=float), np.array(value, dtype=float))
         for name, (step, t, value) in lists.items()
     }
 
@@ -143,7 +143,7 @@ def rolling_median(value: Floats, window: int) -> Floats:
     return medians
 
 
-def paced(column: Column | None) -> Column | None:
+def paced(column: MetricHistory | None) -> MetricHistory | None:
     """Of cumulative tokens: seconds a step as `t`, tokens a second as `value`. A pause counts as a slow step."""
     if column is None or len(column) < 2:
         return None
@@ -151,7 +151,9 @@ def paced(column: Column | None) -> Column | None:
     sound = (seconds > 0) & (steps > 0) & (tokens > 0)
     if not sound.any():
         return None
-    return Column(column.step[1:][sound], (seconds / np.maximum(steps, 1))[sound], tokens[sound] / seconds[sound])
+    return MetricHistory(
+        column.step[1:][sound], (seconds / np.maximum(steps, 1))[sound], tokens[sound] / seconds[sound]
+    )
 
 
 @np.errstate(over="ignore", invalid="ignore")
@@ -177,7 +179,7 @@ def remember(history: History, *, whole: bool) -> None:
         pace = paced(history.get("num_tokens", START))
         if pace is not None and len(pace) >= ROLL:
             first = slice(2, START)  # the first steps compile and fill caches
-            history.pace = Pace(float(np.median(pace.value[first])), float(np.median(pace.t[first])))
+            history.pace = RunPace(float(np.median(pace.value[first])), float(np.median(pace.t[first])))
 
 
 def forget_after(history: History, step: int) -> None:
@@ -200,5 +202,5 @@ def to_memory(history: History) -> dict[str, Any]:
 
 def from_memory(history: History, memory: Mapping[str, Any]) -> None:
     history.marks = {name: Mark(*values) for name, values in (memory.get("marks") or {}).items()}
-    history.pace = Pace(*memory["pace"]) if memory.get("pace") else None
+    history.pace = RunPace(*memory["pace"]) if memory.get("pace") else None
     history.texts = [Text(*values) for values in memory.get("texts") or []]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from runs.health.config import Config
-from runs.health.rule import OWN, Rule
+from runs.health.rule import OWN, HealthRule
 
 
 def _no_gpu(config: Config) -> str:
     return "" if config.gpus else "The run has no GPU."
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[HealthRule, ...] = (
+    HealthRule(
         id="throughput",
         title="Slower than before",
         about="How many times slower than usual: in tokens a second and in seconds a step, whichever is less",
@@ -25,7 +25,7 @@ RULES: tuple[Rule, ...] = (
         try_="See who else uses the host, whether a GPU is hot or throttled, and vLLM’s waiting requests.",
         metric="step_time",
     ),
-    Rule(
+    HealthRule(
         id="stalled",
         title="No recent step",
         about="Time since the last step, as a multiple of the longest step (at least a minute)",
@@ -39,7 +39,7 @@ RULES: tuple[Rule, ...] = (
         try_="Look at the ends of the trainer’s and vLLM’s logs: one may wait for the other.",
         metric="step_time",
     ),
-    Rule(
+    HealthRule(
         id="gpu_idle",
         title="GPU idle",
         about="Use of the least used GPU of the run, mean over two minutes",

@@ -42,7 +42,7 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PresetChoice:
     id: int
     name: str
     chosen: bool
@@ -60,7 +60,7 @@ class Card:
     step: int
     at: datetime | None
     preset: str
-    presets: list[Choice]
+    presets: list[PresetChoice]
     ended: bool
 
 
@@ -88,7 +88,7 @@ def card(run: Run) -> Card | None:
         step=int(health.get("step") or 0),
         at=datetime.fromisoformat(health["at"]) if health.get("at") else None,
         preset=preset.name if preset else str(health.get("preset") or ""),
-        presets=[Choice(row.pk, row.name, row == preset) for row in rows],
+        presets=[PresetChoice(row.pk, row.name, row == preset) for row in rows],
         ended=attempt.status in FINAL,
     )
 

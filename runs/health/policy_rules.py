@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runs.health.config import Config
-from runs.health.rule import ATROPOS, AXOLOTL, OWN, Rule
+from runs.health.rule import ATROPOS, AXOLOTL, OWN, HealthRule
 
 
 def _without_reference(config: Config) -> str:
@@ -35,8 +35,8 @@ def _masked_ratio(config: Config) -> str:
     return "The correction masks: one masked sequence makes the least ratio 0." if masks else ""
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[HealthRule, ...] = (
+    HealthRule(
         id="kl",
         title="KL drift",
         about="Median KL to the reference model over 10 steps",
@@ -49,7 +49,7 @@ RULES: tuple[Rule, ...] = (
         drawn=True,
         unless=_without_reference,
     ),
-    Rule(
+    HealthRule(
         id="clip",
         title="Clipped tokens",
         about="Share of tokens whose ratio was clipped, mean over 20 steps",
@@ -65,7 +65,7 @@ RULES: tuple[Rule, ...] = (
         drawn=True,
         unless=_clips_nothing,
     ),
-    Rule(
+    HealthRule(
         id="ratio",
         title="Policy ratio",
         about="How far the mean ratio of new to old probability is from 1, over 20 steps",
@@ -79,7 +79,7 @@ RULES: tuple[Rule, ...] = (
         around=1.0,
         unless=_one_update,
     ),
-    Rule(
+    HealthRule(
         id="entropy",
         title="Entropy collapse",
         about="Median token entropy over 10 steps, in nats",
@@ -93,7 +93,7 @@ RULES: tuple[Rule, ...] = (
         metric="entropy",
         drawn=True,
     ),
-    Rule(
+    HealthRule(
         id="entropy_rise",
         title="Entropy rising",
         about="Median token entropy over 10 steps, relative to its start (at least 0.5 nats)",
@@ -105,7 +105,7 @@ RULES: tuple[Rule, ...] = (
         try_="Read some completions. Lower the learning rate or the entropy bonus, or raise β.",
         metric="entropy",
     ),
-    Rule(
+    HealthRule(
         id="entropy_high",
         title="Entropy stays high",
         about="Median token entropy over 10 steps, in nats",
@@ -116,7 +116,7 @@ RULES: tuple[Rule, ...] = (
         metric="entropy",
         drawn=True,
     ),
-    Rule(
+    HealthRule(
         id="stale",
         title="Sampling/training mismatch",
         about="Mean gap of log-probabilities between vLLM and the trainer, median over 10 steps",
@@ -129,7 +129,7 @@ RULES: tuple[Rule, ...] = (
         drawn=True,
         unless=_one_policy,
     ),
-    Rule(
+    HealthRule(
         id="stale_mean",
         title="Importance ratio low",
         about="Mean importance ratio between vLLM and the trainer, median over 10 steps; masked sequences count 0",
@@ -143,7 +143,7 @@ RULES: tuple[Rule, ...] = (
         drawn=True,
         unless=_one_policy,
     ),
-    Rule(
+    HealthRule(
         id="stale_least",
         title="Least importance ratio",
         about="Least importance ratio between vLLM and the trainer, median over 10 steps",
@@ -157,7 +157,7 @@ RULES: tuple[Rule, ...] = (
         drawn=True,
         unless=_masked_ratio,
     ),
-    Rule(
+    HealthRule(
         id="grad_spikes",
         title="Gradient spikes",
         about="Of the last 50 steps: how many had a gradient ten times as large as usual",
@@ -170,7 +170,7 @@ RULES: tuple[Rule, ...] = (
         try_="Lower the learning rate or max_grad_norm; look for prompts with odd rewards at those steps.",
         metric="grad_norm",
     ),
-    Rule(
+    HealthRule(
         id="grad_high",
         title="Large gradients",
         about="Median gradient norm over 20 steps",
@@ -182,7 +182,7 @@ RULES: tuple[Rule, ...] = (
         metric="grad_norm",
         drawn=True,
     ),
-    Rule(
+    HealthRule(
         id="grad_zero",
         title="No gradient",
         about="Median gradient norm over 20 steps",
@@ -195,7 +195,7 @@ RULES: tuple[Rule, ...] = (
         metric="grad_norm",
         drawn=True,
     ),
-    Rule(
+    HealthRule(
         id="loss",
         title="Exploding loss",
         about="Size of the loss, median over 10 steps; about 0 is normal",
@@ -208,7 +208,7 @@ RULES: tuple[Rule, ...] = (
         drawn=True,
         around=0.0,
     ),
-    Rule(
+    HealthRule(
         id="not_finite",
         title="Loss or gradient not finite",
         about="Of the last 20 steps: how many had a loss or gradient that is not finite",

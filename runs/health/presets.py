@@ -8,14 +8,14 @@ from typing import Any
 
 from django.db.models import Q
 
-from runs.health.rules import Rule
+from runs.health.rules import HealthRule
 from runs.models import HealthPreset, Run
 
 MIXED = "mixed"
 
 
 @dataclass(frozen=True)
-class Bounds:
+class RuleBounds:
     watch: float | None
     bad: float | None
     source: str
@@ -31,14 +31,14 @@ class Preset:
     entries: Mapping[str, Mapping[str, Any]] | None = None
     """Rule -> {"on", "watch", "bad", "source"}, each only where it differs from the rule's own."""
 
-    def bounds(self, rule: Rule) -> Bounds:
+    def bounds(self, rule: HealthRule) -> RuleBounds:
         entry = (self.entries or {}).get(rule.id)
         if entry is None:
-            return Bounds(rule.watch, rule.bad, rule.source)
+            return RuleBounds(rule.watch, rule.bad, rule.source)
         source = str(entry.get("source") or f"Preset “{self.name}”.")
         if not entry.get("on", True):
-            return Bounds(None, None, source)
-        return Bounds(_number(entry, "watch", rule.watch), _number(entry, "bad", rule.bad), source)
+            return RuleBounds(None, None, source)
+        return RuleBounds(_number(entry, "watch", rule.watch), _number(entry, "bad", rule.bad), source)
 
 
 def preset_of(run: Run) -> Preset:

@@ -11,7 +11,7 @@ from runs.completions.groups import completions
 from runs.health import history as past
 from runs.health import texts
 from runs.health.config import config_of
-from runs.health.history import RECENT, Column, History, Row, Text
+from runs.health.history import RECENT, History, MetricHistory, Row, Text
 from runs.metrics.series import Points
 from runs.models import Attempt, MetricChunk, MetricRow, Run, SampleRow
 from runs.spec import spec_of
@@ -71,7 +71,7 @@ def _lengthen(history: History, run: Run, oldest: int) -> None:
         if not len(earlier):
             continue
         column = history.columns[name]
-        history.columns[name] = Column(
+        history.columns[name] = MetricHistory(
             np.concatenate((earlier.step.astype(np.int64), column.step))[-RECENT:],
             np.concatenate((earlier.t, column.t))[-RECENT:],
             np.concatenate((earlier.value, column.value))[-RECENT:],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runs.health.config import Config
-from runs.health.rule import AXOLOTL, OWN, Rule
+from runs.health.rule import AXOLOTL, OWN, HealthRule
 
 
 def _no_top(config: Config) -> str:
@@ -14,8 +14,8 @@ def _one_component(config: Config) -> str:
     return "" if len(config.components) > 1 else "There is one reward component."
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[HealthRule, ...] = (
+    HealthRule(
         id="reward_stuck",
         title="Reward stuck",
         about="Steps during which the reward (mean of 50) stays within two standard errors of its start",
@@ -28,7 +28,7 @@ RULES: tuple[Rule, ...] = (
         try_="Try the reward on completions by hand; raise the learning rate; take easier prompts or more generations.",
         metric="reward",
     ),
-    Rule(
+    HealthRule(
         id="reward_falling",
         title="Reward falling",
         about="Share of the reward's best gain that is lost (mean over 20 steps)",
@@ -40,7 +40,7 @@ RULES: tuple[Rule, ...] = (
         try_="Read the completions since. Go back to an earlier checkpoint with a lower learning rate or a higher β.",
         metric="reward",
     ),
-    Rule(
+    HealthRule(
         id="reward_saturated",
         title="Reward at its maximum",
         about="Mean reward over 20 steps, as a share of the highest that the components can give",
@@ -55,7 +55,7 @@ RULES: tuple[Rule, ...] = (
         metric="reward",
         unless=_no_top,
     ),
-    Rule(
+    HealthRule(
         id="component_low",
         title="Reward component near 0",
         about="Mean of the lowest component over 20 steps (of those that count from 0 up)",
@@ -68,7 +68,7 @@ RULES: tuple[Rule, ...] = (
         try_="Try it on real completions on its page; give partial credit for half-right answers.",
         metric="reward",
     ),
-    Rule(
+    HealthRule(
         id="component_falling",
         title="Reward component falling",
         about="Share of the component's best gain that is lost (mean over 20 steps)",
@@ -80,7 +80,7 @@ RULES: tuple[Rule, ...] = (
         metric="reward",
         unless=_one_component,
     ),
-    Rule(
+    HealthRule(
         id="zero_spread",
         title="Groups without spread",
         about="Share of completions in groups that all got the same reward, mean over 20 steps",
@@ -95,7 +95,7 @@ RULES: tuple[Rule, ...] = (
         metric="frac_reward_zero_std",
         drawn=True,
     ),
-    Rule(
+    HealthRule(
         id="components",
         title="One component rises, another falls",
         about="What a component has lost of its range while another one rose",
@@ -108,7 +108,7 @@ RULES: tuple[Rule, ...] = (
         metric="reward",
         unless=_one_component,
     ),
-    Rule(
+    HealthRule(
         id="length_cap",
         title="Length climbs to the limit",
         about="Mean length as a share of the limit, once it has grown by a quarter since the start",
@@ -121,7 +121,7 @@ RULES: tuple[Rule, ...] = (
         try_="Read the newest ones. Raise the limit if they need it; else penalise length, or take loss_type dr_grpo.",
         metric="completions/mean_length",
     ),
-    Rule(
+    HealthRule(
         id="repetition",
         title="Repetition",
         about="Share of the newest completions that repeat themselves for more than half",
@@ -134,7 +134,7 @@ RULES: tuple[Rule, ...] = (
         means="{value} of the newest completions mostly repeat themselves: the policy degenerates, or this pays.",
         try_="Read them. Add a repetition penalty to the rewards, lower the learning rate, or raise β.",
     ),
-    Rule(
+    HealthRule(
         id="empty",
         title="Empty completions",
         about="Share of the newest completions that hold no text",
@@ -147,7 +147,7 @@ RULES: tuple[Rule, ...] = (
         means="{value} of the newest completions are empty.",
         try_="Look at the prompt’s end and the chat template, and at the reward of an empty answer.",
     ),
-    Rule(
+    HealthRule(
         id="truncation",
         title="Cut at the length limit",
         about="Share of completions that did not end by themselves, mean over 10 steps",
@@ -161,7 +161,7 @@ RULES: tuple[Rule, ...] = (
         metric="completions/clipped_ratio",
         drawn=True,
     ),
-    Rule(
+    HealthRule(
         id="tools",
         title="Tools fail",
         about="Share of tool calls that fail, mean over 20 steps",

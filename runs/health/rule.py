@@ -16,7 +16,7 @@ OWN = "our own"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class HealthRule:
     id: str
     title: str
     about: str

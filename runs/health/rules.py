@@ -7,9 +7,9 @@ another preset lays its own over them. The first bound opens a finding at the le
 from __future__ import annotations
 
 from runs.health import machine_rules, policy_rules, reward_rules
-from runs.health.rule import Level, Rule
+from runs.health.rule import HealthRule, Level
 
-__all__ = ["BY_ID", "RULES", "Level", "Rule"]
+__all__ = ["BY_ID", "RULES", "HealthRule", "Level"]
 
-RULES: tuple[Rule, ...] = (*reward_rules.RULES, *policy_rules.RULES, *machine_rules.RULES)
+RULES: tuple[HealthRule, ...] = (*reward_rules.RULES, *policy_rules.RULES, *machine_rules.RULES)
 BY_ID = {rule.id: rule for rule in RULES}

@@ -13,9 +13,9 @@ from runs.health.config import Component
 from runs.health.history import (
     ROLL,
     START,
-    Column,
     Floats,
     History,
+    MetricHistory,
     Text,
     noise,
     paced,
@@ -54,11 +54,11 @@ def _median(name: str, *, window: int = 10) -> Of:
     return lambda history: _rolled(history.get(name), rolling_median, window)
 
 
-def _first(history: History, names: tuple[str, ...]) -> Column | None:
+def _first(history: History, names: tuple[str, ...]) -> MetricHistory | None:
     return next((column for name in names if (column := history.get(name)) is not None), None)
 
 
-def _rolled(column: Column | None, roll: Callable[[Floats, int], Floats], window: int) -> Signal | None:
+def _rolled(column: MetricHistory | None, roll: Callable[[Floats, int], Floats], window: int) -> Signal | None:
     if column is None or len(column) < window:
         return None
     return Signal(column.step[window - 1 :], roll(column.value, window))
@@ -158,7 +158,7 @@ def _components(history: History) -> Signal | None:
     return max(moves, key=lambda signal: signal.value[-1]) if moves and len(found) > 1 else None
 
 
-def _trade(found: list[tuple[Component, Column]], length: int, lag: int) -> Signal:
+def _trade(found: list[tuple[Component, MetricHistory]], length: int, lag: int) -> Signal:
     """At each step, how much of its range a component has lost in `lag` steps, where another has risen meanwhile."""
     gained, lost = [], []
     for part, column in found:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from controlplane.templatetags.figures import significant
-from runs.health.presets import Bounds
-from runs.health.rules import Rule
+from runs.health.presets import RuleBounds
+from runs.health.rules import HealthRule
 
 
 def value_text(value: float, form: str) -> str:
@@ -19,7 +19,7 @@ def value_text(value: float, form: str) -> str:
     return f"{value:.0f}" if form == "count" else _short(value, 3)
 
 
-def bound_text(rule: Rule, bounds: Bounds) -> str:
+def bound_text(rule: HealthRule, bounds: RuleBounds) -> str:
     """`watch above 0.5, bad above 2`"""
     side = "above" if rule.above else "below"
     named = ((rule.mild, bounds.watch), ("bad", bounds.bad))

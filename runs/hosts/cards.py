@@ -83,7 +83,7 @@ class SlotView:
 
 
 @dataclass(frozen=True)
-class Quarantine:
+class QuarantinedResources:
     words: str
     """GPU 0, 1 and port 21000"""
     holder: Holder
@@ -145,12 +145,12 @@ class HostView:
         return [{"label": "in use", "value": max(0, used), "colour": "c8"}]
 
     @property
-    def quarantines(self) -> list[Quarantine]:
+    def quarantines(self) -> list[QuarantinedResources]:
         """What is in quarantine, by the run after which it is."""
         found: dict[str, list[tuple[str, Holder]]] = {}
         for resource, holder in self.quarantined:
             found.setdefault(holder.run_id, []).append((resource, holder))
-        return [Quarantine(resource_words([name for name, _ in each]), each[0][1]) for each in found.values()]
+        return [QuarantinedResources(resource_words([name for name, _ in each]), each[0][1]) for each in found.values()]
 
     @property
     def gpu_names(self) -> list[str]:

@@ -16,7 +16,7 @@ PRIORITIES = [(priority.value, priority.label) for priority in reversed(Priority
 
 
 @dataclass(frozen=True)
-class Part:
+class GradedWords:
     words: str
     grade: str = ""
 
@@ -24,11 +24,11 @@ class Part:
 @dataclass(frozen=True)
 class Verdict:
     grade: str
-    parts: tuple[Part, ...]
+    parts: tuple[GradedWords, ...]
 
 
 @dataclass(frozen=True)
-class Line:
+class QueueLine:
     """One line of the queue."""
 
     attempt: Attempt
@@ -52,10 +52,10 @@ def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
     slots = [slot for host in hosts for slot in host.slots]
     taken = sum(1 for slot in slots if slot.holder)
     parts = [
-        Part(f"{held} of {counted(len(gpus), 'GPU')} held, {free} free")
+        GradedWords(f"{held} of {counted(len(gpus), 'GPU')} held, {free} free")
         if gpus
-        else Part(f"No GPU: runs train on the CPU, {taken} of {counted(len(slots), 'slot')} held"),
-        Part(f"{queued} queued", "muted"),
+        else GradedWords(f"No GPU: runs train on the CPU, {taken} of {counted(len(slots), 'slot')} held"),
+        GradedWords(f"{queued} queued", "muted"),
     ]
     away = sum(1 for host in hosts if not host.fresh)
     troubles = [
@@ -64,17 +64,17 @@ def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
         (sum(1 for host in hosts if host.fresh and host.gpu_error), "host", "with silent GPUs"),
         (away, "host", "out of reach"),
     ]
-    parts += [Part(f"{counted(number, word)} {state}", "warn") for number, word, state in troubles if number]
+    parts += [GradedWords(f"{counted(number, word)} {state}", "warn") for number, word, state in troubles if number]
     if hosts and away == len(hosts):
-        return Verdict("bad", (Part("No host is in reach: nothing can start.", "bad"), *parts[:-1]))
+        return Verdict("bad", (GradedWords("No host is in reach: nothing can start.", "bad"), *parts[:-1]))
     return Verdict("warn" if any(number for number, _, _ in troubles) else "good", tuple(parts))
 
 
-def queue() -> list[Line]:
+def queue() -> list[QueueLine]:
     """In the order in which they are started, each with what it waits for."""
     rows = list(queueing.waiting().select_related("run__owner", "run__host", "host", "waits_on__owner"))
     runs = ["", *(row.run_id for row in rows), ""]
     return [
-        Line(row, place, sentences.waiting(row) or Waiting("its turn"), runs[place - 1], runs[place + 1])
+        QueueLine(row, place, sentences.waiting(row) or Waiting("its turn"), runs[place - 1], runs[place + 1])
         for place, row in enumerate(rows, start=1)
     ]

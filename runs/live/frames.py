@@ -37,7 +37,7 @@ class Frame:
 
 
 @dataclass
-class Shown:
+class FrameExtras:
     """What the last frame said besides rows: said again only when it changes."""
 
     run: dict[str, Any] | None = None
@@ -46,7 +46,7 @@ class Shown:
 
 
 def read(
-    run_id: str, base: Cursor, shown: Shown, *, with_logs: bool = False, end: Cursor | None = None
+    run_id: str, base: Cursor, shown: FrameExtras, *, with_logs: bool = False, end: Cursor | None = None
 ) -> Frame | None:
     """The frame after `base`, with lines and events up to `end` if that is given; `shown` is brought up to date. None:
     the run is gone."""
@@ -106,7 +106,7 @@ def _too_old(run: Run, seq: int) -> bool:
     return oldest is None or oldest > seq + 1
 
 
-def _changes(run: Run, shown: Shown, with_logs: bool) -> dict[str, Any]:
+def _changes(run: Run, shown: FrameExtras, with_logs: bool) -> dict[str, Any]:
     """What the last frame did not say. `shown` is brought up to date when all of it is read: a reading that fails half
     way says everything again."""
     extra: dict[str, Any] = {}

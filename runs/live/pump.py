@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 
 from runs import hints, queries
 from runs.live import frames
-from runs.live.frames import Cursor, Frame, Shown
+from runs.live.frames import Cursor, Frame, FrameExtras
 
 log = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Reader:
         """Frames so far: the number of the next."""
         self._frames: deque[Frame] = deque(maxlen=KEPT)
         self._news = asyncio.Event()
-        self._shown = Shown()
+        self._shown = FrameExtras()
         self._asked: dict[tuple[Cursor, Cursor, bool], asyncio.Task[Frame | None]] = {}
 
     def logs_wanted(self) -> None:
@@ -146,7 +146,7 @@ class Reader:
         self._news.clear()
 
     async def _read(self, base: Cursor, end: Cursor, with_logs: bool) -> Frame | None:
-        return await from_store(lambda: frames.read(self.run_id, base, Shown(), with_logs=with_logs, end=end))
+        return await from_store(lambda: frames.read(self.run_id, base, FrameExtras(), with_logs=with_logs, end=end))
 
 
 class ListViewer:
@@ -183,7 +183,7 @@ class SignIn:
         self.doubt.clear()
 
 
-class Hub:
+class ViewerHub:
     """All viewers of one web process."""
 
     def __init__(self) -> None:
@@ -314,14 +314,14 @@ class Hub:
         self._figures = now
 
 
-_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, Hub] = WeakKeyDictionary()
+_hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, ViewerHub] = WeakKeyDictionary()
 
 
-def hub() -> Hub:
+def hub() -> ViewerHub:
     """The process's hub; one for each event loop, which outside tests is the same."""
     loop = asyncio.get_running_loop()
     if loop not in _hubs:
-        _hubs[loop] = Hub()
+        _hubs[loop] = ViewerHub()
     return _hubs[loop]
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from runs.metrics.chart_spec import Chart, Group, Line, colour
+from runs.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour
 from workers.contract import Rollout, RunSpec
 
 FEW = 6
@@ -30,56 +30,56 @@ def updates_per_batch(spec: RunSpec) -> float:
     return iterations * max(1.0, generation / accumulation)
 
 
-def clipped(spec: RunSpec) -> tuple[Line, ...]:
+def clipped(spec: RunSpec) -> tuple[ChartLine, ...]:
     """Not every loss clips, and TRL names the share after the loss."""
     loss_type = str(spec.grpo.get("loss_type") or "")
     if loss_type == "cispo":
-        return (Line("cispo_clip_ratio", "all", "c1"),)
+        return (ChartLine("cispo_clip_ratio", "all", "c1"),)
     if loss_type in ("sapo", "vespo"):
         return ()
     return (
-        Line("clip_ratio/region_mean", "all", "c1"),
-        Line("clip_ratio/low_mean", "low", "c2"),
-        Line("clip_ratio/high_mean", "high", "c3"),
+        ChartLine("clip_ratio/region_mean", "all", "c1"),
+        ChartLine("clip_ratio/low_mean", "low", "c2"),
+        ChartLine("clip_ratio/high_mean", "high", "c3"),
     )
 
 
-def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[Group]:
+def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
     """What the trainer tells."""
     components = tuple(_components(spec))
     few = len(components) <= FEW
     failed = tuple(_failed(spec, names))
-    yield Group("Reward", (*_reward(spec), *(components if few else ()), _zero_spread(), *failed))
+    yield ChartGroup("Reward", (*_reward(spec), *(components if few else ()), _zero_spread(), *failed))
     if not few:
-        yield Group("Reward components", components, folded=len(components) > MANY)
-    yield Group("Policy", tuple(_policy(spec)))
-    yield Group("Completions", _completions())
+        yield ChartGroup("Reward components", components, folded=len(components) > MANY)
+    yield ChartGroup("Policy", tuple(_policy(spec)))
+    yield ChartGroup("Completions", _completions())
     if any(name.startswith("tools/") for name in names):
-        yield Group("Tools", _tools())
-    yield Group("Speed", tuple(_speed(spec)))
+        yield ChartGroup("Tools", _tools())
+    yield ChartGroup("Speed", tuple(_speed(spec)))
 
 
-def of_rollout(spec: RunSpec) -> Iterator[Group]:
+def of_rollout(spec: RunSpec) -> Iterator[ChartGroup]:
     """What vLLM tells, and how far its view of the policy is from the trainer's."""
     if spec.hardware.rollout is not Rollout.TRANSFORMERS:
-        yield Group("Sampling", _sampling(spec))
+        yield ChartGroup("Sampling", _sampling(spec))
     if spec.hardware.rollout is Rollout.SERVER:
-        yield Group("vLLM", _servers())
+        yield ChartGroup("vLLM", _servers())
 
 
-def of_machine(spec: RunSpec | None, gpus: Sequence[int]) -> Group:
-    return Group("Machine", (*_gpus(gpus), *(_ranks(spec) if spec and gpus else ()), *_host()))
+def of_machine(spec: RunSpec | None, gpus: Sequence[int]) -> ChartGroup:
+    return ChartGroup("Machine", (*_gpus(gpus), *(_ranks(spec) if spec and gpus else ()), *_host()))
 
 
 # --- reward ----------------------------------------------------------------------------------------------------
 
 
 def _reward(spec: RunSpec) -> Iterator[Chart]:
-    total = Line("reward", "reward", "c8", band="reward_std", evaluation="eval_reward")
+    total = ChartLine("reward", "reward", "c8", band="reward_std", evaluation="eval_reward")
     yield Chart("reward", "Reward, total", (total,), help="Weighted sum of the components; the band is one deviation")
     if len(spec.rewards) > 1:
         parts = tuple(
-            Line(f"rewards/{reward.name}/mean", reward.name, colour(i), weight=reward.weight)
+            ChartLine(f"rewards/{reward.name}/mean", reward.name, colour(i), weight=reward.weight)
             for i, reward in enumerate(spec.rewards)
         )
         yield Chart("weighted", "Components, weighted", parts, help="Mean of each component times its weight")
@@ -88,7 +88,7 @@ def _reward(spec: RunSpec) -> Iterator[Chart]:
 def _components(spec: RunSpec) -> Iterator[Chart]:
     for i, reward in enumerate(spec.rewards):
         mean = f"rewards/{reward.name}/mean"
-        line = Line(mean, reward.name, colour(i), band=f"rewards/{reward.name}/std", evaluation=f"eval_{mean}")
+        line = ChartLine(mean, reward.name, colour(i), band=f"rewards/{reward.name}/std", evaluation=f"eval_{mean}")
         yield Chart(
             f"reward-{i}", reward.name, (line,), help=f"{reward.name}: unweighted mean; weight {reward.weight:g}"
         )
@@ -97,7 +97,7 @@ def _components(spec: RunSpec) -> Iterator[Chart]:
 def _failed(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
     """Of rewards that can fail, as the trainer tells."""
     lines = tuple(
-        Line(metric, reward.name, colour(i))
+        ChartLine(metric, reward.name, colour(i))
         for i, reward in enumerate(spec.rewards)
         if (metric := f"rewards/{reward.name}/failed") in names
     )
@@ -110,7 +110,7 @@ def _zero_spread() -> Chart:
     return Chart(
         "zero-spread",
         "Groups without spread",
-        (Line("frac_reward_zero_std", "zero spread", "c6"),),
+        (ChartLine("frac_reward_zero_std", "zero spread", "c6"),),
         format="percent",
         zero=True,
         help="Share of prompt groups whose completions all got the same reward",
@@ -122,7 +122,7 @@ def _zero_spread() -> Chart:
 
 def _policy(spec: RunSpec) -> Iterator[Chart]:
     if beta(spec):
-        kl = (Line("kl", "KL", "c1"),)
+        kl = (ChartLine("kl", "KL", "c1"),)
         yield Chart("kl", "KL to the reference", kl, zero=True)
     once = updates_per_batch(spec) <= 1
     if lines := clipped(spec):
@@ -137,19 +137,23 @@ def _policy(spec: RunSpec) -> Iterator[Chart]:
     yield Chart(
         "ratio",
         "Policy ratio",
-        (Line("mean_ratio", "ratio", "c1"),),
+        (ChartLine("mean_ratio", "ratio", "c1"),),
         note=_TOGETHER if once else "",
     )
-    yield Chart("entropy", "Entropy", (Line("entropy", "entropy", "c1"),), zero=True, help="Mean token entropy, nats")
+    yield Chart(
+        "entropy", "Entropy", (ChartLine("entropy", "entropy", "c1"),), zero=True, help="Mean token entropy, nats"
+    )
     yield Chart("loss", "Loss", _loss(spec), help="Near 0 is normal for GRPO: watch the reward")
-    yield Chart("grad", "Gradient norm", (Line("grad_norm", "norm", "c1"),), zero=True, help="Before it is clipped")
-    yield Chart("lr", "Learning rate", (Line("learning_rate", "rate", "c1"),), zero=True)
+    yield Chart(
+        "grad", "Gradient norm", (ChartLine("grad_norm", "norm", "c1"),), zero=True, help="Before it is clipped"
+    )
+    yield Chart("lr", "Learning rate", (ChartLine("learning_rate", "rate", "c1"),), zero=True)
 
 
-def _loss(spec: RunSpec) -> tuple[Line, ...]:
-    whole = Line("loss", "loss", "c1")
+def _loss(spec: RunSpec) -> tuple[ChartLine, ...]:
+    whole = ChartLine("loss", "loss", "c1")
     bonus = spec.grpo.get("entropy_coef") or spec.grpo.get("use_adaptive_entropy")
-    return (whole, Line("policy_loss", "without entropy bonus", "c2")) if bonus else (whole,)
+    return (whole, ChartLine("policy_loss", "without entropy bonus", "c2")) if bonus else (whole,)
 
 
 # --- completions -----------------------------------------------------------------------------------------------
@@ -161,9 +165,9 @@ def _completions() -> tuple[Chart, ...]:
             "length",
             "Length",
             (
-                Line("completions/max_length", "max", "c5"),
-                Line("completions/mean_length", "mean", "c1", evaluation="eval_completions/mean_length"),
-                Line("completions/min_length", "min", "c2"),
+                ChartLine("completions/max_length", "max", "c5"),
+                ChartLine("completions/mean_length", "mean", "c1", evaluation="eval_completions/mean_length"),
+                ChartLine("completions/min_length", "min", "c2"),
             ),
             format="tokens",
             zero=True,
@@ -173,9 +177,9 @@ def _completions() -> tuple[Chart, ...]:
             "length-ended",
             "Length of those that ended",
             (
-                Line("completions/max_terminated_length", "max", "c5"),
-                Line("completions/mean_terminated_length", "mean", "c1"),
-                Line("completions/min_terminated_length", "min", "c2"),
+                ChartLine("completions/max_terminated_length", "max", "c5"),
+                ChartLine("completions/mean_terminated_length", "mean", "c1"),
+                ChartLine("completions/min_terminated_length", "min", "c2"),
             ),
             format="tokens",
             zero=True,
@@ -184,7 +188,7 @@ def _completions() -> tuple[Chart, ...]:
         Chart(
             "truncated",
             "Cut at the length limit",
-            (Line("completions/clipped_ratio", "cut", "c6"),),
+            (ChartLine("completions/clipped_ratio", "cut", "c6"),),
             format="percent",
             zero=True,
             help="Share of completions that did not end by themselves",
@@ -193,8 +197,8 @@ def _completions() -> tuple[Chart, ...]:
 
 
 def _tools() -> tuple[Chart, ...]:
-    calls = (Line("tools/call_frequency", "calls", "c1"),)
-    failed = (Line("tools/failure_frequency", "failed", "c6"),)
+    calls = (ChartLine("tools/call_frequency", "calls", "c1"),)
+    failed = (ChartLine("tools/failure_frequency", "failed", "c6"),)
     return (
         Chart("tool-calls", "Tool calls", calls, zero=True, help="Calls of tools for each completion"),
         Chart("tool-failures", "Tool calls that failed", failed, format="percent", zero=True, help="Of all calls"),
@@ -205,24 +209,26 @@ def _tools() -> tuple[Chart, ...]:
 
 
 def _speed(spec: RunSpec) -> Iterator[Chart]:
-    yield Chart("step-time", "Step time", (Line("step_time", "step", "c1"),), format="seconds", zero=True)
+    yield Chart("step-time", "Step time", (ChartLine("step_time", "step", "c1"),), format="seconds", zero=True)
     sent = spec.hardware.rollout is not Rollout.TRANSFORMERS
     yield Chart(
         "step-split",
         "Where a step's time goes",
         (
-            Line("time/generation_s", "generation", "c1"),
-            Line("time/rewards_s", "rewards", "c2"),
-            Line("time/logps_s", "log-probabilities", "c3"),
-            Line("time/update_s", "update", "c4"),
-            *((Line("time/weight_sync_s", "weights to vLLM", "c5"),) if sent else ()),
+            ChartLine("time/generation_s", "generation", "c1"),
+            ChartLine("time/rewards_s", "rewards", "c2"),
+            ChartLine("time/logps_s", "log-probabilities", "c3"),
+            ChartLine("time/update_s", "update", "c4"),
+            *((ChartLine("time/weight_sync_s", "weights to vLLM", "c5"),) if sent else ()),
         ),
         format="seconds",
         zero=True,
         stack=True,
         help="Seconds within each step, on the trainer's first rank",
     )
-    yield Chart("tokens", "Tokens per second", (Line("tokens_per_second", "tok/s", "c3"),), format="rate", zero=True)
+    yield Chart(
+        "tokens", "Tokens per second", (ChartLine("tokens_per_second", "tok/s", "c3"),), format="rate", zero=True
+    )
 
 
 # --- vLLM ------------------------------------------------------------------------------------------------------
@@ -237,7 +243,7 @@ def _sampling(spec: RunSpec) -> tuple[Chart, ...]:
         Chart(
             "sampling-gap",
             "Log-probability gap, vLLM to trainer",
-            (Line(f"{gap}/mean", "mean", "c1"), Line(f"{gap}/max", "max", "c2")),
+            (ChartLine(f"{gap}/mean", "mean", "c1"), ChartLine(f"{gap}/max", "max", "c2")),
             zero=True,
             note=note,
         ),
@@ -245,9 +251,9 @@ def _sampling(spec: RunSpec) -> tuple[Chart, ...]:
             "sampling-ratio",
             "Importance ratio, vLLM to trainer",
             (
-                Line(f"{ratio}/max", "max", "c2"),
-                Line(f"{ratio}/mean", "mean", "c1"),
-                Line(f"{ratio}/min", "min", "c5"),
+                ChartLine(f"{ratio}/max", "max", "c2"),
+                ChartLine(f"{ratio}/mean", "mean", "c1"),
+                ChartLine(f"{ratio}/min", "min", "c5"),
             ),
             note=note,
         ),
@@ -255,10 +261,16 @@ def _sampling(spec: RunSpec) -> tuple[Chart, ...]:
 
 
 def _servers() -> tuple[Chart, ...]:
-    requests = (Line("vllm/requests_running", "running", "c1"), Line("vllm/requests_waiting", "waiting", "c2"))
-    speed = (Line("vllm/generated_tokens_per_s", "generated", "c3"), Line("vllm/prompt_tokens_per_s", "prompt", "c5"))
-    cache = (Line("vllm/kv_cache_percent", "used", "c1"),)
-    hits = (Line("vllm/prefix_hit_percent", "hits", "c3"),)
+    requests = (
+        ChartLine("vllm/requests_running", "running", "c1"),
+        ChartLine("vllm/requests_waiting", "waiting", "c2"),
+    )
+    speed = (
+        ChartLine("vllm/generated_tokens_per_s", "generated", "c3"),
+        ChartLine("vllm/prompt_tokens_per_s", "prompt", "c5"),
+    )
+    cache = (ChartLine("vllm/kv_cache_percent", "used", "c1"),)
+    hits = (ChartLine("vllm/prefix_hit_percent", "hits", "c3"),)
     hint = "Share of the prompts' tokens that the server had computed before"
     return (
         Chart("vllm-requests", "Requests", requests, zero=True, x="time"),
@@ -280,20 +292,20 @@ def _gpus(gpus: Sequence[int]) -> Iterator[Chart]:
         ("gpu-power", "GPU power", "power_w", "watts"),
         ("gpu-temperature", "GPU temperature, °C", "temperature_c", "number"),
     ):
-        lines = tuple(Line(f"gpu/{g}/{name}", f"GPU {g}", colour(i)) for i, g in enumerate(gpus))
+        lines = tuple(ChartLine(f"gpu/{g}/{name}", f"GPU {g}", colour(i)) for i, g in enumerate(gpus))
         yield Chart(id_, title, lines, format=unit, zero=True, x="time")
 
 
 def _ranks(spec: RunSpec) -> Iterator[Chart]:
     ranks = range(max(1, spec.hardware.processes))
-    lines = tuple(Line(f"memory/rank{r}/reserved_mib", f"rank {r}", colour(r)) for r in ranks)
+    lines = tuple(ChartLine(f"memory/rank{r}/reserved_mib", f"rank {r}", colour(r)) for r in ranks)
     hint = "The most that torch has reserved so far, of each rank"
     yield Chart("rank-memory", "Trainer's peak memory", lines, format="mib", zero=True, help=hint)
 
 
 def _host() -> tuple[Chart, ...]:
-    memory = (Line("host/memory_mib", "host", "c1"), Line("host/run_memory_mib", "this run", "c2"))
-    cpu = (Line("host/cpu_percent", "CPU", "c3"),)
+    memory = (ChartLine("host/memory_mib", "host", "c1"), ChartLine("host/run_memory_mib", "this run", "c2"))
+    cpu = (ChartLine("host/cpu_percent", "CPU", "c3"),)
     return (
         Chart("host-memory", "Host memory", memory, format="mib", zero=True, x="time"),
         Chart("host-cpu", "Host CPU", cpu, format="percent100", zero=True, x="time"),

@@ -13,7 +13,7 @@ def colour(number: int) -> str:
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     metric: str
     label: str
     colour: str = "c1"
@@ -26,7 +26,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Bound:
+class ChartBound:
     """A faint line with a name: from where on the run's health is not well."""
 
     value: float
@@ -39,14 +39,14 @@ class Bound:
 class Chart:
     id: str
     title: str
-    lines: tuple[Line, ...]
+    lines: tuple[ChartLine, ...]
     format: str = "number"
     """number, percent (of a share), percent100, seconds, tokens, mib, watts, rate"""
     zero: bool = False
     """The y axis starts at 0, because 0 means something here."""
     x: str = "step"
     """step | time"""
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[ChartBound, ...] = ()
     """Laid over a plan by runs.health.drawn: the run's preset has them."""
     log: bool = False
     note: str = ""
@@ -56,7 +56,7 @@ class Chart:
 
 
 @dataclass(frozen=True)
-class Group:
+class ChartGroup:
     title: str
     charts: tuple[Chart, ...]
     folded: bool = False

@@ -12,13 +12,13 @@ from typing import Any
 
 from runs.metrics import chart_catalogue
 from runs.metrics.chart_catalogue import beta, updates_per_batch
-from runs.metrics.chart_spec import COLOURS, Bound, Chart, Group, Line, Tile, colour
+from runs.metrics.chart_spec import COLOURS, Chart, ChartBound, ChartGroup, ChartLine, Tile, colour
 from runs.metrics.series import kind_of
 from runs.models import Run
 from runs.spec import spec_of
 from workers.contract import ContractError, EventKind, RunSpec
 
-__all__ = ["Bound", "Chart", "Group", "Line", "Tile", "beta", "updates_per_batch"]
+__all__ = ["Chart", "ChartBound", "ChartGroup", "ChartLine", "Tile", "beta", "updates_per_batch"]
 
 MARKED = frozenset(
     {"status", "requested", "resumed", "alert", EventKind.CHECKPOINT, EventKind.NOTE, EventKind.PROCESS_EXITED}
@@ -35,7 +35,7 @@ _NO_CHART = frozenset(
 """What the trainer tells of its own book-keeping."""
 
 
-def plan_of(run: Run) -> list[Group]:
+def plan_of(run: Run) -> list[ChartGroup]:
     """The charts of a run: those that its spec foresees, and one for whatever else it has told."""
     try:
         planned = plan(spec_of(run), gpus_of(run), run.last_metrics)
@@ -45,26 +45,26 @@ def plan_of(run: Run) -> list[Group]:
     return [*planned, other] if other.charts else planned
 
 
-def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -> list[Group]:
+def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -> list[ChartGroup]:
     """The groups of charts, in the order people read them. `names`: metrics that the run has told."""
     training = list(chart_catalogue.of_training(spec, names))
     return [*training, *chart_catalogue.of_rollout(spec), chart_catalogue.of_machine(spec, gpus)]
 
 
-def unforeseen(names: Iterable[str], planned: Sequence[Group] = ()) -> Group:
+def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> ChartGroup:
     """Charts of the metrics that none of the planned ones draws, a chart for those whose names begin alike."""
     drawn = {*metrics(planned), *_NO_CHART}
     prefixes: dict[str, list[str]] = {}
     for name in sorted(set(names) - drawn):
         prefixes.setdefault(name.rpartition("/")[0] or name, []).append(name)
     taken: set[str] = set()
-    return Group("Other", tuple(c for prefix, of in prefixes.items() for c in _alike(prefix, of, taken)))
+    return ChartGroup("Other", tuple(c for prefix, of in prefixes.items() for c in _alike(prefix, of, taken)))
 
 
 def _alike(prefix: str, names: list[str], taken: set[str]) -> Iterator[Chart]:
     for start in range(0, len(names), COLOURS):
         lines = tuple(
-            Line(name, name.removeprefix(prefix).strip("/") or name, colour(i))
+            ChartLine(name, name.removeprefix(prefix).strip("/") or name, colour(i))
             for i, name in enumerate(names[start : start + COLOURS])
         )
         title = prefix if len(names) > len(lines) or len(lines) > 1 else lines[0].metric
@@ -82,12 +82,12 @@ def gpus_of(run: Run) -> tuple[int, ...]:
     return tuple(dict.fromkeys(gpu for attempt in attempts for gpu in attempt.gpus))
 
 
-def as_json(groups: Sequence[Group]) -> list[dict[str, Any]]:
+def as_json(groups: Sequence[ChartGroup]) -> list[dict[str, Any]]:
     """For the browser, as one JSON document in the page."""
     return [{**asdict(chart), "group": group.title} for group in groups for chart in group.charts]
 
 
-def metrics(groups: Sequence[Group]) -> list[str]:
+def metrics(groups: Sequence[ChartGroup]) -> list[str]:
     """Every metric that the charts need, once, in order."""
     lines = [line for group in groups for chart in group.charts for line in chart.lines]
     names = (name for line in lines for name in (line.metric, line.band, line.evaluation) if name)

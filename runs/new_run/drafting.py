@@ -22,7 +22,7 @@ from runs.new_run.forms import CHOICES, LaunchForm
 from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts
 from runs.preflight.finding import Finding, stop
 from runs.scheduling import leasing, limits, queueing
-from runs.scheduling.leasing import Hold, Short
+from runs.scheduling.leasing import Hold, Shortage
 from runs.scheduling.limits import Allowance
 from runs.spec import LaunchRequest, with_aggregation
 from workers.contract import ContractError, HardwareSpec, Placement, RewardSpec, from_dict
@@ -134,13 +134,13 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     if draft.owner is not None and not draft.owner.may_start:
         return Forecast(False, f"Queue: {draft.owner.wait}")
     found = floor.find(leasing.need_of(draft.hardware, draft.rewards or ()), None)
-    if not isinstance(found, Short):
+    if not isinstance(found, Shortage):
         host, placement = found
         return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}", placement)
     return Forecast(False, f"Queue: {ahead} ahead" if ahead else f"Queue: {_waits(found)}")
 
 
-def _waits(short: Short) -> str:
+def _waits(short: Shortage) -> str:
     hold = short.hold
     if hold is None:
         return short.text

@@ -25,7 +25,7 @@ from runs.scheduling import leasing
 from runs.spec import freeze, spec_of
 from workers.contract import AttemptSpec, ContractError, FileName, Placement, RunSpec, dry_run, from_dict, to_json
 from workers.contract.commands import Programs
-from workers.contract.dry_run import Process
+from workers.contract.dry_run import PlannedProcess
 
 DRAFT = "draft"
 """Stands for the id that a launch would give the run."""
@@ -36,7 +36,7 @@ class NothingToShow(Exception):
 
 
 @dataclass(frozen=True)
-class Place:
+class ShownPlacement:
     placement: Placement
     programs: Programs
     words: str
@@ -48,12 +48,12 @@ class Place:
 @dataclass(frozen=True)
 class DryRun:
     spec: AttemptSpec
-    place: Place
+    place: ShownPlacement
     version: DatasetVersion
     description: str
 
     @property
-    def processes(self) -> list[Process]:
+    def processes(self) -> list[PlannedProcess]:
         return dry_run.processes(self.spec, self.place.programs, folder="FOLDER")
 
     def commands(self) -> list[dict[str, Any]]:
@@ -87,7 +87,9 @@ def of_run(run: Run) -> DryRun:
     if attempt.placement:
         placement = from_dict(Placement, attempt.placement)
         host = Host.objects.filter(name=placement.host).first()
-        place = Place(placement, programs_of(host), f"As on {placement.host}, where attempt {attempt.number} ran.")
+        place = ShownPlacement(
+            placement, programs_of(host), f"As on {placement.host}, where attempt {attempt.number} ran."
+        )
     else:
         place = _imagined(spec, candidates(run.host))
     return DryRun(_attempt(spec, place), place, run.dataset_version, run.profile.description if run.profile else "")
@@ -147,26 +149,26 @@ def _entry(made: DryRun, name: str) -> zipfile.ZipInfo:
     return entry
 
 
-def _attempt(spec: RunSpec, place: Place) -> AttemptSpec:
+def _attempt(spec: RunSpec, place: ShownPlacement) -> AttemptSpec:
     return AttemptSpec(f"{spec.run_id}-1", number=1, first_seq=1, run=spec, placement=place.placement)
 
 
-def _forecast(looked: Checked) -> Place | None:
+def _forecast(looked: Checked) -> ShownPlacement | None:
     placement = forecast(looked.draft, looked.hosts).placement
     if placement is None:
         return None
     host = next(view.row for view in looked.hosts if view.name == placement.host)
-    return Place(placement, programs_of(host), f"As they would start now on {placement.host}.")
+    return ShownPlacement(placement, programs_of(host), f"As they would start now on {placement.host}.")
 
 
-def _imagined(spec: RunSpec, hosts: Sequence[HostView]) -> Place:
+def _imagined(spec: RunSpec, hosts: Sequence[HostView]) -> ShownPlacement:
     """On the first host that has what it takes with nothing else there, else on one that nobody has."""
     need = leasing.need_of(spec.hardware)
     for view in hosts:
         placed = leasing.place(need, view.row, {})
         if isinstance(placed, Placement):
             words = f"It would have to wait now: this assumes {view.name} with nothing else running."
-            return Place(placed, programs_of(view.row), words, certain=False)
+            return ShownPlacement(placed, programs_of(view.row), words, certain=False)
     # Indexes that the profile names count too.
     named = max((*need.pinned, *need.pinned_server, -1)) + 1
     gpus = [{"index": index} for index in range(max(named, need.gpus + need.server_gpus))]
@@ -175,7 +177,7 @@ def _imagined(spec: RunSpec, hosts: Sequence[HostView]) -> Place:
     if not isinstance(placed, Placement):
         raise NothingToShow(f"No host fits this profile: {placed.text}.")
     words = "No host has the resources of this profile: numbers assume a machine with just those."
-    return Place(placed, Programs(), words, certain=False)
+    return ShownPlacement(placed, Programs(), words, certain=False)
 
 
 def _readme(made: DryRun) -> str:

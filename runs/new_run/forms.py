@@ -17,7 +17,14 @@ from controlplane.rewards.models import RewardVersion
 from controlplane.rewards.queries import offered_versions
 from runs.models import Priority
 from runs.new_run import advanced_fields
-from runs.new_run.training_fields import ATTENTIONS, EVALUATION_ONLY, PRECISION_FLAGS, PRECISIONS, TRAINING, Group
+from runs.new_run.training_fields import (
+    ATTENTIONS,
+    EVALUATION_ONLY,
+    PRECISION_FLAGS,
+    PRECISIONS,
+    TRAINING,
+    FieldSection,
+)
 from runs.spec import LaunchRequest
 from workers.contract import LoraSpec
 
@@ -266,21 +273,21 @@ class LaunchForm(forms.Form):
 
     # --- for the template ---
 
-    def group(self, group: Group, *extra: str) -> list[forms.BoundField]:
+    def group(self, group: FieldSection, *extra: str) -> list[forms.BoundField]:
         return [self[name] for name in (*extra, *(f.name for f in TRAINING if f.group == group))]
 
     @property
     def main(self) -> list[forms.BoundField]:
-        return self.group(Group.MAIN)
+        return self.group(FieldSection.MAIN)
 
     @property
     def folds(self) -> list[dict[str, Any]]:
         """The folded parts of the Training card: title, fields, open when something in them is wrong."""
-        extra: dict[Group, tuple[str, ...]] = {
-            Group.PRECISION: ("precision", "attn_implementation"),
-            Group.LORA: ("use_lora", *LORA_FIELDS),
+        extra: dict[FieldSection, tuple[str, ...]] = {
+            FieldSection.PRECISION: ("precision", "attn_implementation"),
+            FieldSection.LORA: ("use_lora", *LORA_FIELDS),
         }
-        groups = [group for group in Group if group != Group.MAIN]
+        groups = [group for group in FieldSection if group != FieldSection.MAIN]
         return [self._fold(str(group), self.group(group, *extra.get(group, ()))) for group in groups]
 
     @property

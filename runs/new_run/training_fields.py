@@ -15,7 +15,7 @@ from django import forms
 from workers.contract.training_rules import CHOICES
 
 
-class Group(StrEnum):
+class FieldSection(StrEnum):
     """Cards and folds of the Training part, in their order."""
 
     MAIN = "main"
@@ -33,7 +33,7 @@ class TrainingField:
     name: str
     label: str
     help: str
-    group: Group
+    group: FieldSection
     kind: type
     default: Any = None
     """None: left to TRL when empty."""
@@ -94,8 +94,8 @@ SCHEDULERS = _same(
     "warmup_stable_decay",
 )
 
-M, OPT, L, S = Group.MAIN, Group.OPTIMISER, Group.LOSS, Group.SAMPLING
-E, C = Group.EVALUATION, Group.CHECKPOINTS
+M, OPT, L, S = FieldSection.MAIN, FieldSection.OPTIMISER, FieldSection.LOSS, FieldSection.SAMPLING
+E, C = FieldSection.EVALUATION, FieldSection.CHECKPOINTS
 
 TRAINING: tuple[TrainingField, ...] = (
     TrainingField("max_steps", "Steps", "Optimizer steps. Leave empty to use epochs.", M, int, 200, 1, required=False),

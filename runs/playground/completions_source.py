@@ -33,7 +33,7 @@ MOST_TESTS = 200
 _BREAK = re.compile(r"\r\n?")
 
 
-class Kind(StrEnum):
+class SourceKind(StrEnum):
     DATASET = "dataset"
     RUN = "run"
     HAND = "hand"
@@ -57,7 +57,7 @@ class Offered:
 class Source:
     """A row with completions of it, and what the page needs to choose others."""
 
-    kind: Kind
+    kind: SourceKind
     row: dict[str, Any]
     prompt: str
     offered: list[Offered]
@@ -89,9 +89,9 @@ def read(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
     """The source that a form or an address names: from=, and version= sample= | run= step= group= | prompt= answer=
     tests=. What it names and is not there falls back to what is."""
     kind = fields.get("from", "")
-    if kind == Kind.RUN:
+    if kind == SourceKind.RUN:
         return _of_run(request, fields)
-    if kind == Kind.HAND:
+    if kind == SourceKind.HAND:
         return _of_hand(fields)
     return _of_dataset(request, fields)
 
@@ -157,7 +157,7 @@ def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
     place = rows.at(version, _number(fields.get("sample")) or 0)
     offered = [Offered(text) for text in suggested(place.row)]
     return Source(
-        Kind.DATASET,
+        SourceKind.DATASET,
         place.row,
         rows.shown_prompt(place.row),
         offered,
@@ -178,11 +178,11 @@ def _of_hand(fields: Mapping[str, Any]) -> Source:
         "answer": answer or None,
         "test_cases": [line for line in lines if line.strip()][:MOST_TESTS],
     }
-    return Source(Kind.HAND, row, prompt, [Offered(""), Offered("")])
+    return Source(SourceKind.HAND, row, prompt, [Offered(""), Offered("")])
 
 
 def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
-    source = Source(Kind.RUN, dict(rows.MADE_UP), "", [])
+    source = Source(SourceKind.RUN, dict(rows.MADE_UP), "", [])
     wanted = str(fields.get("run") or "")
     if not wanted:
         return source

@@ -15,7 +15,7 @@ from workers.contract import RewardSpec
 
 
 @dataclass(frozen=True)
-class Asked:
+class EditorState:
     specs: list[RewardSpec]
     """Components without a mistake."""
     problems: list[tuple[str, list[str]]]
@@ -25,7 +25,7 @@ class Asked:
     """Of each spec among all rows of the form, from 0: its colour, whatever is wrong with the others."""
 
 
-def asked(request: HttpRequest) -> Asked:
+def asked(request: HttpRequest) -> EditorState:
     """Of the form that was posted."""
     specs: list[RewardSpec] = []
     problems: list[tuple[str, list[str]]] = []
@@ -42,7 +42,7 @@ def asked(request: HttpRequest) -> Asked:
             specs.append(form.spec())
             places.append(place)
     aggregation = request.POST.get("aggregation", "")
-    return Asked(specs, problems, aggregation if aggregation in AGGREGATIONS else AGGREGATIONS[0], places)
+    return EditorState(specs, problems, aggregation if aggregation in AGGREGATIONS else AGGREGATIONS[0], places)
 
 
 def _sentences(errors: Any) -> list[str]:

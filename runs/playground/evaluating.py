@@ -32,7 +32,7 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True)
-class Column:
+class ComponentScores:
     """One component's scores of a batch."""
 
     spec: RewardSpec
@@ -60,16 +60,16 @@ def column(
     *,
     ask: bool = False,
     recorded: list[float | None] | None = None,
-) -> Column:
+) -> ComponentScores:
     """rows[i] is what completions[i] answers. `ask`: rewards that ask another server may. `recorded`: scores that the
     same component gave these completions, taken where it can't or may not be scored here."""
     reward = LIBRARY[spec.function]
     nothing: list[float | None] = [None] * len(completions)
     if reward.cost is Cost.TRAINER or (reward.cost is Cost.HTTP and not ask):
         if recorded is not None:
-            return Column(spec, reward, recorded, how=How.RECORDED)
+            return ComponentScores(spec, reward, recorded, how=How.RECORDED)
         trainer = reward.cost is Cost.TRAINER
-        return Column(
+        return ComponentScores(
             spec,
             reward,
             nothing,
@@ -77,7 +77,7 @@ def column(
             why=ONLY_TRAINER if trainer else ASKS,
         )
     if not completions:
-        return Column(spec, reward, [], seconds=0.0)
+        return ComponentScores(spec, reward, [], seconds=0.0)
     turn.late, turn.unavailable = False, ""
     started = time.perf_counter()
     params = _params(reward, spec, turn)
@@ -86,10 +86,10 @@ def column(
     if scores.failures and turn.over and _is_cut(reward, spec, params):
         turn.late = True
     if turn.unavailable:
-        return Column(spec, reward, nothing, how=How.UNAVAILABLE, why=turn.unavailable)
+        return ComponentScores(spec, reward, nothing, how=How.UNAVAILABLE, why=turn.unavailable)
     if turn.late:
-        return Column(spec, reward, nothing, seconds=seconds, how=How.LATE, why="Scoring timed out.")
-    return Column(spec, reward, scores.values, scores.failures, scores.notes, seconds)
+        return ComponentScores(spec, reward, nothing, seconds=seconds, how=How.LATE, why="Scoring timed out.")
+    return ComponentScores(spec, reward, scores.values, scores.failures, scores.notes, seconds)
 
 
 def _params(reward: Reward, spec: RewardSpec, turn: Turn) -> dict[str, Any]:

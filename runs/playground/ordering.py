@@ -12,7 +12,7 @@ SAME = 1e-6
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairCounts:
     """Of completions of one group that both have a total before and now."""
 
     all: int = 0
@@ -34,7 +34,7 @@ def ranks(totals: Sequence[float | None]) -> list[int | None]:
     return found
 
 
-def pairs(before: Sequence[float | None], now: Sequence[float | None]) -> Pairs:
+def pairs(before: Sequence[float | None], now: Sequence[float | None]) -> PairCounts:
     every = [(b, n) for b, n in zip(before, now, strict=True) if b is not None and n is not None]
     both = every[:PAIRED]
     counted = turned = told_apart = made_equal = 0
@@ -45,7 +45,7 @@ def pairs(before: Sequence[float | None], now: Sequence[float | None]) -> Pairs:
             turned += was * is_now < 0
             told_apart += was == 0 and is_now != 0
             made_equal += was != 0 and is_now == 0
-    return Pairs(counted, turned, told_apart, made_equal)
+    return PairCounts(counted, turned, told_apart, made_equal)
 
 
 def order(one: float, other: float) -> int:

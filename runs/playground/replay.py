@@ -15,8 +15,8 @@ from typing import Any
 from controlplane.rewards.turns import Turn
 from runs.completions import groups
 from runs.playground.completions_source import completion
-from runs.playground.evaluating import Column, How, column
-from runs.playground.ordering import SAME, Pairs, order, pairs, ranks
+from runs.playground.evaluating import ComponentScores, How, column
+from runs.playground.ordering import SAME, PairCounts, order, pairs, ranks
 from runs.playground.scoring import Bar, diverging, variance_shares
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY, Failure
@@ -39,13 +39,13 @@ class Stored:
     step: int
     row: Mapping[str, Any]
     prompt: str
-    completions: Sequence[groups.Completion]
+    completions: Sequence[groups.StoredCompletion]
 
 
 @dataclass(frozen=True)
 class Rescored:
     stored: Stored
-    columns: list[Column]
+    columns: list[ComponentScores]
     """A component each, in the config's order."""
 
 
@@ -94,10 +94,10 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupReplay:
     stored: Stored
     members: list[Member]
-    pairs: Pairs
+    pairs: PairCounts
     flat_before: bool
     flat_now: bool
 
@@ -118,14 +118,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Mover:
-    group: Group
+    group: GroupReplay
     member: Member
     before: Bar
     now: Bar
 
 
 @dataclass
-class Part:
+class ComponentReplay:
     """A component over everything that was scored."""
 
     spec: RewardSpec
@@ -154,8 +154,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Replay:
-    groups: list[Group]
-    parts: list[Part]
+    groups: list[GroupReplay]
+    parts: list[ComponentReplay]
     wanted: int
     """Groups that were to be scored; more than there are if the time was up."""
     aggregation: str
@@ -171,9 +171,9 @@ class Replay:
         return min(found), max(found)
 
     @property
-    def pairs(self) -> Pairs:
+    def pairs(self) -> PairCounts:
         every = [group.pairs for group in self.groups]
-        return Pairs(*(sum(getattr(one, name) for one in every) for name in Pairs.__dataclass_fields__))
+        return PairCounts(*(sum(getattr(one, name) for one in every) for name in PairCounts.__dataclass_fields__))
 
     @property
     def reordered(self) -> int:
@@ -197,7 +197,7 @@ class Replay:
         return mean([abs(member.change) for group in self.groups for member in group.members]) or 0.0
 
     @property
-    def most_changed(self) -> list[Group]:
+    def most_changed(self) -> list[GroupReplay]:
         return sorted(self.groups, key=lambda group: (-group.moved, group.stored.pk))[:SHOWN_GROUPS]
 
     @property
@@ -265,7 +265,7 @@ def compare(
 ) -> Replay:
     """`scale`: the run's scale_rewards. Steps are batches: what TRL takes over a batch is taken over the groups of one
     step that are here."""
-    made: list[Group] = []
+    made: list[GroupReplay] = []
     for _, of_step in groupby(rescored, key=lambda one: one.stored.step):
         # Whole groups of one size, as TRL has them; a run that changed its size within a step has none.
         of_size = sorted(of_step, key=lambda one: len(one.stored.completions))
@@ -281,7 +281,7 @@ def compare(
     return Replay(made, parts, len(rescored) if wanted is None else wanted, aggregation, told)
 
 
-def _batch(some: Sequence[Rescored], aggregation: str, scale: str | bool) -> list[Group]:
+def _batch(some: Sequence[Rescored], aggregation: str, scale: str | bool) -> list[GroupReplay]:
     size = len(some[0].stored.completions)
     counted = [place for place, one in enumerate(some[0].columns) if any(each.columns[place].counts for each in some)]
     if not counted or not size:
@@ -300,7 +300,7 @@ def _batch(some: Sequence[Rescored], aggregation: str, scale: str | bool) -> lis
     ]
 
 
-def _group(one: Rescored, totals: Sequence[float | None], pushed: Sequence[float], *, flat: bool) -> Group:
+def _group(one: Rescored, totals: Sequence[float | None], pushed: Sequence[float], *, flat: bool) -> GroupReplay:
     told = one.stored.completions
     before = [each.reward for each in told]
     ranks_before, ranks_now = ranks(before), ranks(totals)
@@ -319,7 +319,7 @@ def _group(one: Rescored, totals: Sequence[float | None], pushed: Sequence[float
         for place, each in enumerate(told)
     ]
     given = [total for total in before if total is not None]
-    return Group(
+    return GroupReplay(
         one.stored,
         members,
         pairs(before, totals),
@@ -328,10 +328,10 @@ def _group(one: Rescored, totals: Sequence[float | None], pushed: Sequence[float
     )
 
 
-def _part(place: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> Part:
+def _part(place: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> ComponentReplay:
     columns = [one.columns[place] for one in rescored]
     worst = next((one for one in columns if not one.counts), columns[0])
-    part = Part(spec, columns[0].reward, worst.how, worst.why)
+    part = ComponentReplay(spec, columns[0].reward, worst.how, worst.why)
     values = [value for one in columns for value in one.values]
     part.mean = mean(values)
     part.before = mean([each.rewards.get(spec.name) for one in rescored for each in one.stored.completions])
@@ -343,7 +343,7 @@ def _part(place: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> Part:
     return part
 
 
-def _shares(columns: Sequence[Column], aggregation: str) -> list[float | None]:
+def _shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float | None]:
     """Each component's share of one group's variance."""
     counted = iter(variance_shares([one for one in columns if one.counts], aggregation))
     return [next(counted) if one.counts else None for one in columns]

@@ -104,7 +104,7 @@ def _while_room(steps: Any, count: int) -> list[int]:
 
 def _read(run: Run, found: Sequence[SampleRow], picked: Picked) -> None:
     numbers = [row.row for row in found if row.row is not None]
-    read = rows.by_number(run.dataset_version, numbers) if numbers else rows.Found({})
+    read = rows.by_number(run.dataset_version, numbers) if numbers else rows.RowSearch({})
     missing = 0
     for one in found:
         known: Mapping[str, Any] | None = read.rows.get(one.row) if one.row is not None else None

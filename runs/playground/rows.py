@@ -24,14 +24,14 @@ MADE_UP = {"row": 0, "prompt": [{"role": "user", "content": "What is 6 times 7?"
 
 
 @dataclass(frozen=True)
-class Found:
+class RowSearch:
     rows: dict[int, dict[str, Any]]
     problem: str = ""
     """Why some are missing, for people."""
 
 
 @dataclass(frozen=True)
-class Place:
+class RowPlace:
     """A row by its place in the version."""
 
     row: dict[str, Any]
@@ -42,39 +42,41 @@ class Place:
     problem: str = ""
 
 
-def by_number(version: DatasetVersion, numbers: Collection[int]) -> Found:
+def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
     """The rows of these ids, those that there are, in one reading."""
     held = {number: row for number in numbers if (row := _cache.get((version.sha256, number))) is not None}
     wanted = [number for number in set(numbers) if number not in held]
     if not wanted:
-        return Found(held)
+        return RowSearch(held)
     try:
         found = looking.exact(version, wanted, MOST_BYTES)
     except DatasetError as error:
-        return Found(held, f"The rows of {version} can't be read: {error}")
+        return RowSearch(held, f"The rows of {version} can't be read: {error}")
     rows = {row["row_id"]: for_rewards(row, chat=found["chat"]) for row in found["rows"]}
     for number, row in rows.items():
         _cache.put((version.sha256, number), row)
     left_out = found["left_out"]
     problem = f"{left_out} row{'s are' if left_out > 1 else ' is'} too large to show." if left_out else ""
-    return Found(held | rows, problem)
+    return RowSearch(held | rows, problem)
 
 
-def at(version: DatasetVersion | None, place: int) -> Place:
+def at(version: DatasetVersion | None, place: int) -> RowPlace:
     """Past the end it begins anew. Without a version that has rows, a row that is made up."""
     short, place, count = _short(version, place)
     if version is None or short is None:
-        return Place(dict(MADE_UP))
+        return RowPlace(dict(MADE_UP))
     problem = ""
     if _may_be_cut(short):
         found = by_number(version, [short["row_id"]])
         if short["row_id"] in found.rows:
-            return Place(found.rows[short["row_id"]], place, count)
+            return RowPlace(found.rows[short["row_id"]], place, count)
         problem = found.problem
     if "prompt" not in short:
-        return Place({**MADE_UP, "row": short["row_id"]}, place, count, f"{problem} An example row is shown instead.")
+        return RowPlace(
+            {**MADE_UP, "row": short["row_id"]}, place, count, f"{problem} An example row is shown instead."
+        )
     row = for_rewards(short, chat=bool(version.mapping.get("chat", True)))
-    return Place(row, place, count, problem and f"{problem} What is shown may be cut.")
+    return RowPlace(row, place, count, problem and f"{problem} What is shown may be cut.")
 
 
 def for_rewards(row: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:

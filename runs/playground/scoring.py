@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.rewards.turns import Turn, turn
-from runs.playground.evaluating import Column, column
+from runs.playground.evaluating import ComponentScores, column
 from workers.contract import RewardSpec
 from workers.rewards import Completion
 from workers.rewards.advantages import AGGREGATIONS, EPSILON, advantages, deviation, mean
@@ -47,10 +47,10 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ScoredComponent:
     """A component with its figures over the group."""
 
-    column: Column
+    column: ComponentScores
     mean: float | None
     deviation: float | None
     share: float | None
@@ -70,19 +70,19 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Trial:
-    columns: list[Shown]
+class PlaygroundTrial:
+    columns: list[ScoredComponent]
     group: list[Scored]
     mean: float | None
     deviation: float | None
     aggregation: str
 
     @property
-    def counted(self) -> list[Shown]:
+    def counted(self) -> list[ScoredComponent]:
         return [one for one in self.columns if one.column.counts]
 
     @property
-    def missing(self) -> list[Column]:
+    def missing(self) -> list[ComponentScores]:
         """Components that the totals are without."""
         return [one.column for one in self.columns if not one.column.counts]
 
@@ -100,20 +100,22 @@ def try_on(
     aggregation: str = AGGREGATIONS[0],
     own: Turn | None = None,
     ask: bool = False,
-) -> Trial:
+) -> PlaygroundTrial:
     """Scores and advantages as the trainer computes them for one group, scaled by the group's own spread."""
     own = own or turn(SECONDS)
     group = [Completion(one) if isinstance(one, str) else one for one in completions]
     columns = [column(spec, group, [row] * len(group), own, ask=ask) for spec in specs]
     counted = [one for one in columns if one.counts]
     if not group or not counted:
-        shown = [Shown(one, None, None, None) for one in columns]
-        return Trial(shown, [Scored(one, [], None, 0.0, Bar(50, 0)) for one in group], None, None, aggregation)
+        shown = [ScoredComponent(one, None, None, None) for one in columns]
+        return PlaygroundTrial(
+            shown, [Scored(one, [], None, 0.0, Bar(50, 0)) for one in group], None, None, aggregation
+        )
     weights = [one.spec.weight for one in counted]
     result = advantages([one.values for one in counted], weights, len(group), aggregation)
     shares = dict(zip(map(id, counted), variance_shares(counted, aggregation), strict=True))
     widest = max(map(abs, result.advantages), default=0.0) or 1.0
-    return Trial(
+    return PlaygroundTrial(
         columns=[_shown(one, shares.get(id(one))) for one in columns],
         group=[
             Scored(one, [_cell(c, i) for c in columns], result.totals[i], pushed, diverging(pushed, widest))
@@ -125,7 +127,7 @@ def try_on(
     )
 
 
-def variance_shares(columns: Sequence[Column], aggregation: str) -> list[float | None]:
+def variance_shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float | None]:
     """How much of a group's variance each component makes: its covariance with their sum, over the sum's variance.
     Below 0 is a component that works against the others."""
     parts = [_contributions(one, aggregation) for one in columns]
@@ -143,7 +145,7 @@ def diverging(value: float, widest: float) -> Bar:
     return Bar(50 - width if value < 0 else 50, width)
 
 
-def _contributions(one: Column, aggregation: str) -> list[float]:
+def _contributions(one: ComponentScores, aggregation: str) -> list[float]:
     """What each completion's sum has of this component."""
     weight, values = one.spec.weight, one.values
     if aggregation == AGGREGATIONS[0]:
@@ -159,10 +161,10 @@ def _covariance(one: Sequence[float], other: Sequence[float]) -> float:
     return math.fsum((a - middle) * (b - its) for a, b in zip(one, other, strict=True)) / len(one)
 
 
-def _shown(one: Column, share: float | None) -> Shown:
-    return Shown(one, mean(one.values), deviation(one.values), share)
+def _shown(one: ComponentScores, share: float | None) -> ScoredComponent:
+    return ScoredComponent(one, mean(one.values), deviation(one.values), share)
 
 
-def _cell(one: Column, index: int) -> Cell:
+def _cell(one: ComponentScores, index: int) -> Cell:
     failed = next((failure.message for failure in one.failures if failure.index == index), "")
     return Cell(one.values[index], one.notes[index] if index < len(one.notes) else "", failed)

@@ -15,12 +15,12 @@ from controlplane.accounts.roles import operator_required
 from controlplane.datasets.queries import ready_versions
 from controlplane.rewards import turns
 from runs.playground import completions_source, scoring
-from runs.playground.completions_source import Kind, Offered, Source
+from runs.playground.completions_source import Offered, Source, SourceKind
 from runs.playground.composition import asked
 from runs.playground.replay_source import SPREAD, WHICH
 from workers.rewards.advantages import AGGREGATIONS
 
-KINDS = {Kind.DATASET: "A dataset", Kind.RUN: "A run", Kind.HAND: "By hand"}
+KINDS = {SourceKind.DATASET: "A dataset", SourceKind.RUN: "A run", SourceKind.HAND: "By hand"}
 
 
 @operator_required
@@ -71,7 +71,7 @@ def try_out(request: HttpRequest) -> HttpResponse:
         "columns": list(zip(trial.columns, config.places, strict=True)),
         "rows": list(zip(trial.group, given, strict=True)),
         "problems": config.problems,
-        "source_problem": source.problem if source.kind == Kind.RUN and not source.stored else "",
+        "source_problem": source.problem if source.kind == SourceKind.RUN and not source.stored else "",
         "normalised": config.aggregation == AGGREGATIONS[1],
         "of_run": bool(source.stored),
     }
@@ -105,8 +105,8 @@ def _address(request: HttpRequest, source: Source) -> str:
     if not path.startswith("/rewards/"):
         return ""
     said: dict[str, object] = {"from": source.kind}
-    if source.kind == Kind.DATASET and source.version:
+    if source.kind == SourceKind.DATASET and source.version:
         said |= {"version": source.version.pk, "sample": source.place}
-    elif source.kind == Kind.RUN and source.run:
+    elif source.kind == SourceKind.RUN and source.run:
         said |= {"run": source.run.pk, "group": source.group.pk if source.group else ""}
     return f"{path}?{urlencode(said)}"

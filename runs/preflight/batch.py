@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, label, note, stop
-from workers.contract.batch import Batch, Rule, broken, epochs, nearest, repairs, steps
+from workers.contract.batch import Batch, BatchRule, broken, epochs, nearest, repairs, steps
 
 MOST_FIXES = 4
 
@@ -17,7 +17,7 @@ def check_sizes(draft: Draft) -> Iterator[Finding]:
         return  # the form or `choices` says so
     for problem in broken(batch):
         fixes = [set_number(name, value) for name, value in repairs(batch, problem.rule)[:MOST_FIXES]]
-        if problem.rule == Rule.BOTH_GIVEN:
+        if problem.rule == BatchRule.BOTH_GIVEN:
             fixes = [
                 Fix("Clear steps per generation", {"steps_per_generation": ""}),
                 Fix("Clear the generation batch size", {"generation_batch_size": ""}),

@@ -101,7 +101,7 @@ class HasTag(Func):
 
 
 @dataclass(frozen=True)
-class Asked:
+class RunListQuery:
     """The list's address. What makes no sense counts as not said."""
 
     q: str = ""
@@ -119,7 +119,7 @@ class Asked:
     page: int = 1
 
     @classmethod
-    def of(cls, said: Mapping[str, str]) -> Asked:
+    def of(cls, said: Mapping[str, str]) -> RunListQuery:
         words = {f.name: said.get(f.name, "").replace("\0", "").strip()[:LONGEST] for f in fields(cls)}
         known = {"status": STATUSES, "health": HEALTH_ASKED, "kind": KINDS, "archived": ARCHIVED}
         for name, values in known.items():
@@ -139,7 +139,7 @@ class Asked:
         said = {f.name: getattr(asked, f.name) for f in fields(self)}
         return urlencode({name: value for name, value in said.items() if value != _DEFAULTS[name]})
 
-    def at_most(self, page: int) -> Asked:
+    def at_most(self, page: int) -> RunListQuery:
         return replace(self, page=min(self.page, page))
 
     @property
@@ -190,4 +190,4 @@ class Asked:
         return runs.order_by(by, "-created_at", "pk")
 
 
-_DEFAULTS = {f.name: f.default for f in fields(Asked)}
+_DEFAULTS = {f.name: f.default for f in fields(RunListQuery)}

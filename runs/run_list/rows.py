@@ -17,12 +17,12 @@ from controlplane.hardware.models import Host
 from runs import queries
 from runs.metrics.mean import mean
 from runs.models import Attempt, Lease, Run, SavedView
-from runs.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TRIAL, Asked
+from runs.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TRIAL, RunListQuery
 from runs.scheduling import queueing
 from runs.sentences import placement_text
 from runs.states import ACTIVE, RunStatus
 
-__all__ = ["KINDS", "TRIAL", "Listing", "choices", "gain", "listing"]
+__all__ = ["KINDS", "TRIAL", "RunListing", "choices", "gain", "listing"]
 
 A_PAGE = 50
 GAIN_OVER = 10
@@ -88,7 +88,7 @@ class Health:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A heading of the table; its link asks for the order by it, or for the other way round."""
 
     key: str
@@ -107,8 +107,8 @@ class Pages:
 
 
 @dataclass(frozen=True)
-class Listing:
-    asked: Asked
+class RunListing:
+    asked: RunListQuery
     rows: list[Row]
     found: int
     counts: dict[str, int]
@@ -142,7 +142,7 @@ class Listing:
 
     @property
     def everything(self) -> str:
-        return f"{reverse('runs')}?{Asked(kind='all', archived='all').address()}"
+        return f"{reverse('runs')}?{RunListQuery(kind='all', archived='all').address()}"
 
     @property
     def filters(self) -> list[tuple[str, str]]:
@@ -150,12 +150,12 @@ class Listing:
         return [(words, self.asked.address(**{name: ""})) for name, words in self.asked.filters().items()]
 
     @property
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[TableColumn]:
         return [_column(key, self.asked) for key in SORTS]
 
 
 @dataclass(frozen=True)
-class Filter:
+class FilterField:
     """One field of the filters; its first option asks for nothing."""
 
     name: str
@@ -168,17 +168,17 @@ class Filter:
 class Choices:
     """What can be asked of the list."""
 
-    status: Filter
-    filters: list[Filter]
+    status: FilterField
+    filters: list[FilterField]
     tags: list[str]
     views: list[tuple[str, str]]
     """(name, address) of those that everybody has."""
     own_views: list[SavedView]
 
 
-def listing(request: HttpRequest) -> Listing:
+def listing(request: HttpRequest) -> RunListing:
     """A fixed number of queries for any number of runs."""
-    asked = Asked.of(request.GET.dict())
+    asked = RunListQuery.of(request.GET.dict())
     everything = queries.runs_for(request)
     matching = asked.matching(everything)
     found = matching.count()
@@ -187,10 +187,10 @@ def listing(request: HttpRequest) -> Listing:
     counts, rising = _going(asked.kind)
     busy = Lease.objects.filter(resource__startswith="gpu:").exclude(state=Lease.RELEASED).count()
     gpus = sum(len(found or []) for found in Host.objects.values_list("inventory__gpus", flat=True))
-    return Listing(asked, rows, found, counts, gpus_busy=busy, gpus=gpus, rising=rising)
+    return RunListing(asked, rows, found, counts, gpus_busy=busy, gpus=gpus, rising=rising)
 
 
-def choices(request: HttpRequest, asked: Asked) -> Choices:
+def choices(request: HttpRequest, asked: RunListQuery) -> Choices:
     user, tags = person(request), _tags()
     owns = Exists(Run.objects.filter(owner=OuterRef("pk")))
     people = User.objects.filter(owns).order_by("username").values_list("username", flat=True)
@@ -208,7 +208,7 @@ def choices(request: HttpRequest, asked: Asked) -> Choices:
             _filter(asked, "sort", "Order", "", _sorts()),
         ],
         tags=tags,
-        views=[*READY_VIEWS.items(), ("My runs", Asked(by=user.get_username()).address())],
+        views=[*READY_VIEWS.items(), ("My runs", RunListQuery(by=user.get_username()).address())],
         own_views=list(SavedView.objects.filter(owner=user)),
     )
 
@@ -224,7 +224,7 @@ def _last_page(found: int) -> int:
     return max(1, -(-found // A_PAGE))
 
 
-def _page(asked: Asked, matching: QuerySet[Run]) -> list[str]:
+def _page(asked: RunListQuery, matching: QuerySet[Run]) -> list[str]:
     """Ids alone: to put whole rows in order a database reads all of them whole."""
     first = (asked.page - 1) * A_PAGE
     return list(asked.ordered(matching).values_list("pk", flat=True)[first : first + A_PAGE])
@@ -252,13 +252,13 @@ def _going(kind: str) -> tuple[dict[str, int], int]:
     return {status: counts[status] for status in RunStatus if counts[status]}, rising
 
 
-def _column(key: str, asked: Asked) -> Column:
+def _column(key: str, asked: RunListQuery) -> TableColumn:
     sort = SORTS[key]
     if asked.sort.removeprefix("-") != key:
-        return Column(key, sort.words, asked.address(sort=sort.first + key), "")
+        return TableColumn(key, sort.words, asked.address(sort=sort.first + key), "")
     down = asked.sort.startswith("-")
     other = key if down else f"-{key}"
-    return Column(key, sort.words, asked.address(sort=other), "descending" if down else "ascending")
+    return TableColumn(key, sort.words, asked.address(sort=other), "descending" if down else "ascending")
 
 
 def _tags() -> list[str]:
@@ -267,12 +267,14 @@ def _tags() -> list[str]:
     return sorted({tag for tags in sets for tag in tags})
 
 
-def _filter(asked: Asked, name: str, words: str, nothing: str, options: Iterable[tuple[str, str]]) -> Filter:
+def _filter(
+    asked: RunListQuery, name: str, words: str, nothing: str, options: Iterable[tuple[str, str]]
+) -> FilterField:
     chosen, all_of_them = getattr(asked, name), [("", nothing)] if nothing else []
     all_of_them += options
     if chosen not in dict(all_of_them):
         all_of_them.append((chosen, chosen))
-    return Filter(name, words, all_of_them, chosen)
+    return FilterField(name, words, all_of_them, chosen)
 
 
 def _sorts() -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ from controlplane.accounts.roles import operator_required, person
 from runs import queries, tags
 from runs.compare import comparison
 from runs.models import SavedView
-from runs.run_list.query import Asked
+from runs.run_list.query import RunListQuery
 from runs.run_list.rows import choices, listing
 from runs.scheduling import stopping
 from runs.sentences import counted
@@ -98,9 +98,9 @@ def _chosen(request: HttpRequest) -> list[str]:
     return queries.readable(request.POST.getlist("run"))
 
 
-def _asked(request: HttpRequest) -> Asked:
+def _asked(request: HttpRequest) -> RunListQuery:
     """The list as it was when the form was sent from it."""
-    return Asked.of(QueryDict(request.POST.get("back", "").removeprefix("?")).dict())
+    return RunListQuery.of(QueryDict(request.POST.get("back", "").removeprefix("?")).dict())
 
 
 def _back(request: HttpRequest) -> HttpResponseBase:

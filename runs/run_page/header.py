@@ -74,7 +74,7 @@ class Makings:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopDialog:
     mode: str
     act: str
     title: str
@@ -182,11 +182,11 @@ def last_lines(attempt: Attempt, name: str, count: int = LAST_LINES) -> list[Log
     return [LogLine(line[:400], tells) for line, tells in zip(lines, telling, strict=True) if line][-count:]
 
 
-def stops(run: Run, attempt: Attempt) -> list[Stop]:
+def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
     """What each kind of stop will do, to what, in words."""
     if attempt.status == RunStatus.QUEUED:
         text = ["It leaves the queue. It has not started, so nothing is lost."]
-        return [Stop(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue", text, False)]
+        return [StopDialog(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue", text, False)]
     if attempt.phase == Phase.VERIFYING:
         return []  # every process has ended
     where = placement_text(attempt) or "its host"
@@ -199,13 +199,15 @@ def stops(run: Run, attempt: Attempt) -> list[Stop]:
     offered = []
     if attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
         first = "The trainer finishes the current step, saves a checkpoint and ends, within two minutes."
-        offered.append(Stop(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”", [first, *after], False))
+        offered.append(
+            StopDialog(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”", [first, *after], False)
+        )
     if attempt.stop_mode == StopMode.SAVE:
         given_up = "The requested checkpoint is abandoned."
         title = f"Stop “{run.name}” now instead"
-        offered.append(Stop(StopMode.NOW, "Stop now instead", title, [given_up, _lost(run), *after], True))
+        offered.append(StopDialog(StopMode.NOW, "Stop now instead", title, [given_up, _lost(run), *after], True))
     elif attempt.stop_mode != StopMode.NOW:
-        offered.append(Stop(StopMode.NOW, "Stop now", f"Stop “{run.name}” now", [_lost(run), *after], True))
+        offered.append(StopDialog(StopMode.NOW, "Stop now", f"Stop “{run.name}” now", [_lost(run), *after], True))
     return offered
 
 

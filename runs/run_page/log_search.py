@@ -46,7 +46,7 @@ class Hit(TypedDict):
 
 
 @dataclass
-class Found:
+class LogHits:
     hits: list[Hit] = field(default_factory=list)
     next: int = 0
     """Where to go on."""
@@ -75,9 +75,9 @@ def of_errors(block: bytes) -> Iterator[int]:
         yield from (match.start() for match in _ERROR.finditer(block))
 
 
-def search(attempt: Attempt, name: str, find: Finder, start: int = 0, seconds: float = MOST_SECONDS) -> Found:
+def search(attempt: Attempt, name: str, find: Finder, start: int = 0, seconds: float = MOST_SECONDS) -> LogHits:
     """Hits from `start` on, one a line, until there are enough of them or the time is over."""
-    found, deadline = Found(next=start, size=start), time.monotonic() + seconds
+    found, deadline = LogHits(next=start, size=start), time.monotonic() + seconds
     block, at = b"", start
     for offset, data in _chunks(attempt, name, start):
         block += data[max(0, start - offset) :]
@@ -111,7 +111,7 @@ def _end_of_lines(block: bytes) -> int:
     return end if end or len(block) <= LONGEST_LINE else len(block) - OVERLAP
 
 
-def _take(found: Found, block: bytes, at: int, find: Finder) -> bool:
+def _take(found: LogHits, block: bytes, at: int, find: Finder) -> bool:
     """The block's hits; False: there were enough of them before its end."""
     found.left_out = found.left_out or _LEFT_OUT in block
     line_end = 0

@@ -80,7 +80,7 @@ def search(request: HttpRequest, run_id: str, name: str) -> HttpResponse:
     text = request.GET.get("q", "")[: log_search.LONGEST_QUERY]
     find = log_search.of_errors if "errors" in request.GET else log_search.of_text(text) if text else None
     start = whole(request, "from", 0, 0, 2**40)
-    found = log_search.search(_attempt(run, request), name, find, start) if find else log_search.Found(done=True)
+    found = log_search.search(_attempt(run, request), name, find, start) if find else log_search.LogHits(done=True)
     return JsonResponse(asdict(found))
 
 

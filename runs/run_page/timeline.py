@@ -42,7 +42,7 @@ TRAINER_STAGE_COLOUR = "c5"
 
 
 @dataclass(frozen=True)
-class Span:
+class PhaseSpan:
     """One phase of an attempt."""
 
     label: str
@@ -61,7 +61,7 @@ class Phases:
     """The phases of one attempt in their order."""
 
     attempt: Attempt
-    spans: list[Span]
+    spans: list[PhaseSpan]
 
     @property
     def seconds(self) -> float:
@@ -82,7 +82,7 @@ class Phases:
 
 
 @dataclass(frozen=True)
-class Line:
+class TimelineLine:
     """One event as it is read."""
 
     id: int
@@ -97,7 +97,7 @@ class Line:
     """How long after the line below it, where that is a while."""
 
 
-def lines(run: Run, before: int = 0) -> tuple[list[Line], int]:
+def lines(run: Run, before: int = 0) -> tuple[list[TimelineLine], int]:
     """The newest PAGE events, older than event `before` if that is one; and where the next page begins, 0: at none."""
     events = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-pk")
     found = list((events.filter(pk__lt=before) if before else events)[: PAGE + 1])
@@ -106,10 +106,10 @@ def lines(run: Run, before: int = 0) -> tuple[list[Line], int]:
     return shown, shown[-1].id if len(found) > PAGE else 0
 
 
-def _line(event: RunEvent, below: RunEvent | None) -> Line:
+def _line(event: RunEvent, below: RunEvent | None) -> TimelineLine:
     who = event.actor
     since = (event.at - below.at).total_seconds() if below else 0
-    return Line(
+    return TimelineLine(
         id=event.pk,
         at=event.at,
         text=sentences.of_event(event),
@@ -134,7 +134,7 @@ def phases(run: Run, now: datetime | None = None) -> list[Phases]:
     return [each for each in found if each.spans]
 
 
-def _spans(attempt: Attempt, events: Iterable[RunEvent], now: datetime) -> list[Span]:
+def _spans(attempt: Attempt, events: Iterable[RunEvent], now: datetime) -> list[PhaseSpan]:
     """A phase lasts until the next one begins. Hosts' clocks may differ from ours a little: never less than nothing."""
     begun = [(attempt.created_at, *PHASES[RunStatus.QUEUED])]
     end = now
@@ -147,7 +147,7 @@ def _spans(attempt: Attempt, events: Iterable[RunEvent], now: datetime) -> list[
     going = attempt.status not in FINAL
     until = [at for at, _, _ in begun[1:]] + [end]
     spans = [
-        Span(label, colour, at, max(0.0, (to - at).total_seconds()), going and to is end)
+        PhaseSpan(label, colour, at, max(0.0, (to - at).total_seconds()), going and to is end)
         for (at, label, colour), to in zip(begun, until, strict=True)
     ]
     return [span for span in spans if span.seconds >= SHORTEST_S or span.going]

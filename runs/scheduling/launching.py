@@ -16,8 +16,8 @@ from controlplane.http.tokens import attempt_token
 from runs import queries
 from runs.models import Attempt, Run, RunEvent, new_run_id
 from runs.scheduling import leasing, limits, queueing
-from runs.scheduling.leasing import Short
-from runs.scheduling.queueing import Floor
+from runs.scheduling.leasing import Shortage
+from runs.scheduling.queueing import Capacity
 from runs.spec import LaunchRequest as LaunchRequest
 from runs.spec import freeze, spec_of
 from runs.states import FINAL, EndReason, RunStatus
@@ -110,15 +110,15 @@ def dispatch_ready() -> int:
     """Go through the queue in its order and start every attempt whose resources can all be leased, and are not kept
     for one before it. Answers how many."""
     started = 0
-    floor: Floor | None = None
+    floor: Capacity | None = None
     for attempt in queueing.waiting().select_related("run__owner"):
-        floor = floor or Floor.read()
+        floor = floor or Capacity.read()
         try:
             found = _start_somewhere(attempt, floor)
         except ContractError as error:
             _give_up(attempt, error)
             continue
-        if isinstance(found, Short):
+        if isinstance(found, Shortage):
             _tell(attempt, found)
         else:
             started += found
@@ -186,7 +186,7 @@ def _queue(
     return attempt
 
 
-def _start_somewhere(attempt: Attempt, floor: Floor) -> Short | bool:
+def _start_somewhere(attempt: Attempt, floor: Capacity) -> Shortage | bool:
     """What it waits for; else whether it was started here, and not by another dispatcher (or cancelled) meanwhile."""
     over = floor.over_limit(attempt.run)
     if over is not None:
@@ -194,13 +194,13 @@ def _start_somewhere(attempt: Attempt, floor: Floor) -> Short | bool:
     need, asked = queueing.need_of(attempt.run), queueing.asked_host(attempt)
     for _ in range(TRIES):
         found = floor.find(need, asked)
-        if isinstance(found, Short):
+        if isinstance(found, Shortage):
             floor.keep(need, asked, attempt.run)
             return found
         try:
             started = _start(attempt, *found)
         except limits.OverLimit as error:
-            return Short(str(error))
+            return Shortage(str(error))
         except IntegrityError:
             # Another dispatcher was first to one of the resources.
             attempt.refresh_from_db(fields=UNDONE)
@@ -211,7 +211,7 @@ def _start_somewhere(attempt: Attempt, floor: Floor) -> Short | bool:
         else:
             floor.read_again()
         return started
-    return Short("waits for its turn")
+    return Shortage("waits for its turn")
 
 
 def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
@@ -238,7 +238,7 @@ def _give_up(attempt: Attempt, error: ContractError) -> None:
             leasing.settle(attempt, None, by=actor, proved=True)
 
 
-def _tell(attempt: Attempt, short: Short) -> None:
+def _tell(attempt: Attempt, short: Shortage) -> None:
     """Say on the attempt what it waits for, where that has changed."""
     hold = short.hold
     says = {

@@ -62,7 +62,7 @@ Taken = Mapping[str, Hold]
 
 
 @dataclass(frozen=True)
-class Short:
+class Shortage:
     """The host has what is needed, but not now, or not at all; `text` says to people what is waited for."""
 
     text: str
@@ -115,7 +115,7 @@ def held() -> defaultdict[int, dict[str, Hold]]:
     return found
 
 
-def place(need: Need, host: Host, taken: Taken) -> Placement | Short:
+def place(need: Need, host: Host, taken: Taken) -> Placement | Shortage:
     """Name the resources of a host for an attempt, or say what it waits for; `taken` is the host's own."""
     return _place(need, host, taken, leased=taken)
 
@@ -129,17 +129,17 @@ def keepable(need: Need, host: Host, taken: Taken) -> list[str]:
     whole host to everybody else.
     """
     lasting = {name: hold for name, hold in taken.items() if hold.how == Waits.QUARANTINED}
-    if isinstance(_place(need, host, lasting, leased=taken), Short):
+    if isinstance(_place(need, host, lasting, leased=taken), Shortage):
         return []
     return [f"{pick.kind}:{index}" for pick in _picks(need, host, taken, leased=taken) for index in pick.got]
 
 
-def _place(need: Need, host: Host, taken: Taken, *, leased: Taken) -> Placement | Short:
+def _place(need: Need, host: Host, taken: Taken, *, leased: Taken) -> Placement | Shortage:
     if need.sandbox and (problem := sandboxes.problem(host)):
-        return Short(problem)
+        return Shortage(problem)
     gpus = _gpus_of(host)
     if not (need.pinned or need.pinned_server) and len(gpus) < need.gpus + need.server_gpus:
-        return Short(f"{host.name} has {_count(len(gpus), 'GPU')}, this run needs {need.gpus + need.server_gpus}")
+        return Shortage(f"{host.name} has {_count(len(gpus), 'GPU')}, this run needs {need.gpus + need.server_gpus}")
     picks = _picks(need, host, taken, leased=leased)
     short = next((pick.short for pick in picks if pick.short), None)
     if short:
@@ -162,7 +162,7 @@ class _Pick:
 
     kind: str
     got: tuple[int, ...]
-    short: Short | None = None
+    short: Shortage | None = None
 
 
 def _picks(need: Need, host: Host, taken: Taken, *, leased: Taken) -> list[_Pick]:
@@ -199,7 +199,7 @@ def _choose(
         # A port may lie outside the host's range; a GPU that isn't there can't be had.
         absent = [index for index in pinned if kind != "port" and index not in pool]
         if absent:
-            return _Pick(kind, (), Short(f"{host.name} has no {word} {absent[0]}, which this run's profile names"))
+            return _Pick(kind, (), Shortage(f"{host.name} has no {word} {absent[0]}, which this run's profile names"))
         free = tuple(index for index in pinned if f"{kind}:{index}" not in taken)
         missing = len(pinned) - len(free)
         return _Pick(kind, free, _waits(word, kind, pinned, taken, missing) if missing else None)
@@ -208,7 +208,7 @@ def _choose(
     wanted = [index for index in pool if index not in besides]
     if len(pool) - len(besides) < count:
         text = f"{host.name} has {_count(len(pool), word)}, this run needs {count + len(besides)}"
-        return _Pick(kind, (), Short(text))
+        return _Pick(kind, (), Shortage(text))
     free = tuple(islice((index for index in wanted if f"{kind}:{index}" not in taken), count))
     missing = count - len(free)
     return _Pick(kind, free, _waits(word, kind, wanted, taken, missing) if missing else None)
@@ -270,11 +270,11 @@ def _ports_of(host: Host, leased: Taken) -> list[int]:
     return [port for port in range(int(first), int(last) + 1) if port not in foreign]
 
 
-def _waits(word: str, kind: str, pool: Sequence[int], taken: Taken, missing: int) -> Short:
+def _waits(word: str, kind: str, pool: Sequence[int], taken: Taken, missing: int) -> Shortage:
     names = [f"{kind}:{index}" for index in sorted(pool) if f"{kind}:{index}" in taken]
     name = min(names, key=lambda name: _TELLING.index(taken[name].how))
     more = f" and {missing - 1} more" if missing > 1 else ""
-    return Short(f"waits for {word} {name.partition(':')[2]}{more}", taken[name])
+    return Shortage(f"waits for {word} {name.partition(':')[2]}{more}", taken[name])
 
 
 def _count(number: int, word: str) -> str:

@@ -17,7 +17,7 @@ from django.utils import timezone
 from controlplane.hardware.models import Host
 from runs.models import Attempt, Run, Waits
 from runs.scheduling import leasing, limits
-from runs.scheduling.leasing import Hold, Need, Short
+from runs.scheduling.leasing import Hold, Need, Shortage
 from runs.spec import spec_of
 from runs.states import RunStatus
 from workers.contract import ContractError, Placement
@@ -74,7 +74,7 @@ def need_of(run: Run) -> Need:
     return leasing.need_of(spec.hardware, spec.rewards)
 
 
-class Floor:
+class Capacity:
     """What the hosts have and who has it, for one walk through the queue.
 
     It only ever fills up: what is released during the walk is for the next one, which that release starts. Otherwise
@@ -88,27 +88,27 @@ class Floor:
         self._owners: dict[int, limits.Allowance] = {}
 
     @classmethod
-    def read(cls) -> Floor:
+    def read(cls) -> Capacity:
         return cls(Host.objects.all(), leasing.held())
 
     def read_again(self) -> None:
         """Another dispatcher was first to something."""
         self._add(leasing.held())
 
-    def find(self, need: Need, asked: int | None) -> tuple[Host, Placement] | Short:
+    def find(self, need: Need, asked: int | None) -> tuple[Host, Placement] | Shortage:
         """Where it can start now, or what it waits for."""
         shorts = []
         hosts = [host for host in self.hosts if asked in (None, host.pk)]
         for host in hosts:
             problem = leasing.host_problem(host, timezone.now())
-            placed = Short(problem) if problem else leasing.place(need, host, self.taken[host.pk])
+            placed = Shortage(problem) if problem else leasing.place(need, host, self.taken[host.pk])
             if isinstance(placed, Placement):
                 return host, placed
             if placed.hold and len(hosts) > 1:
                 placed = replace(placed, text=f"{placed.text} of {host.name}")
             shorts.append(placed)
         # The host that could do it soonest: one where a run's end is enough.
-        return min(shorts, key=_soonest, default=Short("no host is known yet"))
+        return min(shorts, key=_soonest, default=Shortage("no host is known yet"))
 
     def keep(self, need: Need, asked: int | None, run: Run) -> None:
         """What is free and this run waits with. Nothing on a host that launches can't reach, or that takes none: only
@@ -126,7 +126,7 @@ class Floor:
             had = self._owners[run.owner_id]
             self._owners[run.owner_id] = replace(had, running=had.running + 1, queued=had.queued - 1)
 
-    def over_limit(self, run: Run) -> Short | None:
+    def over_limit(self, run: Run) -> Shortage | None:
         """What a run waits for whose owner has enough of them going. It keeps nothing for itself: how long its owner's
         other runs take is no matter of those behind it."""
         if not limits.max_running(run.owner):
@@ -134,20 +134,20 @@ class Floor:
         if run.owner_id not in self._owners:
             self._owners[run.owner_id] = limits.allowance(run.owner)
         found = self._owners[run.owner_id]
-        return None if found.may_start else Short(found.wait)
+        return None if found.may_start else Shortage(found.wait)
 
-    def walk(self, line: Iterable[Attempt]) -> Iterator[tuple[Attempt, tuple[Host, Placement] | Short]]:
+    def walk(self, line: Iterable[Attempt]) -> Iterator[tuple[Attempt, tuple[Host, Placement] | Shortage]]:
         """As the dispatcher would, but nothing starts: who would, takes what it would."""
         for attempt in line:
             try:
                 need, asked = need_of(attempt.run), asked_host(attempt)
             except ContractError as error:
                 # The dispatcher ends it.
-                yield attempt, Short(f"its spec can't be read: {error}")
+                yield attempt, Shortage(f"its spec can't be read: {error}")
                 continue
             over = self.over_limit(attempt.run)
             found = over or self.find(need, asked)
-            if not isinstance(found, Short):
+            if not isinstance(found, Shortage):
                 self.take(*found, attempt.run)
             elif over is None:
                 self.keep(need, asked, attempt.run)
@@ -158,14 +158,14 @@ class Floor:
             self.taken[host_id].update(holds)
 
 
-def floor_behind(priority: int) -> tuple[Floor, int]:
+def floor_behind(priority: int) -> tuple[Capacity, int]:
     """What those before a new run of this priority leave, and how many wait before it."""
-    floor = Floor.read()
+    floor = Capacity.read()
     line = waiting().filter(priority__gte=priority).select_related("run__owner")
-    return floor, sum(isinstance(found, Short) for _, found in floor.walk(line))
+    return floor, sum(isinstance(found, Shortage) for _, found in floor.walk(line))
 
 
-def _soonest(short: Short) -> int:
+def _soonest(short: Shortage) -> int:
     if short.hold is None:
         return 2
     return int(short.hold.how == Waits.QUARANTINED)

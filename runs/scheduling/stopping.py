@@ -61,7 +61,7 @@ def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool
 
 
 @dataclass(frozen=True)
-class Stopped:
+class StopCounts:
     """What became of a stop of several: a number of each."""
 
     mode: StopMode
@@ -80,7 +80,7 @@ class Stopped:
         return " ".join(words for number, words in parts if number) or "No run was selected."
 
 
-def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> Stopped:
+def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> StopCounts:
     """Ask for a stop of several, each by itself: one that has ended meanwhile keeps none of the others. What they leave
     is handed out after the last one, so that none of them starts just before its turn to be stopped."""
     found: Counter[str] = Counter()
@@ -93,7 +93,7 @@ def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> St
             found["ended" if attempt.status in FINAL else "before"] += 1
     if found["cancelled"]:
         transaction.on_commit(launching.dispatch_ready, robust=True)
-    return Stopped(mode, found["asked"], found["cancelled"], found["before"], found["ended"])
+    return StopCounts(mode, found["asked"], found["cancelled"], found["before"], found["ended"])
 
 
 def cancel(attempt: Attempt, user: User) -> bool:

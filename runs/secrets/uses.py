@@ -17,7 +17,7 @@ from workers.contract import ContractError, RewardSpec, from_dict
 
 
 @dataclass(frozen=True)
-class Shown:
+class SecretView:
     """A secret as the page shows it."""
 
     row: Secret
@@ -41,12 +41,12 @@ class Shown:
         return lines
 
 
-def shown() -> list[Shown]:
+def shown() -> list[SecretView]:
     configs, attempts = _configs(), _attempts()
     rows = list(Secret.objects.select_related("by"))
     last = Run.objects.in_bulk([row.used_by for row in rows if row.used_by])
     return [
-        Shown(row, _trouble(row), tuple(configs[row.name]), tuple(attempts[row.name]), last.get(row.used_by))
+        SecretView(row, _trouble(row), tuple(configs[row.name]), tuple(attempts[row.name]), last.get(row.used_by))
         for row in rows
     ]
 

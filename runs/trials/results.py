@@ -49,7 +49,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrialProgress:
     results: list[Result]
     live: bool
 
@@ -70,7 +70,7 @@ class Progress:
         return any(result.peaks for result in self.results)
 
 
-def progress(trial: ProfileTrial) -> Progress:
+def progress(trial: ProfileTrial) -> TrialProgress:
     """A fixed number of queries, whatever the number of candidates."""
     runs = list(queries.with_attempts(trial.runs.select_related("host", "profile").order_by("created_at", "pk")))
     hosts = {view.row.pk: view for view in host_views([run.host for run in runs if run.host][:1])}
@@ -78,7 +78,7 @@ def progress(trial: ProfileTrial) -> Progress:
     results = [_of_run(trial, run, rows[run.pk], hosts) for run in runs]
     results += [_refused(entry) for entry in trial.refused if isinstance(entry, dict)]
     live = any(result.status in ACTIVE for result in results)
-    return Progress(_with_best(results), live)
+    return TrialProgress(_with_best(results), live)
 
 
 def _of_run(trial: ProfileTrial, run: Run, rows: Sequence[MetricRow], hosts: Mapping[int, HostView]) -> Result:

@@ -113,7 +113,7 @@ def too_small(profile: Profile, view: HostView) -> str:
         has = len(view.gpus) or "none"
         return f"Needs {gpus} GPU{'' if gpus == 1 else 's'}, {view.name} has {has}."
     placed = leasing.place(need, view.row, {})
-    return "" if not isinstance(placed, leasing.Short) else f"{placed.text[:1].upper()}{placed.text[1:]}."
+    return "" if not isinstance(placed, leasing.Shortage) else f"{placed.text[:1].upper()}{placed.text[1:]}."
 
 
 def _launch(

@@ -14,7 +14,7 @@ from transformers import TrainerControl, TrainerState
 
 from tests.benchmarks._figures import percentile
 from workers.contract import FileName
-from workers.trainer.callbacks import Progress, Stop
+from workers.trainer.callbacks import MetricsWriter, StopCallback
 from workers.trainer.metrics import LineFile
 from workers.trainer.timing import StepTimes
 
@@ -31,8 +31,8 @@ def work(seconds: float) -> None:
 
 folder = Path(sys.argv[1]).resolve()
 metrics = LineFile(folder / FileName.METRICS)
-stop = Stop(folder)
-progress = Progress(metrics, stop, StepTimes())
+stop = StopCallback(folder)
+progress = MetricsWriter(metrics, stop, StepTimes())
 state, control = TrainerState(max_steps=CALLS), TrainerControl()
 progress.on_train_begin(None, state, control)
 deadline = time.monotonic() + 60

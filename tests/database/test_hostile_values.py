@@ -18,7 +18,7 @@ from controlplane.hardware.models import Host, ModelInspection
 from controlplane.http.tokens import attempt_token, host_token
 from runs.host_api import ingest
 from runs.live import frames
-from runs.live.frames import Cursor, Shown
+from runs.live.frames import Cursor, FrameExtras
 from runs.metrics import folding
 from runs.models import Attempt, Run
 from tests.runs.builders import a_host, an_attempt, event, train
@@ -88,7 +88,7 @@ def test_odd_text_in_an_answer_about_a_model_is_stored(client: Client) -> None:
 def test_a_metric_of_any_size_comes_back_as_it_was(value: float) -> None:
     attempt = an_attempt()
     ingest.accept(attempt, [train(1, reward=value), event(2, "note", text="x")])
-    frame = frames.read(attempt.run_id, Cursor(0, 0), Shown(), with_logs=False)
+    frame = frames.read(attempt.run_id, Cursor(0, 0), FrameExtras(), with_logs=False)
     assert frame is not None
     rows = [row for text in frame.texts for row in json.loads(text).get("rows", [])]
     # A database may write 1e22 with all of its digits, as a whole number.

@@ -32,7 +32,7 @@ def with_rewards(count: int) -> RunSpec:
     return dataclasses.replace(a_spec(), rewards=rewards)
 
 
-def found(groups: list[run_charts.Group]) -> dict[str, run_charts.Chart]:
+def found(groups: list[run_charts.ChartGroup]) -> dict[str, run_charts.Chart]:
     return {chart.id: chart for group in groups for chart in group.charts}
 
 

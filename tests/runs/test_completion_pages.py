@@ -10,7 +10,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from runs.completions import reading, text_retention
-from runs.completions.filters import Asked
+from runs.completions.filters import CompletionFilter
 from runs.completions.transcripts import turns
 from runs.host_api import uploads
 from runs.models import Attempt, Run, SampleRow
@@ -135,9 +135,9 @@ def test_all_steps_are_searched_newest_first_and_further_on_asking(
 ) -> None:
     for step in range(1, 121):
         send(attempt, step, completion(f"find-{step}-"), row=step)
-    first = reading.search(attempt.run, Asked(every=True, q="find"))
+    first = reading.search(attempt.run, CompletionFilter(every=True, q="find"))
     assert [group.step for group in first.groups] == list(range(120, 120 - reading.PAGE, -1))
-    rest = reading.search(attempt.run, Asked(every=True, q="find", before=first.next_before))
+    rest = reading.search(attempt.run, CompletionFilter(every=True, q="find", before=first.next_before))
     assert [group.step for group in rest.groups] == list(range(120 - reading.PAGE, 0, -1))
     assert rest.next_before == ""
 

@@ -90,7 +90,7 @@ def test_the_tail_the_middle_and_the_search_of_a_large_log_stay_small_in_memory(
             assert (len(answer.content), answer["X-Size"]) == (CHUNK, str(size))
 
     assert peak_of(read) < A_FEW_MB
-    found: list[log_search.Found] = []
+    found: list[log_search.LogHits] = []
     search = lambda: found.append(log_search.search(attempt, "trainer", log_search.of_errors, seconds=120))  # noqa: E731
     assert peak_of(search) < A_FEW_MB
     assert (found[0].hits, found[0].done) == ([{"at": size - 2 * CHUNK, "text": ERROR.decode().strip()}], True)

@@ -15,7 +15,7 @@ from pytest_django import Settings
 from controlplane.accounts.models import Role
 from runs import tags as run_tags
 from runs.models import Attempt, Run, RunEvent, SavedView
-from runs.run_list.query import SORTS, Asked
+from runs.run_list.query import SORTS, RunListQuery
 from runs.run_list.rows import A_PAGE
 from runs.states import RunStatus
 from tests.controlplane.people import make_user, operator, signed_in, viewer
@@ -127,10 +127,10 @@ def test_a_tag_of_any_signs_is_found_and_leads_to_its_runs(tag: str) -> None:
 
 
 def test_the_address_keeps_what_was_asked_and_drops_what_makes_no_sense() -> None:
-    asked = Asked.of({"q": " a ", "sort": "-reward", "page": "3", "status": "odd", "kind": "x", "health": "bad"})
+    asked = RunListQuery.of({"q": " a ", "sort": "-reward", "page": "3", "status": "odd", "kind": "x", "health": "bad"})
     assert asked.address() == "q=a&health=bad&sort=-reward"
     assert asked.address(page=asked.page) == "q=a&health=bad&sort=-reward&page=3"
-    assert Asked.of({"page": "-1"}) == Asked.of({"page": "x", "sort": "--age"}) == Asked()
+    assert RunListQuery.of({"page": "-1"}) == RunListQuery.of({"page": "x", "sort": "--age"}) == RunListQuery()
 
 
 def test_each_filter_that_is_set_can_be_taken_away_by_itself() -> None:

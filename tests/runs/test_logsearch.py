@@ -25,7 +25,7 @@ def store(attempt: Attempt, data: bytes, size: int = 64 * 1024, name: str = "tra
     )
 
 
-def search(attempt: Attempt, text: str, start: int = 0) -> log_search.Found:
+def search(attempt: Attempt, text: str, start: int = 0) -> log_search.LogHits:
     return log_search.search(attempt, "trainer", log_search.of_text(text), start, seconds=30)
 
 

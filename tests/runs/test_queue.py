@@ -183,12 +183,12 @@ def test_what_was_kept_goes_to_the_next_when_a_waiting_run_is_stopped(sent: Sent
 def test_what_is_released_during_a_walk_is_not_for_those_behind(sent: Sent) -> None:
     host = a_host(gpus=2)
     holder = taken(host, "gpu:0")
-    floor = queueing.Floor.read()
+    floor = queueing.Capacity.read()
     large, small = a_run("large", hardware=gpus(2)), a_run("small", hardware=ONE_GPU)
     floor.keep(queueing.need_of(large), None, large)
     holder.leases.update(state=Lease.RELEASED)
     floor.read_again()
-    assert isinstance(floor.find(queueing.need_of(small), None), queueing.Short)
+    assert isinstance(floor.find(queueing.need_of(small), None), queueing.Shortage)
 
 
 def test_a_run_that_starts_waits_for_nothing_any_more(sent: Sent) -> None:
@@ -235,8 +235,8 @@ def test_a_run_whose_spec_is_not_read_any_more_ends_and_the_queue_goes_on(sent: 
 
 def test_a_forecast_passes_over_a_run_whose_spec_is_not_read_any_more(sent: Sent) -> None:
     unreadable(a_run("sick")), a_run("well")
-    sick, well = (found for _, found in queueing.Floor.read().walk(queueing.waiting()))
-    assert isinstance(sick, queueing.Short)
+    sick, well = (found for _, found in queueing.Capacity.read().walk(queueing.waiting()))
+    assert isinstance(sick, queueing.Shortage)
     assert sick.text.startswith("its spec can't be read: ")
-    assert isinstance(well, queueing.Short)
+    assert isinstance(well, queueing.Shortage)
     assert well.text == "no host is known yet"

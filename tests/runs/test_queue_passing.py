@@ -13,8 +13,8 @@ from controlplane.accounts.models import User
 from controlplane.hardware.models import Host
 from runs.models import Run, Waits
 from runs.scheduling import leasing
-from runs.scheduling.leasing import Hold, Need, Short
-from runs.scheduling.queueing import Floor
+from runs.scheduling.leasing import Hold, Need, Shortage
+from runs.scheduling.queueing import Capacity
 
 Job = tuple[str, Need, int | None]
 """(name, what it needs, the host it asked for)"""
@@ -48,12 +48,12 @@ def walk(hosts: list[Host], running: Placed, queue: list[Job], sick: Placed) -> 
     for how, placed in ((Waits.HELD, running), (Waits.QUARANTINED, sick)):
         for name, (host_pk, resources) in placed.items():
             taken[host_pk].update(dict.fromkeys(resources, Hold(how, name, name, "olga")))
-    floor = Floor(hosts, taken)
+    floor = Capacity(hosts, taken)
     started: Placed = {}
     for name, need, asked in queue:
         run = Run(pk=name, name=name, owner=User(username="olga"))
         found = floor.find(need, asked)
-        if isinstance(found, Short):
+        if isinstance(found, Shortage):
             floor.keep(need, asked, run)
         else:
             floor.take(*found, run)

@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.datafolder import DataFolderUnusable, data_folder
 from controlplane.serving.claims import (
-    Refused,
+    ServingRefused,
     children_lock,
     data_folder_lock,
     listen,
@@ -22,7 +22,10 @@ from controlplane.serving.embedded import Installation
 def test_a_second_one_on_the_same_data_folder_is_told_where_the_first_is(tmp_path: Path) -> None:
     with data_folder_lock(tmp_path, "demo") as lock:
         lock.describe(url="http://127.0.0.1:8123")
-        with pytest.raises(Refused, match=r"manage.py demo.*already serves.*8123"), data_folder_lock(tmp_path, "up"):
+        with (
+            pytest.raises(ServingRefused, match=r"manage.py demo.*already serves.*8123"),
+            data_folder_lock(tmp_path, "up"),
+        ):
             pass
 
 
@@ -35,7 +38,7 @@ def test_a_lock_file_left_by_a_dead_process_is_no_lock(tmp_path: Path) -> None:
 def test_a_lock_file_that_makes_no_sense_still_gives_a_clear_message(tmp_path: Path) -> None:
     with data_folder_lock(tmp_path, "up"):
         (tmp_path / "serving.lock").write_text("}{")
-        with pytest.raises(Refused, match="already serves"), data_folder_lock(tmp_path, "up"):
+        with pytest.raises(ServingRefused, match="already serves"), data_folder_lock(tmp_path, "up"):
             pass
 
 
@@ -43,7 +46,7 @@ def test_what_a_killed_one_left_is_waited_for(tmp_path: Path) -> None:
     said: list[str] = []
     with children_lock(tmp_path, said.append) as handle:
         left = subprocess.Popen(["sleep", "100"], pass_fds=[handle])
-    with pytest.raises(Refused, match="do not end"), children_lock(tmp_path, said.append, deadline_s=0):
+    with pytest.raises(ServingRefused, match="do not end"), children_lock(tmp_path, said.append, deadline_s=0):
         pass
     assert said == ["Waiting for the processes of an earlier start to end …"]
     left.kill()
@@ -58,13 +61,13 @@ def test_the_default_port_gives_way_to_a_program_that_has_it() -> None:
 
 
 def test_a_port_that_was_asked_for_and_is_busy_is_refused() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as busy, pytest.raises(Refused, match="is in use"):
+    with socket.create_server(("127.0.0.1", 0)) as busy, pytest.raises(ServingRefused, match="is in use"):
         open_listener("127.0.0.1", busy.getsockname()[1])
 
 
 @pytest.mark.parametrize("port", [-1, 70_000])
 def test_a_port_that_does_not_exist_is_refused(port: int) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(ServingRefused):
         open_listener("127.0.0.1", port)
 
 
@@ -76,13 +79,13 @@ def test_what_the_web_accepts_waits_for_no_confirmation_of_the_browser() -> None
 
 
 def test_an_address_that_is_not_ours_is_refused() -> None:
-    with pytest.raises(Refused, match=r"Can't listen on 203.0.113.1"):
+    with pytest.raises(ServingRefused, match=r"Can't listen on 203.0.113.1"):
         open_listener("203.0.113.1", 0)
 
 
 def test_a_full_disk_is_said_before_anything_is_half_written(tmp_path: Path) -> None:
     refuse_full_disk(tmp_path)
-    with pytest.raises(Refused, match="MiB are free"):
+    with pytest.raises(ServingRefused, match="MiB are free"):
         refuse_full_disk(tmp_path, needed_mib=10**9)
 
 

@@ -28,7 +28,7 @@ def spec(folder: Path, *ports: int, attached: tuple[str, ...] = ()) -> AttemptSp
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Iterator[tuple[fanout.Servers, RunningVllm, RunningVllm]]:
+def two(tmp_path: Path) -> Iterator[tuple[fanout.ServerFanout, RunningVllm, RunningVllm]]:
     with RunningVllm(*LORA, name="r1-1", **ALLOWED) as one, RunningVllm(*LORA, name="r1-1-vllm-2", **ALLOWED) as other:
         servers = fanout.connect(spec(tmp_path / "attempt", one.ready().port, other.ready().port))
         servers.check()
@@ -61,7 +61,7 @@ def test_the_first_failure_is_raised_while_the_others_still_work() -> None:
 
 @pytest.mark.processes
 def test_each_group_is_made_by_one_server_and_comes_back_in_order(
-    two: tuple[fanout.Servers, RunningVllm, RunningVllm],
+    two: tuple[fanout.ServerFanout, RunningVllm, RunningVllm],
 ) -> None:
     servers, one, other = two
     completions = servers.complete([[5], [6], [7]], SAMPLING)
@@ -72,7 +72,7 @@ def test_each_group_is_made_by_one_server_and_comes_back_in_order(
 
 @pytest.mark.processes
 def test_all_servers_have_the_new_version_and_none_the_old_one(
-    two: tuple[fanout.Servers, RunningVllm, RunningVllm], tmp_path: Path
+    two: tuple[fanout.ServerFanout, RunningVllm, RunningVllm], tmp_path: Path
 ) -> None:
     servers, one, other = two
     for version in (1, 2):
@@ -83,7 +83,7 @@ def test_all_servers_have_the_new_version_and_none_the_old_one(
 
 
 @pytest.mark.processes
-def test_a_server_that_is_gone_is_named(two: tuple[fanout.Servers, RunningVllm, RunningVllm]) -> None:
+def test_a_server_that_is_gone_is_named(two: tuple[fanout.ServerFanout, RunningVllm, RunningVllm]) -> None:
     servers, _, other = two
     other.front.kill()
     other.front.wait()
@@ -127,4 +127,4 @@ def test_a_server_that_biases_its_log_probabilities_speaks_for_all() -> None:
             return self.info
 
     clients: Any = [Told("processed_logprobs"), Told("raw_logprobs")]
-    assert fanout.Servers(clients).get_server_info() == clients[1].info
+    assert fanout.ServerFanout(clients).get_server_info() == clients[1].info

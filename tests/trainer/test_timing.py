@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workers.trainer.timing import Part, StepTimes
+from workers.trainer.timing import StepPart, StepTimes
 
 
 class Clock:
@@ -28,14 +28,14 @@ def times(clock: Clock) -> StepTimes:
 
 
 def prepare(times: StepTimes, clock: Clock) -> None:
-    with times.within(Part.PREPARING):
+    with times.within(StepPart.PREPARING):
         clock.work(0.5)
-        with times.within(Part.GENERATION):
-            times.timed(Part.WEIGHT_SYNC, clock.work)(2)
+        with times.within(StepPart.GENERATION):
+            times.timed(StepPart.WEIGHT_SYNC, clock.work)(2)
             clock.work(10)
-        with times.within(Part.LOGPS):
+        with times.within(StepPart.LOGPS):
             clock.work(3)
-        with times.within(Part.REWARDS):
+        with times.within(StepPart.REWARDS):
             clock.work(4)
 
 
@@ -78,14 +78,14 @@ def test_what_an_evaluation_takes_between_two_steps_is_no_steps(times: StepTimes
 
 
 def test_a_part_that_fails_is_closed(times: StepTimes, clock: Clock) -> None:
-    with pytest.raises(ZeroDivisionError), times.step(), times.within(Part.REWARDS):
+    with pytest.raises(ZeroDivisionError), times.step(), times.within(StepPart.REWARDS):
         clock.work(1 / 0)
     assert times.part is None
 
 
 def test_a_device_is_waited_for_before_the_next_part_is_charged(clock: Clock) -> None:
     times = StepTimes(clock=clock, finish=lambda: clock.work(7))
-    with times.step(), times.within(Part.PREPARING), times.within(Part.LOGPS):
+    with times.step(), times.within(StepPart.PREPARING), times.within(StepPart.LOGPS):
         clock.work(1)
     times.step_done()
     assert times.taken() == {"time/logps_s": 8, "time/update_s": 7}

@@ -9,7 +9,7 @@ import pytest
 
 from controlplane.hardware.models import Host
 from controlplane.hardware.shipped import SHIPPED, by_slug
-from runs.scheduling.leasing import Short, need_of, place
+from runs.scheduling.leasing import Shortage, need_of, place
 from workers.contract import (
     AttemptSpec,
     DataSpec,
@@ -203,14 +203,14 @@ def test_its_trainer_asks_these_servers(slug, expected):
 def test_on_a_host_with_a_gpu_less_it_is_refused_with_both_numbers(slug, expected):
     short = place(need_of(by_slug(slug).spec), a_host(expected.host_gpus - 1), {})
     has = {0: "no GPUs", 1: "1 GPU"}.get(expected.host_gpus - 1, f"{expected.host_gpus - 1} GPUs")
-    assert isinstance(short, Short)
+    assert isinstance(short, Shortage)
     assert short.text == f"box has {has}, this run needs {expected.host_gpus}"
 
 
 def test_the_cpu_profile_is_refused_without_a_slot():
     host = Host(name="box", inventory={"gpus": [], "cpu_slots": 0})
     short = place(need_of(by_slug("cpu").spec), host, {})
-    assert isinstance(short, Short)
+    assert isinstance(short, Shortage)
     assert "CPU slot" in short.text
 
 
@@ -233,5 +233,5 @@ def test_copies_of_a_model_in_one_server_share_one_front_that_knows_each_adapter
 def test_a_pinned_gpu_that_the_host_lacks_is_named():
     spec = replace(by_slug("dual-gpu").spec, trainer_gpu_ids=(7,))
     short = place(need_of(spec), a_host(2), {})
-    assert isinstance(short, Short)
+    assert isinstance(short, Shortage)
     assert short.text == "box has no GPU 7, which this run's profile names"

@@ -18,7 +18,7 @@ from workers.supervisor import procfs
 from workers.supervisor.servermetrics import Pulse
 from workers.supervisor.servers import Servers
 from workers.supervisor.vllm import PAUSE_S
-from workers.supervisor.watching import Pace
+from workers.supervisor.watching import StepPace
 
 pytestmark = pytest.mark.processes
 
@@ -182,7 +182,7 @@ def test_a_server_that_stands_still_can_be_stopped(tmp_path: Path) -> None:
 
 
 def test_a_stall_is_far_more_than_a_step_takes_as_a_rule() -> None:
-    pace = Pace(100.0)
+    pace = StepPace(100.0)
     assert pace.stalled(1_000.0) == ""  # training has not begun
     for step in range(5):
         assert pace.step(step, step * 50.0) == ""
@@ -193,7 +193,7 @@ def test_a_stall_is_far_more_than_a_step_takes_as_a_rule() -> None:
 
 
 def test_a_first_step_that_does_not_come_is_told_too() -> None:
-    pace = Pace(100.0)
+    pace = StepPace(100.0)
     pace.step(0, 10.0)
     assert pace.stalled(109.0) == ""
     assert pace.stalled(110.0) == "Training began 100 s ago, and no step has ended yet."

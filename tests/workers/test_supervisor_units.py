@@ -16,7 +16,7 @@ from tests.workers.attempts import QUICK
 from workers.contract import EndReason, EventKind
 from workers.host.settings import HostSettings, SettingsError
 from workers.supervisor import commands, ends, trainerlines
-from workers.supervisor.child import TRAINER, Exit
+from workers.supervisor.child import TRAINER, ChildExit
 from workers.supervisor.control import Control
 from workers.supervisor.outbox import Outbox
 from workers.supervisor.samples import SampleUploader
@@ -250,22 +250,22 @@ def test_samples_without_the_gpu_prove_nothing() -> None:
 )
 def test_the_log_tells_why_a_trainer_failed(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "log").write_text(text)
-    exit_ = Exit(TRAINER, 1, 1, None)
-    end = ends.of_trainer(exit_, trainerlines.Progress(), log=tmp_path / "log", killed_by_kernel=False)
+    exit_ = ChildExit(TRAINER, 1, 1, None)
+    end = ends.of_trainer(exit_, trainerlines.TrainerProgress(), log=tmp_path / "log", killed_by_kernel=False)
     assert end.reason == reason
 
 
 def test_a_sigkill_while_the_kernel_killed_for_memory_is_out_of_memory(tmp_path: Path) -> None:
-    exit_ = Exit(TRAINER, 1, 137, "SIGKILL")
-    end = ends.of_trainer(exit_, trainerlines.Progress(), log=tmp_path / "none", killed_by_kernel=True)
+    exit_ = ChildExit(TRAINER, 1, 137, "SIGKILL")
+    end = ends.of_trainer(exit_, trainerlines.TrainerProgress(), log=tmp_path / "none", killed_by_kernel=True)
     assert end.reason == EndReason.OOM
 
 
 def test_the_launchers_report_of_ranks_is_not_the_last_word(tmp_path: Path) -> None:
     said = "The reward function raised.\nE1120 20:00:01 torch/distributed/elastic: failed (exitcode: 1)\n======\n"
     (tmp_path / "log").write_text(said)
-    exit_ = Exit(TRAINER, 1, 1, None)
-    end = ends.of_trainer(exit_, trainerlines.Progress(), log=tmp_path / "log", killed_by_kernel=False)
+    exit_ = ChildExit(TRAINER, 1, 1, None)
+    end = ends.of_trainer(exit_, trainerlines.TrainerProgress(), log=tmp_path / "log", killed_by_kernel=False)
     assert end.detail.endswith("The reward function raised.")
 
 

@@ -17,7 +17,7 @@ SEARCH_LIMIT = 1024
 """No nearest value is looked for beyond this: nobody wants such a batch."""
 
 
-class Rule(StrEnum):
+class BatchRule(StrEnum):
     """What TRL demands of a batch, in the order in which GRPOConfig checks it."""
 
     BOTH_GIVEN = "generation_batch_size and steps_per_generation exclude each other"
@@ -81,7 +81,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class BatchProblem(Problem):
-    rule: Rule = Rule.GROUPS
+    rule: BatchRule = BatchRule.GROUPS
 
 
 def broken(batch: Batch) -> list[BatchProblem]:
@@ -89,38 +89,38 @@ def broken(batch: Batch) -> list[BatchProblem]:
     return [BatchProblem(field, sentence, rule=rule) for rule, field, sentence in _broken(batch)]
 
 
-def _broken(b: Batch) -> Iterator[tuple[Rule, str, str]]:
+def _broken(b: Batch) -> Iterator[tuple[BatchRule, str, str]]:
     if b.generation_batch_size is not None and b.steps_per_generation is not None:
         yield (
-            Rule.BOTH_GIVEN,
+            BatchRule.BOTH_GIVEN,
             "steps_per_generation",
             "A generation batch size and steps per generation can't both be set: one follows from the other.",
         )
         return
     if b.generation_batch_size is not None and b.generation_batch_size % b.micro_batch:
         yield (
-            Rule.WHOLE_STEPS,
+            BatchRule.WHOLE_STEPS,
             "generation_batch_size",
             f"A generation of {b.generation_batch_size} completions can't be cut into micro-batches of "
             f"{b.micro_batch} ({b.per_device_train_batch_size} on each of {_ranks(b.processes)}).",
         )
     if b.num_generations < 2:
         yield (
-            Rule.TWO_OR_MORE,
+            BatchRule.TWO_OR_MORE,
             "num_generations",
             "GRPO compares completions of one prompt, so it needs at least 2 of them.",
         )
         return
     if b.completions % b.num_generations:
         yield (
-            Rule.GROUPS,
+            BatchRule.GROUPS,
             "num_generations",
             f"A generation makes {_product(b)} completions, which is not a whole number of groups of "
             f"{b.num_generations}.",
         )
     if b.evaluates and (b.per_device_eval_batch_size * b.processes) % b.eval_group:
         yield (
-            Rule.EVAL_GROUPS,
+            BatchRule.EVAL_GROUPS,
             "per_device_eval_batch_size",
             f"An evaluation batch has {b.per_device_eval_batch_size} × {_ranks(b.processes)} = "
             f"{b.per_device_eval_batch_size * b.processes} completions, which is not a whole number of groups of "
@@ -169,23 +169,23 @@ def _with(batch: Batch, name: str, value: int) -> Batch:
     return replace(batch, **change)
 
 
-def repairs(batch: Batch, rule: Rule) -> list[tuple[str, int]]:
+def repairs(batch: Batch, rule: BatchRule) -> list[tuple[str, int]]:
     """The nearest one-field changes that satisfy `rule` and break no other one."""
     others = {b.rule for b in broken(batch)} - {rule}
     fields = _LEVERS[rule]
     return nearest(batch, fields, lambda b: {x.rule for x in broken(b)} <= others)
 
 
-_LEVERS: dict[Rule, tuple[str, ...]] = {
-    Rule.BOTH_GIVEN: (),
-    Rule.WHOLE_STEPS: ("generation_batch_size", "per_device_train_batch_size"),
-    Rule.GROUPS: (
+_LEVERS: dict[BatchRule, tuple[str, ...]] = {
+    BatchRule.BOTH_GIVEN: (),
+    BatchRule.WHOLE_STEPS: ("generation_batch_size", "per_device_train_batch_size"),
+    BatchRule.GROUPS: (
         "num_generations",
         "gradient_accumulation_steps",
         "per_device_train_batch_size",
         "generation_batch_size",
         "steps_per_generation",
     ),
-    Rule.TWO_OR_MORE: ("num_generations",),
-    Rule.EVAL_GROUPS: ("per_device_eval_batch_size", "num_generations_eval"),
+    BatchRule.TWO_OR_MORE: ("num_generations",),
+    BatchRule.EVAL_GROUPS: ("per_device_eval_batch_size", "num_generations_eval"),
 }

@@ -34,7 +34,7 @@ STOP_S = 30
 
 
 @dataclass(frozen=True)
-class Process:
+class PlannedProcess:
     """One process of an attempt, as the host starts it."""
 
     role: str
@@ -43,11 +43,11 @@ class Process:
     """What the spec decides; the host lets parts of its own through besides."""
 
 
-def processes(spec: AttemptSpec, programs: Programs, folder: str = ".") -> list[Process]:
+def processes(spec: AttemptSpec, programs: Programs, folder: str = ".") -> list[PlannedProcess]:
     """In the order of their start. Raises ContractError for a placement without a port for a server."""
     offline = {"HF_HUB_OFFLINE": "1"} if from_hub(spec) else {}
     servers = [
-        Process(
+        PlannedProcess(
             place.role,
             tuple(server_argv(spec, place, programs)),
             {**server_environment(spec, place), **offline},
@@ -55,17 +55,17 @@ def processes(spec: AttemptSpec, programs: Programs, folder: str = ".") -> list[
         for place in own_servers(spec)
     ]
     argv = tuple(trainer_argv(folder, programs))
-    trainer = [Process("trainer", argv, {**trainer_environment(spec), **offline})]
+    trainer = [PlannedProcess("trainer", argv, {**trainer_environment(spec), **offline})]
     if has_ranks(spec):
         words = ("torchrun", *torchrun_arguments(spec.run.hardware.processes, folder))
-        trainer.append(Process("ranks, started by the trainer", words, {}))
+        trainer.append(PlannedProcess("ranks, started by the trainer", words, {}))
     if not from_hub(spec):
         return [*servers, *trainer]
-    fetch = Process("download", (interpreter(programs), *_fetch_arguments(spec)), devices(()))
+    fetch = PlannedProcess("download", (interpreter(programs), *_fetch_arguments(spec)), devices(()))
     return [fetch, *servers, *trainer]
 
 
-def shell(process: Process) -> str:
+def shell(process: PlannedProcess) -> str:
     """A process as a command that can be pasted into a shell, a line for each option."""
     lines = [*_assignments(process.environment), shlex.quote(process.argv[0])]
     for word in process.argv[1:]:

@@ -15,7 +15,7 @@ from workers.host.settings import HostSettings
 from workers.supervisor import commands, gpulinks, gpus, listening, procfs
 from workers.supervisor.gpulinks import Link
 from workers.supervisor.gpus import GpuReading
-from workers.supervisor.loops import Job
+from workers.supervisor.loops import BackgroundCall
 
 log = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class Gpus:
         self._links: dict[int, list[Link]] = {}
         self._linked: tuple[str, ...] | None = None
         """The GPUs that the links are known of: nobody rewires a host while it runs."""
-        self._job: Job[list[GpuReading]] | None = None
+        self._job: BackgroundCall[list[GpuReading]] | None = None
         self._told = ""
 
     def take(self) -> tuple[list[dict[str, Any]], str]:
@@ -85,7 +85,7 @@ class Gpus:
 
     def _look(self) -> tuple[list[dict[str, Any]], str]:
         fresh = self._job is None
-        job = self._job = self._job or Job("gpus", self._read)
+        job = self._job = self._job or BackgroundCall("gpus", self._read)
         if not job.wait(GPU_PATIENCE_S if fresh else 0.0):
             return [], "NVML does not answer."  # asked again, but by no second thread
         self._job = None

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from workers.contract.hub_files import TOKENIZERS
-from workers.models.files import Files, InspectionError, Weights
+from workers.models.files import InspectionError, ModelFiles, Weights
 
 _CONFIG_KEYS = (
     "architectures", "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
@@ -37,7 +37,7 @@ _HEAD_OF_ITS_OWN = ("gemma", "qwen3")
 """Where the size of a head that isn't stated is a constant of the family, and not hidden size / heads."""
 
 
-def facts(files: Files) -> dict[str, Any]:
+def facts(files: ModelFiles) -> dict[str, Any]:
     config = _config(files)
     text = config["text_config"] if isinstance(config.get("text_config"), dict) else config
     sizes = _sizes(text)
@@ -64,7 +64,7 @@ def facts(files: Files) -> dict[str, Any]:
     }
 
 
-def _config(files: Files) -> dict[str, Any]:
+def _config(files: ModelFiles) -> dict[str, Any]:
     if files.exists("config.json"):
         return files.json("config.json")
     if files.exists("adapter_config.json"):
@@ -101,7 +101,7 @@ def _context_length(config: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _tokenizer(files: Files) -> dict[str, Any]:
+def _tokenizer(files: ModelFiles) -> dict[str, Any]:
     if not any(files.exists(name) for name in TOKENIZERS):
         raise InspectionError(f"The {files.what} has no tokenizer (tokenizer.json, tokenizer.model or a vocabulary).")
     settings = files.json("tokenizer_config.json") if files.exists("tokenizer_config.json") else {}

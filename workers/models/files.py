@@ -49,7 +49,7 @@ class Weights:
     """Of the tensors whose headers were read: all of them in a folder."""
 
 
-class Files(Protocol):
+class ModelFiles(Protocol):
     what: str
     """What holds the files, in words."""
 

@@ -5,8 +5,8 @@ from the schemas and previews with the same functions that the trainer calls, so
 """
 
 from workers.rewards.library import LIBRARY
-from workers.rewards.reward import Completion, Cost, Failure, Group, Params, Reward, Scores
+from workers.rewards.reward import Completion, Cost, Failure, Params, Reward, RewardGroup, Scores
 from workers.rewards.scoring import score
 from workers.rewards.tools import Tools
 
-__all__ = ["LIBRARY", "Completion", "Cost", "Failure", "Group", "Params", "Reward", "Scores", "Tools", "score"]
+__all__ = ["LIBRARY", "Completion", "Cost", "Failure", "Params", "Reward", "RewardGroup", "Scores", "Tools", "score"]

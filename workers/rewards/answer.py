@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from workers.rewards.extract import after_last, last_boxed, last_tag
-from workers.rewards.reward import Example, Group, Params, Reward, param
+from workers.rewards.reward import Example, Params, Reward, RewardGroup, param
 
 SOURCES = ("answer tag", "after marker", "boxed", "whole text")
 LONGEST_NUMBER = 100
@@ -161,7 +161,7 @@ REWARDS = (
         key="exact_match",
         title="Exact match",
         help="1 when the completion's answer is the dataset's, up to white space.",
-        group=Group.CORRECTNESS,
+        group=RewardGroup.CORRECTNESS,
         function=exact_match,
         params=ExactMatchParams,
         range=(0.0, 1.0),
@@ -180,7 +180,7 @@ REWARDS = (
         key="numeric_match",
         title="Right number",
         help="1 when the completion's number equals the dataset's: 1,234 and $1234.00 are one number, 3/4 is 0.75.",
-        group=Group.CORRECTNESS,
+        group=RewardGroup.CORRECTNESS,
         function=numeric_match,
         params=NumericMatchParams,
         range=(0.0, 1.0),

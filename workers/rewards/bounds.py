@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class Bounds(Protocol):
+class ScoreBounds(Protocol):
     """Parameters that hold them."""
 
     @property
@@ -18,13 +18,13 @@ class Bounds(Protocol):
     def maximum(self) -> int: ...
 
 
-def bounds_problem(bounds: Bounds) -> str | None:
+def bounds_problem(bounds: ScoreBounds) -> str | None:
     if bounds.minimum > bounds.target:
         return "minimum: must not be above target"
     return None if bounds.target < bounds.maximum else "maximum: must be above target"
 
 
-def within(number: int, bounds: Bounds) -> float:
+def within(number: int, bounds: ScoreBounds) -> float:
     """1 from the minimum up to the target, falling evenly to 0 for none and at the maximum."""
     if number < bounds.minimum:
         return number / bounds.minimum

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards.extract import after_last, last_boxed, last_tag
-from workers.rewards.reward import Example, Group, Params, Reward, param
+from workers.rewards.reward import Example, Params, Reward, RewardGroup, param
 
 MOST_COUNTED = 8
 """Different words of an answer that are counted one after another; more of them are counted together."""
@@ -184,7 +184,7 @@ REWARDS = (
         key="multiple_choice",
         title="Right option",
         help="1 when the option chosen (A, B, C …) is the dataset's.",
-        group=Group.CORRECTNESS,
+        group=RewardGroup.CORRECTNESS,
         function=multiple_choice,
         params=MultipleChoiceParams,
         range=(0.0, 1.0),
@@ -203,7 +203,7 @@ REWARDS = (
         key="token_f1",
         title="Words shared with the answer",
         help="How well the answer's words and the completion's agree (F1, as SQuAD scores it).",
-        group=Group.CORRECTNESS,
+        group=RewardGroup.CORRECTNESS,
         function=token_f1,
         params=TokenF1Params,
         range=(0.0, 1.0),

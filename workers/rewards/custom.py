@@ -18,9 +18,9 @@ from workers.rewards.reward import (
     Completion,
     Cost,
     Example,
-    Group,
     Params,
     Reward,
+    RewardGroup,
     Row,
     Scores,
     param,
@@ -70,7 +70,7 @@ class PythonParams(Params):
 
 
 @dataclass(frozen=True)
-class Trial:
+class CodeTrial:
     """What a function did with samples."""
 
     scores: Scores
@@ -101,21 +101,21 @@ def problem(source: str) -> str:
 
 def trial(
     source: str, samples: Sequence[tuple[str | Completion, Row]], tools: Tools, *, seconds: float = 10.0
-) -> Trial:
+) -> CodeTrial:
     """Score samples with it, in the sandbox. Raises nothing for what the source does; without a sandbox the problem
     says so."""
     if said := problem(source):
-        return Trial(all_failed(len(samples), "error", said), said)
+        return CodeTrial(all_failed(len(samples), "error", said), said)
     params = {"source": source, "seconds": seconds}
     texts, rows = [text for text, _ in samples], [row for _, row in samples]
     scores = score(_REWARD, texts, rows, params, tools)
     printed = [note for note in scores.notes if note]
     if scores.failures:
         first = scores.failures[0]
-        return Trial(scores, first.message, first.traceback, printed)
+        return CodeTrial(scores, first.message, first.traceback, printed)
     if samples and all(value is None for value in scores.values):
-        return Trial(scores, "It gave no sample a score: it returned None for each.", "", printed)
-    return Trial(scores, printed=printed)
+        return CodeTrial(scores, "It gave no sample a score: it returned None for each.", "", printed)
+    return CodeTrial(scores, printed=printed)
 
 
 def columns_of(completions: Sequence[Completion], rows: Sequence[Row]) -> dict[str, list[Any]]:
@@ -222,7 +222,7 @@ _REWARD = Reward(
     range=(0.0, 1.0),
     range_of=lambda params: (params.lowest, params.highest),
     batch=python,
-    group=Group.CUSTOM,
+    group=RewardGroup.CUSTOM,
     cost=Cost.SANDBOX,
     admin_only=True,
     low="What the function says.",

@@ -18,7 +18,7 @@ from workers.rewards import schema
 from workers.rewards.bounds import bounds_problem, within
 from workers.rewards.choice import words
 from workers.rewards.extract import after_last
-from workers.rewards.reward import Completion, Example, Group, Params, Reward, param
+from workers.rewards.reward import Completion, Example, Params, Reward, RewardGroup, param
 from workers.rewards.tags import names, names_problem
 
 MOST_CALLS = 1_000
@@ -208,7 +208,7 @@ REWARDS = (
         key="tool_call_valid",
         title="Valid tool calls",
         help="1 when every tool call can be read, names a tool, and has arguments that fit it.",
-        group=Group.TOOLS,
+        group=RewardGroup.TOOLS,
         whole=tool_call_valid,
         params=ToolCallValidParams,
         range=(0.0, 1.0),
@@ -226,7 +226,7 @@ REWARDS = (
         key="turn_count",
         title="Number of turns",
         help="1 up to a number of turns (or tool calls), falling evenly to 0 at a maximum.",
-        group=Group.TOOLS,
+        group=RewardGroup.TOOLS,
         whole=turn_count,
         params=TurnCountParams,
         range=(0.0, 1.0),
@@ -242,7 +242,7 @@ REWARDS = (
         key="answer_in_results",
         title="Answer in the results",
         help="1 when the dataset's answer stands in what the tools returned.",
-        group=Group.TOOLS,
+        group=RewardGroup.TOOLS,
         whole=answer_in_results,
         params=AnswerInResultsParams,
         range=(0.0, 1.0),

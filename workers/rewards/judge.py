@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards.judge_client import JudgeClient, JudgeReply, JudgeRequest
-from workers.rewards.reward import Completion, Cost, Example, Failure, Group, Params, Reward, Row, Scores, param
+from workers.rewards.reward import Completion, Cost, Example, Failure, Params, Reward, RewardGroup, Row, Scores, param
 from workers.rewards.tools import Tools
 
 PLACES = ("prompt", "completion", "answer")
@@ -191,7 +191,7 @@ REWARDS = (
         params=JudgeParams,
         range=(0.0, 1.0),
         batch=judge,
-        group=Group.MODEL,
+        group=RewardGroup.MODEL,
         cost=Cost.HTTP,
         low="The judge gives the lowest number of the scale.",
         high="The judge gives the highest number of the scale.",

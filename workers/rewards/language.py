@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards.extract import last_tag
-from workers.rewards.reward import Example, Group, Params, Reward, param
+from workers.rewards.reward import Example, Params, Reward, RewardGroup, param
 
 LANGUAGES = {
     "Arabic": "ar", "Bengali": "bn", "Bulgarian": "bg", "Catalan": "ca", "Chinese (simplified)": "zh",
@@ -66,7 +66,7 @@ REWARDS = (
         key="language",
         title="Language",
         help="The share of the text that is in the wanted language.",
-        group=Group.SHAPE,
+        group=RewardGroup.SHAPE,
         function=language,
         params=LanguageParams,
         range=(0.0, 1.0),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards.extract import after_last, last_boxed, last_tag
-from workers.rewards.reward import Completion, Cost, Example, Failure, Group, Params, Reward, Scores, param
+from workers.rewards.reward import Completion, Cost, Example, Failure, Params, Reward, RewardGroup, Scores, param
 from workers.rewards.tools import Tools
 
 PRELOAD = "workers.sandbox.math_verify_preload"
@@ -131,7 +131,7 @@ REWARDS = (
         key="math_equivalent",
         title="Equal mathematics",
         help="1 when the completion's expression is worth the same as the dataset's, as math-verify finds.",
-        group=Group.CORRECTNESS,
+        group=RewardGroup.CORRECTNESS,
         batch=math_equivalent,
         params=MathEquivalentParams,
         range=(0.0, 1.0),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.reward import Completion, Cost, Example, Group, Params, Reward, Row, Scores, param
+from workers.rewards.reward import Completion, Cost, Example, Params, Reward, RewardGroup, Row, Scores, param
 from workers.rewards.tools import Tools, Unavailable
 
 KEY = "reward_model"
@@ -47,7 +47,7 @@ REWARDS = (
         range=(-5.0, None),
         typical=(-5.0, 5.0),
         batch=reward_model,
-        group=Group.MODEL,
+        group=RewardGroup.MODEL,
         cost=Cost.TRAINER,
         low="The model likes the answer least; there is no end.",
         high="The model likes the answer most; there is no end.",

@@ -33,7 +33,7 @@ class Completion:
     """How many tokens it has; None where nobody counted."""
 
 
-class Group(StrEnum):
+class RewardGroup(StrEnum):
     """Where a reward stands in the library."""
 
     FORMAT = "format"
@@ -133,7 +133,7 @@ class Reward:
     params: type[Params]
     range: tuple[float, float | None]
     """Lowest and highest score with the default parameters; None: no upper bound."""
-    group: Group = Group.FORMAT
+    group: RewardGroup = RewardGroup.FORMAT
     function: Function | None = None
     whole: WholeFunction | None = None
     batch: BatchFunction | None = None

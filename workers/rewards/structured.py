@@ -10,7 +10,7 @@ from xml.parsers import expat
 from workers.rewards import pattern, schema
 from workers.rewards.extract import last_code_block, last_tag
 from workers.rewards.pattern import MODES
-from workers.rewards.reward import Example, Group, Params, Reward, param
+from workers.rewards.reward import Example, Params, Reward, RewardGroup, param
 from workers.rewards.tags import names, names_problem
 
 SOURCES = ("code block", "answer tag", "whole text", "anywhere")
@@ -158,7 +158,7 @@ REWARDS = (
         key="json_valid",
         title="Valid JSON",
         help="1 when the completion's JSON can be read and fits a schema.",
-        group=Group.FORMAT,
+        group=RewardGroup.FORMAT,
         function=json_valid,
         params=JsonValidParams,
         range=(0.0, 1.0),
@@ -175,7 +175,7 @@ REWARDS = (
         key="regex_match",
         title="Matches a pattern",
         help="1 when a regular expression matches.",
-        group=Group.FORMAT,
+        group=RewardGroup.FORMAT,
         function=regex_match,
         params=RegexMatchParams,
         range=(0.0, 1.0),
@@ -192,7 +192,7 @@ REWARDS = (
         key="xml_structure",
         title="XML structure",
         help="1 when the completion is well-formed XML with these elements in this order.",
-        group=Group.FORMAT,
+        group=RewardGroup.FORMAT,
         function=xml_structure,
         params=XmlStructureParams,
         range=(0.0, 1.0),

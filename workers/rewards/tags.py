@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards.extract import last_boxed
-from workers.rewards.reward import Example, Group, Params, Reward, param
+from workers.rewards.reward import Example, Params, Reward, RewardGroup, param
 
 MOST_TAGS = 12
 
@@ -171,7 +171,7 @@ REWARDS = (
         key="think_present",
         title="Has think tags",
         help="1 when there is a <think> with a </think> after it, whatever else stands there.",
-        group=Group.FORMAT,
+        group=RewardGroup.FORMAT,
         function=think_present,
         params=ThinkPresentParams,
         range=(0.0, 1.0),
@@ -187,7 +187,7 @@ REWARDS = (
         key="think_tags",
         title="Thinks in tags",
         help="1 when the completion opens with one <think>…</think> block with something in it and goes on after it.",
-        group=Group.FORMAT,
+        group=RewardGroup.FORMAT,
         function=think_tags,
         params=ThinkTagsParams,
         range=(0.0, 1.0),
@@ -204,7 +204,7 @@ REWARDS = (
         key="soft_format",
         title="Soft format",
         help="The share of the format's parts that are right: tags opened, closed, filled, and in order.",
-        group=Group.FORMAT,
+        group=RewardGroup.FORMAT,
         function=soft_format,
         params=SoftFormatParams,
         range=(0.0, 1.0),
@@ -221,7 +221,7 @@ REWARDS = (
         key="answer_tag",
         title="Answers in a tag",
         help="1 when there is exactly one <answer>…</answer> with something in it.",
-        group=Group.FORMAT,
+        group=RewardGroup.FORMAT,
         function=answer_tag,
         params=AnswerTagParams,
         range=(0.0, 1.0),
@@ -237,7 +237,7 @@ REWARDS = (
         key="boxed_present",
         title="Answers in a box",
         help=r"1 when there is a complete \boxed{…} with something in it.",
-        group=Group.FORMAT,
+        group=RewardGroup.FORMAT,
         function=boxed_present,
         params=BoxedPresentParams,
         range=(0.0, 1.0),

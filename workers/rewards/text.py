@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards.bounds import bounds_problem, within
-from workers.rewards.reward import Completion, Example, Group, Params, Reward, param
+from workers.rewards.reward import Completion, Example, Params, Reward, RewardGroup, param
 from workers.rewards.tools import Unavailable
 
 _ASCII = tuple(map(chr, range(128)))
@@ -122,7 +122,7 @@ REWARDS = (
         key="length",
         title="Length",
         help="1 up to a target length, falling evenly to 0 at a maximum.",
-        group=Group.SHAPE,
+        group=RewardGroup.SHAPE,
         function=length,
         params=LengthParams,
         range=(0.0, 1.0),
@@ -138,7 +138,7 @@ REWARDS = (
         key="overlong",
         title="Overlong",
         help="Nothing up to a length, then a punishment that grows evenly to the maximum.",
-        group=Group.SHAPE,
+        group=RewardGroup.SHAPE,
         whole=overlong,
         params=OverlongParams,
         range=(-1.0, 0.0),
@@ -156,7 +156,7 @@ REWARDS = (
         key="repetition_penalty",
         title="Repetition penalty",
         help="Costs the share of pieces (three words in a row) that came before.",
-        group=Group.SHAPE,
+        group=RewardGroup.SHAPE,
         function=repetition_penalty,
         params=RepetitionPenaltyParams,
         range=(-1.0, 0.0),
@@ -173,7 +173,7 @@ REWARDS = (
         key="unique_chars",
         title="Unique characters",
         help="How many different characters the completion has. Unbounded: give it a small weight.",
-        group=Group.SHAPE,
+        group=RewardGroup.SHAPE,
         function=unique_chars,
         params=UniqueCharsParams,
         range=(0.0, None),
@@ -190,7 +190,7 @@ REWARDS = (
         key="unique_chars_normalised",
         title="Unique characters, normalised",
         help="Different characters divided by all characters.",
-        group=Group.SHAPE,
+        group=RewardGroup.SHAPE,
         function=unique_chars_normalised,
         params=UniqueCharsParams,
         range=(0.0, 1.0),

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.reward import BatchFunction, Completion, Cost, Example, Group, Params, Reward, Row, Scores, param
+from workers.rewards.reward import (
+    BatchFunction,
+    Completion,
+    Cost,
+    Example,
+    Params,
+    Reward,
+    RewardGroup,
+    Row,
+    Scores,
+    param,
+)
 from workers.rewards.tools import Tools, Unavailable
 
 ELSEWHERE = "TRL's own rewards are computed by the trainer only."
@@ -105,7 +116,7 @@ def _by_trl(key: str, completions: Sequence[Completion], rows: Sequence[Row], pa
 
 
 def _reward(key: str, batch: BatchFunction, **told: Any) -> Reward:
-    return Reward(key=key, batch=batch, group=Group.TRL, cost=Cost.TRAINER, **told)
+    return Reward(key=key, batch=batch, group=RewardGroup.TRL, cost=Cost.TRAINER, **told)
 
 
 _WHY = "Scored by the trainer only."

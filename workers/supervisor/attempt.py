@@ -23,7 +23,7 @@ from workers.supervisor.servers import Servers
 from workers.supervisor.starting import Preparing, ServersStarting
 from workers.supervisor.steps import BEFORE_END, STARTED, Outcome, Shared, Step, Work
 from workers.supervisor.training import Pair, Saving, Settling, Training
-from workers.supervisor.watching import Figures, TrainerWatch
+from workers.supervisor.watching import HostFigures, TrainerWatch
 
 _KEPT_WITHOUT_A_FOLDER = frozenset({EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.DISK_FULL})
 """What ends an attempt beside these, when its folder is gone, is the folder's loss seen from somewhere else."""
@@ -186,7 +186,7 @@ class ClaimedAttempt:
             children=children,
             report=self.report,
             trainer=trainer,
-            figures=Figures(self.report, trainer.progress, open_for=lambda: self.step in BEFORE_END),
+            figures=HostFigures(self.report, trainer.progress, open_for=lambda: self.step in BEFORE_END),
             servers=Servers(spec, settings, places, tree=lambda: {row.pid for row in children.descendants()}),
             judge=Judge(folder),
             read_gpus=read_gpus,

@@ -25,7 +25,7 @@ DOWNLOAD = "download"
 
 
 @dataclass(frozen=True)
-class Exit:
+class ChildExit:
     """How a child of ours ended."""
 
     role: str
@@ -45,7 +45,7 @@ class Children:
         self._written: list[Identity] | None = None
         self.baselines: dict[int, int] = {}
         """GPU index -> MiB used before anything was started; the reaper needs it too."""
-        self.exits: dict[str, Exit] = {}
+        self.exits: dict[str, ChildExit] = {}
         """In the order in which they were seen."""
 
     def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -86,9 +86,9 @@ class Children:
             return True
         return False
 
-    def reap(self) -> list[Exit]:
+    def reap(self) -> list[ChildExit]:
         """Collect every dead child, the adopted orphans among them; returns the ends of those we started."""
-        ends: list[Exit] = []
+        ends: list[ChildExit] = []
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -119,7 +119,7 @@ class Children:
         except OSError:
             self._written = None  # a full disk; tried again at the next scan
 
-    def _end_of(self, pid: int, status: int) -> Exit | None:
+    def _end_of(self, pid: int, status: int) -> ChildExit | None:
         started = self._started.pop(pid, None)
         if started is None:
             return None
@@ -127,4 +127,4 @@ class Children:
         code = os.waitstatus_to_exitcode(status)
         child.returncode = code  # reaped here, so that Popen doesn't wait for it again
         name = signal.Signals(-code).name if code < 0 else None
-        return Exit(role, pid, 128 - code if code < 0 else code, name)
+        return ChildExit(role, pid, 128 - code if code < 0 else code, name)

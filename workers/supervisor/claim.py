@@ -28,7 +28,7 @@ from workers.supervisor.datasetcache import DatasetCache
 from workers.supervisor.ends import End
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading, used_mib
-from workers.supervisor.loops import Backoff, Job
+from workers.supervisor.loops import BackgroundCall, Backoff
 
 T = TypeVar("T")
 
@@ -79,8 +79,8 @@ class Preparation:
         read_gpus: Callable[[], list[GpuReading]],
     ) -> None:
         gpus = spec.placement.every_gpu
-        self._dataset = Job("dataset", lambda: prepare(spec, settings, control, folder))
-        self._baselines = Job("baselines", lambda: gpu_baselines(gpus, settings, read_gpus))
+        self._dataset = BackgroundCall("dataset", lambda: prepare(spec, settings, control, folder))
+        self._baselines = BackgroundCall("baselines", lambda: gpu_baselines(gpus, settings, read_gpus))
 
     def done(self) -> bool:
         return self.error() is not None or (self._dataset.done and self._baselines.done)

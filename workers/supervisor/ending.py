@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from workers.contract import EventKind, Phase, Receipt, to_dict
-from workers.supervisor.child import Exit
+from workers.supervisor.child import ChildExit
 from workers.supervisor.ends import End
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 from workers.supervisor.teardown import Teardown
@@ -101,6 +101,6 @@ class Draining(Work):
         return None
 
 
-def tell_exit(shared: Shared, exit_: Exit) -> None:
+def tell_exit(shared: Shared, exit_: ChildExit) -> None:
     data = {"role": exit_.role, "pid": exit_.pid, "exit_code": exit_.code, "signal": exit_.signal}
     shared.report.append(EventKind.PROCESS_EXITED, data)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workers.contract import EndReason
-from workers.supervisor.child import DOWNLOAD, TRAINER, Exit
+from workers.supervisor.child import DOWNLOAD, TRAINER, ChildExit
 from workers.supervisor.folder import AttemptFolder, last_lines
-from workers.supervisor.trainerlines import Progress
+from workers.supervisor.trainerlines import TrainerProgress
 
 
 @dataclass(frozen=True)
@@ -53,22 +53,22 @@ class Judge:
         self._folder = folder
         self._kernel_kills = kernel_kills()
 
-    def trainer(self, exit_: Exit, progress: Progress) -> End:
+    def trainer(self, exit_: ChildExit, progress: TrainerProgress) -> End:
         return of_trainer(exit_, progress, log=self._folder.log(TRAINER), killed_by_kernel=self._killed())
 
-    def server(self, exit_: Exit, *, among: int = 1) -> End:
+    def server(self, exit_: ChildExit, *, among: int = 1) -> End:
         """`among`: how many servers the attempt has; of several the end names the one."""
         end = of_server(exit_, log=self._folder.log(exit_.role), killed_by_kernel=self._killed())
         return end if among == 1 else End(end.reason, f"{exit_.role}: {end.detail}")
 
-    def download(self, exit_: Exit) -> End:
+    def download(self, exit_: ChildExit) -> End:
         return of_download(exit_, log=self._folder.log(DOWNLOAD))
 
     def _killed(self) -> bool:
         return kernel_kills() > self._kernel_kills
 
 
-def of_trainer(exit_: Exit, progress: Progress, *, log: Path, killed_by_kernel: bool) -> End:
+def of_trainer(exit_: ChildExit, progress: TrainerProgress, *, log: Path, killed_by_kernel: bool) -> End:
     """The trainer ended by itself."""
     if exit_.code == 0:
         return _of_clean_exit(progress)
@@ -90,7 +90,7 @@ def of_trainer(exit_: Exit, progress: Progress, *, log: Path, killed_by_kernel: 
     return End(EndReason.TRAINER_EXITED, f"The trainer {how}. {said}".strip())
 
 
-def of_server(exit_: Exit, *, log: Path, killed_by_kernel: bool) -> End:
+def of_server(exit_: ChildExit, *, log: Path, killed_by_kernel: bool) -> End:
     """vLLM ended although nobody had told it to."""
     sign = _sign(_SERVER_SIGNS, log)
     if sign is not None:
@@ -100,7 +100,7 @@ def of_server(exit_: Exit, *, log: Path, killed_by_kernel: bool) -> End:
     return End(EndReason.VLLM_EXITED, f"The vLLM server {_how(exit_)}. {_last_words(log)}".strip())
 
 
-def of_download(exit_: Exit, *, log: Path) -> End:
+def of_download(exit_: ChildExit, *, log: Path) -> End:
     """The model's download failed."""
     if exit_.code == MODEL_UNAVAILABLE_CODE:
         return End(EndReason.MODEL_UNAVAILABLE, _last_words(log))
@@ -134,7 +134,7 @@ def kernel_kills() -> int:
     return 0
 
 
-def _of_clean_exit(progress: Progress) -> End:
+def _of_clean_exit(progress: TrainerProgress) -> End:
     if not progress.ended:
         return End(EndReason.TRAINER_EXITED, "The trainer exited with 0 but never said that training had ended.")
     if not progress.step:
@@ -144,7 +144,7 @@ def _of_clean_exit(progress: Progress) -> End:
     return End(EndReason.COMPLETED, f"{progress.step} steps.")
 
 
-def _how(exit_: Exit) -> str:
+def _how(exit_: ChildExit) -> str:
     return f"was ended by {exit_.signal}" if exit_.signal else f"exited with {exit_.code}"
 
 

@@ -16,7 +16,7 @@ from workers.supervisor.child import Children
 from workers.supervisor.control import Control
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
-from workers.supervisor.loops import Job
+from workers.supervisor.loops import BackgroundCall
 from workers.supervisor.procfs import Process
 from workers.supervisor.reporting import Inbox
 from workers.supervisor.steps import Step
@@ -51,7 +51,9 @@ class Lifecycle:
         self._read_gpus = read_gpus
         self._clock = clock
         self._told_to_end = False
-        self._claim: Job[ClaimAnswer] = Job("claim", lambda: claim.claim(spec, settings, make_control()))
+        self._claim: BackgroundCall[ClaimAnswer] = BackgroundCall(
+            "claim", lambda: claim.claim(spec, settings, make_control())
+        )
 
     @property
     def done(self) -> bool:

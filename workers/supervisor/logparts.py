@@ -24,7 +24,7 @@ _AT = attrgetter("at")
 
 
 @dataclass(frozen=True)
-class Part:
+class LogSection:
     """It ends where the next one begins."""
 
     at: int
@@ -40,15 +40,15 @@ class Parts:
     def __init__(self, name: str, folder: AttemptFolder) -> None:
         self._name = name
         self._folder = folder
-        self._parts = [Part(0, b"", 0)]
+        self._parts = [LogSection(0, b"", 0)]
         for part in _recorded(name, folder / FileName.LOG_PARTS):
             self._add(part)
 
     @property
-    def last(self) -> Part:
+    def last(self) -> LogSection:
         return self._parts[-1]
 
-    def begin(self, part: Part, *, unrecorded: bool = False) -> bool:
+    def begin(self, part: LogSection, *, unrecorded: bool = False) -> bool:
         """`part` follows, at the end of what was sent; False if it can't be written down and so doesn't."""
         if not (self._write_down(part) or unrecorded):
             return False
@@ -69,12 +69,12 @@ class Parts:
         words = part.words[into : into + most]
         return words + os.pread(fd, most - len(words), part.start + max(0, into - len(part.words)))
 
-    def _add(self, part: Part) -> None:
+    def _add(self, part: LogSection) -> None:
         if part.at == self.last.at and len(self._parts) > 1:
             self._parts.pop()  # nothing of it was sent
         self._parts.append(part)
 
-    def _write_down(self, part: Part) -> bool:
+    def _write_down(self, part: LogSection) -> bool:
         # The first line feed ends a line that a crash or a full disk cut off.
         line = b"\n%s\n" % json.dumps([self._name, part.at, part.words.decode(), part.start]).encode()
         if self._folder.lost:  # another one may stand in its place
@@ -91,7 +91,7 @@ class Parts:
             return False
 
 
-def _recorded(name: str, record: Path) -> Iterator[Part]:
+def _recorded(name: str, record: Path) -> Iterator[LogSection]:
     try:
         lines = record.read_bytes().split(b"\n")[:-1]
     except OSError:
@@ -99,7 +99,7 @@ def _recorded(name: str, record: Path) -> Iterator[Part]:
     for line in lines:
         try:
             whose, at, words, start = json.loads(line)
-            part = Part(int(at), str(words).encode(), int(start))
+            part = LogSection(int(at), str(words).encode(), int(start))
         except (ValueError, TypeError):
             continue
         if whose == name:

@@ -16,7 +16,7 @@ from workers.contract import LOG_LEFT_OUT, LOG_NAMES
 from workers.host.settings import HostSettings
 from workers.supervisor.control import Control, ControlError, Refused
 from workers.supervisor.folder import AttemptFolder
-from workers.supervisor.logparts import Part, Parts
+from workers.supervisor.logparts import LogSection, Parts
 from workers.supervisor.loops import Backoff
 
 log = logging.getLogger(__name__)
@@ -172,7 +172,7 @@ class LogUploader:
     def _begin(self, stream: _Stream, fd: int, words: bytes, start: int, *, unrecorded: bool = False) -> bool:
         reached = stream.parts.reached(stream.sent)
         between = b"" if reached and os.pread(fd, 1, reached - 1) == b"\n" else b"\n"
-        return stream.parts.begin(Part(stream.sent, between + words, start), unrecorded=unrecorded)
+        return stream.parts.begin(LogSection(stream.sent, between + words, start), unrecorded=unrecorded)
 
 
 def _to_line_start(fd: int, start: int, most: int) -> int:

@@ -44,7 +44,7 @@ class Loop(threading.Thread):
         self._wake.set()
 
 
-class Job(Generic[T]):
+class BackgroundCall(Generic[T]):
     """One call in a thread of its own; the main thread looks at `done`."""
 
     def __init__(self, name: str, call: Callable[[], T]) -> None:

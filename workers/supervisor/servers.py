@@ -9,7 +9,7 @@ from workers.contract import AttemptSpec, ServerPlace
 from workers.contract.commands import served_name
 from workers.host.settings import HostSettings
 from workers.supervisor import listening
-from workers.supervisor.child import Exit
+from workers.supervisor.child import ChildExit
 from workers.supervisor.loops import Loop
 from workers.supervisor.servermetrics import Pulse
 from workers.supervisor.vllm import REQUEST_TIMEOUT_S, HealthProbe
@@ -86,7 +86,7 @@ class Servers:
             return ""
         return " ".join(f"{self._name(probe.place)}{probe.seen}" for probe in self._probes if not probe.ready)
 
-    def first_exit(self, exits: Mapping[str, Exit]) -> Exit | None:
+    def first_exit(self, exits: Mapping[str, ChildExit]) -> ChildExit | None:
         roles = {place.role for place in self.own}
         return next((exit_ for role, exit_ in exits.items() if role in roles), None)
 

@@ -19,7 +19,7 @@ from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
 from workers.supervisor.reporting import Reporting
 from workers.supervisor.servers import Servers
-from workers.supervisor.watching import Figures, TrainerWatch
+from workers.supervisor.watching import HostFigures, TrainerWatch
 
 
 class Step(StrEnum):
@@ -67,7 +67,7 @@ class Shared:
     children: Children
     report: Reporting
     trainer: TrainerWatch
-    figures: Figures
+    figures: HostFigures
     servers: Servers
     judge: Judge
     read_gpus: Callable[[], list[GpuReading]]

@@ -31,7 +31,7 @@ class Translated:
 
 
 @dataclass
-class Progress:
+class TrainerProgress:
     """What the trainer's own lines say of how far it came."""
 
     step: int | None = None
@@ -52,7 +52,7 @@ def translate(line: dict[str, Any], *, folder: Path, now: float) -> Translated |
     return Translated(kind, data, at, _step(line))
 
 
-def note_progress(progress: Progress, line: dict[str, Any]) -> None:
+def note_progress(progress: TrainerProgress, line: dict[str, Any]) -> None:
     step = _step(line)
     if step is not None:
         progress.step = step

@@ -6,7 +6,7 @@ import os
 
 from workers.contract import SAVING, EndReason, FileName, Phase
 from workers.supervisor import commands
-from workers.supervisor.child import TRAINER, Exit
+from workers.supervisor.child import TRAINER, ChildExit
 from workers.supervisor.ends import End
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 
@@ -20,10 +20,10 @@ class Pair:
         """The trainer's own end, while it is seen whether a server was the cause."""
 
     @property
-    def trainer(self) -> Exit | None:
+    def trainer(self) -> ChildExit | None:
         return self._shared.children.exits.get(TRAINER)
 
-    def trainer_end(self, exit_: Exit) -> End:
+    def trainer_end(self, exit_: ChildExit) -> End:
         self._shared.trainer.read_to_the_end()
         return self._shared.judge.trainer(exit_, self._shared.trainer.progress)
 

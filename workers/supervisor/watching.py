@@ -11,7 +11,7 @@ from workers.contract import EventKind, FileName
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.reporting import Reporting
 from workers.supervisor.tail import Tail
-from workers.supervisor.trainerlines import Progress, note_progress, translate
+from workers.supervisor.trainerlines import TrainerProgress, note_progress, translate
 
 REMEMBERED = 50
 """Steps that say how long one takes."""
@@ -26,8 +26,8 @@ class TrainerWatch:
         self._report = report
         self._tail = Tail(folder / FileName.METRICS)
         self._not_finite: set[str] = set()
-        self._pace = Pace(stall_s)
-        self.progress = Progress()
+        self._pace = StepPace(stall_s)
+        self.progress = TrainerProgress()
         self.heard_at = float("-inf")
         """When its last line was read; of the clock that never goes back."""
 
@@ -76,7 +76,7 @@ class TrainerWatch:
             self._report.note(f"Not a finite number at step {line.get('step')}: {names}.", level="warning")
 
 
-class Pace:
+class StepPace:
     """How long a step takes as a rule, and whether one takes far too long: said once, and once that it goes on."""
 
     def __init__(self, stall_s: float) -> None:
@@ -108,10 +108,10 @@ class Pace:
         return f"No step for {now - self._at:.0f} s, {rule}: the last one was step {self._step}."
 
 
-class Figures:
+class HostFigures:
     """Samples of the host, its GPUs and the vLLM servers; peaks are kept for the receipt."""
 
-    def __init__(self, report: Reporting, progress: Progress, *, open_for: Callable[[], bool]) -> None:
+    def __init__(self, report: Reporting, progress: TrainerProgress, *, open_for: Callable[[], bool]) -> None:
         self._report = report
         self._progress = progress
         self._open = open_for

@@ -15,10 +15,10 @@ from workers.trainer.metrics import LineFile
 from workers.trainer.timing import StepTimes
 
 
-class Progress(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
+class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
     """Writes metrics.jsonl. Only rank 0's LineFile writes; the ranks' memory is gathered by all of them."""
 
-    def __init__(self, metrics: LineFile, stop: Stop, times: StepTimes) -> None:
+    def __init__(self, metrics: LineFile, stop: StopCallback, times: StepTimes) -> None:
         self._metrics = metrics
         self._stop = stop
         self._times = times
@@ -51,7 +51,7 @@ class Progress(TrainerCallback):  # type: ignore[misc]  # transformers has no ty
         self._metrics.event("train_end", step=state.global_step, **told)
 
 
-class Stop(TrainerCallback):  # type: ignore[misc]
+class StopCallback(TrainerCallback):  # type: ignore[misc]
     """Ends the training with a checkpoint: at the STOP file's word, when rewards fail too often, at the last step.
 
     Rank 0 alone looks for the file and tells the others, because ranks that each look for themselves can see it

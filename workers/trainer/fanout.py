@@ -17,12 +17,12 @@ from workers.trainer.vllmclient import POLICY, AdapterClient, Completion
 T = TypeVar("T")
 
 
-def connect(spec: AttemptSpec) -> Servers:
+def connect(spec: AttemptSpec) -> ServerFanout:
     """The servers that the spec names, own or attached; nothing is asked of them yet."""
     server = spec.run.hardware.server
     assert server is not None  # noqa: S101  servers_of would find none
     places = servers_of(spec)
-    return Servers(
+    return ServerFanout(
         [
             AdapterClient(
                 place.address,
@@ -40,7 +40,7 @@ def connect(spec: AttemptSpec) -> Servers:
     )
 
 
-class Servers:
+class ServerFanout:
     """Any failure of any server is raised at once, whatever the others are still doing: a step is whole or not."""
 
     def __init__(self, clients: Sequence[AdapterClient], *, prefix: str = POLICY, leaves: bool = False) -> None:

@@ -23,8 +23,8 @@ from typing import Any
 
 from workers.contract import hub_files
 from workers.trainer import fetching, unavailable
-from workers.trainer.fetching import Progress
-from workers.trainer.unavailable import Unavailable
+from workers.trainer.fetching import DownloadProgress
+from workers.trainer.unavailable import ModelUnavailable
 
 UNAVAILABLE = 6
 LOOK_S = 0.25
@@ -43,14 +43,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--stall-s", type=float, default=120.0, help="give up when nothing came for so long")
     options = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _terminated)
-    progress = Progress(options.progress)
+    progress = DownloadProgress(options.progress)
     try:
         fetch(options.model, options.revision, progress, stall_s=options.stall_s)
         for other in options.also:
             model, _, revision = other.partition("@")
             progress.go_on()
             fetch(model, revision or None, progress, stall_s=options.stall_s)
-    except Unavailable as error:
+    except ModelUnavailable as error:
         sys.stdout.flush()
         print(" ".join(str(error).split()), file=sys.stderr, flush=True)
         _leave(UNAVAILABLE)
@@ -73,7 +73,7 @@ def _leave(code: int) -> None:
     os._exit(code)
 
 
-def fetch(model: str, revision: str | None, progress: Progress, *, stall_s: float) -> None:
+def fetch(model: str, revision: str | None, progress: DownloadProgress, *, stall_s: float) -> None:
     download = Download(model, revision, progress)
     folder = download.cached()
     if folder is not None:
@@ -86,7 +86,7 @@ def fetch(model: str, revision: str | None, progress: Progress, *, stall_s: floa
         thread.join(LOOK_S)
         progress.look()
         if progress.silent_s() > stall_s:
-            raise Unavailable(
+            raise ModelUnavailable(
                 f"The download of {model} stalled: {fetching.endpoint()} sent nothing for {stall_s:g} s. Start the run "
                 f"again when the connection is better; files that were complete are kept."
             )
@@ -102,9 +102,9 @@ class Download:
 
     model: str
     revision: str | None
-    progress: Progress
+    progress: DownloadProgress
     folder: Path | None = None
-    error: Unavailable | None = None
+    error: ModelUnavailable | None = None
 
     def cached(self) -> Path | None:
         """The snapshot that offline loading would find, if it is whole."""
@@ -123,7 +123,7 @@ class Download:
             try:
                 self.folder = self._download()
                 return
-            except Unavailable as error:
+            except ModelUnavailable as error:
                 self.error = error
                 return
             except Exception as error:
@@ -140,15 +140,15 @@ class Download:
         siblings = info.siblings or []
         names = [sibling.rfilename for sibling in siblings]
         if problem := hub_files.refusal(names):
-            raise Unavailable(f"{self.model} can't be used. {problem}")
-        listing = fetching.Listing.of(self.model, info)
+            raise ModelUnavailable(f"{self.model} can't be used. {problem}")
+        listing = fetching.FileListing.of(self.model, info)
         self.progress.follow(listing)
         self._need_room(listing)
         where = fetching.endpoint()
         print(f"Fetching {self.model} from {where}: {len(listing.files)} files, {listing.total:,} bytes", flush=True)
         folder = Path(self._snapshot())
         if folder.name == info.sha and (missing := [f.name for f in listing.files if not (folder / f.name).exists()]):
-            raise Unavailable(f"The copy of {self.model} in the cache is incomplete: {missing[0]} is missing.")
+            raise ModelUnavailable(f"The copy of {self.model} in the cache is incomplete: {missing[0]} is missing.")
         return folder
 
     def _snapshot(self, **more: Any) -> str:
@@ -167,18 +167,18 @@ class Download:
             )
         )
 
-    def _in_words(self, error: Exception) -> Unavailable:
+    def _in_words(self, error: Exception) -> ModelUnavailable:
         said = unavailable.sentence(error, self.model, self.revision)
         if not said:
             traceback.print_exception(error)
             said = f"{self.model} could not be fetched: {type(error).__name__}: {unavailable.first_line(error)}"
-        return Unavailable(said)
+        return ModelUnavailable(said)
 
-    def _need_room(self, listing: fetching.Listing) -> None:
+    def _need_room(self, listing: fetching.FileListing) -> None:
         needed = listing.total - listing.arrived().done
         free = shutil.disk_usage(fetching.existing(fetching.cache())).free
         if needed + ROOM_LEFT > free:
-            raise Unavailable(
+            raise ModelUnavailable(
                 f"{self.model} needs {unavailable.gigabytes(needed)} more in {fetching.cache()}, and "
                 f"{unavailable.gigabytes(free)} are free there: delete models that nobody needs, or give the host a "
                 f"larger HF_HOME."

@@ -38,7 +38,7 @@ class Arrived:
 
 
 @dataclass(frozen=True)
-class Listing:
+class FileListing:
     """The files of one commit that a run needs, and how much of each is in the cache."""
 
     storage: Path
@@ -46,7 +46,7 @@ class Listing:
     files: tuple[File, ...]
 
     @classmethod
-    def of(cls, model: str, info: ModelInfo) -> Listing:
+    def of(cls, model: str, info: ModelInfo) -> FileListing:
         found = []
         for sibling in info.siblings or []:
             if hub_files.wanted(sibling.rfilename):
@@ -135,12 +135,12 @@ def _is_free(lock: Path) -> bool:
     return True
 
 
-class Progress:
+class DownloadProgress:
     """Writes the lines, and knows for how long nothing has come."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._listing: Listing | None = None
+        self._listing: FileListing | None = None
         self._seen: tuple[int, int] = (-1, -1)
         self._moved_at = time.monotonic()
         self._written_at = float("-inf")
@@ -153,7 +153,7 @@ class Progress:
         self._listing = None
         self._moved_at = time.monotonic()
 
-    def follow(self, listing: Listing) -> None:
+    def follow(self, listing: FileListing) -> None:
         listing.discard_abandoned()
         self._listing = listing
 

@@ -26,7 +26,7 @@ ADAPTERS = "adapters"
 
 
 @contextlib.contextmanager
-def rollouts(spec: AttemptSpec, folder: Path) -> Iterator[fanout.Servers | None]:
+def rollouts(spec: AttemptSpec, folder: Path) -> Iterator[fanout.ServerFanout | None]:
     """A GRPOTrainer that is built inside generates where the spec says; the servers if it speaks to them itself.
 
     TRL makes its generation backend in its constructor, by a name of its module: that name is the one place where
@@ -52,7 +52,7 @@ class AdapterGeneration:
         self,
         *,
         folder: Path,
-        servers: fanout.Servers,
+        servers: fanout.ServerFanout,
         model: Any,
         accelerator: Any,
         **settings: Any,

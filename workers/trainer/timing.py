@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 
-class Part(StrEnum):
+class StepPart(StrEnum):
     PREPARING = ""  # between the others, of no name
     GENERATION = "generation"
     WEIGHT_SYNC = "weight_sync"
@@ -31,13 +31,13 @@ class StepTimes:
         """`finish` waits for what a device still works on after a call: else the next part would be charged for it."""
         self._clock = clock
         self._finish = finish
-        self._open: list[Part] = []
+        self._open: list[StepPart] = []
         self._since = 0.0
-        self._seconds: dict[Part, float] = {}
+        self._seconds: dict[StepPart, float] = {}
         self._left = False
 
     @property
-    def part(self) -> Part | None:
+    def part(self) -> StepPart | None:
         """The innermost one that is open."""
         return self._open[-1] if self._open else None
 
@@ -45,22 +45,22 @@ class StepTimes:
     def step(self) -> Iterator[None]:
         """Round the work on one batch: a step has as many as it accumulates gradients of."""
         if self._left:
-            self._count(Part.UPDATE)  # the last batch's, which a GPU had not ended yet
+            self._count(StepPart.UPDATE)  # the last batch's, which a GPU had not ended yet
         else:
             self._since = self._clock()
-        with self._in(Part.UPDATE):
+        with self._in(StepPart.UPDATE):
             yield
         self._left = True
 
     @contextmanager
-    def within(self, part: Part) -> Iterator[None]:
+    def within(self, part: StepPart) -> Iterator[None]:
         if not self._open:
             yield
             return
         with self._in(part):
             yield
 
-    def timed(self, part: Part, act: Callable[..., Any]) -> Callable[..., Any]:
+    def timed(self, part: StepPart, act: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(act)
         def run(*arguments: Any, **named: Any) -> Any:
             with self.within(part):
@@ -72,7 +72,7 @@ class StepTimes:
         """The optimizer has stepped: what came after the last batch was its work."""
         if self._left:
             self._finish()
-            self._count(Part.UPDATE)
+            self._count(StepPart.UPDATE)
         self._left = False
 
     def taken(self) -> dict[str, float]:
@@ -81,18 +81,18 @@ class StepTimes:
         return {f"time/{part}_s": seconds for part, seconds in taken.items() if part}
 
     @contextmanager
-    def _in(self, part: Part) -> Iterator[None]:
+    def _in(self, part: StepPart) -> Iterator[None]:
         if self._open:
             self._count(self._open[-1])
         self._open.append(part)
         try:
             yield
         finally:
-            if part is Part.LOGPS:
+            if part is StepPart.LOGPS:
                 self._finish()
             self._count(self._open.pop())
 
-    def _count(self, part: Part) -> None:
+    def _count(self, part: StepPart) -> None:
         now = self._clock()
         self._seconds[part] = self._seconds.get(part, 0.0) + now - self._since
         self._since = now

@@ -11,7 +11,7 @@ import torch
 from workers.contract import AttemptSpec, FileName
 from workers.rewards import Tools
 from workers.trainer import config, data, hardware, memory, ranks, rewardmodels, rewards, serverclient
-from workers.trainer.callbacks import Progress, Stop
+from workers.trainer.callbacks import MetricsWriter, StopCallback
 from workers.trainer.environment import local_rank, rank
 from workers.trainer.failures import Failures
 from workers.trainer.metrics import LineFile
@@ -31,10 +31,10 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
 
     metrics.event("stage", stage="loading model")
     failures = Failures(share=spec.run.failed_share, event=metrics.event)
-    stop = Stop(folder, failures)
+    stop = StopCallback(folder, failures)
     with serverclient.rollouts(spec, folder) as servers:
         trainer = _trainer(spec, rows, folder, arguments, tools, failures)
-    trainer.add_callback(Progress(metrics, stop, trainer.times))
+    trainer.add_callback(MetricsWriter(metrics, stop, trainer.times))
     trainer.add_callback(stop)
 
     metrics.event("stage", stage="starting the first step")

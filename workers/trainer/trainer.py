@@ -20,7 +20,7 @@ from workers.trainer import rollout_state, rotary
 from workers.trainer.data import completion_text, turns
 from workers.trainer.failures import Failures, Noted
 from workers.trainer.samples import Sample, SampleFile, end_of
-from workers.trainer.timing import Part, StepTimes
+from workers.trainer.timing import StepPart, StepTimes
 
 
 class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types here
@@ -48,7 +48,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
                 rotary.restore(model)
         if self.use_vllm:
             generation = self.vllm_generation
-            generation.sync_weights = self.times.timed(Part.WEIGHT_SYNC, generation.sync_weights)
+            generation.sync_weights = self.times.timed(StepPart.WEIGHT_SYNC, generation.sync_weights)
 
     # --- where a step's time goes -------------------------------------------------------------------------------
 
@@ -57,17 +57,17 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             return super().training_step(*args, **kwargs)
 
     def _prepare_inputs(self, *args: Any, **kwargs: Any) -> Any:
-        with self.times.within(Part.PREPARING):
+        with self.times.within(StepPart.PREPARING):
             return super()._prepare_inputs(*args, **kwargs)
 
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
-        with self.times.within(Part.GENERATION):
+        with self.times.within(StepPart.GENERATION):
             return super()._generate(*args, **kwargs)
 
     # --- completions ----------------------------------------------------------------------------------------
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
-        with self.times.within(Part.REWARDS):
+        with self.times.within(StepPart.REWARDS):
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
             self._look_at_models(rewards, [example["row"] for example in inputs])
             self._failures.settle(self.state.global_step + self.model.training, self._of_all_ranks)
@@ -129,7 +129,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
         # Within the loss they are the update's own forward pass.
-        part = Part.LOGPS if self.times.part is Part.PREPARING else Part.UPDATE
+        part = StepPart.LOGPS if self.times.part is StepPart.PREPARING else StepPart.UPDATE
         with self.times.within(part):
             result = super()._get_per_token_logps_and_entropies(*args, **kwargs)
         self._policy_logps = result[0].detach()

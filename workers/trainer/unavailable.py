@@ -16,7 +16,7 @@ _DISK_ERRORS = {
 }  # fmt: skip
 
 
-class Unavailable(Exception):
+class ModelUnavailable(Exception):
     """The model can't be had; the message is for the person who named it."""
 
 

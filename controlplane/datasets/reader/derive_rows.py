@@ -18,7 +18,7 @@ from controlplane.datasets.reader import canonical, files
 from controlplane.datasets.reader.chat import Renderer
 from controlplane.datasets.reader.chat_templates import TemplateProblem
 from controlplane.datasets.reader.duplicates import Duplicates
-from controlplane.datasets.reader.filtering import Filter, matching
+from controlplane.datasets.reader.filtering import RowFilter, matching
 from controlplane.datasets.reader.find_rows import batches, open_rows, row_of
 from controlplane.datasets.reader.making import AT_ONCE, make
 from controlplane.datasets.reader.mapping import normalised_prompt
@@ -34,7 +34,7 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     ROWS and SHOWN are there afterwards if and only if it is usable: a filter that no row passes makes no version.
     Raises FilterError.
     """
-    wanted = Filter.from_dict(arguments.get("filter") or {})
+    wanted = RowFilter.from_dict(arguments.get("filter") or {})
     parent = Path(arguments["parent"])
     tokenizer = Path(arguments["tokenizer"]) if arguments.get("tokenizer") else None
     chat = canonical.is_chat(parent / files.ROWS)
@@ -83,7 +83,7 @@ def _written(folder: Path, mapped: dict[str, Any]) -> dict[str, Any]:
     return mapped
 
 
-def _chosen(parent: Path, wanted: Filter, progress: ProgressFile) -> Iterator[dict[str, Any]]:
+def _chosen(parent: Path, wanted: RowFilter, progress: ProgressFile) -> Iterator[dict[str, Any]]:
     for at, batch in batches(open_rows(parent)):
         progress.at(0, at)
         for place in matching(batch, wanted):

@@ -9,7 +9,7 @@ from types import TracebackType
 
 import numpy as np
 
-from controlplane.datasets.reader.spilling import BLOCK, Indexes, Numbers, Pairs, bits_for, runs
+from controlplane.datasets.reader.spilling import BLOCK, Indexes, Numbers, SpilledPairs, bits_for, runs
 
 AT_ONCE = 2**20
 """Pairs in memory when they are compared; about 50 MiB with what sorting needs."""
@@ -25,7 +25,7 @@ class Duplicates:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._hashes, self._lines = array("q"), array("q")
-        self._firsts, self._repeated = Pairs(folder), Pairs(folder)
+        self._firsts, self._repeated = SpilledPairs(folder), SpilledPairs(folder)
         self._last_line = 0
 
     def __enter__(self) -> Duplicates:
@@ -44,7 +44,7 @@ class Duplicates:
     def found(self) -> Iterator[tuple[int, int]]:
         """(line, first line with the same key) of every repetition, lines ascending. Once, after all of `add`."""
         self._spill()
-        by_line = Pairs(self._folder, bits=bits_for(self._last_line))
+        by_line = SpilledPairs(self._folder, bits=bits_for(self._last_line))
         try:
             for parts in self._firsts.parts(AT_ONCE):
                 self._compare(parts, by_line)
@@ -73,7 +73,7 @@ class Duplicates:
         if later.any():
             self._repeated.add(keys[later], lines[later])
 
-    def _compare(self, parts: range, by_line: Pairs) -> None:
+    def _compare(self, parts: range, by_line: SpilledPairs) -> None:
         keys, lines = self._firsts.read_all(parts)
         order = np.argsort(keys)
         keys, lines = keys[order], lines[order]
@@ -86,7 +86,7 @@ class Duplicates:
             by_line.add(at.copy(), firsts[np.searchsorted(distinct, repeated)])
 
 
-def in_order(pairs: Pairs) -> Iterator[tuple[int, int]]:
+def in_order(pairs: SpilledPairs) -> Iterator[tuple[int, int]]:
     """All pairs, keys ascending, a part in memory at a time."""
     for parts in pairs.parts(AT_ONCE):
         keys, values = pairs.read_all(parts)

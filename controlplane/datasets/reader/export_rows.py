@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from controlplane.datasets.reader import files
-from controlplane.datasets.reader.filtering import Filter, matching
+from controlplane.datasets.reader.filtering import RowFilter, matching
 from controlplane.datasets.reader.find_rows import batches
 
 JSONL, PARQUET = "jsonl", "parquet"
@@ -23,7 +23,7 @@ def export(folder: Path, arguments: Mapping[str, Any], out: BinaryIO) -> int:
     JSON Lines have the columns of canonical.SCHEMA, with the metadata as an object. Raises FilterError before anything
     is written.
     """
-    wanted = Filter.from_dict(arguments.get("filter") or {})
+    wanted = RowFilter.from_dict(arguments.get("filter") or {})
     rows = pq.ParquetFile(folder / files.ROWS)
     target = _JsonLines(out) if arguments["format"] == JSONL else _ParquetTable(out, rows.schema_arrow)
     count = 0

@@ -23,7 +23,7 @@ class FilterError(ValueError):
 
 
 @dataclass(frozen=True)
-class Filter:
+class RowFilter:
     """What is empty or None asks for nothing; what is given must all hold."""
 
     text: str = ""
@@ -43,17 +43,17 @@ class Filter:
     """Exactly these; () is no row."""
 
     def __bool__(self) -> bool:
-        return self != Filter()
+        return self != RowFilter()
 
     def as_dict(self) -> dict[str, Any]:
         """Only what is asked for."""
-        return {name: value for name, value in asdict(self).items() if value != getattr(Filter, name)}
+        return {name: value for name, value in asdict(self).items() if value != getattr(RowFilter, name)}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Filter:
+    def from_dict(cls, data: Mapping[str, Any]) -> RowFilter:
         """Raises FilterError for what is no filter."""
         try:
-            made: Filter = msgspec.convert(data, cls, strict=True)
+            made: RowFilter = msgspec.convert(data, cls, strict=True)
         except msgspec.ValidationError as error:
             raise FilterError(f"The filter can't be read: {error}.") from error
         if unknown := set(data) - {field.name for field in fields(cls)}:
@@ -90,7 +90,7 @@ class Filter:
         return "; ".join(said)
 
 
-def matching(batch: pa.RecordBatch, wanted: Filter) -> list[int]:
+def matching(batch: pa.RecordBatch, wanted: RowFilter) -> list[int]:
     """The places in the batch (columns of canonical.SCHEMA) of the rows that are meant, in order.
 
     Raises FilterError where tokens would have to be counted.
@@ -169,7 +169,7 @@ class _Named(msgspec.Struct):
 _names_of = msgspec.json.Decoder(_Named).decode
 
 
-def _named(metadata: str, wanted: Filter) -> bool:
+def _named(metadata: str, wanted: RowFilter) -> bool:
     """Difficulty and tags as the statistics name them."""
     row = _names_of(metadata)
     tags = row.tags if isinstance(row.tags, list) else [row.tags]

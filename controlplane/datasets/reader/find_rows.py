@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from controlplane.datasets.reader import files
 from controlplane.datasets.reader.canonical import chat_of
 from controlplane.datasets.reader.excerpts import cut, short
-from controlplane.datasets.reader.filtering import Filter, matching
+from controlplane.datasets.reader.filtering import RowFilter, matching
 
 PAGE = 50
 PATIENCE_S = 5.0
@@ -41,7 +41,7 @@ def look(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return _exact(rows, [int(one) for one in arguments["exact"]], int(arguments["bytes"]))
     if "row_id" in arguments:
         return {"row": _one(rows, int(arguments["row_id"]))}
-    wanted = Filter.from_dict(arguments.get("filter") or {})
+    wanted = RowFilter.from_dict(arguments.get("filter") or {})
     if arguments.get("count"):
         return {"count": sum(len(matching(batch, wanted)) for _, batch in batches(rows))}
     return _page(rows, wanted, int(arguments.get("after", 0)), int(arguments.get("limit", PAGE)))
@@ -72,7 +72,7 @@ def open_rows(folder: Path) -> pq.ParquetFile:
     return pq.ParquetFile(folder / files.ROWS)
 
 
-def _page(rows: pq.ParquetFile, wanted: Filter, after: int, limit: int) -> dict[str, Any]:
+def _page(rows: pq.ParquetFile, wanted: RowFilter, after: int, limit: int) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     until = time.monotonic() + PATIENCE_S
     at = after
@@ -107,7 +107,7 @@ def _exact(rows: pq.ParquetFile, row_ids: Sequence[int], most: int) -> dict[str,
 
 def _by_number(rows: pq.ParquetFile, row_ids: tuple[int, ...]) -> Iterator[dict[str, Any]]:
     """Those that there are, in the file's order; row groups that have none of them are not read."""
-    wanted = Filter(row_ids=row_ids)
+    wanted = RowFilter(row_ids=row_ids)
     for group in range(rows.num_row_groups):
         told = rows.metadata.row_group(group).column(0).statistics
         if told is not None and told.has_min_max and not any(told.min <= one <= told.max for one in row_ids):

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from controlplane.datasets.reader.duplicates import AT_ONCE, in_order
-from controlplane.datasets.reader.spilling import Indexes, Numbers, Pairs, append, bits_for, runs, unnamed
+from controlplane.datasets.reader.spilling import Indexes, Numbers, SpilledPairs, append, bits_for, runs, unnamed
 
 THRESHOLD = 0.8
 """Estimated share of pairs of words that two prompts have in common."""
@@ -87,7 +87,7 @@ class NearDuplicates:
         self._records, self._excerpts = unnamed(folder), unnamed(folder)
         self._excerpts_end = 0
         self._count = 0
-        self._bands = Pairs(folder)
+        self._bands = SpilledPairs(folder)
 
     def __enter__(self) -> NearDuplicates:
         return self
@@ -111,7 +111,7 @@ class NearDuplicates:
         Each is compared with the first prompt of each bucket that it falls in, so the work grows with the rows only.
         """
         self._hash()
-        candidates = Pairs(self._folder, bits=bits_for(self._count))
+        candidates = SpilledPairs(self._folder, bits=bits_for(self._count))
         try:
             for parts in self._bands.parts(AT_ONCE):
                 self._bucket(parts, candidates)
@@ -149,7 +149,7 @@ class NearDuplicates:
         self._bands.add(keys.ravel(), np.repeat(ordinals, BANDS))
         self._bands.add(made["masked"].copy(), ordinals)
 
-    def _bucket(self, parts: range, candidates: Pairs) -> None:
+    def _bucket(self, parts: range, candidates: SpilledPairs) -> None:
         """(row, first row of a bucket that both are in), rows counted from 0."""
         keys, rows = self._bands.read_all(parts)
         order = np.argsort(keys)
@@ -159,7 +159,7 @@ class NearDuplicates:
         later = rows != firsts
         candidates.add(rows[later], firsts[later])
 
-    def _weighed(self, candidates: Pairs) -> Iterator[Near]:
+    def _weighed(self, candidates: SpilledPairs) -> Iterator[Near]:
         batch: dict[int, set[int]] = {}
         for row, first in in_order(candidates):
             if row not in batch and len(batch) >= COMPARED:

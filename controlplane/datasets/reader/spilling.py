@@ -25,7 +25,7 @@ PARTS = 256
 _PAIR = 16
 
 
-class Pairs:
+class SpilledPairs:
     """Pairs (key, value). Nothing is left of the file once the process ends, in whatever way.
 
     `bits`: keys are smaller than two to the power of it, and parts are told by the uppermost eight bits.

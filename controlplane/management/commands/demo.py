@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from controlplane.management.commands.up import add_serving_arguments, serving_options
-from controlplane.serving.claims import Refused
+from controlplane.serving.claims import ServingRefused
 from controlplane.serving.processes import NotReady
 from controlplane.serving.serving import Serving, served, uninterrupted
 
@@ -40,7 +40,7 @@ class Command(BaseCommand):
         try:
             with served(serving_options("demo", options), self.say) as serving:
                 outcome = self._run(serving, options)
-        except (Refused, NotReady, DemoFailed) as error:
+        except (ServingRefused, NotReady, DemoFailed) as error:
             raise CommandError(str(error)) from None
         except KeyboardInterrupt:
             self.say("Stopped.")

@@ -7,7 +7,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import connection
 
-from controlplane.serving.claims import Refused
+from controlplane.serving.claims import ServingRefused
 from controlplane.serving.processes import NotReady
 from controlplane.serving.serving import Options, Serving, served, uninterrupted
 
@@ -25,7 +25,7 @@ class Command(BaseCommand):
         try:
             with served(serving_options("up", options), self.say) as serving:
                 self._serve(serving, stop_runs=options["stop_runs"])
-        except (Refused, NotReady) as error:
+        except (ServingRefused, NotReady) as error:
             raise CommandError(str(error)) from None
         except KeyboardInterrupt:
             self.say("Stopped.")

@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane import sealing
 from runs.alerts.forms import masked
-from runs.alerts.models import AlertTarget, Kind
+from runs.alerts.models import AlertTarget, TargetKind
 from runs.models import RunEvent
 from tests.runs.builders import an_attempt
 
@@ -14,7 +14,7 @@ ALL = ["bad", "watch", "failed", "succeeded", "stopped"]
 
 
 def a_target(address: str = "https://hooks.example/services/T0/B0/secret", **columns: Any) -> AlertTarget:
-    kind = Kind.MAIL if "@" in address else Kind.WEBHOOK
+    kind = TargetKind.MAIL if "@" in address else TargetKind.WEBHOOK
     start = {"name": "team", "kind": kind, "wants": ALL, "private_too": True, "links_to": "https://grpo.example/"}
     sealed = {"sealed": sealing.seal(address), "shown": masked(kind, address)}
     return AlertTarget.objects.create(**{**start, **sealed, **columns})

@@ -19,7 +19,7 @@ from cryptography.x509.oid import NameOID
 
 from controlplane.http import addresses
 from runs.alerts import outward
-from runs.alerts.outward import NotSent, Refused, TookTooLong, post
+from runs.alerts.outward import AddressRefused, NotSent, TookTooLong, post
 from tests.controlplane.alerting.servers import answering, dripping, flooding, hook, silent
 
 PRIVATE = ("10.1.2.3", "172.16.0.1", "192.168.1.1", "127.0.0.1", "::1", "fd12::1", "100.64.0.1")
@@ -59,7 +59,7 @@ def test_a_message_arrives_whole_and_its_answer_comes_back() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "127.1"])
 def test_no_way_of_writing_it_leads_to_this_machine(host: str) -> None:
-    with hook() as server, pytest.raises(Refused, match="private address"):
+    with hook() as server, pytest.raises(AddressRefused, match="private address"):
         post(f"http://{host}:{server.port}/", b"{}", private_too=False)
     assert server.heard == []
 
@@ -106,7 +106,7 @@ def test_of_a_names_addresses_only_those_that_may_be_connected_to_are(resolver: 
         resolver(["169.254.169.254", "127.0.0.1"])
         assert post(f"http://chat.example:{server.port}/", b"{}", private_too=True).status == 200
         resolver(["169.254.169.254", "10.0.0.1"])
-        with pytest.raises(Refused):
+        with pytest.raises(AddressRefused):
             post(f"http://chat.example:{server.port}/", b"{}", private_too=False)
 
 
@@ -118,7 +118,7 @@ def test_a_dead_address_of_a_name_leaves_time_for_the_next(resolver: Callable[..
 
 def test_a_public_server_is_not_spoken_to_in_the_clear(resolver: Callable[..., list[str]]) -> None:
     resolver(["93.184.215.14"])
-    with pytest.raises(Refused, match="takes https"):
+    with pytest.raises(AddressRefused, match="takes https"):
         post("http://chat.example/", b"{}", private_too=True)
 
 

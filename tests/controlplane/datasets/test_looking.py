@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.datasets.reader import derive_rows, files, find_rows, shown
 from controlplane.datasets.reader.export_rows import export
-from controlplane.datasets.reader.filtering import Filter, FilterError
+from controlplane.datasets.reader.filtering import FilterError, RowFilter
 from controlplane.datasets.reader.find_rows import look
 from tests.controlplane.datasets.tokenizers import a_tokenizer
 
@@ -164,17 +164,17 @@ def test_what_is_taken_away_is_what_was_meant(mixed: Path) -> None:
 )
 def test_what_is_no_filter_is_said_in_words(wanted: dict[str, Any], words: str) -> None:
     with pytest.raises(FilterError, match=words):
-        Filter.from_dict(wanted)
+        RowFilter.from_dict(wanted)
 
 
 def test_a_filter_is_kept_and_told_as_what_it_asks_for() -> None:
-    wanted = Filter(text="prime", difficulty=("easy", ""), max_prompt_chars=400, max_prompt_tokens=9, row_ids=(1, 2))
-    assert Filter.from_dict(json.loads(json.dumps(wanted.as_dict()))) == wanted
+    wanted = RowFilter(text="prime", difficulty=("easy", ""), max_prompt_chars=400, max_prompt_tokens=9, row_ids=(1, 2))
+    assert RowFilter.from_dict(json.loads(json.dumps(wanted.as_dict()))) == wanted
     assert wanted.sentence() == (
         "with “prime”; difficulty easy or none; prompts of at most 400 characters; prompts of at most 9 tokens; "
         "2 rows by number"
     )
-    assert (Filter().as_dict(), Filter().sentence(), bool(Filter()), bool(wanted)) == ({}, "", False, True)
+    assert (RowFilter().as_dict(), RowFilter().sentence(), bool(RowFilter()), bool(wanted)) == ({}, "", False, True)
 
 
 def test_some_rows_become_a_version_of_their_own(mixed: Path, tmp_path: Path) -> None:

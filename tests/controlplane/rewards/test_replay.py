@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from controlplane.rewards.turns import Turn
-from runs.completions.groups import Completion
+from runs.completions.groups import StoredCompletion
 from runs.playground.evaluating import How
-from runs.playground.ordering import Pairs, pairs, ranks
+from runs.playground.ordering import PairCounts, pairs, ranks
 from runs.playground.replay import Replay, Stored, compare, recorded_as, score
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY, Cost, Params, Reward
@@ -25,7 +25,7 @@ def stored(*texts: str, before: Sequence[float | None] = (), step: int = 1, pk: 
     """A group that answers 4, with what the run gave: totals, and an advantage of the same sign."""
     given = before or [0.0] * len(texts)
     told = [
-        Completion(number, text, None, 3, "eos", {"right": total}, total, total)
+        StoredCompletion(number, text, None, 3, "eos", {"right": total}, total, total)
         for number, (text, total) in enumerate(zip(texts, given, strict=True), 1)
     ]
     return Stored(pk, step, {"row": pk, "prompt": "2+2?", "answer": "4"}, "2+2?", told)
@@ -59,16 +59,16 @@ def test_the_best_has_rank_one_and_equals_share_theirs(totals: list[float | None
 @pytest.mark.parametrize(
     ("before", "now", "expected"),
     [
-        ([1.0, 0.0], [0.0, 1.0], Pairs(1, 1, 0, 0)),
-        ([1.0, 1.0], [0.0, 1.0], Pairs(1, 0, 1, 0)),
-        ([1.0, 0.0], [1.0, 1.0], Pairs(1, 0, 0, 1)),
-        ([1.0, 0.0], [9.0, 8.0], Pairs(1, 0, 0, 0)),
-        ([3.0, 2.0, 1.0], [1.0, 2.0, 3.0], Pairs(3, 3, 0, 0)),
-        ([1.0, None], [0.0, 1.0], Pairs(0, 0, 0, 0)),
-        ([100000.0, 100000.001], [1.0, 1.0], Pairs(1, 0, 0, 0)),  # single precision knows no better
+        ([1.0, 0.0], [0.0, 1.0], PairCounts(1, 1, 0, 0)),
+        ([1.0, 1.0], [0.0, 1.0], PairCounts(1, 0, 1, 0)),
+        ([1.0, 0.0], [1.0, 1.0], PairCounts(1, 0, 0, 1)),
+        ([1.0, 0.0], [9.0, 8.0], PairCounts(1, 0, 0, 0)),
+        ([3.0, 2.0, 1.0], [1.0, 2.0, 3.0], PairCounts(3, 3, 0, 0)),
+        ([1.0, None], [0.0, 1.0], PairCounts(0, 0, 0, 0)),
+        ([100000.0, 100000.001], [1.0, 1.0], PairCounts(1, 0, 0, 0)),  # single precision knows no better
     ],
 )
-def test_a_pair_is_turned_told_apart_made_equal_or_as_it_was(before: Any, now: Any, expected: Pairs):
+def test_a_pair_is_turned_told_apart_made_equal_or_as_it_was(before: Any, now: Any, expected: PairCounts):
     assert pairs(before, now) == expected
 
 
@@ -81,7 +81,7 @@ def test_a_very_large_group_is_compared_and_shown_in_part():
 
 def test_a_group_whose_best_is_now_the_worst():
     replay = replayed([stored("5", "4", before=[1.0, 0.0])])
-    assert (replay.reordered, replay.pairs, replay.turned) == (1, Pairs(1, 1, 0, 0), 1)
+    assert (replay.reordered, replay.pairs, replay.turned) == (1, PairCounts(1, 1, 0, 0), 1)
     [group] = replay.groups
     assert [(one.rank_before, one.rank_now, one.climbed) for one in group.members] == [(1, 2, -1), (2, 1, 1)]
     assert [round(one.advantage_now, 3) for one in group.members] == [-0.707, 0.707]
