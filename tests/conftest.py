@@ -40,10 +40,10 @@ TOGETHER = ("real training", "pages")
 TRAINING = frozenset(
     (
         *("tests/browser/test_real_run.py", "tests/browser/test_rewards.py"),
-        *("tests/serving/test_demo.py", "tests/workers/test_hub_on_the_stack.py"),
-        *("tests/workers/test_server_mode.py", "tests/architecture/test_imports.py"),
-        *("tests/runs/test_trials_on_the_stack.py", "tests/runs/test_preflight_trl.py"),
-        *("tests/workers/test_dryrun.py", "tests/workers/test_hub_model.py"),
+        *("tests/serving/test_demo.py", "tests/workers/models/test_hub_on_the_stack.py"),
+        *("tests/workers/supervisor/test_server_mode.py", "tests/architecture/test_imports.py"),
+        *("tests/runs/trials/test_trials_on_the_stack.py", "tests/runs/preflight/test_trl.py"),
+        *("tests/workers/contract/test_dry_run_scripts.py", "tests/workers/models/test_hub_model.py"),
     )
 )
 """Beside tests/trainer: files whose tests have TRL train, or load it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from django.utils.safestring import SafeString
 from controlplane import acefinder, plotlyfinder
 
 register = template.Library()
-_IMPORT = re.compile(r'^(?:import|export)\b[^";]*"\./([^"]+)"', re.MULTILINE)
+_IMPORT = re.compile(r'^(?:import|export)\b[^";]*"(\.{1,2}/[^"]+)"', re.MULTILINE)
 
 
 @register.simple_tag
@@ -49,6 +50,6 @@ def imported(name: str) -> tuple[str, ...]:
         if path is None:
             raise LookupError(f"There is no static file {module}.")
         folder = module.rpartition("/")[0]
-        near = [f"{folder}/{other}" for other in _IMPORT.findall(Path(path).read_text("utf-8"))]
+        near = [posixpath.normpath(f"{folder}/{other}") for other in _IMPORT.findall(Path(path).read_text("utf-8"))]
         found += [other for other in dict.fromkeys(near) if other not in found]
     return tuple(found[1:])

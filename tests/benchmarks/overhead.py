@@ -23,7 +23,7 @@ from typing import Any
 
 from tests.fakes.fake_control import FakeControl
 from tests.stack import ROOT, Stack
-from tests.workers.attempts import Attempt, build_spec
+from tests.workers.supervisor.attempts import Attempt, build_spec
 from workers.host.settings import HostSettings
 from workers.trainer import demo
 

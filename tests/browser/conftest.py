@@ -15,7 +15,7 @@ from tests.browser import real_runs
 from tests.browser.tiny_folder import write_model
 from tests.conftest import FAKE_TRAINER
 from tests.stack import Stack, command_of
-from tests.workers.attempts import wait_until
+from tests.workers.supervisor.attempts import wait_until
 
 
 @dataclass

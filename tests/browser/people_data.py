@@ -27,10 +27,10 @@ from runs.scheduling import launching, stopping
 from runs.states import RunStatus
 from tests.browser import completions_data
 from tests.controlplane.accounts.secret_rows import an_endpoint
-from tests.controlplane.alerting.builders import a_target
 from tests.controlplane.datasets.sources import jsonl
 from tests.controlplane.datasets.steps import MAPPING, uploaded, worked
 from tests.runs import builders
+from tests.runs.alerts.builders import a_target
 from tests.runs.health.lives import Life
 from workers.contract import OutboxLine, StopMode
 

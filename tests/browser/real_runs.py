@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.stack import ROOT, Stack
-from tests.workers.attempts import wait_until
+from tests.workers.supervisor.attempts import wait_until
 from workers.contract import FileName
 from workers.trainer import demo
 

@@ -12,7 +12,7 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 from controlplane.templatetags.figures import sig
 from tests.browser.conftest import Complaints, sign_in
 from tests.stack import Stack
-from tests.workers.attempts import wait_until
+from tests.workers.supervisor.attempts import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
 

@@ -21,9 +21,9 @@ from runs.host_api import uploads
 from runs.host_api.urls import websocket_urlpatterns
 from runs.models import HealthPreset, Lease, ProfileTrial, SampleRow
 from tests.controlplane.accounts.secret_rows import an_endpoint
-from tests.controlplane.alerting.builders import a_target
 from tests.controlplane.people import make_user, signed_in
 from tests.controlplane.route_rules import ACT, ADMIN, EDIT, HOST, OPEN, OPERATE, READ, RULES, SELF
+from tests.runs.alerts.builders import a_target
 from tests.runs.builders import a_host, a_run, an_attempt
 
 pytestmark = pytest.mark.django_db

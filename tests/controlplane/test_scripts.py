@@ -41,18 +41,18 @@ def test_every_image_that_the_editors_style_sheet_names_is_served() -> None:
 
 def test_what_has_its_version_in_its_address_is_kept_for_good_and_nothing_else() -> None:
     versioned = [scripts.plotly_src(), scripts.ace_src(), scripts.ace_src("css/ace.css")]
-    urls = [*versioned, "/static/js/run.js", "/static/css/code.css"]
+    urls = [*versioned, "/static/js/run_page/run_page.js", "/static/css/code_editor.css"]
     assert [url for url in urls if Files.immutable_file_test(None, "", url)] == versioned
 
 
 def test_every_module_that_a_page_needs_is_loaded_ahead_once() -> None:
-    modules = scripts.imported("js/run.js")
-    assert {"js/charts_page.js", "js/drawing.js", "js/urlstate.js"} <= set(modules)
-    assert "js/run.js" not in modules
+    modules = scripts.imported("js/run_page/run_page.js")
+    assert {"js/metrics/charts_page.js", "js/metrics/drawing.js", "js/urlstate.js"} <= set(modules)
+    assert "js/run_page/run_page.js" not in modules
     assert len(set(modules)) == len(modules)
-    assert str(scripts.preload_modules("js/run.js")).count('<link rel="modulepreload" href="/static/js/') == len(
-        modules
-    )
+    assert str(scripts.preload_modules("js/run_page/run_page.js")).count(
+        '<link rel="modulepreload" href="/static/js/'
+    ) == len(modules)
 
 
 def test_a_module_that_is_not_there_is_named() -> None:

@@ -17,10 +17,10 @@ pytestmark = pytest.mark.processes
 FLOWS = [
     "tests/database/test_hostile_values.py",
     "tests/controlplane/hardware/test_profiles_laid.py",
-    "tests/runs/test_ingest.py",
-    "tests/runs/test_launching.py",
-    "tests/runs/test_reconcile.py",
-    "tests/runs/test_stopping.py",
+    "tests/runs/host_api/test_ingest.py",
+    "tests/runs/scheduling/test_launching.py",
+    "tests/runs/test_tick.py",
+    "tests/runs/scheduling/test_stopping.py",
 ]
 
 

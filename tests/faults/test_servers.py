@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults import invariants
 from tests.faults.harness import Product, on_gpus, with_server
-from tests.workers.servers import free_port
+from tests.workers.supervisor.servers import free_port
 from workers.supervisor import procfs
 
 pytestmark = pytest.mark.processes

@@ -27,7 +27,7 @@ from tests.gpu import figures, models, proof, prove, ratio
 from tests.gpu.figures import Row
 from tests.gpu.person import PASSWORD, USER, Person
 from tests.gpu.setups import PLANS, Setup
-from tests.runs.launching_page import SCHEMA, a_config, a_ready_host, a_version
+from tests.runs.new_run.launching_page import SCHEMA, a_config, a_ready_host, a_version
 from workers.contract import AttemptSpec, DataSpec, HardwareSpec, ModelSpec, Placement, RunSpec
 
 SETUPS = [unit for plan in ("one-gpu", "two-gpus", "four-gpus") for unit in PLANS[plan] if isinstance(unit, Setup)]

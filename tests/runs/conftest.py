@@ -49,3 +49,9 @@ def redis_url(valkey: str, settings: Settings) -> Iterator[str]:
     hints.forget()
     yield valkey
     hints.forget()
+
+
+@pytest.fixture(autouse=True)
+def quick_passwords(settings: Settings) -> None:
+    """The real hasher is slow on purpose; these tests sign in a hundred times."""
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.serving.command import Command, Start, none_left, processes_of, until
 from tests.stack import FAKE_TRAINER, Stack, command_of
-from tests.workers.test_host_on_the_stack import HOST, LOOK, SUBMIT, a_model
+from tests.workers.host.test_host_on_the_stack import HOST, LOOK, SUBMIT, a_model
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(400)]
 

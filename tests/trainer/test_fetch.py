@@ -15,7 +15,7 @@ import pytest
 
 from tests.fakes.fake_hub import FakeHub
 from tests.stack import ROOT
-from tests.workers.attempts import wait_until
+from tests.workers.supervisor.attempts import wait_until
 from workers.contract import hub_files
 
 pytestmark = pytest.mark.processes

@@ -1,6 +1,6 @@
 """GRPO's batch arithmetic as TRL computes it, and the nearest values it accepts. Pure functions.
 
-Held against the real GRPOConfig by tests/runs/test_preflight_trl.py.
+Held against the real GRPOConfig by tests/runs/preflight/test_trl.py.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from controlplane.datasets.work_queue import progress
 from tests.controlplane.datasets.sources import jsonl
 from tests.controlplane.datasets.steps import MAPPING, ROWS, checked, ready, uploaded, worked
 from tests.disk import fill, mounted
-from tests.workers.attempts import wait_until
+from tests.workers.supervisor.attempts import wait_until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.processes]
 

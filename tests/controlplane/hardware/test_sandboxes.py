@@ -13,9 +13,9 @@ from controlplane.hardware.sandboxes import BARE, problem, sandbox_of
 from runs.hosts import announcements
 from runs.models import Attempt
 from runs.scheduling import launching
-from tests.controlplane.hardware.page import page
 from tests.controlplane.people import admin, operator, viewer
 from tests.runs.builders import a_host, a_run, rewards_named
+from tests.runs.hosts.page import page
 from workers.sandbox import Backend, Job, Sandbox
 
 pytestmark = pytest.mark.django_db

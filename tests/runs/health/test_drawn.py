@@ -19,7 +19,7 @@ from tests.controlplane.people import operator, viewer
 from tests.runs.builders import SERVER, a_host, a_run, an_attempt
 from tests.runs.health.test_presets import save
 from tests.runs.health.test_tick import write
-from tests.runs.test_charts import a_spec
+from tests.runs.metrics.test_charts import a_spec
 from workers.contract import Rollout
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]

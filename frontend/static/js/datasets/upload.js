@@ -1,0 +1,204 @@
+// The upload page: a file dropped anywhere on it, its size and name judged before the transfer, the transfer's progress
+// and its end. Without this script the form works as a plain one.
+
+import { about } from "../figures.js";
+
+const MB = 1e6;
+const SPAN_MS = 5000;
+const form = document.querySelector("form[data-upload]");
+
+/** The pace of the last seconds: what a whole transfer's mean would hide. */
+class Pace {
+  constructor() {
+    /** @type {[number, number][]} */
+    this.points = [];
+  }
+
+  /** Bytes a second, or null at the beginning. @param {number} bytes @param {number} now */
+  at(bytes, now) {
+    this.points.push([now, bytes]);
+    while (this.points.length > 2 && now - this.points[0][0] > SPAN_MS) this.points.shift();
+    const [then, before] = this.points[0];
+    return now > then && bytes > before ? (1000 * (bytes - before)) / (now - then) : null;
+  }
+}
+
+class Upload {
+  /** @param {HTMLFormElement} form */
+  constructor(form) {
+    this.form = form;
+    const part = (/** @type {string} */ selector) => /** @type {HTMLElement} */ (form.querySelector(selector));
+    this.input = /** @type {HTMLInputElement} */ (part('input[type="file"]'));
+    this.name = /** @type {HTMLInputElement | null} */ (form.querySelector('input[name="name"]'));
+    this.problems = part("[data-problem]");
+    this.transfer = part("[data-transfer]");
+    this.words = part("[data-transfer-words]");
+    this.progress = /** @type {HTMLProgressElement} */ (part("[data-progress]"));
+    this.button = /** @type {HTMLButtonElement} */ (part("button.primary"));
+    this.limit = Number(form.dataset.limit);
+    /** @type {XMLHttpRequest | null} */
+    this.request = null;
+    this.input.addEventListener("change", () => this.check());
+    part("[data-cancel]").addEventListener("click", () => this.cancel());
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      void this.submit();
+    });
+    this.check();
+  }
+
+  get file() {
+    return this.input.files?.[0];
+  }
+
+  /** @param {string[]} lines */
+  say(lines) {
+    this.problems.replaceChildren(
+      ...lines.map((line) => Object.assign(document.createElement("li"), { textContent: line })),
+    );
+    this.problems.hidden = !lines.length;
+  }
+
+  /** What can be known of the file before it is sent. */
+  check() {
+    const { file } = this;
+    const tooLarge = Boolean(file && file.size > this.limit);
+    if (tooLarge) this.say([`This file has ${mb(file?.size ?? 0)}; the limit is ${mb(this.limit)}.`]);
+    else if (file && !file.size) this.say(["The file is empty."]);
+    else this.say([]);
+    this.button.disabled = tooLarge;
+    return Boolean(file?.size) && !tooLarge;
+  }
+
+  async submit() {
+    const { file, form } = this;
+    if (this.request) return;
+    if (!file) {
+      this.say(["Choose a file."]);
+      this.input.focus();
+      return;
+    }
+    if (!this.check()) return;
+    this.button.disabled = true;
+    const refused = await this.nameProblem();
+    this.button.disabled = false;
+    if (refused) {
+      this.say([refused]);
+      this.name?.focus();
+      return;
+    }
+    this.send(new FormData(form), file.size);
+  }
+
+  /** A name that is taken shall not be heard of after two gigabytes. */
+  async nameProblem() {
+    const address = this.form.dataset.nameCheck;
+    if (!address || !this.name?.value.trim()) return "";
+    const answer = await fetch(`${address}?name=${encodeURIComponent(this.name.value)}`).catch(() => null);
+    if (!answer?.ok) return "";
+    const found = await answer.json().catch(() => ({}));
+    return String(found.problem ?? "");
+  }
+
+  /** @param {FormData} data @param {number} size */
+  send(data, size) {
+    const request = (this.request = new XMLHttpRequest());
+    const pace = new Pace();
+    request.open("POST", this.form.action || location.href);
+    request.upload.addEventListener("progress", (event) => this.moved(pace, event.loaded, event.total || size));
+    request.addEventListener("load", () => this.answered(request));
+    request.addEventListener("error", () =>
+      this.ended(["The connection broke during the upload. Nothing was stored; try again."]),
+    );
+    request.addEventListener("abort", () => this.ended(["The upload was cancelled. Nothing was stored."]));
+    this.moved(pace, 0, size);
+    this.transfer.hidden = false;
+    this.button.disabled = true;
+    this.say([]);
+    addEventListener("beforeunload", stay);
+    request.send(data);
+  }
+
+  /** @param {Pace} pace @param {number} done @param {number} total */
+  moved(pace, done, total) {
+    const speed = pace.at(done, performance.now());
+    this.progress.value = total ? done / total : 0;
+    const left = speed ? (total - done) / speed : null;
+    if (done >= total && total) this.words.textContent = `${mb(total)} are through; the server stores them.`;
+    else {
+      const rest = speed ? `, ${mb(speed)}/s, ${left !== null && left > 1 ? `${about(left)} left` : "nearly there"}` : "";
+      this.words.textContent = `${mb(done)} of ${mb(total)}${rest}`;
+    }
+  }
+
+  cancel() {
+    this.request?.abort();
+  }
+
+  /** The transfer is over, without a page to go to. @param {string[]} lines */
+  ended(lines) {
+    removeEventListener("beforeunload", stay);
+    this.request = null;
+    delete this.form.dataset.sent;
+    this.transfer.hidden = true;
+    this.button.disabled = false;
+    this.say(lines);
+    this.button.focus();
+  }
+
+  /** Go where the server led, or say here what it said: the file and the name stay as they are. @param {XMLHttpRequest} request */
+  answered(request) {
+    if (request.status < 400) {
+      removeEventListener("beforeunload", stay);
+      location.href = request.responseURL;
+      return;
+    }
+    const page = new DOMParser().parseFromString(request.responseText, "text/html");
+    const found = [...page.querySelectorAll("#adding .errorlist li, #adding .banner.bad p")];
+    const lines = found.map((line) => line.textContent?.trim() ?? "").filter(Boolean);
+    const plain = request.getResponseHeader("Content-Type")?.startsWith("text/plain") ? request.responseText.trim() : "";
+    this.ended(lines.length ? lines : [plain || `The server refused the file (${request.status}). Nothing was stored.`]);
+  }
+
+  /** @param {FileList} files */
+  take(files) {
+    if (this.request || !files.length) return;
+    this.input.files = files;
+    this.check();
+    if (files.length > 1) this.say(["One file makes one version; the first file was selected."]);
+    this.button.focus();
+  }
+}
+
+/** @param {BeforeUnloadEvent} event */
+function stay(event) {
+  event.preventDefault();
+}
+
+/** Files may be let go anywhere: beside the form the browser would open them. @param {Upload} upload */
+function dropping(upload) {
+  const veil = /** @type {HTMLElement} */ (document.querySelector("[data-veil]"));
+  let depth = 0;
+  const shows = (/** @type {DragEvent} */ event) => event.dataTransfer?.types.includes("Files") ?? false;
+  const show = (/** @type {number} */ change) => {
+    depth = Math.max(0, depth + change);
+    veil.hidden = !depth;
+  };
+  addEventListener("dragenter", (event) => shows(event) && show(1));
+  addEventListener("dragleave", (event) => shows(event) && show(-1));
+  addEventListener("dragover", (event) => shows(event) && event.preventDefault());
+  addEventListener("drop", (event) => {
+    if (!shows(event)) return;
+    event.preventDefault();
+    show(-depth);
+    if (event.dataTransfer) upload.take(event.dataTransfer.files);
+  });
+}
+
+/** @param {number} bytes */
+function mb(bytes) {
+  const digits = bytes < 10 * MB ? 1 : 0;
+  return `${(bytes / MB).toLocaleString("en-US", { maximumFractionDigits: digits })} MB`;
+}
+
+if (form instanceof HTMLFormElement) dropping(new Upload(form));

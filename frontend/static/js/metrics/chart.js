@@ -1,0 +1,163 @@
+// One chart on the page: its element, its range, its value. Draws with Plotly; knows no socket.
+
+import { MARGIN, drawing, kindOf, shown, unshown } from "./drawing.js";
+import { figure } from "../figures.js";
+import { convert, place, source } from "./series.js";
+
+export { layout, readTokens } from "./drawing.js";
+
+/**
+ * @typedef {import("./drawing.js").Spec} Spec
+ * @typedef {import("./drawing.js").Mark} Mark
+ * @typedef {import("./series.js").Kind} Kind
+ * @typedef {{x: Kind, smoothing: number, marks: Mark[], tokens: Record<string, string>}} View  what all charts share
+ * @typedef {{kind: Kind, from: number, to: number}} Range  what of the x axis is looked at; time in seconds
+ */
+
+const CONFIG = { responsive: false, displayModeBar: false, doubleClick: "reset+autosize", showTips: false };
+
+export class Chart {
+  /**
+   * @param {HTMLElement} element  the figure that reserves the space
+   * @param {Spec} spec @param {import("./series.js").Series} series
+   */
+  constructor(element, spec, series) {
+    this.element = element;
+    this.spec = spec;
+    this.series = series;
+    this.plot = /** @type {any} */ (element.querySelector("[data-plot]"));
+    this.value = /** @type {HTMLElement} */ (element.querySelector("[data-value]"));
+    this.cursor = /** @type {HTMLElement} */ (element.querySelector("[data-cursor]"));
+    this.log = spec.log;
+    this.smoothed = true;
+    this.large = false;
+    this.drawn = false;
+    /** @type {Kind} */
+    this.kind = kindOf(spec, "step");
+    /** @type {Range | null} */
+    this.range = null;
+    /** Finer points of that range. @type {Map<string, import("./series.js").Columns> | undefined} */
+    this.detail = undefined;
+    /** As last seen by an observer, so that drawing never measures. @type {{width: number, height: number} | null} */
+    this.size = null;
+    this.metrics = new Set(spec.lines.flatMap((l) => [l.metric, l.band, l.evaluation]).filter(Boolean));
+    /** The line whose newest value stands beside the title; of several only one that speaks for all. */
+    this.main = spec.lines.find((l, _, { length }) => length === 1 || /^(mean|all|total)$/.test(l.label)) ?? null;
+    this.value.hidden = !this.main;
+    this.onRange = (/** @type {Range | null} */ _range) => {};
+    this.onHover = (/** @type {number | null} */ _x) => {};
+  }
+
+  /** What the server has to be asked for. */
+  sources() {
+    return [...new Set([...this.metrics].map(source))];
+  }
+
+  /** @param {Set<string>} metrics */
+  concerns(metrics) {
+    for (const metric of this.metrics) if (metrics.has(metric)) return true;
+    return false;
+  }
+
+  hasPoints() {
+    return this.spec.lines.some((l) => this.series.get(l.metric).value.length > 0);
+  }
+
+  /** The newest value beside the title; text only, so it follows each frame. @param {number | null} [value] */
+  showValue(value = null) {
+    if (!this.main) return;
+    const last = this.series.last(this.main.metric);
+    const [text, unit] = figure(value ?? (last === null ? null : last * this.main.weight), this.spec.format);
+    if (this.value.firstChild?.textContent === text) return;
+    this.value.replaceChildren(text, Object.assign(document.createElement("span"), { className: "unit", textContent: unit }));
+  }
+
+  /** @param {any} plotly @param {View} view */
+  draw(plotly, view) {
+    const empty = !this.hasPoints();
+    this.element.classList.toggle("waiting", empty);
+    if (empty) return;
+    const { traces, layout } = this.figure(view);
+    plotly.react(this.plot, traces, layout, CONFIG);
+    if (!this.drawn) this.listen();
+    this.drawn = true;
+    this.element.classList.add("drawn");
+  }
+
+  /** The drawing as data. @param {View} view */
+  figure(view) {
+    const clock = this.series.clock();
+    const asked = view.x === "tokens" && !clock.tokens.length ? "step" : view.x;
+    this.turn(kindOf(this.spec, asked));
+    const numbers = { get: (/** @type {string} */ metric) => this.series.get(metric, this.detail), clock };
+    const look = { smoothing: this.smoothed ? view.smoothing : 0, log: this.log, x: asked, large: this.large, height: this.size ? this.size.height - MARGIN.t - MARGIN.b : undefined };
+    const { traces, layout } = drawing(this.spec, numbers, view.marks, look, view.tokens);
+    const { range } = this;
+    Object.assign(layout.xaxis, range ? { autorange: false, range: [this.to(range.from), this.to(range.to)] } : { autorange: true });
+    return { traces, layout: { ...layout, ...this.size } };
+  }
+
+  /** The range that is looked at, on another kind of axis. @param {Kind} kind */
+  turn(kind) {
+    this.kind = kind;
+    const { range } = this;
+    if (!range || range.kind === kind) return;
+    const clock = this.series.clock();
+    const [from, to] = [range.from, range.to].map((x) => convert(clock, x, range.kind, kind));
+    this.range = from === null || to === null || from >= to ? null : { kind, from, to };
+  }
+
+  /** A place as Plotly is given it. @param {number} x */
+  to(x) {
+    return this.kind === "time" ? shown(x) : x;
+  }
+
+  /** A place as Plotly's axis has it. @param {any} end */
+  from(end) {
+    const linear = this.plot._fullLayout.xaxis.r2l(end);
+    return this.kind === "time" ? unshown(linear) : linear;
+  }
+
+  listen() {
+    this.plot.on("plotly_hover", (/** @type {any} */ event) => this.onHover(this.from(event.points[0].x)));
+    this.plot.on("plotly_unhover", () => this.onHover(null));
+    this.plot.on("plotly_relayout", (/** @type {any} */ change) => {
+      if (!Object.keys(change).some((key) => key.startsWith("xaxis."))) return;
+      const axis = this.plot._fullLayout.xaxis;
+      const [from, to] = axis.range.map((/** @type {any} */ end) => this.from(end));
+      this.look(axis.autorange ? null : { kind: this.kind, from, to });
+    });
+  }
+
+  /** @param {Range | null} range */
+  look(range) {
+    this.range = range;
+    this.detail = undefined;
+    this.onRange(range);
+  }
+
+  /** Show where the pointer stands on another chart. @param {Kind} kind @param {number | null} x  null: on none */
+  point(kind, x) {
+    const here = x === null ? null : convert(this.series.clock(), x, kind, this.kind);
+    const axis = this.drawn && here !== null ? this.plot._fullLayout.xaxis : null;
+    const at = axis ? axis.d2p(this.to(/** @type {number} */ (here))) : -1;
+    const inside = axis !== null && at >= 0 && at <= axis._length;
+    this.cursor.hidden = !inside;
+    if (inside) this.cursor.style.transform = `translateX(${axis._offset + at}px)`;
+    this.value.classList.toggle("pointed", inside);
+    this.showValue(inside ? this.valueAt(/** @type {number} */ (here)) : null);
+  }
+
+  /** @param {number} x @returns {number | null} */
+  valueAt(x) {
+    if (!this.main) return null;
+    const columns = this.series.get(this.main.metric, this.detail);
+    const byStep = this.kind !== "time" && columns.step[0] !== null;
+    const sorted = /** @type {number[]} */ (byStep ? columns.step : columns.t);
+    const wanted = convert(this.series.clock(), x, this.kind, byStep ? "step" : "time");
+    if (wanted === null || !sorted.length) return null;
+    const after = Math.min(place(sorted, wanted), sorted.length - 1);
+    const before = Math.max(0, after - 1);
+    return columns.value[wanted - sorted[before] < sorted[after] - wanted ? before : after] * this.main.weight;
+  }
+}

@@ -1,0 +1,124 @@
+// A chart as a file: its picture, and every value of it. Asks the server for the values; draws nothing on the page.
+
+import { listed } from "../urlstate.js";
+
+/** @typedef {import("./series.js").Columns} Columns */
+/** @typedef {Record<string, Columns>} Answer */
+
+const MOST_POINTS = 5000;
+/** Thinned, a stretch comes back with about as many as were asked for, seldom with exactly so many. */
+const FULL = MOST_POINTS / 2;
+/** Halved so often, a stretch is a moment: the server's limit then is what there is. */
+const DEEPEST = 16;
+const SCALE = 2;
+const ROOM_FOR_TITLE = 30;
+
+/**
+ * The chart as it stands, with its title, on the page's own ground.
+ * @param {any} plotly @param {import("./chart.js").Chart} chart @param {import("./chart.js").View} view @param {string} name
+ */
+export async function savePicture(plotly, chart, view, name) {
+  const { traces, layout } = chart.figure(view);
+  const { width = 720, height = 360 } = chart.size ?? {};
+  const title = { text: chart.spec.title.replaceAll("&", "&amp;").replaceAll("<", "&lt;"), font: { size: 13, color: view.tokens["ink-1"] }, x: 0.02, xanchor: "left" };
+  const margin = { ...layout.margin, t: layout.margin.t + ROOM_FOR_TITLE };
+  const figure = { data: traces, layout: { ...layout, width, height: height + ROOM_FOR_TITLE, title, margin, paper_bgcolor: view.tokens["surface-1"] } };
+  // Plotly would make the PNG by way of a blob, which the page's policy lets no image be.
+  const picture = await plotly.toImage(figure, { format: "svg", width, height: height + ROOM_FOR_TITLE });
+  save(await png(picture, SCALE * width, SCALE * (height + ROOM_FOR_TITLE)), name);
+}
+
+/** @param {string} svg  as an address @param {number} width @param {number} height @returns {Promise<string>} */
+async function png(svg, width, height) {
+  const image = new Image(width, height);
+  image.src = svg;
+  await image.decode();
+  const canvas = Object.assign(document.createElement("canvas"), { width, height });
+  canvas.getContext("2d")?.drawImage(image, 0, 0, width, height);
+  return canvas.toDataURL("image/png");
+}
+
+/**
+ * Every value of some metrics: the server thins what is more than it sends at once, so a stretch that comes back full is
+ * asked for again in two halves.
+ * @param {string} url @param {string[]} metrics @returns {Promise<Answer>}
+ */
+export async function everything(url, metrics) {
+  return part(url, metrics, null, 0);
+}
+
+/** @param {string} url @param {string[]} metrics @param {[from: number, to: number] | null} stretch @param {number} depth
+ * @returns {Promise<Answer>} */
+async function part(url, metrics, stretch, depth) {
+  const answer = await ask(url, metrics, MOST_POINTS, stretch && { kind: "time", from: stretch[0], to: stretch[1] });
+  const full = Object.values(answer).filter((columns) => columns.value.length >= FULL);
+  if (!full.length || depth === DEEPEST) return answer;
+  const from = stretch?.[0] ?? Math.min(...full.map(({ t }) => t[0]));
+  const to = stretch?.[1] ?? Math.max(...full.map(({ t }) => t[t.length - 1]));
+  const middle = (from + to) / 2;
+  const before = await part(url, metrics, [from, middle], depth + 1);
+  const after = await part(url, metrics, [middle, to], depth + 1);
+  return Object.fromEntries(metrics.map((metric) => [metric, joined(before[metric], after[metric])]));
+}
+
+/**
+ * @param {string} url @param {string[]} metrics @param {number} points @param {import("./chart.js").Range | null} range
+ * @param {AbortSignal} [signal] @returns {Promise<Answer>}
+ */
+export async function ask(url, metrics, points, range, signal) {
+  const query = new URLSearchParams({ metrics: listed(metrics), points: String(points) });
+  if (range) for (const [name, value] of [["x", range.kind], ["from", range.from], ["to", range.to]]) query.set(String(name), String(value));
+  const response = await fetch(`${url}?${query}`, { headers: { Accept: "application/json" }, signal });
+  if (!response.ok) throw new Error(`series.json answered ${response.status}`);
+  return (await response.json()).series;
+}
+
+/** Two stretches, each with the point between them. @param {Columns} before @param {Columns} after @returns {Columns} */
+function joined(before, after) {
+  const last = before.seq[before.seq.length - 1] ?? -1;
+  const from = after.seq.findIndex((seq) => seq > last);
+  const rest = (/** @type {any[]} */ column) => (from < 0 ? [] : column.slice(from));
+  return {
+    seq: [...before.seq, ...rest(after.seq)],
+    step: [...before.step, ...rest(after.step)],
+    t: [...before.t, ...rest(after.t)],
+    value: [...before.value, ...rest(after.value)],
+  };
+}
+
+/** A row a point: step, moment, and what was recorded. @param {Answer} answer @returns {string} */
+export function csv(answer) {
+  const metrics = Object.keys(answer);
+  /** @type {Map<number, {step: number | null, t: number, values: (number | undefined)[]}>} */
+  const rows = new Map();
+  metrics.forEach((metric, i) => {
+    const { seq, step, t, value } = answer[metric];
+    for (let at = 0; at < seq.length; at++) {
+      let row = rows.get(seq[at]);
+      if (!row) rows.set(seq[at], (row = { step: step[at], t: t[at], values: Array(metrics.length) }));
+      row.values[i] = value[at];
+    }
+  });
+  const lines = [...rows].sort(([a], [b]) => a - b).map(([, row]) =>
+    [row.step ?? "", new Date(row.t * 1000).toISOString(), ...Array.from(row.values, (value) => value ?? "")].join(","),
+  );
+  return [["step", "time", ...metrics.map(quoted)].join(","), ...lines, ""].join("\n");
+}
+
+/** @param {string} text */
+const quoted = (text) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+
+/** @param {string} text @param {string} name */
+export function saveText(text, name) {
+  const url = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+  save(url, name);
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** @param {string} href @param {string} name */
+function save(href, name) {
+  const link = Object.assign(document.createElement("a"), { href, download: name.replace(/[^\w.-]+/g, "_") });
+  document.body.append(link);
+  link.click();
+  link.remove();
+}

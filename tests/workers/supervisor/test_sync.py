@@ -1,0 +1,101 @@
+"""When lines go to the control plane, and what its answers change; with a clock of its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workers.supervisor.attempts import QUICK
+from workers.contract import EventKind, SyncAnswer
+from workers.host.settings import HostSettings
+from workers.supervisor.control import Refused
+from workers.supervisor.outbox import Outbox
+from workers.supervisor.sync import Syncer
+
+SETTINGS = HostSettings(runs_dir=Path("/nowhere"), control_url="http://127.0.0.1:1", **QUICK)
+
+
+class Answers:
+    """A control plane of one method, which stores what it is sent and says `watched` as told."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.watched = False
+        self.ack = 0
+        self.error: Exception | None = None
+
+    def sync(self, attempt_id: str, lines: list[dict[str, Any]]) -> SyncAnswer:
+        if self.error is not None:
+            raise self.error
+        self.batches.append([line["seq"] for line in lines])
+        self.ack = max([self.ack, *self.batches[-1]])
+        return SyncAnswer(self.ack, None, self.watched)
+
+
+def a_syncer(tmp_path: Path, answers: Any) -> tuple[Syncer, Outbox]:
+    outbox = Outbox(tmp_path / "o", first_seq=1)
+    settings = replace(SETTINGS, heartbeat_s=2.0, batch_s=1.0, batch_watched_s=0.1)
+    made = Syncer("a", outbox, answers, settings, acked=0, on_answer=lambda a: None, write_ack=lambda seq: None)
+    return made, outbox
+
+
+def test_an_unwatched_run_gathers_lines_for_a_second_and_a_watched_one_does_not(tmp_path: Path) -> None:
+    answers = Answers()
+    syncer, outbox = a_syncer(tmp_path, answers)
+    syncer.tick(100.0)
+    outbox.append(EventKind.TRAIN, {}, t=1.0)
+    assert syncer.tick(100.4) == pytest.approx(0.6)
+    answers.watched = True
+    syncer.tick(101.0)
+    outbox.append(EventKind.TRAIN, {}, t=1.0)
+    assert syncer.tick(101.05) == pytest.approx(0.05)
+    syncer.tick(101.1)
+    assert answers.batches == [[], [1], [2]]
+
+
+def test_a_heartbeat_fills_the_silence(tmp_path: Path) -> None:
+    answers = Answers()
+    syncer, _ = a_syncer(tmp_path, answers)
+    assert syncer.tick(100.0) == pytest.approx(2.0)
+    syncer.tick(101.0)
+    syncer.tick(102.0)
+    assert answers.batches == [[], []]
+
+
+def test_an_event_does_not_wait_for_the_batch(tmp_path: Path) -> None:
+    answers = Answers()
+    syncer, outbox = a_syncer(tmp_path, answers)
+    syncer.tick(100.0)
+    outbox.append(EventKind.PHASE, {}, t=1.0)
+    syncer.changed(urgent=True)
+    syncer.tick(100.1)
+    assert answers.batches == [[], [1]]
+
+
+def test_a_control_plane_that_lost_its_last_lines_gets_them_again(tmp_path: Path) -> None:
+    answers = Answers()
+    syncer, outbox = a_syncer(tmp_path, answers)
+    for _ in range(5):
+        outbox.append(EventKind.TRAIN, {}, t=1.0)
+    syncer.tick(100.0)
+    answers.ack = 2
+    syncer.tick(110.0)
+    syncer.tick(120.0)
+    assert answers.batches == [[1, 2, 3, 4, 5], [], [3, 4, 5]]
+    assert syncer.drained()
+
+
+def test_a_control_plane_that_knows_the_attempt_again_is_not_given_up(tmp_path: Path) -> None:
+    answers = Answers()
+    syncer, outbox = a_syncer(tmp_path, answers)
+    outbox.append(EventKind.TRAIN, {}, t=1.0)
+    answers.error = Refused(404, "no such attempt")
+    syncer.tick(100.0)
+    syncer.tick(102.0)
+    assert syncer.given_up
+    answers.error = None
+    syncer.tick(110.0)
+    assert (syncer.given_up, syncer.failing, answers.batches) == (False, False, [[1]])
