@@ -17,7 +17,7 @@ from django.conf import settings  # noqa: E402
 
 from controlplane.http.body_limit import BodyLimit  # noqa: E402
 from controlplane.http.one_thread import OneThread  # noqa: E402
-from runs.host_api.urls import websocket_urlpatterns  # noqa: E402
+from runs.urls import websocket_urlpatterns  # noqa: E402
 
 
 class SameOrigin:

@@ -6,6 +6,7 @@ Browsers are told to keep them for good. Nothing else of the package is served: 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -39,3 +40,34 @@ class PackageFinder(BaseFinder):
     def list(self, ignore_patterns: Iterable[str] | None) -> Any:
         for name in self.files:
             yield name, self._storage
+
+
+PLOTLY_FOLDER = f"plotly/{version('plotly')}"
+PLOTLY = f"{PLOTLY_FOLDER}/plotly.min.js"
+
+
+class PlotlyFinder(PackageFinder):
+    """plotly.min.js from the plotly wheel, and nothing else of its package data (that has sample data sets)."""
+
+    package = "plotly"
+    inside = "package_data"
+    folder = PLOTLY_FOLDER
+    files = ("plotly.min.js",)
+
+
+ACE_FOLDER = f"ace/{version('django-ace')}"
+ACE, ACE_STYLES = "ace.js", "css/ace.css"
+ACE_IMAGES = tuple(f"css/main-{n}.{'svg' if n in (*range(5, 13), 25) else 'png'}" for n in range(1, 27))
+"""What the style sheet names; a test holds that it is all of it."""
+
+
+class AceFinder(PackageFinder):
+    """The code editor Ace from the django-ace wheel: what Python in it needs, none of its other modes and themes.
+
+    Its style sheet is linked: a page's policy refuses the <style> elements that Ace would write.
+    """
+
+    package = "django_ace"
+    inside = "static/django_ace/ace"
+    folder = ACE_FOLDER
+    files = (ACE, ACE_STYLES, *ACE_IMAGES, "mode-python.js", "ext-searchbox.js")

@@ -111,8 +111,8 @@ STATICFILES_DIRS = [BASE_DIR / "frontend" / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
     "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    "controlplane.plotlyfinder.PlotlyFinder",
-    "controlplane.acefinder.AceFinder",
+    "controlplane.packagefinder.PlotlyFinder",
+    "controlplane.packagefinder.AceFinder",
 ]
 
 # Every start collects the static files into the data folder, so an edit or an upgrade of the checkout can't change a
@@ -121,7 +121,7 @@ STATICFILES_FINDERS = [
 STATIC_ROOT.mkdir(exist_ok=True)
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "controlplane.staticstorage.StaticStorage"},
+    "staticfiles": {"BACKEND": "controlplane.staticfiles.StaticStorage"},
 }
 SERVESTATIC_USE_FINDERS = False
 SERVESTATIC_AUTOREFRESH = False

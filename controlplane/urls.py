@@ -1,15 +1,11 @@
 from django.urls import include, path
 
-from controlplane.datasets import urls as datasets
-from runs.hosts import tokenizer_views
-
 urlpatterns = [
     path("", include("controlplane.accounts.urls")),
     path("", include("runs.urls")),
-    path(f"datasets/{datasets.VERSION}tokenizer/", tokenizer_views.tokenizer, name="dataset_tokenizer"),
     path("datasets/", include("controlplane.datasets.urls")),
     path("rewards/", include("controlplane.rewards.urls")),
-    path("api/", include(datasets.api_urlpatterns)),
+    path("hardware/profiles/", include("controlplane.hardware.urls")),
 ]
 
 handler400 = "controlplane.http.errors.bad_request"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from workers.contract.ends import EndReason as EndReason
+from workers.contract import EndReason as EndReason
 
 
 class RunStatus(StrEnum):

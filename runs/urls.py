@@ -1,19 +1,136 @@
-"""The addresses of runs; each room has its own."""
+"""The addresses of runs and of all that lives above the catalogue, room by room."""
 
-from django.urls import include, path
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import path
+
+from runs.alerts import views as alerts_views
+from runs.compare import views as compare_views
+from runs.completions import views as completions_views
+from runs.health import views as health_views
+from runs.host_api import views as host_api_views
+from runs.hosts import api as hosts_api
+from runs.hosts import tokenizer_views
+from runs.hosts import views as hosts_views
+from runs.live import consumers
+from runs.metrics import views as metrics_views
+from runs.new_run import views as new_run_views
+from runs.playground import code_views, editor_views, replay_views
+from runs.playground import views as playground_views
+from runs.run_list import views as run_list_views
+from runs.run_page import log_views, notes_and_tags_views
+from runs.run_page import views as run_page_views
+from runs.scheduling import views as queue_views
+from runs.secrets import views as secrets_views
+from runs.trials import views as trial_views
 
 urlpatterns = [
-    path("", include("runs.new_run.urls")),
-    path("", include("runs.host_api.urls")),
-    path("", include("runs.run_list.urls")),
-    path("", include("runs.compare.urls")),
-    path("", include("runs.health.urls")),
-    path("", include("runs.completions.urls")),
-    path("", include("runs.metrics.urls")),
-    path("runs/<slug:run_id>/", include("runs.run_page.urls")),
-    path("settings/secrets/", include("runs.secrets.urls")),
-    path("settings/alerts/", include("runs.alerts.urls")),
-    path("rewards/", include("runs.playground.urls")),
-    path("hardware/", include("runs.hosts.urls")),
-    path("api/", include("runs.hosts.api_urls")),
+    # The list
+    path("", run_list_views.home, name="home"),
+    path("runs/", run_list_views.runs, name="runs"),
+    path("runs/stop", run_list_views.stop_several, name="stop_several"),
+    path("runs/archive", run_list_views.archive_several, name="archive_several"),
+    path("runs/unarchive", run_list_views.unarchive_several, name="unarchive_several"),
+    path("runs/tag", run_list_views.tag_several, name="tag_several"),
+    path("runs/views", run_list_views.save_view, name="save_view"),
+    path("runs/views/<int:view_id>/delete", run_list_views.delete_view, name="delete_view"),
+    # A new run
+    path("runs/new/", new_run_views.new_run, name="new_run"),
+    path("runs/new/check", new_run_views.check_run, name="check_run"),
+    path("runs/new/commands", new_run_views.commands, name="launch_commands"),
+    path("runs/new/dry-run", new_run_views.dry_run, name="dry_run"),
+    path("runs/new/model", new_run_views.inspect_model, name="inspect_model"),
+    path("runs/new/model/<int:inspection_id>", new_run_views.inspection, name="inspection"),
+    path("runs/<slug:run_id>/clone/", new_run_views.clone, name="clone"),
+    path("runs/<slug:run_id>/dry-run", new_run_views.run_dry_run, name="run_dry_run"),
+    # Comparison
+    path("runs/compare/", compare_views.compare, name="compare_runs"),
+    path("runs/compare/table/", compare_views.table, name="compare_table"),
+    path("runs/compare/series.json", compare_views.series, name="compare_series"),
+    path("runs/compare/prompts/", compare_views.prompts, name="compare_prompts"),
+    # A run's page
+    path("runs/<slug:run_id>/", run_page_views.run, name="run"),
+    path("runs/<slug:run_id>/head/", run_page_views.head, name="run_head"),
+    path("runs/<slug:run_id>/checkpoints/", run_page_views.checkpoints, name="run_checkpoints"),
+    path("runs/<slug:run_id>/spec/", run_page_views.spec, name="run_spec"),
+    path("runs/<slug:run_id>/stop", run_page_views.stop, name="run_stop"),
+    path("runs/<slug:run_id>/resume", run_page_views.resume, name="run_resume"),
+    path("runs/<slug:run_id>/about/", notes_and_tags_views.about, name="run_about"),
+    path("runs/<slug:run_id>/tags", notes_and_tags_views.tags, name="run_tags"),
+    path("runs/<slug:run_id>/notes", notes_and_tags_views.write_notes, name="run_notes"),
+    path("runs/<slug:run_id>/logs/", log_views.logs, name="run_logs"),
+    path("runs/<slug:run_id>/logs/<str:name>", log_views.log, name="run_log"),
+    path("runs/<slug:run_id>/logs/<str:name>/search", log_views.search, name="run_log_search"),
+    path("runs/<slug:run_id>/events/", log_views.events, name="run_events"),
+    path("runs/<slug:run_id>/series.json", metrics_views.series, name="run_series"),
+    path("runs/<slug:run_id>/metrics.json", metrics_views.metrics, name="run_metrics"),
+    path("runs/<slug:run_id>/completions/", completions_views.completions, name="run_completions"),
+    path("runs/<slug:run_id>/completions/<int:sample_id>/", completions_views.group, name="run_completion_group"),
+    path("runs/<slug:run_id>/prompts/", completions_views.prompts, name="run_prompts"),
+    path("runs/<slug:run_id>/prompts/map.json", completions_views.prompts_map, name="run_prompts_map"),
+    path("runs/<slug:run_id>/prompts/export", completions_views.prompts_export, name="run_prompts_export"),
+    path("runs/<slug:run_id>/prompts/<int:row>/", completions_views.prompt, name="run_prompt"),
+    # Health presets
+    path("settings/health/", health_views.presets, name="health_presets"),
+    path("settings/health/<int:preset_id>/", health_views.preset, name="health_preset"),
+    path("settings/health/<int:preset_id>/copy", health_views.copy, name="health_preset_copy"),
+    path("settings/health/<int:preset_id>/default", health_views.make_default, name="health_preset_default"),
+    path("settings/health/<int:preset_id>/delete", health_views.delete, name="health_preset_delete"),
+    path("runs/<slug:run_id>/preset", health_views.choose, name="run_preset"),
+    # Alerts
+    path("settings/alerts/", alerts_views.alerts, name="alerts"),
+    path("settings/alerts/deliveries/", alerts_views.deliveries, name="alert_deliveries"),
+    path("settings/alerts/deliveries/<int:delivery_id>/again/", alerts_views.again, name="alert_again"),
+    path("settings/alerts/<int:target_id>/", alerts_views.target, name="alert_target"),
+    path("settings/alerts/<int:target_id>/test/", alerts_views.test, name="alert_test"),
+    path("settings/alerts/<int:target_id>/delete/", alerts_views.delete, name="alert_delete"),
+    # Secrets
+    path("settings/secrets/", secrets_views.secrets, name="secrets"),
+    path("settings/secrets/<int:secret_id>/", secrets_views.secret, name="secret"),
+    path("settings/secrets/<int:secret_id>/delete/", secrets_views.delete, name="secret_delete"),
+    # The editor of a reward config, with the playground and the replay
+    path("rewards/new/", editor_views.new, name="reward_config_new"),
+    path("rewards/import/", editor_views.import_, name="reward_config_import"),
+    path("rewards/sample/", playground_views.sample, name="reward_sample"),
+    path("rewards/runs/", playground_views.runs, name="reward_runs"),
+    path("rewards/replay/", replay_views.replay, name="reward_replay"),
+    path("rewards/try/", playground_views.try_out, name="reward_try"),
+    path("rewards/code/", code_views.check, name="reward_code_check"),
+    path("rewards/<int:config_id>/", editor_views.edit, name="reward_config"),
+    # Hosts and the queue
+    path("hardware/", hosts_views.hardware, name="hardware"),
+    path("hardware/leases/<int:lease_id>/release/", hosts_views.release_lease, name="release_lease"),
+    path("hardware/hosts/<int:host_id>/drain/", hosts_views.drain, name="drain_host"),
+    path("hardware/hosts/<int:host_id>/unsandboxed/", hosts_views.unsandboxed, name="host_unsandboxed"),
+    path("hardware/hosts/<int:host_id>/give-up/", hosts_views.give_up_host, name="give_up_host"),
+    path("hardware/hosts/<int:host_id>/remove/", hosts_views.remove_host, name="remove_host"),
+    path("hardware/queue/<slug:run_id>/move", queue_views.queue_move, name="queue_move"),
+    path("hardware/queue/<slug:run_id>/priority", queue_views.queue_priority, name="queue_priority"),
+    path("hardware/queue/<slug:run_id>/remove/", queue_views.queue_remove, name="queue_remove"),
+    # Models that hosts are asked about
+    path("datasets/<int:dataset_id>/<int:number>/tokenizer/", tokenizer_views.tokenizer, name="dataset_tokenizer"),
+    # Trials of profiles
+    path("hardware/trials/new/", trial_views.trial_new, name="trial_new"),
+    path("hardware/trials/<int:trial_id>/", trial_views.trial, name="trial"),
+    path("hardware/trials/<int:trial_id>/stop", trial_views.trial_stop, name="trial_stop"),
+    # What hosts call
+    path("api/attempts/<slug:attempt_id>/claim", host_api_views.claim, name="api_claim"),
+    path("api/attempts/<slug:attempt_id>/dataset", host_api_views.dataset, name="api_dataset"),
+    path("api/attempts/<slug:attempt_id>/sync", host_api_views.sync, name="api_sync"),
+    path("api/attempts/<slug:attempt_id>/samples", host_api_views.samples, name="api_samples"),
+    path("api/attempts/<slug:attempt_id>/logs/<slug:name>", host_api_views.logs, name="api_logs"),
+    path("api/attempts/<slug:attempt_id>/reaped", host_api_views.reaped, name="api_reaped"),
+    path("api/attempts/<slug:attempt_id>/not_launched", host_api_views.not_launched, name="api_not_launched"),
+    path("api/hosts/announce", hosts_api.announce, name="api_host_announce"),
+    path("api/inspections/<int:inspection_id>", hosts_api.inspection, name="api_inspection"),
+    path("api/hosts/<str:host>/inspections/<int:inspection_id>/tokenizer", hosts_api.tokenizer, name="api_tokenizer"),
+]
+
+# Django's `path` is typed for views; Channels' router takes ASGI applications in their place.
+_socket: Any = path
+websocket_urlpatterns: list[Any] = [
+    _socket("ws/runs/", consumers.RunListConsumer.as_asgi()),
+    _socket("ws/runs/<slug:run_id>/", consumers.RunConsumer.as_asgi()),
 ]

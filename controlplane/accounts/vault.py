@@ -13,10 +13,11 @@ from django.utils import timezone
 
 from controlplane import sealing
 from controlplane.accounts.models import HUB_TOKEN, Secret
+from controlplane.http import addresses
 from workers.contract import RewardSpec, RunSpec
 from workers.contract.commands import hub_models
 from workers.rewards import LIBRARY
-from workers.rewards.tools import SECRET_PREFIX
+from workers.rewards.tools import SECRET_PREFIX, Endpoint, Unavailable
 
 ENTER_ANEW = "An admin must enter its key again under Settings, Secrets."
 
@@ -57,6 +58,28 @@ def endpoint(name: str) -> tuple[Secret, str]:
     found = _open(name)
     note_use([name])
     return found
+
+
+def endpoint_for_trial(name: str) -> Endpoint:
+    """By its name on the secrets page. Raises Unavailable.
+
+    Its `refusal` holds for what its name leads to at that moment: the network around the web is not the trainer's, and
+    whoever tries a reward reads what the server answers.
+    """
+    try:
+        secret, key = endpoint(name)
+    except NotGiven as error:
+        raise Unavailable(str(error)) from None
+    private_too, plain = secret.private_too, not secret.address.startswith("https:")
+
+    def refusal(ip: str) -> str | None:
+        if (why := addresses.refusal(ip, private_too=private_too)) is not None:
+            return f"Nothing is sent there: {why}."
+        if plain and not addresses.is_private(ip):
+            return f"Nothing is sent there: {ip} is a public address, and the key would go there unencrypted."
+        return None
+
+    return Endpoint(secret.address, key, refusal=refusal)
 
 
 def note_use(names: Iterable[str], *, run: str = "") -> None:

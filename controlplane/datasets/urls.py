@@ -1,6 +1,6 @@
 from django.urls import path
 
-from controlplane.datasets import adding_views, api, look_views, mapping_views, version_views, views
+from controlplane.datasets import adding_views, look_views, mapping_views, version_views, views
 
 VERSION = "<int:dataset_id>/<int:number>/"
 
@@ -32,8 +32,4 @@ urlpatterns = [
     path(f"{VERSION}archive/", version_views.archive, name="dataset_archive"),
     path(f"{VERSION}unarchive/", version_views.unarchive, name="dataset_unarchive"),
     path(f"{VERSION}delete/", version_views.delete_version, name="dataset_version_delete"),
-]
-
-api_urlpatterns = [
-    path("hosts/<str:host>/inspections/<int:inspection_id>/tokenizer", api.tokenizer, name="api_tokenizer"),
 ]

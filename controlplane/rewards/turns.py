@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from controlplane.accounts.endpoints import endpoint
+from controlplane.accounts.vault import endpoint_for_trial as endpoint
 from workers.rewards.tools import Tools, Unavailable
 from workers.sandbox import (
     Job,

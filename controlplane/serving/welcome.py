@@ -7,15 +7,23 @@ from collections.abc import Callable
 from django.conf import settings
 
 from controlplane.accounts.checks import is_loopback
-from controlplane.accounts.first_admin import ensure_first_admin
-from controlplane.accounts.models import User
+from controlplane.accounts.models import Role, User
 from controlplane.accounts.onetime import make_link
 from controlplane.serving.serving import Serving
 
 
 def owner() -> User:
-    """Who acts on behalf of the person at this terminal."""
-    return ensure_first_admin()
+    """The admin who acts for the person at this terminal. The first one is made, without a password: there is no
+    default one, and the first sign-in is by a one-time link."""
+    admin = User.objects.filter(role=Role.ADMIN, is_active=True).order_by("pk").first()
+    if admin is None:
+        admin, made = User.objects.get_or_create(username="admin", defaults={"role": Role.ADMIN})
+        if made:
+            admin.set_unusable_password()
+        # Somebody at this machine's terminal owns the installation: an `admin` without rights gets them back.
+        admin.role, admin.is_active = Role.ADMIN, True
+        admin.save(update_fields=["password", "role", "is_active"])
+    return admin
 
 
 def show_address(serving: Serving, report: Callable[[str], None]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Mapping
 from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
@@ -216,3 +218,14 @@ def clock(value: datetime | None) -> str:
 def colour(index: Any) -> str:
     """The colour class of a reward component by its place in the config, counted from 0."""
     return f"c{int(index) % COLOURS + 1}"
+
+
+@register.filter
+def at(mapping: Mapping[str, Any], key: str) -> Any:
+    """The value under a key that is itself a variable."""
+    return mapping.get(key, "")
+
+
+@register.filter
+def as_json(value: Any) -> str:
+    return json.dumps(value)

@@ -13,7 +13,7 @@ from django.templatetags.static import static
 from django.utils.html import format_html_join
 from django.utils.safestring import SafeString
 
-from controlplane import acefinder, plotlyfinder
+from controlplane import packagefinder
 
 register = template.Library()
 _IMPORT = re.compile(r'^(?:import|export)\b[^";]*"(\.{1,2}/[^"]+)"', re.MULTILINE)
@@ -21,13 +21,13 @@ _IMPORT = re.compile(r'^(?:import|export)\b[^";]*"(\.{1,2}/[^"]+)"', re.MULTILIN
 
 @register.simple_tag
 def plotly_src() -> str:
-    return static(plotlyfinder.NAME)
+    return static(packagefinder.PLOTLY)
 
 
 @register.simple_tag
-def ace_src(name: str = acefinder.SCRIPT) -> str:
+def ace_src(name: str = packagefinder.ACE) -> str:
     """Of a file of the code editor; "" for the folder that it loads its parts from."""
-    return static(f"{acefinder.FOLDER}/{name}")
+    return static(f"{packagefinder.ACE_FOLDER}/{name}")
 
 
 @register.simple_tag

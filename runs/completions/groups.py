@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from runs.completions.solving import Solving, number
-from runs.metrics.mean import mean
+from runs.metrics.trend import mean
 
 _BIG = 2**31
 FIGURES = "figures"

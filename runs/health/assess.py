@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from runs.health import machine_rules, signals
 from runs.health.history import History
-from runs.health.presets import Preset, RuleBounds
+from runs.health.presets import Preset, RuleBounds, bound_text, value_text
 from runs.health.rules import RULES, HealthRule, Level
 from runs.health.signals import Signal
-from runs.health.words import bound_text, value_text
 
 EASED = 0.1
 MACHINE = {rule.id for rule in machine_rules.RULES}

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from runs.health.config import Config, config_of
-from runs.health.presets import RuleBounds, preset_of
+from runs.health.presets import RuleBounds, preset_of, value_text
 from runs.health.rules import RULES, HealthRule
-from runs.health.words import value_text
 from runs.metrics import run_charts
 from runs.metrics.chart_spec import Chart, ChartBound, ChartGroup
 from runs.models import Run

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from runs.health.presets import choices
+from runs.health.presets import choices, value_text
 from runs.health.rules import BY_ID
-from runs.health.words import value_text
 from runs.models import Run
 from runs.states import FINAL, RunStatus
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from django.db.models import Q
 
+from controlplane.templatetags.figures import significant
 from runs.health.rules import HealthRule
 from runs.models import HealthPreset, Run
 
@@ -71,3 +72,27 @@ class Presets:
 def _number(entry: Mapping[str, Any], name: str, own: float | None) -> float | None:
     value = entry.get(name, own)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def value_text(value: float, form: str) -> str:
+    if form == "percent":
+        return f"{_short(100 * value, 2)}%"
+    if form == "percent100":
+        return f"{_short(value, 2)}%"
+    if form == "times":
+        return f"{_short(value, 2)} times"
+    if form == "steps":
+        return f"{value:,.0f} steps"
+    return f"{value:.0f}" if form == "count" else _short(value, 3)
+
+
+def bound_text(rule: HealthRule, bounds: RuleBounds) -> str:
+    """`watch above 0.5, bad above 2`"""
+    side = "above" if rule.above else "below"
+    named = ((rule.mild, bounds.watch), ("bad", bounds.bad))
+    return ", ".join(f"{level} {side} {value_text(bound, rule.format)}" for level, bound in named if bound is not None)
+
+
+def _short(value: float, digits: int) -> str:
+    text = significant(value, digits)
+    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from statistics import fmean
 
-from runs.metrics.mean import mean
 from runs.metrics.series import series
 from runs.models import Run
 
+_LARGEST = sys.float_info.max
 MOST = 40
 REWARD = "reward"
 
@@ -50,3 +51,11 @@ def _width(count: int) -> int:
     while count > MOST * width:
         width *= 2
     return width
+
+
+def mean(values: Sequence[float]) -> float:
+    try:
+        return fmean(values)
+    except OverflowError:
+        half = sum(value / 2 / len(values) for value in values)
+        return max(-_LARGEST, min(_LARGEST, 2 * half))

@@ -129,7 +129,7 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     """Where the launch would start right now, or what it would wait for: after all that is before it in the queue."""
     if draft.hardware is None or not hosts:
         return Forecast(False, "Launch run")
-    floor, ahead = queueing.floor_behind(draft.priority)
+    floor, ahead = queueing.capacity_behind(draft.priority)
     floor.hosts = [view.row for view in hosts]
     if draft.owner is not None and not draft.owner.may_start:
         return Forecast(False, f"Queue: {draft.owner.wait}")

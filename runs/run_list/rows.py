@@ -15,7 +15,7 @@ from controlplane.accounts.models import User
 from controlplane.accounts.roles import person
 from controlplane.hardware.models import Host
 from runs import queries
-from runs.metrics.mean import mean
+from runs.metrics.trend import mean
 from runs.models import Attempt, Lease, Run, SavedView
 from runs.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TRIAL, RunListQuery
 from runs.scheduling import queueing

@@ -12,7 +12,7 @@ from django.utils import timezone
 from controlplane.accounts.models import User
 from runs import queries
 from runs.health.page import card
-from runs.metrics.mean import mean
+from runs.metrics.trend import mean
 from runs.models import Attempt, Lease, MetricRow, Run
 from runs.run_page import notes
 from runs.sentences import STOPS, is_saving, placement_text, resource_words, stopping, waiting

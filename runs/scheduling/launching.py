@@ -110,11 +110,11 @@ def dispatch_ready() -> int:
     """Go through the queue in its order and start every attempt whose resources can all be leased, and are not kept
     for one before it. Answers how many."""
     started = 0
-    floor: Capacity | None = None
+    capacity: Capacity | None = None
     for attempt in queueing.waiting().select_related("run__owner"):
-        floor = floor or Capacity.read()
+        capacity = capacity or Capacity.read()
         try:
-            found = _start_somewhere(attempt, floor)
+            found = _start_somewhere(attempt, capacity)
         except ContractError as error:
             _give_up(attempt, error)
             continue
@@ -186,16 +186,16 @@ def _queue(
     return attempt
 
 
-def _start_somewhere(attempt: Attempt, floor: Capacity) -> Shortage | bool:
+def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
     """What it waits for; else whether it was started here, and not by another dispatcher (or cancelled) meanwhile."""
-    over = floor.over_limit(attempt.run)
+    over = capacity.over_limit(attempt.run)
     if over is not None:
         return over
     need, asked = queueing.need_of(attempt.run), queueing.asked_host(attempt)
     for _ in range(TRIES):
-        found = floor.find(need, asked)
+        found = capacity.find(need, asked)
         if isinstance(found, Shortage):
-            floor.keep(need, asked, attempt.run)
+            capacity.reserve(need, asked, attempt.run)
             return found
         try:
             started = _start(attempt, *found)
@@ -204,12 +204,12 @@ def _start_somewhere(attempt: Attempt, floor: Capacity) -> Shortage | bool:
         except IntegrityError:
             # Another dispatcher was first to one of the resources.
             attempt.refresh_from_db(fields=UNDONE)
-            floor.read_again()
+            capacity.read_again()
             continue
         if started:
-            floor.take(*found, attempt.run)
+            capacity.take(*found, attempt.run)
         else:
-            floor.read_again()
+            capacity.read_again()
         return started
     return Shortage("waits for its turn")
 

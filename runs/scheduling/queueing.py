@@ -110,7 +110,7 @@ class Capacity:
         # The host that could do it soonest: one where a run's end is enough.
         return min(shorts, key=_soonest, default=Shortage("no host is known yet"))
 
-    def keep(self, need: Need, asked: int | None, run: Run) -> None:
+    def reserve(self, need: Need, asked: int | None, run: Run) -> None:
         """What is free and this run waits with. Nothing on a host that launches can't reach, or that takes none: only
         a person's act, or luck, changes that (leasing.keepable has the others of this kind)."""
         hold = Hold.of(run, Waits.KEPT)
@@ -150,7 +150,7 @@ class Capacity:
             if not isinstance(found, Shortage):
                 self.take(*found, attempt.run)
             elif over is None:
-                self.keep(need, asked, attempt.run)
+                self.reserve(need, asked, attempt.run)
             yield attempt, found
 
     def _add(self, taken: Mapping[int, Mapping[str, Hold]]) -> None:
@@ -158,11 +158,11 @@ class Capacity:
             self.taken[host_id].update(holds)
 
 
-def floor_behind(priority: int) -> tuple[Capacity, int]:
+def capacity_behind(priority: int) -> tuple[Capacity, int]:
     """What those before a new run of this priority leave, and how many wait before it."""
-    floor = Capacity.read()
+    capacity = Capacity.read()
     line = waiting().filter(priority__gte=priority).select_related("run__owner")
-    return floor, sum(isinstance(found, Shortage) for _, found in floor.walk(line))
+    return capacity, sum(isinstance(found, Shortage) for _, found in capacity.walk(line))
 
 
 def _soonest(short: Shortage) -> int:

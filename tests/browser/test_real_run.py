@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from controlplane.templatetags.figures import fixed, sig
-from runs.health.words import value_text
+from runs.health.presets import value_text
 from tests.browser import real_runs
 from tests.browser.conftest import Complaints, sign_in
 from tests.browser.driving import (

@@ -18,8 +18,8 @@ from controlplane.accounts.models import Role
 from controlplane.hardware.models import ModelInspection
 from runs.alerts.delivery import queue_test
 from runs.host_api import uploads
-from runs.host_api.urls import websocket_urlpatterns
 from runs.models import HealthPreset, Lease, ProfileTrial, SampleRow
+from runs.urls import websocket_urlpatterns
 from tests.controlplane.accounts.secret_rows import an_endpoint
 from tests.controlplane.people import make_user, signed_in
 from tests.controlplane.route_rules import ACT, ADMIN, EDIT, HOST, OPEN, OPERATE, READ, RULES, SELF

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from django.contrib.staticfiles import finders
 
-from controlplane import acefinder, plotlyfinder
+from controlplane import packagefinder
 from controlplane.serving.embedded import BASE_DIR
 from controlplane.staticfiles import Files
 from controlplane.templatetags import scripts
@@ -17,7 +17,7 @@ from controlplane.templatetags import scripts
 
 def test_plotly_has_its_version_in_its_address_and_is_found_there_alone() -> None:
     assert scripts.plotly_src() == f"/static/plotly/{version('plotly')}/plotly.min.js"
-    assert str(finders.find(plotlyfinder.NAME)).endswith("package_data/plotly.min.js")
+    assert str(finders.find(packagefinder.PLOTLY)).endswith("package_data/plotly.min.js")
     assert finders.find("plotly/plotly.min.js") is None
     assert finders.find("plotly/datasets/iris.csv.gz") is None
 
@@ -25,18 +25,18 @@ def test_plotly_has_its_version_in_its_address_and_is_found_there_alone() -> Non
 def test_of_the_code_editor_only_what_python_needs_is_found() -> None:
     assert scripts.ace_src() == f"/static/ace/{version('django-ace')}/ace.js"
     assert scripts.ace_src("") == f"/static/ace/{version('django-ace')}/"
-    for name in acefinder.FILES:
-        assert Path(str(finders.find(f"{acefinder.FOLDER}/{name}"))).is_file()
+    for name in packagefinder.AceFinder.files:
+        assert Path(str(finders.find(f"{packagefinder.ACE_FOLDER}/{name}"))).is_file()
     for name in ("worker-javascript.js", "../widget.js", "theme-chaos.js", "", "css/../ace.js"):
-        assert finders.find(f"{acefinder.FOLDER}/{name}") is None
+        assert finders.find(f"{packagefinder.ACE_FOLDER}/{name}") is None
     assert finders.find("ace/ace.js") is None
 
 
 def test_every_image_that_the_editors_style_sheet_names_is_served() -> None:
-    styles = Path(str(finders.find(f"{acefinder.FOLDER}/{acefinder.STYLES}"))).read_text("utf-8")
+    styles = Path(str(finders.find(f"{packagefinder.ACE_FOLDER}/{packagefinder.ACE_STYLES}"))).read_text("utf-8")
     named = set(re.findall(r"""url\(["']?\./([^"')]+)""", styles))
     assert named
-    assert {f"css/{name}" for name in named} == set(acefinder.IMAGES)
+    assert {f"css/{name}" for name in named} == set(packagefinder.ACE_IMAGES)
 
 
 def test_what_has_its_version_in_its_address_is_kept_for_good_and_nothing_else() -> None:

@@ -10,7 +10,6 @@ from workers.contract.documents import (
     to_dict,
     to_json,
 )
-from workers.contract.ends import EndReason
 from workers.contract.hardware import (
     ZERO,
     HardwareSpec,
@@ -38,6 +37,7 @@ from workers.contract.names import (
     SAVING,
     SCHEMA,
     SERVER_ROLES,
+    EndReason,
     EventKind,
     FileName,
     Phase,

@@ -101,3 +101,28 @@ def broker_url(redis_url: str) -> str:
         return redis_url
     path, _, query = redis_url.removeprefix("unix://").partition("?")
     return f"redis+socket://{path}?virtual_host={query.removeprefix('db=') or '0'}"
+
+
+class EndReason(StrEnum):
+    """Why an attempt ended. Each leads to one final status and has one sentence for people: runs.states."""
+
+    COMPLETED = "completed"
+    STOPPED_BY_USER = "stopped_by_user"
+    CANCELLED = "cancelled"
+    TRAINER_EXITED = "trainer_exited"
+    NO_STEPS = "no_steps"
+    SPEC_REFUSED = "spec_refused"
+    MODEL_UNAVAILABLE = "model_unavailable"
+    VLLM_EXITED = "vllm_exited"
+    VLLM_NOT_READY = "vllm_not_ready"
+    VLLM_HUNG = "vllm_hung"
+    PORT_IN_USE = "port_in_use"
+    GPUS_BUSY = "gpus_busy"
+    REWARD_FAILED = "reward_failed"
+    OOM = "oom"
+    DISK_FULL = "disk_full"
+    FOLDER_LOST = "folder_lost"
+    SUPERVISOR_LOST = "supervisor_lost"
+    SUPERVISOR_ERROR = "supervisor_error"
+    HOST_LOST = "host_lost"
+    LAUNCH_FAILED = "launch_failed"

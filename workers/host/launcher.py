@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from workers.contract import AttemptSpec, ContractError, FileName, StopMode, from_dict, to_json
+from workers.contract import AttemptSpec, ContractError, from_dict, to_json
 from workers.host.settings import HostSettings
 from workers.supervisor.commands import supervisor_environment
 from workers.supervisor.control import Control, ControlError
@@ -64,17 +64,6 @@ def launch(
     folder.write_spec_once(to_json(_with_local_checkpoint(spec, settings)))
     _start(folder, token, settings, os.environ if environment is None else environment)
     return _wait_for_lock(folder, lock, settings.lock_wait_s)
-
-
-def ask_to_stop(run_id: str, number: int, mode: StopMode, settings: HostSettings) -> bool:
-    """stop_run's flow: leave the request where the supervisor looks at each tick. False: there is no such attempt
-    here (yet), and its claim's answer will carry the stop."""
-    folder = AttemptFolder.of(settings.runs_dir, run_id, number)
-    if not folder.path.is_dir():
-        return False
-    if folder.stop_request() != StopMode.NOW:
-        folder.write(FileName.STOP_REQUEST, mode)
-    return True
 
 
 def _with_local_checkpoint(spec: AttemptSpec, settings: HostSettings) -> AttemptSpec:

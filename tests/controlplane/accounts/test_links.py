@@ -10,9 +10,9 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.accounts import onetime
-from controlplane.accounts.first_admin import ensure_first_admin
 from controlplane.accounts.logmask import MaskLinkTokens
 from controlplane.accounts.models import Role, SignInLink, User
+from controlplane.serving.welcome import owner
 from tests.controlplane.people import make_user, viewer
 
 pytestmark = pytest.mark.django_db
@@ -80,14 +80,14 @@ def test_old_links_are_thrown_away_when_a_new_one_is_made():
 
 
 def test_the_first_admin_is_made_once_and_has_no_password():
-    first = ensure_first_admin()
+    first = owner()
     assert (first.username, first.role, first.has_usable_password()) == ("admin", Role.ADMIN, False)
-    assert ensure_first_admin() == first
+    assert owner() == first
 
 
 def test_an_installation_with_an_admin_keeps_its_people():
     somebody = make_user(Role.ADMIN)
-    assert ensure_first_admin() == somebody
+    assert owner() == somebody
     assert User.objects.count() == 1
 
 

@@ -13,8 +13,8 @@ from pytest_django.fixtures import Settings
 
 from controlplane import sealing
 from controlplane.accounts import vault
-from controlplane.accounts.endpoints import endpoint
 from controlplane.accounts.models import Secret
+from controlplane.accounts.vault import endpoint_for_trial as endpoint
 from controlplane.rewards import saving
 from tests.controlplane.accounts.secret_rows import HUB_KEY, KEY, a_hub_token, an_endpoint, asks_reward
 from tests.controlplane.people import admin

@@ -183,12 +183,12 @@ def test_what_was_kept_goes_to_the_next_when_a_waiting_run_is_stopped(sent: Sent
 def test_what_is_released_during_a_walk_is_not_for_those_behind(sent: Sent) -> None:
     host = a_host(gpus=2)
     holder = taken(host, "gpu:0")
-    floor = queueing.Capacity.read()
+    capacity = queueing.Capacity.read()
     large, small = a_run("large", hardware=gpus(2)), a_run("small", hardware=ONE_GPU)
-    floor.keep(queueing.need_of(large), None, large)
+    capacity.reserve(queueing.need_of(large), None, large)
     holder.leases.update(state=Lease.RELEASED)
-    floor.read_again()
-    assert isinstance(floor.find(queueing.need_of(small), None), queueing.Shortage)
+    capacity.read_again()
+    assert isinstance(capacity.find(queueing.need_of(small), None), queueing.Shortage)
 
 
 def test_a_run_that_starts_waits_for_nothing_any_more(sent: Sent) -> None:

@@ -48,15 +48,15 @@ def walk(hosts: list[Host], running: Placed, queue: list[Job], sick: Placed) -> 
     for how, placed in ((Waits.HELD, running), (Waits.QUARANTINED, sick)):
         for name, (host_pk, resources) in placed.items():
             taken[host_pk].update(dict.fromkeys(resources, Hold(how, name, name, "olga")))
-    floor = Capacity(hosts, taken)
+    capacity = Capacity(hosts, taken)
     started: Placed = {}
     for name, need, asked in queue:
         run = Run(pk=name, name=name, owner=User(username="olga"))
-        found = floor.find(need, asked)
+        found = capacity.find(need, asked)
         if isinstance(found, Shortage):
-            floor.keep(need, asked, run)
+            capacity.reserve(need, asked, run)
         else:
-            floor.take(*found, run)
+            capacity.take(*found, run)
             started[name] = (found[0].pk, leasing.resources(found[1]))
     return started
 

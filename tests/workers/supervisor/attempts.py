@@ -26,7 +26,7 @@ from workers.contract import (
     StopMode,
     to_dict,
 )
-from workers.host import launcher
+from workers.host import launcher, stopping
 from workers.host.settings import HostSettings
 from workers.supervisor import procfs
 from workers.supervisor.folder import AttemptFolder, Lock
@@ -92,7 +92,7 @@ class Attempt:
         return launcher.launch(to_dict(self.spec), TOKEN, self.settings, environment=source)
 
     def ask_to_stop(self, mode: StopMode) -> None:
-        launcher.ask_to_stop(self.spec.run.run_id, self.spec.number, mode, self.settings)
+        stopping.ask_to_stop(self.spec.run.run_id, self.spec.number, mode, self.settings)
 
     def supervisor(self) -> procfs.Identity:
         holder = self.folder.read_json("supervisor.lock") or {}
