@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import importlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -14,17 +12,11 @@ from django.conf import settings as django_settings
 
 from controlplane.serving.embedded import BASE_DIR as ROOT
 from runs.states import EDGES, EndReason, final_status, sentence
-from workers.contract import LOG_NAMES, EventKind, FileName, GpuReceipt, Phase, Receipt, Task
-from workers.host.celery import app
 from workers.host.settings import HostSettings, variable
-from workers.supervisor import ends, killing
-from workers.supervisor.steps import Step
+from workers.supervisor import ends
 
 CODE = re.compile(r"`([^`]+)`")
-DEADLINE = re.compile(r"_(deadline|silence|grace|wait|timeout|hung)_s$|^settle_s$")
-"""Names of the host's settings that end something by themselves; the others are intervals and sizes."""
 HOST = {variable(field.name): field for field in fields(HostSettings)}
-UNITS = {"_s": " s", "_mib": " MiB", "_bytes": " bytes"}
 
 
 @dataclass(frozen=True)
@@ -122,40 +114,6 @@ def test_every_reason_says_what_it_is_known_by() -> None:
     check([f"runs/README.md:{line}: say what this reason is known by." for line, words in known if not words])
 
 
-def test_the_processes_of_a_host() -> None:
-    processes = table("workers/README.md", "process")
-    roles = {re.sub(r"-[0-9]+$", "-N", name) for name in LOG_NAMES}
-    names = {*(task.removeprefix("workers.") for task in Task), *roles}
-    check(
-        [
-            f"{processes.end}: there is a process {name}: add it to a row."
-            for name in sorted(names - {*processes.names()})
-        ]
-        + [f"{processes.end}: no process is called {name}." for name in processes.names() if name not in names]
-    )
-    parents = " ".join(words for _, words in processes.column("parent and session"))
-    limits = (f"{app.conf.worker_concurrency} pool children", f"{app.conf.task_time_limit} s at most")
-    check([f"{processes.end}: workers/host/celery.py says: {limit}." for limit in limits if limit not in parents])
-
-
-def test_the_kill_protocol() -> None:
-    steps = re.split(r"\n(?=[0-9]\. )", section("workers/README.md", "The kill protocol").split("\n\n|")[0])[1:]
-    first, rounds, receipt = (steps[number - 1] for number in (1, 4, 6))
-    told = {name for name in CODE.findall(receipt) if name != EventKind.ENDED}
-    wanted = {field.name for one in (Receipt, GpuReceipt) for field in fields(one)}
-    check(
-        [f"The receipt has {name}: say so in step 6." for name in sorted(wanted - told)]
-        + [f"The receipt has no {name}: take it out of step 6." for name in sorted(told - wanted)]
-    )
-    assert CODE.findall(first) == [Phase.STOPPING]
-    assert f"up to {killing.ROUNDS_A_TICK} a tick" in rounds
-
-
-def section(document: str, title: str) -> str:
-    """What stands below a heading of the second level."""
-    return (ROOT / document).read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
-
-
 @pytest.mark.parametrize("document", ["README.md", "runs/README.md", "workers/README.md"])
 def test_every_setting_of_a_host_that_is_named_exists(document: str) -> None:
     named = set(re.findall(r"`(GRPO_[A-Z0-9_]+)`", (ROOT / document).read_text()))
@@ -170,115 +128,6 @@ def test_the_exit_codes_that_mean_something() -> None:
     means = {row.cells[0]: row.cells[-1] for row in told.rows}
     missing = {code: name for code, name in codes.items() if f"`{name}`" not in means.get(str(code), "")}
     check([f"{told.end}: {code} means `{name}`: say so in its row." for code, name in missing.items()])
-
-
-def test_the_files_of_an_attempt() -> None:
-    names = [value for name, value in vars(FileName).items() if name.isupper() and value != FileName.LOGS]
-    # Servers after the first have logs of the same kind.
-    logs = dict.fromkeys(f"{FileName.LOGS}/{re.sub(r'-[0-9]+$', '-N', name)}.log" for name in LOG_NAMES)
-    files = table("workers/README.md", "file")
-    told = [name.rstrip("/") for name in files.names()]
-    check(
-        [f"{files.end}: workers.contract names {name}: add a row." for name in (*names, *logs) if name not in told]
-        + [f"{files.end}: {name} is no file of workers.contract." for name in told if name not in {*names, *logs}]
-    )
-
-
-def test_the_steps_and_the_phases() -> None:
-    steps = table("workers/README.md", "step")
-    check(differences(steps, {step.value: () for step in Step}, "workers.supervisor.steps.Step"))
-    told = {name for _, cell in steps.column("phase told") for name in CODE.findall(cell)}
-    check(
-        [f"{steps.end}: no step tells the phase {phase}." for phase in Phase if phase not in told]
-        + [f"{steps.end}: workers.contract.Phase has no {name}." for name in sorted(told - set(Phase))]
-    )
-
-
-@pytest.mark.parametrize("document", ["runs/README.md", "workers/README.md"])
-def test_the_deadlines_and_their_defaults(document: str) -> None:
-    deadlines = table(document, "deadline")
-    wanted = {name: _default(name) for name in deadlines.names()}
-    unknown = [f"{document}: there is no {name}: take the row out." for name, value in wanted.items() if not value]
-    check(unknown or differences(deadlines, {name: (value,) for name, value in wanted.items()}, "the code"))
-
-
-def test_every_deadline_of_a_host_is_told() -> None:
-    told = table("workers/README.md", "deadline")
-    names = [name for name, field in HOST.items() if DEADLINE.search(field.name)]
-    rows = [f"| `{name}` | {_default(name)} | ... |" for name in names if name not in told.names()]
-    check([f"{told.end}: add a row: {row}" for row in rows])
-
-
-def _default(name: str) -> str:
-    """Of GRPO_..., CONTROLPLANE_... or a constant's dotted name; "" when there is none."""
-    if name.startswith("GRPO_"):
-        return _with_unit(HOST[name].name, HOST[name].default) if name in HOST else ""
-    if name.startswith("CONTROLPLANE_"):
-        short = name.removeprefix("CONTROLPLANE_")
-        return _with_unit(short, getattr(django_settings, short, None))
-    module, _, constant = name.rpartition(".")
-    return _with_unit(constant, getattr(importlib.import_module(module), constant, None))
-
-
-def _with_unit(name: str, value: object) -> str:
-    if not isinstance(value, int | float):
-        return ""
-    return f"{value:g}" + next((unit for ending, unit in UNITS.items() if name.lower().endswith(ending)), "")
-
-
-MODULE_TABLES = {
-    (each.document, each.header[0]): each
-    for document in ("README.md", "runs/README.md", "workers/README.md")
-    for each in tables_of(document)
-    if re.fullmatch(r"`[a-z_/]+/`", each.header[0])
-}
-"""Tables of modules: their first column is called after the folder."""
-
-
-@pytest.mark.parametrize("place", MODULE_TABLES, ids=lambda place: place[1])
-def test_modules_that_a_table_names_are_there(place: tuple[str, str]) -> None:
-    modules = MODULE_TABLES[place]
-    folder = ROOT / place[1].strip("`")
-    named = [(row.line, name) for row in modules.rows for name in row.names]
-    missing = [(line, name) for line, name in named if not _is_module(folder, name)]
-    check([f"{modules.document}:{line}: {folder.relative_to(ROOT)} has no module {name}." for line, name in missing])
-
-
-def _is_module(folder: Path, name: str) -> bool:
-    return (folder / f"{name}.py").is_file() if not name.endswith("/") else (folder / name).is_dir()
-
-
-@pytest.mark.parametrize("name", ["runs", "workers", "workers/supervisor"])
-def test_every_module_has_a_place_in_its_table(name: str) -> None:
-    told = [each for place, each in MODULE_TABLES.items() if place[1] == f"`{name}/`"]
-    assert told, f"No README has a table of modules whose first column is `{name}/`."
-    there = {path.stem for path in (ROOT / name).glob("*.py")} - {"__init__"}
-    missing = sorted(there - set(told[0].names()))
-    check([f"{told[0].end}: {name}/{module}.py stands in no row: add it to one." for module in missing])
-
-
-def test_the_threads_of_the_host_side() -> None:
-    threads = table("workers/README.md", "thread")
-    paths = [path for path in sorted((ROOT / "workers").glob("**/*.py")) if not {"rewards", "sandbox"} & {*path.parts}]
-    started = {name for path in paths for name in _threads(path)}
-    check(
-        [f"{threads.end}: a thread {name!r} is started: add a row." for name in sorted(started - {*threads.names()})]
-        + [f"{threads.end}: no thread is called {name!r}." for name in threads.names() if name not in started]
-    )
-
-
-def _threads(path: Path) -> Iterator[str]:
-    """Names given to Loop, Job and Reporting's _start; a part that is known only then is a star."""
-    for call in ast.walk(ast.parse(path.read_text())):
-        if not (isinstance(call, ast.Call) and call.args):
-            continue
-        if getattr(call.func, "id", getattr(call.func, "attr", "")) not in ("Loop", "Job", "_start"):
-            continue
-        first = call.args[0]
-        if isinstance(first, ast.Constant) and isinstance(first.value, str):
-            yield first.value
-        elif isinstance(first, ast.JoinedStr):
-            yield "".join(str(part.value) if isinstance(part, ast.Constant) else "*" for part in first.values)
 
 
 def test_the_settings_that_the_readme_names_exist() -> None:
@@ -299,18 +148,6 @@ def _sources() -> Iterator[Path]:
     yield ROOT / "manage.py"
     for package in ("controlplane", "runs", "workers"):
         yield from (ROOT / package).rglob("*.py")
-
-
-def test_the_defaults_that_the_readme_gives_for_a_host() -> None:
-    wrong = []
-    for row in table("README.md", "variable").rows:
-        said = re.search(r"default ([0-9][0-9.-]*)", row.cells[1])
-        if said and row.names[0] in HOST:
-            default = HOST[row.names[0]].default
-            right = "-".join(map(str, default)) if isinstance(default, tuple) else f"{default:g}"
-            if said[1].rstrip(".") != right:
-                wrong.append(f"README.md:{row.line}: the default is {right}, not {said[1]}.")
-    check(wrong)
 
 
 EXAMPLE = """
