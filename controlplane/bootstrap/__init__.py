@@ -17,6 +17,8 @@ from pathlib import Path
 from controlplane.bootstrap.console import Failed, interruptible, say
 from controlplane.bootstrap.environments import BASE, ROOT, TEST, TRAINER, Environment, build
 
+WITH_TEST_TOOLS = frozenset({"test", "bench"})
+"""Benchmarks drive the tests' browser and use their helpers."""
 WITH_TRAINER = frozenset({"demo", "up", "test", "bench"})
 OPTIONAL_TRAINER = frozenset({"up"})
 """What serves without a trainer too: launches then wait, everything else works."""
@@ -33,7 +35,7 @@ def ensure(argv: list[str]) -> None:
     if os.environ.get("CONTROLPLANE_BOOTSTRAP") == "off" or os.environ.get(_INSIDE) == sys.prefix:
         _point_at_trainer()
         return
-    environment = TEST if command == "test" else BASE
+    environment = TEST if command in WITH_TEST_TOOLS else BASE
     begin = time.monotonic()
     try:
         with interruptible():
