@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import count
 from typing import Any
 
@@ -10,6 +11,7 @@ from django.test import Client
 from controlplane.accounts.models import Role, User
 
 PASSWORD = "a long enough pass phrase"
+KEEPS_SPACE = re.compile(rb"(<(pre|textarea)\b.*?</\2>)", re.DOTALL)
 _numbers = count(1)
 
 
@@ -24,12 +26,15 @@ def make_user(role: Role = Role.VIEWER, *, name: str = "", password: str | None 
 
 
 class Reader(Client):
-    """Reads pages as a browser shows them: a line break in HTML is a space."""
+    """Reads pages as a browser shows them: a line break in HTML is a space, except where text keeps its own."""
 
     def request(self, **request: Any) -> Any:
         answer = super().request(**request)
         if not answer.streaming and answer.get("Content-Type", "").startswith("text/html"):
-            answer.content = b" ".join(answer.content.split())
+            parts = KEEPS_SPACE.split(answer.content)
+            kept = [*parts[1::3], b""]
+            spoken = (re.sub(rb"\s+", b" ", part) for part in parts[::3])
+            answer.content = b"".join(text + own for text, own in zip(spoken, kept, strict=True))
         return answer
 
 

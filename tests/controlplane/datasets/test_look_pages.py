@@ -277,7 +277,7 @@ def test_a_filtered_version_without_long_prompts_is_counted_with_the_chosen_toke
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"tokens": "5"}, "Choose the tokenizer"),
+        ({"tokens": "5"}, "Choose a tokenizer"),
         ({"tokens": "0"}, "greater than or equal to 1"),
         ({"rows": "1, two"}, "“two” is no row number"),
         ({"rows": "-1"}, "no row number"),

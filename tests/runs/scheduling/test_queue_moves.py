@@ -161,7 +161,7 @@ def test_a_run_is_removed_after_a_page_that_says_so(line: dict[str, Run]) -> Non
     assert "b is removed from the queue." in text(client.post(path, follow=True))
     assert order() == "acd"
     assert (line["b"].attempts.get().status, line["b"].attempts.get().reason) == ("stopped", "cancelled")
-    assert "b had left the queue already" in text(client.post(path, follow=True))
+    assert "b had already left the queue" in text(client.post(path, follow=True))
     assert "b has left the queue" in text(client.get(path))
 
 
