@@ -1,4 +1,4 @@
-"""Which torch, and with it which vLLM: chosen by the driver, pinned exactly.
+"""Which torch, and with it which vLLM: by whether a GPU with a recent driver answers, pinned exactly.
 
 torch stays out of the hashed lock because its CPU and CUDA builds differ, and pins of vLLM's own dependencies
 differ from a machine without it. The sets are data: preflight reads them too.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TorchSet:
-    """Versions that were seen to work together."""
+    """Versions that are pinned together."""
 
     torch: str
     min_driver: int
@@ -55,11 +55,24 @@ def has_gpu() -> bool:
     return ask([sys.executable, "-c", _CUDA_ANSWERS]) is not None
 
 
+def driver() -> int | None:
+    """The major version of the NVIDIA driver; None where nvidia-smi doesn't say it."""
+    smi = shutil.which("nvidia-smi")
+    answer = ask([smi, "--query-gpu=driver_version", "--format=csv,noheader"]) if smi else None
+    major = (answer or "").strip().partition(".")[0]
+    return int(major) if major.isdecimal() else None
+
+
 def install(installer: Installer, python: Path) -> None:
-    if has_gpu():
-        _install_gpu(installer, python)
-    else:
+    if not has_gpu():
+        say("No GPU answers: installing the CPU build of torch (about 200 MB) …")
         _install_cpu(installer, python)
+    elif (version := driver()) is not None and version < GPU.min_driver:
+        say(f"The NVIDIA driver is {version}, and torch {GPU.torch} with CUDA needs {GPU.min_driver} or later:")
+        say("installing the CPU build of torch (about 200 MB) …")
+        _install_cpu(installer, python)
+    else:
+        _install_gpu(installer, python)
 
 
 def _install_gpu(installer: Installer, python: Path) -> None:
@@ -72,7 +85,6 @@ def _install_cpu(installer: Installer, python: Path) -> None:
     """The CPU build: from find-links where they have it, else from PyTorch's own index by uv's option for it."""
     from controlplane.bootstrap.installers import Uv
 
-    say("No GPU answers: installing the CPU build of torch (about 200 MB) …")
     requirement = f"torch=={CPU.torch}"
     arguments = ["--no-deps", requirement]  # its dependencies are in the lock
     if "+cpu" in installer.would_install(python, requirement) or sys.platform == "darwin":

@@ -64,7 +64,6 @@ class Installation:
         ours = {
             "GRPO_HOST_NAME": self.host_name,
             "GRPO_RUNS_DIR": str(self.runs_dir),
-            "GRPO_MODEL_ROOTS": str(self.models_dir),
             "GRPO_HOST_TOKEN_FILE": str(self.host_token_file),
             "DJANGO_SETTINGS_MODULE": "controlplane.settings",
             "PYTHONUNBUFFERED": "1",

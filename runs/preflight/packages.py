@@ -1,11 +1,11 @@
-"""What the trainer's environment on a host has installed: what the profile needs of it, and pairs seen to work."""
+"""What the trainer's environment on a host has installed: what the profile needs of it, and known pairs."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from controlplane.bootstrap.torch import SETS
+from controlplane.bootstrap.torch import GPU_TORCH_2_11, SETS
 from runs.preflight.draft import Draft, HostFacts
 from runs.preflight.finding import Finding, note, stop, warn
 from runs.preflight.hosts import fitting_hosts
@@ -14,6 +14,8 @@ from workers.contract import ZERO, HardwareSpec, Optimizer, Quantization, Rollou
 TRL_TAKES_VLLM = ((0, 22), (0, 31))
 """First and last minor version of vLLM that TRL 1.16 was made for; beyond them it only warns."""
 KNOWN_SETS = frozenset((one.torch, one.vllm) for one in SETS.values() if one.vllm)
+RAN_ON_GPUS = (GPU_TORCH_2_11.torch, GPU_TORCH_2_11.vllm)
+"""The versions of tests/gpu/RESULTS.md."""
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -56,8 +58,8 @@ def _pair(host: HostFacts) -> Iterator[Finding]:
             "Its weight updates may fail. Install a version within that range there.",
         )
     elif minor and torch and (torch, vllm) not in KNOWN_SETS:
-        known = ", ".join(f"{v} with torch {t}" for t, v in sorted(KNOWN_SETS, reverse=True))
-        yield note("host", f"{host.name} has vLLM {vllm} with torch {torch}; seen to work together: vLLM {known}.")
+        proved = f"Only vLLM {RAN_ON_GPUS[1]} with torch {RAN_ON_GPUS[0]} was tested on GPUs."
+        yield note("host", f"{host.name} has vLLM {vllm} with torch {torch}, an untested pair. {proved}")
 
 
 def plain(version: str) -> str:

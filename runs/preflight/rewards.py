@@ -9,6 +9,7 @@ from runs.preflight.draft import DataFacts, Draft
 from runs.preflight.finding import Finding, stop, warn
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY
+from workers.rewards.reward import RewardGroup
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -38,6 +39,9 @@ def _component(reward: RewardSpec, data: DataFacts | None) -> Iterator[Finding]:
         return
     for problem in known.check(reward.params):
         yield stop("reward_version", f"{reward.name}: {problem}.", "Correct the reward config.")
+    if known.group is RewardGroup.TOOLS:
+        cause = f"{reward.name} judges tool use, and runs have no tools yet: a completion is one turn without results."
+        yield warn("reward_version", cause, "Use a reward on the text itself.")
     if data is None or not data.ready:
         return
     for column in known.needs:

@@ -163,9 +163,19 @@ def test_a_gpu_machine_gets_vllm_beside_the_trainers_own_pins(monkeypatch: pytes
     asked: list[list[str]] = []
     fake = FakeInstaller()
     monkeypatch.setattr(torch, "has_gpu", lambda: True)
+    monkeypatch.setattr(torch, "driver", lambda: 580)
     monkeypatch.setattr(fake, "install", lambda python, arguments, what: asked.append(arguments))
     torch.install(fake, Path("python"))
     assert {"torch==2.13.0", "vllm==0.31.0", "trl==1.16.0", "transformers==5.17.0"} <= set(asked[0])
+
+
+def test_a_gpu_with_an_old_driver_gets_the_cpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeInstaller()
+    monkeypatch.setattr(torch, "has_gpu", lambda: True)
+    monkeypatch.setattr(torch, "driver", lambda: 535)
+    monkeypatch.setattr(fake, "would_install", lambda python, requirement: f" + {requirement}+cpu")
+    torch.install(fake, Path("python"))
+    assert fake.installed == ["torch"]
 
 
 @pytest.fixture

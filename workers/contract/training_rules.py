@@ -78,7 +78,7 @@ OWNED = frozenset({
     "vllm_gpu_memory_utilization", "vllm_tensor_parallel_size", "use_transformers_paged",
     "vllm_importance_sampling_cap", "enable_jit_checkpoint", "load_best_model_at_end", "remove_unused_columns",
     "restore_callback_states_from_checkpoint", "ignore_data_skip", "log_on_each_node", "debug", "label_names",
-    "batch_eval_metrics", "include_for_metrics",
+    "batch_eval_metrics", "include_for_metrics", "metric_for_best_model", "greater_is_better",
 })  # fmt: skip
 """Arguments that a run can't set: the control plane or its trainer does (files, logging, devices, vLLM, credentials),
 or they are deprecated, dangerous or without a meaning here."""

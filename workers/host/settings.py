@@ -43,7 +43,7 @@ class HostSettings:
     """Argument list before the model's name; default: trainer_python -m workers.trainer.fetch."""
 
     model_roots: tuple[Path, ...] = ()
-    """Folders that local model paths must lie in."""
+    """Folders that local model paths must lie in; the data folder's models/ is always one where there is one."""
     hf_token_file: Path | None = None
     """Holds this host's token for the model hub, mode 0600; read for each question to the hub and each download, and
     given to nothing else."""
@@ -116,6 +116,9 @@ class HostSettings:
             text = source.get(variable(field.name), "")
             if text:
                 values[field.name] = _decode(hints[field.name], text, variable(field.name))
+        embedded_roots = _embedded_layout(source).get("model_roots", ())
+        if embedded_roots:
+            values["model_roots"] = tuple(dict.fromkeys((*embedded_roots, *values["model_roots"])))
         for name in ("runs_dir", "control_url"):
             if name not in values:
                 raise SettingsError(f"{variable(name)} is not set: a host cannot work without it")

@@ -122,7 +122,7 @@ def spec_problem(spec: AttemptSpec) -> str:
 
 
 def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
-    """A model name is code: a local one must lie in the host's model folders or among its runs' checkpoints."""
+    """A model name is code: a local one must lie in the host's model folders or in the folder of its runs."""
     roots = (*settings.model_roots, settings.runs_dir)
     try:
         for model in models_of(spec.run):

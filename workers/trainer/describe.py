@@ -27,7 +27,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Importance sampling": ("importance_sampling", "off_policy"),
     "Evaluation": ("eval_", "per_device_eval", "num_generations_eval", "bf16_full_eval", "fp16_full_eval",
                    "prediction_"),
-    "Saving": ("save_", "load_best", "metric_for_best", "greater_is_better"),
+    "Saving": ("save_", "load_best"),
     "Generation": ("num_generations", "max_completion", "temperature", "top_p", "top_k", "min_p", "generation_kwargs",
                    "repetition", "cache_impl", "chat_template", "use_transformers_cont", "transformers_cont",
                    "max_tool", "use_cache", "mask_truncated"),

@@ -14,6 +14,8 @@ from controlplane.serving.embedded import BASE_DIR
 
 CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 
+OPTIONAL = ("deepspeed", "ninja", "bitsandbytes")
+
 
 class Command(BaseCommand):
     help = "Run the tests. Arguments go to pytest: manage.py test tests/runs -k ingest"
@@ -42,4 +44,13 @@ class Command(BaseCommand):
             self.stdout.write("No Chromium on PATH: browser tests are skipped (apt-get install chromium runs them).")
         if not os.environ.get("GRPO_TRAINER_PYTHON"):
             self.stdout.write("No trainer environment: trainer tests are skipped.")
+        elif missing := _missing_packages(os.environ["GRPO_TRAINER_PYTHON"]):
+            self.stdout.write(f"Not in the trainer's environment: {', '.join(missing)}. Their tests are skipped.")
         self.stdout.flush()
+
+
+def _missing_packages(python: str) -> list[str]:
+    """Optional packages of the trainer, in no lock, that some tests need."""
+    code = f"import importlib.util as u; print(*(n for n in {OPTIONAL} if u.find_spec(n) is None))"
+    asked = subprocess.run([python, "-c", code], capture_output=True, text=True)
+    return asked.stdout.split()

@@ -277,6 +277,11 @@ def test_settings_survive_the_way_through_an_environment() -> None:
     assert HostSettings.from_env(made.as_env()) == made
 
 
+def test_model_folders_are_added_to_the_data_folders_own() -> None:
+    env = {"CONTROLPLANE_DATA": "/data", "GRPO_CONTROL_URL": "x", "GRPO_MODEL_ROOTS": "/a:/data/models"}
+    assert HostSettings.from_env(env).model_roots == (Path("/data/models"), Path("/a"))
+
+
 def test_the_file_of_the_hubs_token_is_found_from_the_supervisors_folder_too() -> None:
     env = {"GRPO_RUNS_DIR": "/r", "GRPO_CONTROL_URL": "x", "GRPO_HF_TOKEN_FILE": "hub.token"}
     assert HostSettings.from_env(env).as_env()["GRPO_HF_TOKEN_FILE"] == str(Path.cwd() / "hub.token")
