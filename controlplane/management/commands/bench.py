@@ -46,8 +46,11 @@ class Command(BaseCommand):
             self.stdout.write(json.dumps(_beside(figures, {"benchmark": name})))
             return
         self.stdout.write(f"{name}")
+        offenders: dict[str, list[str]] = figures.pop("offenders", {})
         for key, value in figures.items():
-            self.stdout.write(f"  {key:<28} {value}")
+            self.stdout.write(f"  {key:<32} {value}")
+            for offender in offenders.get(key, []):
+                self.stdout.write(f"      {offender}")
 
 
 def _beside(figures: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
@@ -58,4 +61,4 @@ def _beside(figures: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith("_"))
+    return sorted(path.stem for path in FOLDER.glob("*.py") if not path.stem.startswith(("_", "test_")))
