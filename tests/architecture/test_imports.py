@@ -1,15 +1,14 @@
-"""Three programs, three import worlds: who may import what, by our modules and by what a real start loads."""
+"""What a real start of each program loads. Who may import what of our modules is held by `lint-imports`, with the
+contracts in pyproject.toml."""
 
 from __future__ import annotations
 
-import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+import grimp
 import pytest
 
 from controlplane.serving.embedded import BASE_DIR as ROOT
@@ -17,118 +16,30 @@ from tests.trainer.preloaded import Preloaded
 
 TRAINER_STACK = {"torch", "transformers", "trl", "peft", "datasets", "accelerate", "vllm", "deepspeed", "bitsandbytes"}
 WEB_STACK = {"django", "channels", "celery", "redis", "kombu", "uvicorn"}
-
-
-@dataclass(frozen=True)
-class Program:
-    """Its modules, what of ours it may import besides, and what it never imports."""
-
-    modules: tuple[str, ...]
-    ours: tuple[str, ...]
-    never: frozenset[str]
-    not_modules: tuple[str, ...] = ()
-
-    def holds(self, module: str) -> bool:
-        return is_under(module, self.modules) and not is_under(module, self.not_modules)
-
-
-PROGRAMS = {
-    "control plane": Program(
-        modules=("controlplane", "runs", "manage"),
-        ours=(
-            "workers.contract",
-            "workers.rewards",
-            "workers.sandbox",
-        ),
-        never=frozenset(TRAINER_STACK),
-    ),
-    "host side": Program(
-        modules=("workers",),
-        not_modules=("workers.trainer", "workers.rewards", "workers.sandbox", "workers.contract"),
-        ours=("workers.contract",),
-        never=frozenset({*TRAINER_STACK, "django", "channels", "uvicorn", "sqlite3"}),
-    ),
-    "trainer": Program(
-        modules=("workers.trainer",),
-        ours=(
-            "workers.contract",
-            "workers.rewards",
-            "workers.sandbox",
-        ),
-        never=frozenset(WEB_STACK | {"psutil", "pynvml"}),
-    ),
-    "rewards": Program(
-        modules=("workers.rewards",), ours=("workers.contract", "workers.sandbox"), never=frozenset(WEB_STACK)
-    ),
-}
 STANDARD_LIBRARY_ONLY = (
     "workers.contract",
     "runs.states", "controlplane.bootstrap", "controlplane.datafolder",
 )  # fmt: skip
 
 
-def is_under(module: str, packages: tuple[str, ...]) -> bool:
-    return any(module == package or module.startswith(package + ".") for package in packages)
-
-
-def our_modules() -> Iterator[tuple[str, Path]]:
-    for package in ("controlplane", "runs", "workers"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"), path
-    yield "manage", ROOT / "manage.py"
-
-
-def imports_of(path: Path, module: str) -> Iterator[str]:
-    """Every module that a file names in an import, inside functions too; type-checking blocks are no imports."""
-    tree = ast.parse(path.read_text())
-    skipped = {id(inner) for node in ast.walk(tree) if _is_type_checking(node) for inner in ast.walk(node)}
-    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node in ast.walk(tree):
-        if id(node) in skipped:
-            continue
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join(package.split(".")[: len(package.split(".")) - node.level + 1]) if node.level else ""
-            source = ".".join(part for part in (base, node.module or "") if part)
-            yield source
-            yield from (f"{source}.{alias.name}" for alias in node.names if source.split(".")[0] in OURS)
-
-
-OURS = ("controlplane", "runs", "workers", "tests")
-
-
-def _is_type_checking(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-
-
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_a_program_imports_only_what_its_row_of_the_table_allows(name: str) -> None:
-    program = PROGRAMS[name]
-    wrong = []
-    for module, path in our_modules():
-        if not program.holds(module):
-            continue
-        for imported in imports_of(path, module):
-            top = imported.partition(".")[0]
-            if top in program.never:
-                wrong.append(f"{module} imports {imported}")
-            if top in OURS and not program.holds(imported) and not is_under(imported, program.ours):
-                if imported in OURS:
-                    continue  # the bare package, which is empty
-                wrong.append(f"{module} imports {imported}")
-    assert wrong == []
+@pytest.fixture(scope="module")
+def imports() -> grimp.ImportGraph:
+    return grimp.build_graph(
+        *("controlplane", "runs", "workers"),
+        include_external_packages=True,
+        exclude_type_checking_imports=True,
+        cache_dir=None,
+    )
 
 
 @pytest.mark.parametrize("name", STANDARD_LIBRARY_ONLY)
-def test_what_everybody_imports_needs_nothing_but_the_standard_library(name: str) -> None:
+def test_what_everybody_imports_needs_nothing_but_the_standard_library(name: str, imports: grimp.ImportGraph) -> None:
     wrong = [
         f"{module} imports {imported}"
-        for module, path in our_modules()
-        if is_under(module, (name,))
-        for imported in imports_of(path, module)
+        for module in sorted({name} | imports.find_descendants(name))
+        for imported in sorted(imports.find_modules_directly_imported_by(module))
         if imported.partition(".")[0] not in sys.stdlib_module_names
-        and not (imported in OURS or is_under(imported, STANDARD_LIBRARY_ONLY))
+        and not any(f"{imported}.".startswith(f"{allowed}.") for allowed in STANDARD_LIBRARY_ONLY)
     ]
     assert wrong == []
 
