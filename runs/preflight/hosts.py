@@ -16,7 +16,7 @@ def check(draft: Draft) -> Iterator[Finding]:
         yield stop(
             "host",
             "No host has announced itself, so nothing can train.",
-            "Start a host worker; the Hardware page shows it within 10 seconds.",
+            "Start it with `manage.py up`; the Hardware page shows this machine within 10 seconds.",
         )
         return
     if draft.hardware is None:

@@ -34,7 +34,12 @@ def test_the_readme_calls_the_tabs_of_a_runs_page_as_the_page_does() -> None:
 
 def test_every_relative_link_of_the_documents_leads_somewhere() -> None:
     broken = []
-    for document in [ROOT / "README.md", ROOT / "CHANGELOG.md", *ROOT.glob("*/README.md")]:
+    for document in [
+        ROOT / "README.md",
+        ROOT / "CHANGELOG.md",
+        *ROOT.glob("*/README.md"),
+        *ROOT.glob("tests/*/README.md"),
+    ]:
         for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", document.read_text()):
             if not (document.parent / target).exists():
                 broken.append(f"{document.relative_to(ROOT)}: {target}")

@@ -16,6 +16,7 @@ from workers.host.settings import HostSettings, variable
 from workers.supervisor import ends
 
 CODE = re.compile(r"`([^`]+)`")
+SETTINGS = ("controlplane/README.md", "workers/README.md")
 HOST = {variable(field.name): field for field in fields(HostSettings)}
 
 
@@ -114,7 +115,7 @@ def test_every_reason_says_what_it_is_known_by() -> None:
     check([f"runs/README.md:{line}: say what this reason is known by." for line, words in known if not words])
 
 
-@pytest.mark.parametrize("document", ["README.md", "runs/README.md", "workers/README.md"])
+@pytest.mark.parametrize("document", ["README.md", "controlplane/README.md", "runs/README.md", "workers/README.md"])
 def test_every_setting_of_a_host_that_is_named_exists(document: str) -> None:
     named = set(re.findall(r"`(GRPO_[A-Z0-9_]+)`", (ROOT / document).read_text()))
     check([f"{document}: there is no {name}." for name in sorted(named - {*HOST})])
@@ -130,11 +131,13 @@ def test_the_exit_codes_that_mean_something() -> None:
     check([f"{told.end}: {code} means `{name}`: say so in its row." for code, name in missing.items()])
 
 
-def test_the_settings_that_the_readme_names_exist() -> None:
+def test_the_settings_that_the_readmes_name_exist() -> None:
     words = {word for path in _sources() for word in re.findall(r"\b[A-Z][A-Z0-9_]+\b", path.read_text())}
-    rows = table("README.md", "variable").rows
-    names = [(row.line, name.partition("=")[0]) for row in rows for name in row.names]
-    check([f"README.md:{line}: no code reads {name}." for line, name in names if not _is_read(name, words)])
+    tables = [table(document, "variable") for document in SETTINGS]
+    names = [(each.document, row, name.partition("=")[0]) for each in tables for row in each.rows for name in row.names]
+    check(
+        [f"{document}:{row.line}: no code reads {name}." for document, row, name in names if not _is_read(name, words)]
+    )
 
 
 def _is_read(name: str, words: set[str]) -> bool:
