@@ -134,7 +134,7 @@ def test_a_prompt_is_reached_from_the_map_and_followed_through_the_run(
     expect(page.get_by_role("heading", name="Row 1", exact=True)).to_be_visible()
     expect(page.locator("svg.visits circle")).to_have_count(4)
     page.get_by_role("link", name="Oldest first").click()
-    expect(page.locator(".group-line a").first).to_have_text(re.compile(r"Step \d$"))
+    expect(page.locator(".group-line a").first).to_have_text(re.compile(r"Step\s+\d$"))
     page.get_by_role("link", name="Prompts").last.click()
     expect(canvas).to_be_visible()
     assert complaints.heard == []

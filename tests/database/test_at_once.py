@@ -100,7 +100,7 @@ def test_ticks_resend_a_launch_once(racers: Racers) -> None:
         pk = racers.alone(STARTED)
         long_ago = "Attempt.objects.filter(pk=pk).update(launch_sent_at=timezone.now() - timedelta(minutes=5))"
         racers.alone(long_ago, pk=pk)
-        answers = racers.at_once("reconcile.tick(timezone.now())\nresult = sent")
+        answers = racers.at_once("tick.tick(timezone.now())\nresult = sent")
         assert [task for sent in answers for task in sent] == ["workers.launch_run"]
         assert racers.alone("result = Attempt.objects.get(pk=pk).launches_sent", pk=pk) == 2
 
@@ -111,7 +111,7 @@ def test_ticks_end_a_launch_that_never_arrived_once(racers: Racers) -> None:
         "Attempt.objects.filter(pk=pk).update(launches_sent=3, launch_sent_at=timezone.now() - timedelta(seconds=40))"
     )
     racers.alone(gone, pk=pk)
-    racers.at_once("reconcile.tick(timezone.now())")
+    racers.at_once("tick.tick(timezone.now())")
     end = racers.alone(FINAL_MOVES, pk=pk)
     assert (end["reason"], end["finals"], end["held"]) == ("launch_failed", 1, 0)
 
