@@ -11,6 +11,9 @@ from collections.abc import Hashable
 from typing import Any
 
 import yaml
+from django.http import HttpRequest
+
+from controlplane.datasets import upload
 
 MOST_BYTES = 64 * 1024
 MOST_LEVELS = 8
@@ -47,6 +50,23 @@ def load(content: bytes, most: int = MOST_BYTES) -> Any:
         raise YamlRefused(f"{where}{error.problem or error.context}.") from error
     except yaml.YAMLError as error:
         raise YamlRefused(f"It is no YAML: {str(error).splitlines()[0]}.") from error
+
+
+def document(request: HttpRequest, most: int) -> bytes:
+    """A document on its way in: the field `file`, else the field `text`. One byte more than `most` is enough to tell
+    that there was more.
+
+    Raises YamlRefused.
+    """
+    if problem := upload.problem(request):
+        raise YamlRefused(problem)
+    file = request.FILES.get("file")
+    if file is not None:
+        return bytes(file.read(most + 1))
+    text = request.POST.get("text", "")
+    if not text.strip():
+        raise YamlRefused("Choose a file, or paste a document.")
+    return text.encode(errors="surrogatepass")
 
 
 def dump(value: dict[str, Any], keys: tuple[str, ...]) -> str:

@@ -3,7 +3,6 @@ from django.apps import AppConfig
 
 class RunsConfig(AppConfig):
     name = "runs"
-    default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
         from runs import account_changes  # noqa: F401  # it connects, and its models exist only now

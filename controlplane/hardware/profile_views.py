@@ -9,7 +9,7 @@ from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from controlplane import yaml_upload
+from controlplane import safe_yaml
 from controlplane.accounts.roles import operator_required, person
 from controlplane.hardware import profile_yaml
 from controlplane.hardware.forms import ProfileForm, save
@@ -71,7 +71,7 @@ def profile_import(request: HttpRequest) -> HttpResponseBase:
     if request.method != "POST":
         return _asking(request)
     try:
-        imported = profile_yaml.read(yaml_upload.document(request, MOST_BYTES))
+        imported = profile_yaml.read(safe_yaml.document(request, MOST_BYTES))
     except YamlRefused as error:
         return _asking(request, str(error))
     form = imported.form()

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from controlplane import yaml_upload
+from controlplane import safe_yaml
 from controlplane.accounts.roles import operator_required, person
 from controlplane.rewards import code_check, config_yaml
 from controlplane.rewards.forms import TAKEN, ConfigForm, Editor, editor_from, editor_of, fresh
@@ -135,7 +135,7 @@ def import_(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _asking(request)
     try:
-        editor = config_yaml.read(yaml_upload.document(request, config_yaml.MOST_BYTES))
+        editor = config_yaml.read(safe_yaml.document(request, config_yaml.MOST_BYTES))
     except YamlRefused as error:
         return _asking(request, str(error))
     wrong = editor.problem or editor.config.errors or any(form.errors for form in editor.components)

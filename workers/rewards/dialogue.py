@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.rewards import schema
-from workers.rewards.bounds import bounds_problem, within
 from workers.rewards.choice import words
 from workers.rewards.extract import after_last
 from workers.rewards.reward import Completion, Example, Params, Reward, RewardGroup, param
 from workers.rewards.tags import names, names_problem
+from workers.rewards.text import bounds_problem, within
 
 MOST_CALLS = 1_000
 _SEARCHED = (

@@ -4,11 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from workers.rewards.bounds import bounds_problem, within
 from workers.rewards.reward import Completion, Example, Params, Reward, RewardGroup, param
 from workers.rewards.tools import Unavailable
+
+
+class ScoreBounds(Protocol):
+    """Parameters that hold them."""
+
+    @property
+    def minimum(self) -> int: ...
+
+    @property
+    def target(self) -> int: ...
+
+    @property
+    def maximum(self) -> int: ...
+
+
+def bounds_problem(bounds: ScoreBounds) -> str | None:
+    if bounds.minimum > bounds.target:
+        return "minimum: must not be above target"
+    return None if bounds.target < bounds.maximum else "maximum: must be above target"
+
+
+def within(number: int, bounds: ScoreBounds) -> float:
+    """1 from the minimum up to the target, falling evenly to 0 for none and at the maximum."""
+    if number < bounds.minimum:
+        return number / bounds.minimum
+    if number <= bounds.target:
+        return 1.0
+    return max(0.0, (bounds.maximum - number) / (bounds.maximum - bounds.target))
+
 
 _ASCII = tuple(map(chr, range(128)))
 

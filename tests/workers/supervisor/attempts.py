@@ -31,7 +31,7 @@ from workers.host.settings import HostSettings
 from workers.supervisor import procfs
 from workers.supervisor.folder import AttemptFolder, Lock
 
-FAKES = Path(__file__).resolve().parent.parent / "fakes"
+FAKES = Path(__file__).resolve().parents[2] / "fakes"
 DATASET = parquet()
 RUN = "rtestrun22"
 
