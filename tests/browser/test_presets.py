@@ -187,7 +187,7 @@ def test_a_preset_becomes_the_default_and_a_deleted_one_leaves_its_runs_to_it(
     page.get_by_label("Name").fill("Ours")
     page.get_by_role("button", name="Save preset").click()
     page.get_by_role("button", name="Make Ours the default").click()
-    expect(page.get_by_text("go by Ours from now on")).to_be_visible()
+    expect(page.get_by_text("Runs without a preset now use Ours")).to_be_visible()
     expect(page.get_by_role("row", name="Ours").locator(".chip")).to_have_text("default")
     assert site.django(DEFAULT) == "Ours"
     page.get_by_role("link", name="Ours").click()
@@ -214,7 +214,7 @@ def test_a_target_of_alerts_is_added_tried_edited_and_deleted(
     page.get_by_label("Address").fill(address)
     page.get_by_label("The webhook may be inside our network").check()
     page.get_by_role("button", name="Add target").click()
-    expect(page.get_by_text("Team channel is kept.")).to_be_visible()
+    expect(page.get_by_text("Team channel is saved. Send a test")).to_be_visible()
     expect(page.locator("td .address")).not_to_contain_text("/hook")
     page.get_by_role("button", name="Send a test").click()
     sent = page.locator("#deliveries tbody tr")

@@ -79,12 +79,12 @@ def test_runs_are_chosen_over_pages_compared_tagged_and_archived(
 ) -> None:
     site.django(MANY, name="chosen")
     page.goto(f"{site.url}/runs/?q=chosen&status=failed&sort=name")
-    page.get_by_label("Choose chosen 00").check()
+    page.get_by_label("Select chosen 00").check()
     expect(page.locator("[data-compare]")).not_to_have_attribute("href", re.compile("."))
     page.get_by_role("link", name="Next page").click()
     expect(page).to_have_url(re.compile("page=2"))
-    page.get_by_label("Choose chosen 57").click()
-    page.get_by_label("Choose chosen 59").click(modifiers=["Shift"])
+    page.get_by_label("Select chosen 57").click()
+    page.get_by_label("Select chosen 59").click(modifiers=["Shift"])
     expect(page.locator("#selection")).to_contain_text("4 selected, 1 not on this page")
     expect(page.locator("[data-compare]")).to_have_attribute("href", re.compile(r"/runs/compare/\?runs=(\w+,){3}\w+$"))
     expect(page.get_by_role("button", name="Stop now")).to_be_hidden()
@@ -94,7 +94,7 @@ def test_runs_are_chosen_over_pages_compared_tagged_and_archived(
     expect(page.get_by_text("Changed the tags of 4 runs.")).to_be_visible()
     expect(page).to_have_url(re.compile("page=2"))
     assert site.django(TAGS, names=["chosen 00", "chosen 58"]) == [["sweep", "two words"]] * 2
-    page.get_by_label("Choose chosen 59").check()
+    page.get_by_label("Select chosen 59").check()
     page.get_by_role("button", name="Archive").click()
     expect(page.get_by_text("Archived 1 run.")).to_be_visible()
     assert "chosen 59" not in names(page)
@@ -121,7 +121,7 @@ def test_rows_are_gone_through_by_keyboard(site: Stack, page: Page) -> None:
     page.goto(f"{site.url}/runs/?q=keys")
     for key in ("j", "j", "k", "j", "x"):
         page.keyboard.press(key)
-    expect(page.get_by_label("Choose keys two")).to_be_checked()
+    expect(page.get_by_label("Select keys two")).to_be_checked()
     expect(page.locator("#selection")).to_contain_text("1 selected")
 
 
@@ -132,5 +132,5 @@ def test_long_names_and_many_tags_fit_a_phone(site: Stack, page: Page) -> None:
     for width in (390, 1440):
         page.set_viewport_size({"width": width, "height": 844})
         page.goto(f"{site.url}/runs/?q=place-to-break")
-        page.get_by_label(re.compile("^Choose a-name")).check()
+        page.get_by_label(re.compile("^Select a-name")).check()
         assert page.evaluate("document.documentElement.scrollWidth") <= width

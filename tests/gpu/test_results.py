@@ -116,6 +116,6 @@ def test_the_committed_page_is_made_of_the_committed_file() -> None:
 )
 def test_the_readme_names_what_was_not_measured(begins: str, names: set[str]) -> None:
     """Change the bullet, or take it out, when a sitting has filled the gap."""
-    bullets = re.split(r"\n(?=- |\n)", (ROOT / "README.md").read_text())
+    bullets = re.split(r"\n(?=- |\n)", (ROOT / "tests/gpu/README.md").read_text())
     told = [set(re.findall(r"`([^`]+)`", bullet)) for bullet in bullets if bullet.startswith(f"- {begins}")]
     assert told == ([names] if names else [])

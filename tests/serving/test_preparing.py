@@ -19,14 +19,15 @@ def as_it_was_before(*, without: int = 0) -> None:
     for (app, name), migration in MigrationLoader(None).disk_migrations.items():
         if migration.replaces:
             recorder.record_unapplied(app, name)
-            for old in migration.replaces[: len(migration.replaces) - without]:
-                recorder.record_applied(*old)
+            for old in migration.replaces[len(migration.replaces) - without :]:
+                recorder.record_unapplied(*old)
 
 
 def test_a_database_with_all_old_migrations_is_up_to_date() -> None:
     as_it_was_before()
-    preparing._migrate(lambda line: None)
-    assert ("runs", "0001_tables") in MigrationRecorder(connection).applied_migrations()
+    said: list[str] = []
+    preparing._migrate(said.append)
+    assert said == []
 
 
 def test_a_database_with_some_of_them_is_refused_with_what_to_do() -> None:

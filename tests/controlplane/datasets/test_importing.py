@@ -74,7 +74,7 @@ def test_a_database_that_refuses_leaves_no_file(monkeypatch):
         raise IntegrityError
 
     monkeypatch.setattr(DatasetVersion, "save", refuses)
-    with pytest.raises(NameTaken, match="at this moment"):
+    with pytest.raises(NameTaken, match="right now"):
         uploaded(name="refused")
     assert nothing_is_left("refused")
 

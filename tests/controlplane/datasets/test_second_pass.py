@@ -64,7 +64,9 @@ def test_a_test_that_asks_the_code_about_itself_is_told(tmp_path: Path) -> None:
     tests = ["assert f(1, 2) == 3", "assert is_sum(f(1, 2))", "assert isclose(f(1, 2), 3)"]
     found = check(tmp_path, [row("x = 1"), row("def f(a, b):\n    return a + b", test_cases=tests)], TESTED)
     assert [one["kind"] for one in found] == ["test_doubts"]
-    assert found[0]["message"].startswith("Test 2 in “test_cases”: “is_sum” is the tested code's own word")
+    assert found[0]["message"].startswith(
+        "Test 2 in “test_cases”: “is_sum” is part of the tested code and would judge it"
+    )
 
 
 def test_tests_that_need_more_than_plain_values_are_told_by_their_number(tmp_path: Path) -> None:

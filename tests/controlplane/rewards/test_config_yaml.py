@@ -67,7 +67,7 @@ def test_what_is_left_out_is_the_default() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("name: n\nweights: 3\n", "weights: there is no such field"),
+        ("name: n\nweights: 3\n", "weights: unknown field"),
         ("name: 7\ncomponents: []\n", "name: expected text, got 7; put it in quotes"),
         ("name: n\naggregation: mean\n", "Select a valid choice"),
         ("name: n\nfailed_share: much\n", "failed_share: expected a number, got much"),
@@ -75,7 +75,7 @@ def test_what_is_left_out_is_the_default() -> None:
         ("name: n\ncomponents: [7]\n", "components[0]: expected name, function"),
         ("name: n\ncomponents: [{name: x}]\n", "there is no reward None in the library"),
         ("name: n\ncomponents: [{function: os.system}]\n", "there is no reward os.system in the library"),
-        ("name: n\ncomponents: [{function: length, wieght: 3}]\n", "components[0].wieght: there is no such field"),
+        ("name: n\ncomponents: [{function: length, wieght: 3}]\n", "components[0].wieght: unknown field"),
         ("name: n\ncomponents: [{function: length, weight: a}]\n", "components[0].weight: expected a number, got a"),
         ("name: n\ncomponents: [{function: length, weight: true}]\n", "expected a number, got True"),
         ("name: n\ncomponents: [{function: length, params: 3}]\n", "components[0].params: expected fields, got 3"),

@@ -278,4 +278,4 @@ def test_the_tab_says_what_is_kept() -> None:
     group_retention.forget(attempt.run_id, limit=20)
     assert "(here from step 5 on; prompts stay counted" in viewer().get(address).content.decode()
     text = viewer().get(f"/runs/{attempt.run_id}/prompts/0/").content.decode()
-    assert "The oldest 6 of its visits are counted, and not kept." in text
+    assert "The oldest 6 of its visits are counted but not stored." in text
