@@ -154,7 +154,7 @@ def test_a_run_without_lora_is_refused_before_torch(start: Start, tiny_model: Pa
     trainer = start("-m", "workers.trainer", folder)
     _, stderr = trainer.communicate()
     assert trainer.returncode == 3
-    assert stderr == "The server gets the policy as a LoRA adapter, but the run trains no LoRA.\n"
+    assert "The hot-swap sends a LoRA adapter to vLLM, and this trains all weights. Train a LoRA" in stderr
 
 
 def test_weights_over_nccl_are_refused_where_vllm_is_not_installed(
@@ -162,7 +162,8 @@ def test_weights_over_nccl_are_refused_where_vllm_is_not_installed(
 ) -> None:
     if start("-c", "import vllm").wait() == 0:
         pytest.skip("vllm is installed beside the trainer")
-    hardware = {"rollout": Rollout.SERVER, "server": ServerSpec(weight_sync=WeightSync.NCCL)}
+    server = ServerSpec(gpus=1, weight_sync=WeightSync.NCCL)
+    hardware = {"rollout": Rollout.SERVER, "trainer_gpus": 1, "server": server}
     folder = builders.attempt_folder(tmp_path, model=tiny_model, hardware=hardware, placement={"ports": [1]})
     trainer = start("-m", "workers.trainer", folder)
     _, stderr = trainer.communicate()
