@@ -92,7 +92,7 @@ def test_differences_and_the_same_prompt_are_beside_each_other(
     page.get_by_label("Later prompt").click()
     expect(page.get_by_role("combobox", name="Row")).to_have_value("6")
     until(page, lambda: parse_qs(urlsplit(page.url).query).get("row") == ["6"])
-    page.get_by_label("Leave third out").click()
+    page.get_by_label("Remove third").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Compare 2 runs")
     expect(page.get_by_role("combobox", name="Row")).to_have_value("6")
     assert complaints.heard == []
