@@ -227,7 +227,8 @@ def test_a_target_of_alerts_is_added_tried_edited_and_deleted(
     expect(page.get_by_text("Team channel is saved.")).to_be_visible()
     expect(page.locator("[data-label=State] .chip", has_text="Off")).to_be_visible()
     page.get_by_role("button", name="Delete Team channel").click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete target").click()
+    dialog = page.get_by_role("dialog", name="Delete Team channel?")
+    dialog.get_by_role("button", name="Delete target").click()
     expect(page.get_by_text("No alert targets yet")).to_be_visible()
     assert complaints.heard == []
 
