@@ -90,7 +90,7 @@ def test_the_export_is_of_the_filter_that_was_just_chosen(site: Stack, run: str,
     expect(link).to_have_attribute("href", re.compile("class=never%2Cmoving(&|$)"))
     page.get_by_role("checkbox", name="Never solved").uncheck()
     expect(link).to_have_attribute("href", re.compile("class=moving(&|$)"))
-    expect(page.get_by_text("Export the rows chosen as a dataset filter")).to_be_visible()
+    expect(page.get_by_text("Export the selected rows as a dataset filter")).to_be_visible()
     until(page, lambda: len(held) == 2, "the second was not asked for")
     held[-1].continue_()
     expect(page.get_by_text(re.compile(r"Export \d+ rows? as a dataset filter"))).to_be_visible()
