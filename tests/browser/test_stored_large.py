@@ -146,7 +146,7 @@ def test_twenty_runs_are_compared(stack: Stack, rivals: list[str], page: Page) -
         expect(row.locator("[data-final=best]")).to_have_text(sig(max(values.values())))
     page.get_by_label(f"Show {rival(3)} in the charts").uncheck()
     until(page, lambda: rival(3) not in compared(page, "reward"))
-    page.get_by_label(f"Remove {rival(0)}").click()
+    page.get_by_label(f"Remove {rival(0)}", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text(f"Compare {COMPARED - 1} runs")
 
 
