@@ -16,7 +16,7 @@ pytestmark = pytest.mark.processes
 
 FLOWS = [
     "tests/database/test_hostile_values.py",
-    "tests/controlplane/hardware/test_profiles_laid.py",
+    "tests/controlplane/hardware/test_profiles.py",
     "tests/runs/host_api/test_ingest.py",
     "tests/runs/scheduling/test_launching.py",
     "tests/runs/test_tick.py",
@@ -27,6 +27,7 @@ FLOWS = [
 def test_the_flows_hold_on_postgresql() -> None:
     if reason := missing():
         pytest.skip(reason)
+    assert [path for path in FLOWS if not (ROOT / path).exists()] == []
     argv = [sys.executable, "-m", "pytest", "-q", "-p", "tests.on_postgres", *share(FLOWS, of=2, name="flows")]
     done = subprocess.run(argv, cwd=ROOT, env=os.environ, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

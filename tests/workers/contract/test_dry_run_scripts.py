@@ -37,6 +37,7 @@ from workers.contract.commands import Programs
 from workers.supervisor.listening import port_is_free
 
 FAKE = Programs(trainer=(sys.executable, "-m", "workers.trainer"), vllm=(sys.executable, str(PROGRAM)))
+A_LONG_TIME = "299.5"  # nobody else sleeps for so long
 SWAP = ServerSpec(count=2, weight_sync=WeightSync.LORA, request_timeout_s=60, ready_timeout_s=60)
 Script = Callable[..., "subprocess.Popen[str]"]
 
@@ -230,22 +231,26 @@ def test_the_script_of_two_servers_starts_them_trains_and_ends_them(
 def test_a_server_that_dies_in_training_ends_the_script_though_the_trainer_waits(tmp_path: Path, run: Script) -> None:
     spec = with_servers(tmp_path)
     process = run(tmp_path, spec, replace(FAKE, trainer=(a_trainer_that_waits(tmp_path), "-m", "workers.trainer")))
-    until(lambda: (tmp_path / "training").exists())
-    port = spec.placement.ports[1]
-    tree = psutil.Process(process.pid).children(recursive=True)
-    next(p for p in tree if str(port) in p.cmdline()).kill()
-    trainer = next(p for p in tree if "300" in p.cmdline() or "accelerate.commands.launch" in p.cmdline())
+    until(lambda: with_word(A_LONG_TIME))
+    [trainer] = with_word(A_LONG_TIME)
+    [server] = with_word(str(spec.placement.ports[1]))
+    server.kill()
     said, _ = process.communicate(timeout=60)
     assert process.returncode != 0
     assert "server" in said
     until(lambda: not trainer.is_running())
 
 
+def with_word(word: str) -> list[psutil.Process]:
+    """The processes whose command has this word."""
+    return [process for process in psutil.process_iter(["cmdline"]) if word in (process.info["cmdline"] or [])]
+
+
 def a_trainer_that_waits(folder: Path) -> str:
     """An interpreter that trains nothing, for ever."""
     stub = folder / "python"
     stub.write_text(f"""#!/bin/sh
-case "$*" in *accelerate*) touch training; exec sleep 300;; esac
+case "$*" in *accelerate*) exec sleep {A_LONG_TIME};; esac
 exec {sys.executable} "$@"
 """)
     stub.chmod(0o755)

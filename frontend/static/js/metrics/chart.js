@@ -122,10 +122,12 @@ export class Chart {
     this.plot.on("plotly_hover", (/** @type {any} */ event) => this.onHover(this.from(event.points[0].x)));
     this.plot.on("plotly_unhover", () => this.onHover(null));
     this.plot.on("plotly_relayout", (/** @type {any} */ change) => {
-      if (!Object.keys(change).some((key) => key.startsWith("xaxis."))) return;
-      const axis = this.plot._fullLayout.xaxis;
-      const [from, to] = axis.range.map((/** @type {any} */ end) => this.from(end));
-      this.look(axis.autorange ? null : { kind: this.kind, from, to });
+      // What the person did, not what the axis is by now: a redraw may have come in between.
+      if (change["xaxis.autorange"]) return this.look(null);
+      const ends = change["xaxis.range"] ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+      if (ends[0] === undefined || ends[1] === undefined) return;
+      const [from, to] = ends.map((/** @type {any} */ end) => this.from(end));
+      this.look({ kind: this.kind, from, to });
     });
   }
 

@@ -288,7 +288,7 @@ export class ChartsPage {
     if (!chart) return;
     const name = `${this.page.id}-${chart.spec.id}`;
     if (act === "enlarge") this.enlarge(chart);
-    if (act === "reset") this.plotly.relayout(chart.plot, { "xaxis.autorange": true, "yaxis.autorange": true });
+    if (act === "reset") chart.look(null);
     if (act === "pin") this.pin(chart);
     if (act === "earlier") this.move(chart, -1);
     if (act === "later") this.move(chart, 1);
