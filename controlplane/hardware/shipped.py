@@ -127,7 +127,10 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="dual-gpu-hot-swap",
         name="Dual GPU, LoRA hot-swap",
         setup="The same two GPUs, with a LoRA",
-        description="The same two GPUs; only the LoRA adapter travels to the server, under a new name each time.",
+        description=(
+            "The same two GPUs; only the LoRA adapter travels to the server, under a new name each time. Not measured "
+            "on GPUs."
+        ),
         spec=HardwareSpec(
             "Dual GPU, LoRA hot-swap",
             Rollout.SERVER,
@@ -142,7 +145,10 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="three-gpus",
         name="Three GPUs, 1 server + 2 trainers",
         setup="Three GPUs of 24 GB: one for vLLM, two for the training",
-        description="A vLLM server on one GPU, the training on two more (DDP: each holds a whole copy).",
+        description=(
+            "A vLLM server on one GPU, the training of all weights on two more. With DDP each of them holds a whole "
+            "copy: 16 bytes per parameter before activations, so 24 GB hold models well below 1B. Not measured on GPUs."
+        ),
         spec=HardwareSpec(
             "Three GPUs, 1 server + 2 trainers",
             Rollout.SERVER,
@@ -160,9 +166,10 @@ SHIPPED: tuple[Shipped, ...] = (
         name="Four GPUs, TP=2 server + 2 trainers",
         setup="Four GPUs of 24 GB: two for one vLLM server, two for the training",
         description=(
-            "One vLLM server over two GPUs (tensor parallel), the training on two more (DDP). For more GPUs raise the "
-            "trainer's and the processes. Expandable segments are left out: they end a tensor-parallel server while it "
-            "captures its CUDA graphs."
+            "One vLLM server over two GPUs (tensor parallel), the training of all weights on two more (DDP): a 1.5B "
+            "model took 54 GiB on the first and 34 GiB on the second, so 24 GB hold models well below 1B. To use more "
+            "GPUs, raise the number of trainer GPUs and of processes. Expandable segments are left out: they end a "
+            "tensor-parallel server while it captures its CUDA graphs."
         ),
         spec=HardwareSpec(
             "Four GPUs, TP=2 server + 2 trainers",
@@ -183,7 +190,8 @@ SHIPPED: tuple[Shipped, ...] = (
         description=(
             "Two vLLM servers share out each step's prompts, two GPUs train (DDP). TRL streams weights to one server "
             "only, so a LoRA is trained, and both servers get the same version of it over HTTP before either "
-            "generates. Ports are free ones of the host instead of 8000 and 8001."
+            "generates. A LoRA of a 1.5B model took 7 GiB on each trainer GPU. The servers get free ports of the host "
+            "instead of 8000 and 8001."
         ),
         spec=HardwareSpec(
             "Four GPUs, 2 load-balanced servers + 2 trainers",
@@ -204,8 +212,9 @@ SHIPPED: tuple[Shipped, ...] = (
         setup="Two RTX 3070 of 8 GB, with 32 GB of memory for the offloaded optimizer",
         description=(
             "A LoRA of a 1.5B model on two cards of 8 GB: ZeRO-2 with the optimizer in the host's memory (32 GB or "
-            "more), completions by the trainer itself. The original's fp16 is now auto, which is bf16: set it back to "
-            "fp16 on cards older than the RTX 30 series. Its groups of 8 and 256 tokens were TRL's defaults then."
+            "more), completions by the trainer itself. It took 6.4 GiB on each card. The original's fp16 is now auto, "
+            "which is bf16: set it back to fp16 on cards older than the RTX 30 series. Its groups of 8 and 256 tokens "
+            "were TRL's defaults then."
         ),
         spec=HardwareSpec(
             "8 GB consumer cards, ZeRO-2 + CPU offload",
@@ -252,9 +261,9 @@ SHIPPED: tuple[Shipped, ...] = (
         setup="One RTX 4080 Super of 16 GB, a 20B model, most quality",
         description=(
             "QLoRA of a dense 20B model on one card of 16 GB (no mixture of experts), "
-            "sequences of 2,048 tokens, half of them the completion's: it "
-            "may run out of memory. bitsandbytes instead of Unsloth, which can't be installed beside TRL 1.16, and no "
-            "second copy in vLLM."
+            "sequences of 2,048 tokens, half of them the completion's. It took 15.4 GiB: longer sequences or larger "
+            "models run out of memory. bitsandbytes instead of Unsloth, which can't be installed beside TRL 1.16, and "
+            "no second copy in vLLM."
         ),
         spec=_one_card("16 GB aggressive, 4-bit"),
         lora=LoraSpec(r=16, alpha=32),
@@ -266,8 +275,8 @@ SHIPPED: tuple[Shipped, ...] = (
         setup="One GPU of 80 GB, an 8B model, vLLM's share 0.5",
         description=(
             "A server and the trainer of a LoRA on one GPU of 80 GB. The original kept one copy of the weights for "
-            "both by CUDA IPC, which TRL can't; here each has its own, and the adapter is swapped over HTTP. Eager "
-            "mode is no longer needed for that."
+            "both by CUDA IPC, which TRL can't; here each has its own, and the adapter is swapped over HTTP. Not "
+            "measured on GPUs."
         ),
         spec=_guide("Single node guide, 8B on 80 GB", 0.5, Optimizer.ADAMW),
         lora=LoraSpec(r=16, alpha=32, dropout=0.05),
@@ -278,8 +287,8 @@ SHIPPED: tuple[Shipped, ...] = (
         name="Single node guide, 14B on 80 GB",
         setup="One GPU of 80 GB, a 14B model, vLLM's share 0.45, 8-bit AdamW",
         description=(
-            "As the 8B guide with a share of 0.45, batches of 2 and 8-bit AdamW: two copies of the weights of 28 GB "
-            "each leave about 20 GB for completions and training. With CUDA graphs; the original needed eager mode."
+            "As the 8B guide with a share of 0.45, batches of 2 and 8-bit AdamW. Each of the two copies of the weights "
+            "takes 28 GB in 16 bits. Not measured on GPUs."
         ),
         spec=_guide("Single node guide, 14B on 80 GB", 0.45, Optimizer.ADAMW_8BIT),
         lora=LoraSpec(r=16, alpha=32, dropout=0.05),
@@ -291,7 +300,7 @@ SHIPPED: tuple[Shipped, ...] = (
         setup="One B200 of 192 GB, a 24B model, vLLM's share 0.30, Adafactor",
         description=(
             "As the 8B guide on one GPU of 192 GB, with a share of 0.3, Adafactor and batches of 1. Each of the two "
-            "copies of the weights takes 48 GB; the share leaves vLLM about 8 GB for what it reads again."
+            "copies of the weights takes 48 GB in 16 bits. Not measured on GPUs."
         ),
         spec=_guide("Single node guide, 24B on 192 GB", 0.3, Optimizer.ADAFACTOR),
         lora=LoraSpec(r=16, alpha=32, dropout=0.05),
@@ -302,9 +311,10 @@ SHIPPED: tuple[Shipped, ...] = (
         name="7 + 1 GPUs, ZeRO-3",
         setup="Eight A100 of 40 GB: seven for the training, the last one for vLLM",
         description=(
-            "All weights of a 3B model (7B with care) over seven GPUs with ZeRO-3, vLLM on the eighth. The original "
-            "ran vLLM inside the first rank and named its GPU by vllm_device, which TRL no longer has: it is a server "
-            "of its own now. Prompt and completion share its 8,192 tokens, as there is no max_prompt_length any more."
+            "All weights of a 3B model over seven GPUs with ZeRO-3, vLLM on the eighth. Not measured on GPUs. The "
+            "original ran vLLM inside the first rank and named its GPU by vllm_device, which TRL no longer has: it is "
+            "a server of its own now. Prompt and completion share its 8,192 tokens, as there is no max_prompt_length "
+            "any more."
         ),
         spec=HardwareSpec(
             "7 + 1 GPUs, ZeRO-3",
@@ -322,8 +332,9 @@ SHIPPED: tuple[Shipped, ...] = (
         name="3 + 1 GPUs, ZeRO-3",
         setup="Four A10G of 24 GB: three for the training, the last one for vLLM",
         description=(
-            "All weights of a 3B model over three GPUs with ZeRO-3, vLLM on the fourth, as a server of its own: "
-            "vllm_device, which named its GPU, is gone from TRL, and so is max_prompt_length."
+            "Trains all weights over three GPUs with ZeRO-3, with vLLM on the fourth as a server of its own: TRL no "
+            "longer has vllm_device, which named its GPU, nor max_prompt_length. A 3B model took 55 GiB on the first "
+            "trainer GPU and 30 GiB on the others with batches of 8, more than the original's cards have."
         ),
         spec=HardwareSpec(
             "3 + 1 GPUs, ZeRO-3",

@@ -161,18 +161,4 @@ RULES: tuple[HealthRule, ...] = (
         metric="completions/clipped_ratio",
         drawn=True,
     ),
-    HealthRule(
-        id="tools",
-        title="Tools fail",
-        about="Share of tool calls that fail, mean over 20 steps",
-        watch=0.3,
-        bad=0.7,
-        format="percent",
-        most=1.0,
-        source=f"The bounds are {OWN}.",
-        means="{value} of the tool calls fail.",
-        try_="Read a transcript: is it the model's arguments, or the tool?",
-        metric="tools/failure_frequency",
-        drawn=True,
-    ),
 )

@@ -304,7 +304,6 @@ OF: dict[str, Of] = {
     "loss": _loss,
     "not_finite": _not_finite,
     "truncation": _truncation,
-    "tools": _mean("tools/failure_frequency", window=ROLL),
     "throughput": _throughput,
     "stalled": _stalled,
     "gpu_idle": _gpu_idle,

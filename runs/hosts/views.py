@@ -12,6 +12,7 @@ from controlplane.accounts.roles import admin_required, operator_required, perso
 from controlplane.hardware.queries import host_for, hosts_for, known_host_for, profiles_for
 from runs.hosts import actions, announcements, overview
 from runs.hosts.cards import host_views, is_fresh
+from runs.hosts.host_card import host_card
 from runs.models import Lease
 from runs.scheduling import launching
 from runs.sentences import resource_words
@@ -24,7 +25,8 @@ def hardware(request: HttpRequest) -> HttpResponse:
     hosts = host_views(hosts_for(request))
     queue = overview.queue()
     verdict = overview.verdict(hosts, len(queue))
-    context = {"hosts": hosts, "queue": queue, "priorities": overview.PRIORITIES, "verdict": verdict}
+    cards = [host_card(host, person(request)) for host in hosts]
+    context = {"cards": cards, "queue": queue, "priorities": overview.PRIORITIES, "verdict": verdict}
     if request.headers.get("HX-Request") == "true":
         return render(request, "hosts/_hosts.html", context)
     return render(request, "hosts/hardware.html", {**context, "profiles": profiles_for(request)})

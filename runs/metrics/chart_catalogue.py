@@ -54,8 +54,6 @@ def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
         yield ChartGroup("Reward components", components, folded=len(components) > MANY)
     yield ChartGroup("Policy", tuple(_policy(spec)))
     yield ChartGroup("Completions", _completions())
-    if any(name.startswith("tools/") for name in names):
-        yield ChartGroup("Tools", _tools())
     yield ChartGroup("Speed", tuple(_speed(spec)))
 
 
@@ -193,15 +191,6 @@ def _completions() -> tuple[Chart, ...]:
             zero=True,
             help="Share of completions that did not end by themselves",
         ),
-    )
-
-
-def _tools() -> tuple[Chart, ...]:
-    calls = (ChartLine("tools/call_frequency", "calls", "c1"),)
-    failed = (ChartLine("tools/failure_frequency", "failed", "c6"),)
-    return (
-        Chart("tool-calls", "Tool calls", calls, zero=True, help="Calls of tools for each completion"),
-        Chart("tool-failures", "Tool calls that failed", failed, format="percent", zero=True, help="Of all calls"),
     )
 
 

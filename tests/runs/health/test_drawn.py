@@ -122,5 +122,5 @@ def test_another_losss_name_of_a_metric_is_judged_alike() -> None:
 
 def test_every_rule_that_draws_has_a_chart() -> None:
     spec = a_spec(Rollout.SERVER, beta=0.04)
-    shown = run_charts.metrics(run_charts.plan(spec, gpus=(0,), names=["tools/failure_frequency"]))
+    shown = run_charts.metrics(run_charts.plan(spec, gpus=(0,)))
     assert {rule.metric.format(gpu=0) for rule in RULES if rule.drawn} <= set(shown)

@@ -101,9 +101,6 @@ SICK: dict[str, Sickness] = {
     "has no numbers": Sickness("not_finite", "bad", {"change": after(AT, grad_norm=nan)}),
     "explodes": Sickness("loss", "watch", {"change": after(AT, loss=-30.0)}),
     "is cut off": Sickness("truncation", "watch", {"change": after(AT, **TRUNCATES)}),
-    "breaks its tools": Sickness(
-        "tools", "watch", {"change": lambda s, v: v.update({"tools/failure_frequency": 0.5 * (s >= AT)})}
-    ),
     "gets slow": Sickness("throughput", "watch", {"step_s": lambda s: 30.0 if s >= AT else 10.0}, within=120),
     "leaves a GPU idle": Sickness("gpu_idle", "watch", {"use": lambda s, gpu: 0.0 if s >= AT and gpu == 1 else 60.0}),
 }

@@ -88,11 +88,6 @@ def test_a_servers_own_figures_are_drawn_only_where_there_is_a_server() -> None:
     assert "time/weight_sync_s" not in {line.metric for line in found(run_charts.plan(a_spec()))["step-split"].lines}
 
 
-def test_tool_use_is_drawn_where_there_is_any() -> None:
-    assert "tool-calls" not in found(run_charts.plan(a_spec()))
-    assert "tool-calls" in found(run_charts.plan(a_spec(), names=["tools/call_frequency"]))
-
-
 def test_the_weighted_components_have_a_chart_of_their_own() -> None:
     weighted = found(run_charts.plan(a_spec()))["weighted"]
     assert [(line.label, line.weight) for line in weighted.lines] == [("format", 1.0), ("right", 2.0)]
