@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from workers.sandbox.syntax import FUNCTIONS, dotted, required
 
@@ -21,22 +21,23 @@ _LAZY = frozenset(("map", "filter", "zip", "enumerate", "reversed"))
 _SWALLOWED = frozenset(("AssertionError", "Exception", "BaseException"))
 
 
-def judging(tree: ast.Module, names: dict[str, str]) -> tuple[tuple[str, ...], str]:
+def judging(tree: ast.Module, parents: Mapping[ast.AST, ast.AST], names: dict[str, str]) -> tuple[tuple[str, ...], str]:
     """The functions and classes that a test only defines, to be run after it because its author counts on pytest or
-    unittest; and why it would pass without asserting anything, for people; "" if it wouldn't. `names`: from
-    syntax.imported."""
-    finder = _AssertionFinder(tree, names)
+    unittest; and why it would pass without asserting anything, for people; "" if it wouldn't. `parents`: from
+    syntax.parents; `names`: from syntax.imported."""
+    finder = _AssertionFinder(tree, parents, names)
     runs = tuple(finder.runs())
-    return runs, finder.problem or ("" if finder.judges(tree) else "It judges nothing: no assertion is in it.")
+    if finder.problem or any(map(finder.asserts, parents)):
+        return runs, finder.problem
+    return runs, "It judges nothing: no assertion is in it."
 
 
 class _AssertionFinder:
-    def __init__(self, tree: ast.Module, names: dict[str, str]) -> None:
+    def __init__(self, tree: ast.Module, parents: Mapping[ast.AST, ast.AST], names: dict[str, str]) -> None:
         self._tree = tree
+        self._parents = parents
         self._names = names
-        self._nodes = list(ast.walk(tree))
-        self._parents = {child: node for node in self._nodes for child in ast.iter_child_nodes(node)}
-        self._defs = {node.name: node for node in self._nodes if isinstance(node, _DEFS)}
+        self._defs = {node.name: node for node in parents if isinstance(node, _DEFS)}
         self._cases: set[str] = set()
         """The test's own classes that unittest would run."""
         self._used: set[str] = set()
@@ -44,7 +45,7 @@ class _AssertionFinder:
         self._methods_used: set[str] = set()
         """Attributes that are used, and names of tests in quotes."""
         self.problem = ""
-        for node in self._nodes:
+        for node in parents:
             self._use(node)
 
     def runs(self) -> Iterator[str]:
@@ -60,19 +61,20 @@ class _AssertionFinder:
                 if methods:
                     ours.update(methods)
                     yield statement.name
-        for node in self._nodes:
+        for node in self._parents:
             if not self.problem:
                 self._look_at(node, ours)
 
-    def judges(self, node: ast.AST) -> bool:
-        for one in ast.walk(node):
-            if isinstance(one, (ast.Assert, ast.Raise)):
-                return True
-            if isinstance(one, ast.Call):
-                last = dotted(one.func, self._names).rpartition(".")[2] or getattr(one.func, "attr", "")
-                if last.lower().startswith("assert") or last in _FAILS:
-                    return True
-        return False
+    def asserts(self, node: ast.AST) -> bool:
+        """Whether this node itself does."""
+        if isinstance(node, ast.Call):
+            last = dotted(node.func, self._names).rpartition(".")[2] or getattr(node.func, "attr", "")
+            return last.lower().startswith("assert") or last in _FAILS
+        return isinstance(node, (ast.Assert, ast.Raise))
+
+    def _judges(self, node: ast.AST) -> bool:
+        """Whether something in it asserts."""
+        return any(map(self.asserts, ast.walk(node)))
 
     def _use(self, node: ast.AST) -> None:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
@@ -124,7 +126,7 @@ class _AssertionFinder:
             self.problem = f"A failed assertion is swallowed by the “except” after line {node.lineno}."
 
     def _look_at_function(self, node: _Def, ours: set[ast.AST]) -> None:
-        if node in ours or not self.judges(node):
+        if node in ours or not self._judges(node):
             return
         name = node.name
         is_method = isinstance(self._parents[node], ast.ClassDef)
@@ -142,7 +144,7 @@ class _AssertionFinder:
         while isinstance(value, ast.UnaryOp):
             value = value.operand
         if isinstance(value, (ast.Compare, ast.BoolOp)):
-            if isinstance(value, ast.BoolOp) and any(map(self.judges, value.values)):
+            if isinstance(value, ast.BoolOp) and any(map(self._judges, value.values)):
                 return
             if not isinstance(self._parents[node], (ast.With, ast.Try)):
                 self.problem = f"The comparison in line {node.lineno} is not asserted."

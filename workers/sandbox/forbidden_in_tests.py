@@ -4,7 +4,7 @@ folder shared with it; and it must not have functions that turn a value into cod
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from workers.sandbox.syntax import dotted
 
@@ -20,18 +20,16 @@ _WRITERS = frozenset(
 _NO_BUILTINS = frozenset(("builtins", "__builtins__"))
 
 
-def forbidden(tree: ast.Module, names: dict[str, str], bound: Iterable[str]) -> str:
-    """Why the test can't be judged, for people; "" if it can. `names`: from syntax.imported; `bound`: names that the
-    test itself binds."""
+def forbidden(parents: Mapping[ast.AST, ast.AST], names: dict[str, str], bound: Iterable[str]) -> str:
+    """Why the test can't be judged, for people; "" if it can. `parents`: from syntax.parents; `names`: from
+    syntax.imported; `bound`: names that the test itself binds."""
     own = frozenset(bound) - names.keys()
-    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     seeds = draws = 0
-    for node in parents:
+    for node, parent in parents.items():
         if isinstance(node, ast.ImportFrom) and node.module in _UNPICKLES and node.names[0].name == "*":
             return _runs(f"{node.module}.*")
         if not isinstance(node, (ast.Name, ast.Attribute)) or (isinstance(node, ast.Name) and node.id in own):
             continue
-        parent = parents[node]
         full = dotted(node, names)
         call = parent if isinstance(parent, ast.Call) and parent.func is node else None
         if problem := _code(node, full, parent, call) or _process(node, full, call):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 DEEPEST = 60
@@ -19,9 +19,8 @@ _BINDING = frozenset(
     )
 )
 _LOOKED_AT = _BINDING | {ast.Attribute, ast.Call, ast.Assign, ast.Await, ast.Lambda}
-_NOTHING_IN = frozenset(
-    (ast.Constant, ast.Load, ast.Store, ast.Del, *ast.operator.__subclasses__(), *ast.cmpop.__subclasses__())
-)
+_OPERATORS = frozenset((ast.Load, ast.Store, ast.Del, *ast.operator.__subclasses__(), *ast.cmpop.__subclasses__()))
+_NOTHING_IN = _OPERATORS | {ast.Constant}
 _BRACKETS = re.compile(r"[([{]|([)\]}])")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -53,6 +52,20 @@ def places(tree: ast.Module) -> Iterator[Place]:
                 stack += [(child, node, inner) for child in reversed(value) if isinstance(child, ast.AST)]
             elif isinstance(value, ast.AST) and type(value) not in _NOTHING_IN:
                 stack.append((value, node, inner))
+
+
+def parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
+    """By each node that is more than an operator or a context: its parent. The order is that of ast.walk."""
+    made: dict[ast.AST, ast.AST] = {}
+    nodes: list[ast.AST] = [tree]
+    for node in nodes:  # it grows meanwhile
+        for name in node._fields:
+            value = getattr(node, name, None)
+            for child in value if type(value) is list else (value,):
+                if isinstance(child, ast.AST) and type(child) not in _OPERATORS:
+                    made[child] = node
+                    nodes.append(child)
+    return made
 
 
 def binds(node: ast.AST) -> Iterator[str]:
@@ -99,10 +112,10 @@ def name_of(node: ast.expr) -> str:
     return node.id[:80] if isinstance(node, ast.Name) else ""
 
 
-def imported(tree: ast.Module) -> dict[str, str]:
+def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
     """What names are short for: {"p": "pickle", "loads": "pickle.loads"}."""
     found = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 top = alias.name.partition(".")[0]

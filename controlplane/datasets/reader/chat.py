@@ -42,8 +42,7 @@ class Renderer:
         self._special: dict[str, str] = {}
         self._template: Template | None = None
         self._tokenizer: Any = None  # tokenizers.Tokenizer, which has no types
-        self._word_tokens: dict[str, int] = {}
-        """Of a word with a space before it."""
+        self._word_tokens = _WordTokens()
         if folder is None:
             return
         config = _json(folder / CONFIG)
@@ -61,13 +60,10 @@ class Renderer:
     def text(self, messages: Sequence[Mapping[str, str]], *, chat: bool = True) -> str:
         """The exact text that the model is asked to go on with. Not `chat`: the messages' contents, as a base model
         gets them. Raises TemplateProblem."""
-        if not chat:
-            return "\n\n".join(message["content"] for message in messages)
-        if self._folder is None:
-            return "\n\n".join(f"{message['role']}:\n{message['content']}" for message in messages)
-        if self._template is None:
-            raise TemplateProblem("The model has no chat template: choose plain text, or another tokenizer.")
-        return self._template.render(messages)
+        [text] = self._texts([messages], chat=chat)
+        if isinstance(text, TemplateProblem):
+            raise text
+        return text
 
     def render(self, messages: Sequence[Mapping[str, str]], *, chat: bool = True) -> tuple[str, int | None]:
         """The text and its tokens. Raises TemplateProblem."""
@@ -84,39 +80,42 @@ class Renderer:
         """
         if not self.counts_tokens:
             return [None] * len(prompts)
-        texts: dict[int, str] = {}
-        for place, messages in enumerate(prompts):
-            try:
-                texts[place] = self.text(messages, chat=chat)
-            except TemplateProblem:
-                continue
+        texts = {place: text for place, text in enumerate(self._texts(prompts, chat=chat)) if isinstance(text, str)}
         if over:
-            bounds = self._bounds(list(texts.values()))
-            texts = {place: text for (place, text), most in zip(texts.items(), bounds, strict=True) if most > over}
+            texts = self._not_surely_within(over, texts)
         counts = dict(zip(texts, self.counts(list(texts.values()), special=not chat) or (), strict=True))
         return [counts.get(place) for place in range(len(prompts))]
 
-    def _bounds(self, texts: Sequence[str]) -> list[int]:
-        """More tokens than each text has, or as many: the sum of its words', which are counted once each.
+    def _texts(self, prompts: Sequence[Sequence[Mapping[str, str]]], *, chat: bool) -> Sequence[str | TemplateProblem]:
+        if not chat:
+            return ["\n\n".join(message["content"] for message in messages) for messages in prompts]
+        if self._folder is None:
+            shown = ([f"{message['role']}:\n{message['content']}" for message in messages] for messages in prompts)
+            return ["\n\n".join(messages) for messages in shown]
+        if self._template is None:
+            why = "The model has no chat template: choose plain text, or another tokenizer."
+            return [TemplateProblem(why)] * len(prompts)
+        return self._template.texts(prompts)
 
-        Tokenizers cut a text at spaces first, so its words apart never have fewer tokens than the whole. Of a long word
-        the characters are the bound, unless it isn't ASCII: then it has none.
+    def _not_surely_within(self, limit: int, texts: Mapping[int, str]) -> dict[int, str]:
+        """Those that may have more tokens, by their characters and then by the sum of their words' tokens.
+
+        Tokenizers cut a text at spaces first, so its words apart never have fewer tokens than the whole. Words are
+        counted once, and only where the characters of those that are not known yet leave it open.
         """
-        split = [text.split(" ") for text in texts]
+        split = {place: text.split(" ") for place, text in texts.items() if _longest(text) + AROUND > limit}
+        split = {place: words for place, words in split.items() if self._bound(words) > limit}
         known = self._word_tokens
-        if new := [word for word in set().union(*split).difference(known) if len(word) <= LONGEST_WORD]:
+        if new := [word for word in set().union(*split.values()).difference(known) if len(word) <= LONGEST_WORD]:
             if len(known) + len(new) > REMEMBERED_WORDS:
                 known.clear()
-                new = [word for word in set().union(*split) if len(word) <= LONGEST_WORD]
+                new = [word for word in set().union(*split.values()) if len(word) <= LONGEST_WORD]
             known.update(zip(new, self.counts([f" {word}" for word in new]) or (), strict=True))
-        bounds = []
-        for text, words in zip(texts, split, strict=True):
-            try:
-                most = sum(map(known.__getitem__, words))
-            except KeyError:  # a long word
-                most = sum(known.get(word) or _longest(word) for word in words)
-            bounds.append(min(_longest(text), most + _longest(words[0])) + AROUND)
-        return bounds
+        return {place: texts[place] for place, words in split.items() if self._bound(words) > limit}
+
+    def _bound(self, words: Sequence[str]) -> int:
+        """As many tokens as the text of these words has, or more."""
+        return sum(map(self._word_tokens.__getitem__, words)) + _longest(words[0]) + AROUND
 
     def count(self, text: str) -> int | None:
         """Tokens of a text as it stands, without special ones around it; None without a tokenizer."""
@@ -137,6 +136,13 @@ class Renderer:
                 encoded = self._tokenizer.encode_batch_fast(whole, add_special_tokens=special)
             found.extend(map(len, encoded))
         return found
+
+
+class _WordTokens(dict[str, int]):
+    """By a word: its tokens with a space before it; of one that is not known, more than it can have."""
+
+    def __missing__(self, word: str) -> int:
+        return _longest(word)
 
 
 def _longest(word: str) -> int:

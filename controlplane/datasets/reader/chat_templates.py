@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from types import FrameType
@@ -29,6 +29,7 @@ LARGEST = 2**22
 """Items or characters of what a template multiplies."""
 DIGITS = 2**14
 """Bits of a number that a template calculates."""
+_OF_EVERY_DICT = frozenset(dir(dict))
 _WIDE = re.compile(r"%[^a-zA-Z%]*(?:\*|\d{5})")
 
 
@@ -43,11 +44,25 @@ class Template:
         if len(source) > LONGEST_TEMPLATE:
             raise TemplateProblem(f"The chat template is longer than {LONGEST_TEMPLATE:,} characters.")
         self._special = dict(special)
-        with _in_words("can't be read"):
-            self._template = _environment().from_string(source)
+        with _limited():
+            try:
+                self._template = _environment().from_string(source)
+            except (Exception, _TooLong) as error:
+                raise _in_words(error, "can't be read") from None
 
-    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """The text with the beginning of the assistant's turn. Raises TemplateProblem."""
+    def texts(self, prompts: Iterable[Sequence[Mapping[str, str]]]) -> list[str | TemplateProblem]:
+        """Of each prompt's messages the text with the beginning of the assistant's turn, or why there is none."""
+        texts: list[str | TemplateProblem] = []
+        with _limited():
+            for messages in prompts:
+                signal.setitimer(signal.ITIMER_PROF, SECONDS)
+                try:
+                    texts.append(self._text(messages))
+                except (Exception, _TooLong) as error:  # whatever Python can raise: it is the template's code that ran
+                    texts.append(_in_words(error, "can't be used with these messages"))
+        return texts
+
+    def _text(self, messages: Sequence[Mapping[str, str]]) -> str:
         values = {
             **self._special,
             "messages": [dict(message) for message in messages],
@@ -57,13 +72,12 @@ class Template:
         }
         written: list[str] = []
         length = 0
-        with _in_words("can't be used with these messages"):
-            for piece in self._template.generate(values):
-                length += len(piece)
-                if length > LONGEST_TEXT:
-                    raise TemplateProblem(f"The chat template writes more than {LONGEST_TEXT:,} characters.")
-                written.append(piece)
-            return "".join(written)
+        for piece in self._template.generate(values):
+            length += len(piece)
+            if length > LONGEST_TEXT:
+                raise TemplateProblem(f"The chat template writes more than {LONGEST_TEXT:,} characters.")
+            written.append(piece)
+        return "".join(written)
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -78,6 +92,11 @@ class _Environment(ImmutableSandboxedEnvironment):
         elif _size(operator, left, right) > LARGEST:
             raise SecurityError(f"the result of {operator} would be too large")
         return super().call_binop(context, operator, left, right)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        if type(obj) is dict and attribute in obj and attribute not in _OF_EVERY_DICT:
+            return obj[attribute]  # where the sandbox would end up, after an AttributeError
+        return super().getattr(obj, attribute)
 
 
 class _Generation(jinja2.ext.Extension):
@@ -138,8 +157,8 @@ class _TooLong(BaseException):
 
 
 @contextmanager
-def _in_words(what: str) -> Iterator[None]:
-    """Every end of a template as a TemplateProblem, and an end after SECONDS."""
+def _limited() -> Iterator[None]:
+    """Raises _TooLong after SECONDS, unless the timer is set again by then."""
 
     def end(number: int, frame: FrameType | None) -> None:
         raise _TooLong
@@ -148,26 +167,31 @@ def _in_words(what: str) -> Iterator[None]:
     signal.setitimer(signal.ITIMER_PROF, SECONDS)
     try:
         yield
-    except _TooLong:
-        raise TemplateProblem(f"The chat template takes longer than {SECONDS:g} seconds.") from None
-    except _Refusal as error:
-        raise TemplateProblem(f"The chat template refuses these messages: {_said(error)}") from None
-    except TemplateSyntaxError as error:
-        raise TemplateProblem(f"The chat template {what}: {_said(error)} (its line {error.lineno})") from None
-    except SecurityError as error:
-        raise TemplateProblem(f"The chat template does what is not allowed: {_said(error)}") from None
-    except MemoryError:
-        raise TemplateProblem("The chat template takes more memory than is allowed.") from None
-    except RecursionError:
-        raise TemplateProblem("The chat template is nested too deeply.") from None
-    except TemplateProblem:
-        raise
-    except Exception as error:
-        # Whatever Python can raise: it is the template's code that ran.
-        raise TemplateProblem(f"The chat template {what}: {type(error).__name__}, {_said(error)}") from None
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)
+
+
+def _in_words(error: BaseException, what: str) -> TemplateProblem:
+    """`what` the template can't be or do."""
+    match error:
+        case TemplateProblem():
+            return error
+        case _TooLong():
+            why = f"takes longer than {SECONDS:g} seconds."
+        case _Refusal():
+            why = f"refuses these messages: {_said(error)}"
+        case TemplateSyntaxError():
+            why = f"{what}: {_said(error)} (its line {error.lineno})"
+        case SecurityError():
+            why = f"does what is not allowed: {_said(error)}"
+        case MemoryError():
+            why = "takes more memory than is allowed."
+        case RecursionError():
+            why = "is nested too deeply."
+        case _:
+            why = f"{what}: {type(error).__name__}, {_said(error)}"
+    return TemplateProblem(f"The chat template {why}")
 
 
 def _said(error: BaseException) -> str:

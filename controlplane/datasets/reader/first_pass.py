@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -57,22 +56,16 @@ def run(
     found: FirstPassResult,
 ) -> None:
     """Fill `found` and tell `collector`. Raises FileProblem."""
-    # Rows come and go by the hundred thousand, and none of them is part of a cycle.
-    thresholds = gc.get_threshold()
-    gc.set_threshold(200_000, 50, 100)
-    try:
-        found.sample = _sample(path, format)
-        seen = Schema(found.sample)
-        found.columns = {name: Counter() for name in seen.counts}
-        found.recognised = _recognised(found.sample, seen)
-        found.mapping = _possible(resolved(mapping or found.recognised.mapping), seen)
-        with Duplicates(path.parent) as duplicates:
-            one = _FirstPass(seen, collector, progress, found, duplicates)
-            one.run(path, format)
-            if not collector.gave_up and found.mapping.prompt:
-                one.tell_duplicates()
-    finally:
-        gc.set_threshold(*thresholds)
+    found.sample = _sample(path, format)
+    seen = Schema(found.sample)
+    found.columns = {name: Counter() for name in seen.counts}
+    found.recognised = _recognised(found.sample, seen)
+    found.mapping = _possible(resolved(mapping or found.recognised.mapping), seen)
+    with Duplicates(path.parent) as duplicates:
+        one = _FirstPass(seen, collector, progress, found, duplicates)
+        one.run(path, format)
+        if not collector.gave_up and found.mapping.prompt:
+            one.tell_duplicates()
 
 
 def _sample(path: Path, format: Format) -> list[dict[str, Any]]:  # noqa: A002 -- what it is

@@ -12,8 +12,7 @@ from controlplane.datasets.reader.fields import RowProblem
 from controlplane.datasets.reader.mapping import ColumnMapping
 from controlplane.datasets.reader.problems import Problem
 from controlplane.datasets.reader.transforms import COLUMNS, INSTRUCTION, WITH_TESTS
-from workers.sandbox.test_requirements import doubts as doubts_of
-from workers.sandbox.test_requirements import problems as needs_of
+from workers.sandbox.test_requirements import read_bounded
 
 
 def problems(
@@ -26,11 +25,8 @@ def problems(
             said = f"“{field}” has Python that doesn't parse: {found.message}, at its line {found.line}."
             yield _problem("code_syntax", line, field, said, text, found)
     for number, test in enumerate(tests, 1):
-        if problem := code.problem(test):
-            said = f"Test {number} in “{mapping.test_cases}” doesn't parse: {problem.message}."
-            yield _problem("test_syntax", line, mapping.test_cases, said, test, problem)
-        elif unjudgeable := _requirement(test, number, line, mapping.test_cases):
-            yield unjudgeable
+        if problem := _of_test(test, number, line, mapping.test_cases):
+            yield problem
 
 
 def _answers(
@@ -64,13 +60,19 @@ def _tests(row: Mapping[str, Any], mapping: ColumnMapping) -> list[str]:
         return []  # told by the first pass
 
 
-def _requirement(test: str, number: int, line: int, column: str) -> Problem | None:
-    """What a test requires that no reward can give it: the code under test runs in a process of its own. None: nothing,
-    or the test is too long or too deep to be read."""
-    if needs := needs_of(test):
-        kind, said = "test_needs", f"Test {number} in “{column}” never counts as passed. {needs}"
-    elif doubts := doubts_of(test):
-        kind, said = "test_doubts", f"Test {number} in “{column}”: {doubts}"
+def _of_test(test: str, number: int, line: int, column: str) -> Problem | None:
+    """That it doesn't parse, or what it requires that no reward can give it: the code under test runs in a process of
+    its own. None: nothing, or the test is too long or too deep to be read."""
+    requirements = read_bounded(test)
+    if requirements is None:
+        if broken := code.problem(test):
+            said = f"Test {number} in “{column}” doesn't parse: {broken.message}."
+            return _problem("test_syntax", line, column, said, test, broken)
+        return None
+    if requirements.problem:
+        kind, said = "test_needs", f"Test {number} in “{column}” never counts as passed. {requirements.problem}"
+    elif requirements.doubts:
+        kind, said = "test_doubts", f"Test {number} in “{column}”: {requirements.doubts}"
     else:
         return None
     return Problem(line, kind, visible(said), visible(test[:EXCERPT]), field=visible(column))

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import keyword
+import sys
 import time
 
 import pytest
 
 from tests.workers.sandbox.test_verdict import RIGHTLY
-from workers.sandbox.test_requirements import Requirements, doubts, packed_of_short, problems, read
+from workers.sandbox import assertions, forbidden_in_tests, free_names, test_requirements
+from workers.sandbox.test_requirements import Requirements, packed_of_short, read, read_bounded
+
+
+def problems(test: str) -> str:
+    requirements = read_bounded(test)
+    return requirements.problem if requirements else ""
+
+
+def doubts(test: str) -> str:
+    requirements = read_bounded(test)
+    return requirements.doubts if requirements else ""
 
 
 @pytest.mark.parametrize("test", RIGHTLY)
@@ -249,6 +262,23 @@ def test_a_name_that_only_looks_at_what_another_gives_is_doubted() -> None:
     assert doubts("assert f(g(1)) == 1") == ""
     assert doubts("def is_valid(x):\n    return x\nassert is_valid(f(1))") == ""
     assert problems("assert is_valid(f(1))") == ""
+
+
+def known_names() -> list[str]:
+    """Every name that a rule is about."""
+    rules = [vars(module) for module in (assertions, forbidden_in_tests, free_names, test_requirements)]
+    sets = [rule for module in rules for rule in module.values() if isinstance(rule, frozenset | dict)]
+    names = {name for rule in sets for name in rule if isinstance(name, str)} | sys.stdlib_module_names
+    return sorted(name for name in names if name.isidentifier() and not keyword.iskeyword(name))
+
+
+def test_tests_that_only_compare_values_are_read_as_all_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = ("{}(1, -2, 'w') == 3", "{}('a', ['b', (None,)]) != \"test\"", "{}() is True\nassert {}([[1]]) < 2 < 3")
+    tests = [f"assert {value.replace('{}', name)}" for name in [*known_names(), "f", "Pair"] for value in values]
+    quickly = [read(test) for test in tests]
+    monkeypatch.setattr(test_requirements, "_called_with_values", lambda tree: "")
+    assert len(tests) > 1000
+    assert [test for test, requirements in zip(tests, quickly, strict=True) if read(test) != requirements] == []
 
 
 def test_functions_deep_inside_each_other_are_told_without_being_read() -> None:
