@@ -70,16 +70,7 @@ def endpoint_for_trial(name: str) -> Endpoint:
         secret, key = endpoint(name)
     except NotGiven as error:
         raise Unavailable(str(error)) from None
-    private_too, plain = secret.private_too, not secret.address.startswith("https:")
-
-    def refusal(ip: str) -> str | None:
-        if (why := addresses.refusal(ip, private_too=private_too)) is not None:
-            return f"Nothing is sent there: {why}."
-        if plain and not addresses.is_private(ip):
-            return f"Nothing is sent there: {ip} is a public address, and the key would go there unencrypted."
-        return None
-
-    return Endpoint(secret.address, key, refusal=refusal)
+    return Endpoint(secret.address, key, refusal=addresses.rule_for(secret.address, private_too=secret.private_too))
 
 
 def note_use(names: Iterable[str], *, run: str = "") -> None:

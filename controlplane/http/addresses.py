@@ -1,4 +1,4 @@
-"""Which IP addresses an alert may be sent to: public ones, private ones where an admin allows it, others never.
+"""Which IP addresses alerts and judges may use: public ones, private ones where an admin allows it, others never.
 
 Asked of the very address that is connected to, so what a name said a moment ago, or how the address was written, makes
 no difference.
@@ -6,10 +6,13 @@ no difference.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from urllib.parse import urlsplit
 
-import httpx
 from django.core.exceptions import ValidationError
+
+from workers import outbound
 
 Address = IPv4Address | IPv6Address
 
@@ -44,19 +47,24 @@ def refusal(text: str, *, private_too: bool) -> str | None:
     return f"{text} is not a server address"
 
 
+def rule_for(url: str, *, private_too: bool) -> Callable[[str], str | None]:
+    """For workers.outbound: whether an IP address that this URL leads to may be connected to."""
+    plain_http = urlsplit(url).scheme == "http"
+
+    def why(ip: str) -> str | None:
+        refused = refusal(ip, private_too=private_too)
+        if refused is None and plain_http and not is_private(ip):
+            return f"{ip} is a public address, which requires https: http is unencrypted"
+        return refused
+
+    return why
+
+
 def check_url(address: str, *, private_too: bool) -> None:
     """Its form only: where it leads is looked at whenever something is sent. Raises ValidationError."""
-    try:
-        url = httpx.URL(address)
-    except httpx.InvalidURL:
-        raise ValidationError("That is not a web address.") from None
-    if url.scheme not in ("https", "http") or not url.raw_host or not address.isprintable() or " " in address:
-        raise ValidationError("Enter an address that starts with https://.")
-    if (url.port or 1) > 65535:
-        raise ValidationError("A port is at most 65535.")
-    if url.userinfo:
-        raise ValidationError("Addresses with a user name or password are not allowed.")
-    if url.scheme == "http" and not private_too:
+    if why := outbound.problem(address):
+        raise ValidationError(why)
+    if urlsplit(address).scheme == "http" and not private_too:
         raise ValidationError("Public servers require https.")
 
 

@@ -15,9 +15,9 @@ from datetime import datetime, timedelta
 from django.db.models import F, QuerySet
 from django.utils import timezone
 
-from runs.alerts import outward, post, words
+from runs.alerts import post, words
 from runs.alerts.models import AlertDelivery, AlertTarget, State
-from runs.alerts.outward import NotSent
+from runs.alerts.post import NotSent
 from runs.models import RunEvent
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ def _send(batch: Sequence[AlertDelivery], now: datetime) -> NotSent | None:
         return problem
     except Exception:  # a thread's border: what nobody foresaw must neither hold up the others nor stay unseen
         log.exception("an alert to %s failed", target)
-        return outward.NotSent("Internal error; see the control worker's log.")
+        return NotSent("Internal error; see the control worker's log.")
     return None
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
-import httpx
 from django import forms
 from django.conf import settings
 from django.core.exceptions import ValidationError
@@ -92,9 +92,9 @@ def masked(kind: str, address: str) -> str:
     """Enough to know it again, too little to use it."""
     if kind == TargetKind.MAIL:
         return ", ".join(_masked_mail(mail.strip()) for mail in address.split(","))[:200]
-    url = httpx.URL(address)
-    tail = address[-4:] if len(url.raw_path) > 16 else ""
-    return f"{url.scheme}://{url.netloc.decode()}/…{tail}"[:200]
+    url = urlsplit(address)
+    tail = address[-4:] if len(url.path + url.query) > 16 else ""
+    return f"{url.scheme}://{url.netloc}/…{tail}"[:200]
 
 
 def _masked_mail(mail: str) -> str:

@@ -10,13 +10,27 @@ from django.core.mail import EmailMessage
 from django.core.mail.message import BadHeaderError
 
 from controlplane import sealing
-from runs.alerts import outward, words
+from controlplane.http import addresses
+from runs.alerts import words
 from runs.alerts.models import AlertTarget, TargetKind
-from runs.alerts.outward import HookAnswer, NotSent
 from runs.alerts.words import AlertLine
+from workers import outbound
 
+DEADLINE_S = 10.0
+"""From the look-up of the webhook's name to the last byte."""
+MOST_READ = 300
+"""Bytes of an answer: servers say there what they did not like."""
 TRY_LATER = frozenset({408, 425, 429})
 """Of the 4xx, those that mean "not now"; the others mean "not so"."""
+
+
+class NotSent(Exception):
+    """The message did not arrive; the text is for people."""
+
+    for_good = False
+    """Another try would fail as well."""
+    wait_s = 0.0
+    """What the server asks for before another try."""
 
 
 class Wrong(NotSent):
@@ -42,18 +56,37 @@ def send(target: AlertTarget, lines: Sequence[AlertLine]) -> None:
     if target.kind == TargetKind.MAIL:
         _mail(address, lines)
     else:
-        _judge(outward.post(address, words.slack(lines), private_too=target.private_too))
+        _judge(_post(address, words.slack(lines), private_too=target.private_too))
 
 
-def _judge(answer: HookAnswer) -> None:
+def _post(address: str, message: bytes, *, private_too: bool) -> outbound.Answer:
+    try:
+        return outbound.send(
+            "POST",
+            address,
+            body=message,
+            headers={"Content-Type": "application/json", "User-Agent": "grpo-control-plane"},
+            seconds=DEADLINE_S,
+            limit=MOST_READ,
+            rule=addresses.rule_for(address, private_too=private_too),
+        )
+    except outbound.AddressRefused as error:
+        raise Wrong(str(error)) from None
+    except outbound.OutboundError as error:
+        raise NotSent(str(error)) from None
+
+
+def _judge(answer: outbound.Answer) -> None:
+    """By its status: a message has arrived even where the rest of the answer breaks off."""
     if 200 <= answer.status < 300:
         return
-    said = " ".join(answer.text.split())[:120]
+    said = " ".join(answer.start.decode(errors="replace").split())[:120]
     text = f"The server answered {answer.status}" + (f": {said}" if said.isprintable() and said else ".")
     if 300 <= answer.status < 400:
         raise Wrong(f"The server answered {answer.status}, a redirect, which is not followed.")
     if answer.status in TRY_LATER or answer.status >= 500:
-        raise NotNow(text, float(answer.retry_after) if answer.retry_after.isdecimal() else 0.0)
+        wait = answer.headers.get("Retry-After", "")
+        raise NotNow(text, float(wait) if wait.isdecimal() else 0.0)
     raise Wrong(text)
 
 

@@ -111,7 +111,7 @@ def test_a_refused_request_is_named_with_the_servers_reason() -> None:
 def test_a_server_that_is_gone_is_an_error_at_once(server: RunningVllm) -> None:
     server.front.kill()
     server.front.wait()
-    with pytest.raises(ServerError, match=r"The vLLM server at 127.0.0.1:\d+ is gone: /v1/completions failed with"):
+    with pytest.raises(ServerError, match=r"The vLLM server at 127.0.0.1:\d+ is gone: /v1/completions failed\. The"):
         client(server.url).complete([[5]], SAMPLING)
 
 

@@ -1,22 +1,21 @@
 """What the Hugging Face hub tells of a model that this host has no copy of: a few short questions over HTTP.
 
-Every answer has a limit of size and all of them one of time, and the token goes to the hub alone: httpx takes it off a
-request that is sent on to another host.
+Every answer has a limit of size and all of them one of time. The hub redirects to where it stores files: each hop is
+checked like the first request, https stays https, and the token goes to the hub alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urljoin, urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-import httpx
-
+from workers import outbound
 from workers.contract import hub_files
 from workers.contract.hub_files import INDEX, SINGLE
 from workers.models.facts import facts
@@ -35,11 +34,14 @@ from workers.models.files import (
 ENDPOINT = "https://huggingface.co"
 WITHIN_S = 25.0
 """For all questions about one model; the page waits a minute for the host's answer."""
-TIMEOUT = httpx.Timeout(10.0, connect=5.0)
+HEADER_S = 10.0
+"""For a weight file's header, which can be done without."""
 JSON_LIMIT = 32 << 20
 HEADER_LIMIT = 16 << 20
 FIRST_READ = 1 << 20
 """Of a weight file: nearly every header is shorter."""
+MOST_HOPS = 5
+_MOVED = frozenset({301, 302, 303, 307, 308})
 _YES = frozenset({"1", "ON", "YES", "TRUE"})
 
 
@@ -72,17 +74,9 @@ class Hub:
             offline=offline.upper() in _YES,
         )
 
-    @contextlib.contextmanager
-    def files(self, model: str) -> Iterator[HubFiles]:
+    def files(self, model: str) -> HubFiles:
         """The model's repository. Raises Away, Gated, InspectionError."""
-        headers = {"Accept-Encoding": "identity", "User-Agent": "grpo-control-plane"}
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
-        try:
-            with httpx.Client(headers=headers, timeout=TIMEOUT, follow_redirects=True, max_redirects=5) as client:
-                yield HubFiles(self, model, client, time.monotonic() + WITHIN_S)
-        except httpx.InvalidURL as error:
-            raise Away(f"HF_ENDPOINT={self.endpoint}: {error}") from None
+        return HubFiles(self, model, time.monotonic() + WITHIN_S)
 
 
 class HubFiles:
@@ -90,8 +84,8 @@ class HubFiles:
 
     what = "repository"
 
-    def __init__(self, hub: Hub, model: str, client: httpx.Client, deadline: float) -> None:
-        self._hub, self._model, self._client, self._deadline = hub, model, client, deadline
+    def __init__(self, hub: Hub, model: str, deadline: float) -> None:
+        self._hub, self._model, self._deadline = hub, model, deadline
         self.info = json_object(self._get(f"/api/models/{model}/revision/main?blobs=true"), "The hub's answer")
         self.sizes = _sizes(self.info)
         self.commit = str(self.info.get("sha") or "main")
@@ -149,30 +143,36 @@ class HubFiles:
     def _get(self, path: str, *, limit: int | None = None, whole: bool = True) -> bytes:
         """The answer's content; with `whole` false at most its first `limit` bytes."""
         limit = limit or JSON_LIMIT
-        headers = {} if whole else {"Range": f"bytes=0-{limit - 1}"}
         try:
-            with self._client.stream("GET", self._hub.endpoint + path, headers=headers) as response:
-                self._refuse(response)
-                return self._read(response, limit, whole)
-        except httpx.HTTPError as error:
-            raise Away(f"{self._hub.endpoint}: {str(error) or type(error).__name__}") from None
+            answer = self._answer(self._hub.endpoint + path, limit, whole)
+            self._refuse(answer)
+            return answer.whole()
+        except outbound.TooLong:
+            if not whole:
+                return answer.start
+            raise InspectionError(f"The hub's answer to {path} is larger than {limit >> 20} MiB.") from None
+        except outbound.TimedOut:
+            raise Away(f"{self._hub.endpoint} answers too slowly") from None
+        except (outbound.OutboundError, ValueError) as error:  # a Location can be anything
+            raise Away(f"{self._hub.endpoint}: {error}") from None
 
-    def _read(self, response: httpx.Response, limit: int, whole: bool) -> bytes:
-        content = bytearray()
-        for part in response.iter_raw(65536):
-            content += part
-            if time.monotonic() > self._deadline:
-                raise Away(f"{self._hub.endpoint} answers too slowly")
-            if len(content) >= limit and not whole:
-                break
-            if len(content) > limit:
-                raise InspectionError(f"The hub's answer to {response.url.path} is larger than {limit >> 20} MiB.")
-        return bytes(content[:limit])
+    def _answer(self, url: str, limit: int, whole: bool) -> outbound.Answer:
+        for _ in range(1 + MOST_HOPS):
+            headers = {"User-Agent": "grpo-control-plane"} | ({} if whole else {"Range": f"bytes=0-{limit - 1}"})
+            if self._hub.token and _origin(url) == _origin(self._hub.endpoint):
+                headers["Authorization"] = f"Bearer {self._hub.token}"
+            seconds = self._deadline - time.monotonic()
+            seconds = seconds if whole else min(seconds, HEADER_S)
+            answer = outbound.send("GET", url, headers=headers, seconds=seconds, limit=limit, proxy=_proxy_for(url))
+            if answer.status not in _MOVED:
+                return answer
+            before, url = url, urljoin(url, answer.headers.get("Location", ""))
+            if before.startswith("https:") and not url.startswith("https:"):
+                raise Away(f"{self._hub.endpoint} redirects from https to {urlsplit(url).scheme}")
+        raise Away(f"{self._hub.endpoint} redirects more than {MOST_HOPS} times")
 
-    def _refuse(self, response: httpx.Response) -> None:
-        status, code = response.status_code, response.headers.get("X-Error-Code")
-        if time.monotonic() > self._deadline:
-            raise Away(f"{self._hub.endpoint} answers too slowly")
+    def _refuse(self, answer: outbound.Answer) -> None:
+        status, code = answer.status, answer.headers.get("X-Error-Code")
         if status < 300:
             return
         if code == "GatedRepo":
@@ -193,10 +193,23 @@ def ask(model: str, hub: Hub) -> dict[str, Any]:
     if hub.offline:
         raise InspectionError(f"This host has no complete copy of {model}, and HF_HUB_OFFLINE keeps it off the hub.")
     try:
-        with hub.files(model) as files:
-            return {**facts(files), "gated": files.gated}
+        files = hub.files(model)
+        return {**facts(files), "gated": files.gated}
     except Away as error:
         return {"unreachable": True, "why": str(error), "chat_template": None}
+
+
+def _origin(url: str) -> tuple[str, str]:
+    address = urlsplit(url)
+    return address.scheme, address.netloc
+
+
+def _proxy_for(url: str) -> str:
+    """That of the environment, which huggingface_hub uses too; "" for none."""
+    proxy = getproxies().get("https", "")
+    if not proxy or not url.startswith("https:") or proxy_bypass(urlsplit(url).netloc):
+        return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _read(path: Path) -> str:

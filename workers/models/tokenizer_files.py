@@ -85,14 +85,14 @@ def _local(files: LocalFiles) -> TokenizerFiles:
 def _from_hub(model: str, hub: Hub) -> TokenizerFiles:
     if hub.offline:
         raise InspectionError("HF_HUB_OFFLINE keeps this host off the hub.")
-    with hub.files(model) as files:
-        names = [name for name in TOKENIZER_FILES if files.exists(name)]
-        _refuse_too_much(sum(files.sizes[name] for name in names))
-        found: dict[str, bytes] = {}
-        for name in names:
-            left = FILES_LIMIT - sum(map(len, found.values()))
-            found[name] = files.content(name, limit=left)
-        return TokenizerFiles(found, _note(found, any(files.exists(name) for name in SENTENCEPIECE)))
+    files = hub.files(model)
+    names = [name for name in TOKENIZER_FILES if files.exists(name)]
+    _refuse_too_much(sum(files.sizes[name] for name in names))
+    found: dict[str, bytes] = {}
+    for name in names:
+        left = FILES_LIMIT - sum(map(len, found.values()))
+        found[name] = files.content(name, limit=left)
+    return TokenizerFiles(found, _note(found, any(files.exists(name) for name in SENTENCEPIECE)))
 
 
 def _refuse_too_much(size: int) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workers.rewards.judge_client import JudgeClient, JudgeReply, JudgeRequest
+from workers.rewards.judge_client import JudgeClient, JudgeReply
 from workers.rewards.reward import Completion, Cost, Example, Failure, Params, Reward, RewardGroup, Row, Scores, param
 from workers.rewards.tools import Tools
 
@@ -79,7 +79,7 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
         if "{answer}" not in params.rubric or _text(row.get("answer"))  # else there is nothing to compare with
     }
     client = JudgeClient(endpoint, concurrency=params.concurrency, timeout_s=params.timeout_s, batch_s=params.batch_s)
-    answers = client.answers([JudgeRequest("/chat/completions", body) for body in bodies.values()])
+    answers = client.answers(list(bodies.values()))
     values: list[float | None] = [None] * len(completions)
     notes = [""] * len(completions)
     failures = []

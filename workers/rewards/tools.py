@@ -23,8 +23,7 @@ class Endpoint:
     """https://host/v1: what requests begin with."""
     key: str = field(default="", repr=False)
     refusal: Callable[[str], str | None] | None = field(default=None, repr=False, compare=False)
-    """Why nothing is sent to an IP address, None where it may be: to be asked of the very one that is connected to.
-    Without it every address may be."""
+    """Why nothing is sent to an IP address; None where it may be. Without it every address may be."""
 
 
 class Unavailable(Exception):

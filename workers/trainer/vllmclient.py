@@ -1,4 +1,4 @@
-"""A vLLM server over HTTP: adapters loaded and unloaded, completions as token ids. Standard library only.
+"""A vLLM server over HTTP: adapters loaded and unloaded, completions as token ids.
 
 TRL's own client waits forever for a server that has died; here each failure is a ServerError and nothing waits
 longer than it was told to.
@@ -13,6 +13,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from workers import outbound
 from workers.trainer.spec import TrainerError
 
 EXIT_SERVER = 5
@@ -20,6 +21,8 @@ EXIT_SERVER = 5
 CONNECT_TIMEOUT_S = 10.0
 """For requests that the server answers at once."""
 LOAD_TIMEOUT_S = 120.0
+LONGEST_ANSWER = 2**31
+"""Bytes; a token takes about a hundred."""
 POLICY = "policy-v"
 """An adapter's name is this and its version."""
 _ADAPTERS_SHUT = (
@@ -55,7 +58,8 @@ class AdapterClient:
     ) -> None:
         """`served_name` None: somebody else's server, whose model is whatever it lists first. `role` tells servers
         apart in messages; `adapters` is how the names of those begin that are ours to remove."""
-        self._address = base_url.removeprefix("http://").rstrip("/")
+        self._url = base_url.rstrip("/")
+        self._address = self._url.removeprefix("http://")
         self._served_name = served_name
         self._timeout = request_timeout_s
         self._adapters = adapters
@@ -142,19 +146,17 @@ class AdapterClient:
         return document
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> tuple[int, bytes]:
-        connection = http.client.HTTPConnection(self._address, timeout=timeout)
+        content = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
         try:
-            content = None if body is None else json.dumps(body)
-            connection.request(method, path, content, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            return response.status, response.read()
-        except TimeoutError as error:
+            answer = outbound.send(
+                method, self._url + path, body=content, headers=headers, seconds=timeout, limit=LONGEST_ANSWER
+            )
+            return answer.status, answer.whole()
+        except outbound.TimedOut as error:
             raise ServerError(f"{self._who} didn't answer {path} in {timeout:g} s.") from error
-        except (OSError, http.client.HTTPException) as error:
-            what = str(error) or type(error).__name__
-            raise ServerError(f"{self._who} is gone: {path} failed with {what}.") from error
-        finally:
-            connection.close()
+        except outbound.OutboundError as error:
+            raise ServerError(f"{self._who} is gone: {path} failed. {error}") from error
 
 
 def _message(answer: bytes) -> str:

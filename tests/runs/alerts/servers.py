@@ -54,9 +54,7 @@ def _request(connection: socket.socket) -> bytes:
     while b"\r\n\r\n" not in got:
         got += connection.recv(65536)
     head, _, body = got.partition(b"\r\n\r\n")
-    length = next(
-        int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
-    )
+    length = sum(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
     while len(body) < length:
         body += connection.recv(65536)
     return head + b"\r\n\r\n" + body

@@ -45,7 +45,7 @@ def test_the_form_starts_with_the_address_that_the_admin_came_to() -> None:
         ({"address": "https://"}, "starts with https"),
         ({"address": "https://ana:pass@chat.example/"}, "not allowed"),
         ({"address": "http://chat.example/"}, "require https"),
-        ({"address": "https://chat.example:99999999/"}, "at most 65535"),
+        ({"address": "https://chat.example:99999999/"}, "port can&#x27;t be read"),
         ({"address": "https://[::1/x"}, "not a web address"),
         ({"address": ""}, "required"),
         ({"address": "https://x/" + "y" * 3000}, "at most 2000"),

@@ -237,8 +237,7 @@ def test_a_private_address_without_an_admins_word_gets_nothing() -> None:
 
 
 def test_a_target_that_does_not_answer_holds_no_other_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    post = delivery.post.outward.post
-    monkeypatch.setattr(delivery.post.outward, "post", lambda *args, **named: post(*args, **named, deadline_s=0.3))
+    monkeypatch.setattr(delivery.post, "DEADLINE_S", 0.3)
     with hook(silent) as dead, hook() as alive:
         a_target(dead.url, name="a dead one")
         a_target(alive.url, name="one that lives")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from http.client import HTTPMessage
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.workers.models.test_inspection import PLAIN, TENSORS, a_model, safete
 from workers.models import hub as asking
 from workers.models.hub import Hub
 from workers.models.inspection import inspect
+from workers.outbound import Answer
 
 
 @pytest.fixture(autouse=True)
@@ -125,9 +127,7 @@ def test_answers_that_are_too_large_or_no_json_are_refused(
 def test_a_header_that_comes_too_slowly_is_done_without(
     fake: FakeHub, files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import httpx
-
-    monkeypatch.setattr(asking, "TIMEOUT", httpx.Timeout(0.5))
+    monkeypatch.setattr(asking, "HEADER_S", 0.5)
     fake.add("Org/Model", files, stall_after=4)
     told = ask(fake, "Org/Model")
     assert (told["ok"], told["parameters"], told["hidden"]) == (True, None, 8)
@@ -161,3 +161,27 @@ def test_the_token_is_the_hosts_own_else_of_whoever_signed_in_there(tmp_path: Pa
     assert Hub.of(tmp_path / "own", env).token == "own"
     assert Hub.of(tmp_path / "nothing", env).token == "signed in"
     assert Hub.of(tmp_path / "odd", {"HF_HOME": "/nowhere"}).token is None
+
+
+@pytest.mark.parametrize(
+    ("location", "says"),
+    [
+        ("http://hub.example/x", "redirects from https to http"),
+        ("/x", "more than 5 times"),
+        ("https://[", "Invalid IPv6"),
+    ],
+)
+def test_a_redirect_leads_from_https_to_https_and_somewhere(
+    monkeypatch: pytest.MonkeyPatch, location: str, says: str
+) -> None:
+    headers = HTTPMessage()
+    headers["Location"] = location
+    monkeypatch.setattr(asking.outbound, "send", lambda *_, **__: Answer(302, headers, b""))
+    assert says in inspect("Org/Model", (), Hub("https://hub.example"))["why"]
+
+
+def test_the_hub_is_reached_through_the_environments_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "mirror.example")
+    urls = ("https://huggingface.co/x", "https://mirror.example/x", "http://127.0.0.1/x")
+    assert [asking._proxy_for(url) for url in urls] == ["http://proxy.example:3128", "", ""]

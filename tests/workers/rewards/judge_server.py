@@ -104,9 +104,6 @@ class Handler(BaseHTTPRequestHandler):
     def _redirect(self, value: str) -> None:
         self.send(b"", status=307, Location=f"{self.server.address}/chat/completions")
 
-    def _zipped(self, value: str) -> None:
-        self.send(b"\x1f\x8b\x08\x00", Content_Encoding="gzip")
-
     def _hang(self, value: str) -> None:
         self.server.released.wait(60)
 
@@ -117,40 +114,11 @@ class Handler(BaseHTTPRequestHandler):
         while not self.server.released.wait(0.01):
             self.wfile.write(b" ")
 
-    def _driphead(self, value: str) -> None:
-        self.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
-        while not self.server.released.wait(0.01):
-            self.wfile.write(b"a")
-
-    def _continue(self, value: str) -> None:
-        while not self.server.released.is_set():
-            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n" * 1_000)
-
     def _flood(self, value: str) -> None:
         self.send_response(200)
         self.end_headers()
         while not self.server.released.is_set():
             self.wfile.write(b"x" * 65_536)
 
-    def _promise(self, value: str) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(10**15))
-        self.end_headers()
-        self.close_connection = True
-
-    def _chunk(self, value: str) -> None:
-        self.send_response(200)
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
-        self.wfile.write(b"fffffffffffff\r\nx")
-        self.close_connection = True
-
-    def _headers(self, value: str) -> None:
-        self.wfile.write(b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: a\r\n" % number for number in range(10_000)))
-
     def _reset(self, value: str) -> None:
-        self.close_connection = True
-
-    def _noise(self, value: str) -> None:
-        self.wfile.write(b"\x00\xff" * 1_000)
         self.close_connection = True

@@ -155,10 +155,10 @@ def test_the_library_is_imported_with_nothing_but_the_standard_library() -> None
     for path in Path(rewards.__file__).parent.glob("*.py"):
         for node in ast.parse(path.read_text()).body:
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [f"{node.module}.{a.name}" for a in node.names] if isinstance(node, ast.ImportFrom) else []
             for name in names:
                 assert name.split(".")[0] in sys.stdlib_module_names or name.startswith(
-                    ("workers.rewards", "workers.sandbox")
+                    ("workers.outbound", "workers.rewards", "workers.sandbox")
                 ), path
 
 

@@ -1,0 +1,269 @@
+"""HTTP to servers that people name: judges, webhooks, the model hub, vLLM. One request, one answer, one connection.
+
+Checks:
+- The address is http or https, ASCII without spaces, and holds no user name or password.
+- A name is looked up once. The caller's rule judges each IP address, and the connection goes to one that it allows.
+- The certificate is that of the name, signed by an authority of this machine or of Mozilla's list.
+- One deadline covers look-up, connecting, TLS, request and answer, so a server that drips holds nobody up.
+- An answer has a limit of bytes: so many of its body, and 64 KiB for all else, interim answers too.
+- Redirects are answers like any other. A proxy is used only where the caller names one, as a tunnel for https.
+- What is raised never holds the request's headers or the server's words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import io
+import os
+import queue
+import socket
+import ssl
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from http.client import HTTPConnection, HTTPMessage, HTTPResponse
+from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
+
+Rule = Callable[[str], str | None]
+"""Why nothing is sent to an IP address; None where it may be."""
+CONNECT_S = 5.0
+"""For one IP address of several: a dead one leaves time for the next."""
+MOST_IPS = 4
+HEAD_LIMIT = 64 * 1024
+PIECE = 64 * 1024
+
+
+class OutboundError(Exception):
+    """There is no answer, or not the whole of it. The text is for people."""
+
+
+class AddressRefused(OutboundError):
+    """Nothing is sent there."""
+
+
+class Disconnected(OutboundError):
+    """The server could not be reached or hung up, which may pass."""
+
+
+class TimedOut(OutboundError):
+    """The deadline came first."""
+
+
+class TooLong(OutboundError):
+    """The body has more bytes than it may have."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Whatever its status."""
+
+    status: int
+    headers: HTTPMessage
+    start: bytes
+    """The body, or as much as came of it within the limits."""
+    problem: OutboundError | None = None
+    """Why that is not the whole body."""
+
+    def whole(self) -> bytes:
+        if self.problem is not None:
+            raise self.problem
+        return self.start
+
+
+def send(
+    method: str,
+    url: str,
+    *,
+    seconds: float,
+    limit: int,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    rule: Rule | None = None,
+    proxy: str = "",
+) -> Answer:
+    """Raises OutboundError. `limit`: bytes of the body. Without a `rule` every IP address is allowed."""
+    if why := problem(url):
+        raise AddressRefused(why)
+    end = time.monotonic() + seconds
+    to, via = urlsplit(url), urlsplit(proxy or url)
+    if proxy and (to.scheme, via.scheme) != ("https", "http"):
+        raise OutboundError("Only https can be sent through a proxy, and only one at an http:// address.")
+    with _failures_in_words(seconds), _connected(via.hostname or "", _port(via), end, rule) as plain:
+        if proxy:
+            _open_tunnel(plain, end, to, via)
+        plain.settimeout(_left(end))
+        connection = _authorities().wrap_socket(plain, server_hostname=to.hostname) if to.scheme == "https" else plain
+        with connection:
+            target = (to.path or "/") + (f"?{to.query}" if to.query else "")
+            given = {"Host": to.netloc, "Connection": "close", **(headers or {})}
+            response = _exchange(_Stream(connection, end, HEAD_LIMIT + limit), method, target, body, given)
+            return _answer(response, limit, seconds)
+
+
+def problem(url: str) -> str:
+    """What is wrong with the form of an address, for people; "" when nothing is."""
+    try:
+        address = urlsplit(url)
+        _port(address)
+    except ValueError:
+        return "That is not a web address: its host or port can't be read."
+    if address.scheme not in ("https", "http") or not address.hostname:
+        return "Enter an address that starts with https:// or http:// and names a server."
+    if not (url.isascii() and url.isprintable()) or " " in url:
+        return "Enter the address without spaces, and names with other letters than a to z in their xn-- form."
+    return "Addresses with a user name or password are not allowed." if "@" in address.netloc else ""
+
+
+def _port(address: SplitResult) -> int:
+    return address.port or (443 if address.scheme == "https" else 80)
+
+
+def _left(end: float) -> float:
+    left = end - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+@contextlib.contextmanager
+def _failures_in_words(seconds: float) -> Iterator[None]:
+    try:
+        yield
+    except TimeoutError:
+        raise TimedOut(f"No answer within {seconds:.3g} s.") from None
+    except ssl.SSLError as error:
+        why = getattr(error, "verify_message", "") or error.reason or type(error).__name__
+        raise OutboundError(f"TLS failed: {why.rstrip('.')}.") from None
+    except (http.client.RemoteDisconnected, http.client.IncompleteRead):
+        raise Disconnected("The connection failed: the server closed it before the answer's end.") from None
+    except (OSError, http.client.HTTPException) as error:
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise Disconnected(f"The connection failed: {why}.") from None
+    except ValueError as error:
+        raise OutboundError(f"The request could not be written: {type(error).__name__}.") from None
+
+
+def _connected(host: str, port: int, end: float, rule: Rule | None) -> socket.socket:
+    found = _look_up(host, port, end)
+    refusals = [rule(str(place[0])) if rule else None for *_, place in found]
+    allowed = [entry for entry, why in zip(found, refusals, strict=True) if why is None][:MOST_IPS]
+    if not allowed:
+        raise AddressRefused(f"Nothing is sent there: {refusals[0]}.")
+    failure = Disconnected("")
+    for family, kind, protocol, _, place in allowed:
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.settimeout(min(_left(end), CONNECT_S))
+            connection.connect(place)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return connection
+        except OSError as error:
+            connection.close()
+            _left(end)
+            failure = Disconnected(f"The connection failed: {error.strerror or f'no answer within {CONNECT_S:g} s'}.")
+    raise failure
+
+
+def _look_up(host: str, port: int, end: float) -> list[Any]:
+    """In a thread: the resolver knows no deadline of ours."""
+    answer: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answer.put(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+        except (OSError, ValueError, OverflowError) as error:
+            answer.put(error)
+
+    threading.Thread(target=ask, name="look-up", daemon=True).start()
+    try:
+        found = answer.get(timeout=_left(end))
+    except queue.Empty:
+        raise TimeoutError from None
+    if isinstance(found, Exception) or not found:
+        why = getattr(found, "strerror", None) or "it has no address"
+        raise Disconnected(f"{host} could not be looked up: {why}.")
+    return found
+
+
+@lru_cache(maxsize=1)
+def _authorities() -> ssl.SSLContext:
+    import certifi
+
+    context = ssl.create_default_context()
+    if not {"SSL_CERT_FILE", "SSL_CERT_DIR"} & os.environ.keys():  # they name the only ones to trust
+        context.load_verify_locations(certifi.where())
+    return context
+
+
+class _Stream(io.RawIOBase):
+    """A connection as http.client uses it: each act takes what is left of the time, and `room` bytes may be read."""
+
+    def __init__(self, connection: socket.socket, end: float, room: int) -> None:
+        self._connection = connection
+        self._end = end
+        self._room = room
+
+    def sendall(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            self._connection.settimeout(_left(self._end))
+            rest = rest[self._connection.send(rest) :]
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        self._connection.settimeout(_left(self._end))
+        count = self._connection.recv_into(buffer)
+        self._room -= count
+        if self._room < 0:
+            raise OutboundError("The answer's head, or what surrounds its body, is too long.")
+        return count
+
+
+def _exchange(stream: Any, method: str, target: str, body: bytes | None, headers: Mapping[str, str]) -> HTTPResponse:
+    connection = HTTPConnection("unused")  # its sockets are ours
+    connection.sock = stream
+    connection.request(method, target, body, headers)
+    response = HTTPResponse(stream, method=method)
+    response.begin()
+    return response
+
+
+def _answer(response: HTTPResponse, limit: int, seconds: float) -> Answer:
+    if response.getheader("Content-Encoding", "identity").lower() != "identity":
+        raise OutboundError("It answered in an encoding that was not asked for.")
+    body = bytearray()
+    trouble: OutboundError | None = None
+    try:
+        # Piece by piece, never what a header promises: that much memory would be set aside at once.
+        with _failures_in_words(seconds):
+            while len(body) <= limit and (piece := response.read(min(PIECE, limit + 1 - len(body)))):
+                body += piece
+            if len(body) > limit:
+                raise TooLong(f"The answer has more than {limit:,} bytes.")
+            if response.length:
+                raise http.client.IncompleteRead(b"")
+    except OutboundError as error:
+        trouble = error
+    return Answer(response.status, response.headers, bytes(memoryview(body)[:limit]), trouble)
+
+
+def _open_tunnel(connection: socket.socket, end: float, to: SplitResult, proxy: SplitResult) -> None:
+    place = f"[{to.hostname}]" if ":" in (to.hostname or "") else to.hostname
+    target = f"{place}:{_port(to)}"
+    headers = {"Host": target}
+    if proxy.username is not None:
+        pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+        headers["Proxy-Authorization"] = f"Basic {b64encode(pair.encode()).decode()}"
+    status = _exchange(_Stream(connection, end, HEAD_LIMIT), "CONNECT", target, None, headers).status
+    if status != http.client.OK:
+        raise OutboundError(f"The proxy answered {status}.")
