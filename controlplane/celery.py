@@ -12,8 +12,8 @@ from celery.schedules import schedule
 from celery.signals import beat_embedded_init
 from django.conf import settings
 
-from controlplane.tied import end_with
 from workers.contract import broker_url
+from workers.contract.tied import end_with
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
 

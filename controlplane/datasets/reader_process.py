@@ -24,7 +24,7 @@ from django.conf import settings
 
 from controlplane.datasets.errors import ChildFailed
 from controlplane.datasets.reader.limits import TOO_MUCH
-from controlplane.tied import end_with
+from workers.contract.tied import end_with
 
 log = logging.getLogger(__name__)
 

@@ -132,5 +132,6 @@ class Installation:
 
 def _celery(app: str, queue: str, node: str, *, concurrency: int) -> list[str]:
     argv = [sys.executable, "-m", "celery", "-A", app, "worker", "-Q", queue, "-n", node, "-c", str(concurrency)]
-    # No mingle and gossip: workers have nothing to tell each other, and it saves a second at the start.
-    return [*argv, "--without-mingle", "--without-gossip", "--loglevel", "INFO"]
+    # Workers have nothing to tell each other. Besides, a worker that is starting when its Valkey is killed would try to
+    # send its first heartbeat for ever, and never end.
+    return [*argv, "--without-mingle", "--without-gossip", "--without-heartbeat", "--loglevel", "INFO"]

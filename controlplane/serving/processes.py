@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from controlplane.tied import end_with
+from workers.contract.tied import end_with
 
 BASE_DIR = Path(__file__).resolve().parent.parent.parent
 

@@ -11,11 +11,14 @@ import hashlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from workers.contract.tied import end_with
 from workers.host.inventory import Inventory
 from workers.host.settings import HostSettings
 from workers.supervisor.commands import SOURCE_ROOT, trainer_tool_environment
@@ -98,7 +101,13 @@ class TrainerProbe:
         environment = trainer_tool_environment(self._settings, os.environ)
         try:
             done = subprocess.run(
-                argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False
+                argv,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=timeout_s,
+                check=False,
+                preexec_fn=partial(end_with, os.getpid(), signal.SIGKILL),
             )
             if done.returncode not in (0, fails_with):
                 done.check_returncode()

@@ -165,16 +165,14 @@ function told(frame) {
 
 const scheme = location.protocol === "https:" ? "wss" : "ws";
 const bar = connectionBar();
-let before = false;
 const feed = new Feed({
   url: `${scheme}://${location.host}${list.dataset.socket}`,
   after: null,
   onFrame: told,
   onState: (state) => {
     bar(state);
-    // What changed while the connection was away was told to nobody.
-    if (state === "open" && before) soon(0);
-    before = before || state === "open";
+    // What changed since the page was made, or while the connection was away, was told to nobody.
+    if (state === "open") soon(0);
   },
 });
 addEventListener("online", () => feed.wake());
