@@ -1,4 +1,4 @@
-"""Which prompts of a run are always solved, never solved, or moving; one prompt over the run."""
+"""A run's prompts by difficulty: always solved, never solved, or changing; and one prompt over the run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ORDERS = {
 A_PAGE = 50
 EXCERPT = 200
 MOST_CELLS = 100_000
-"""Of the map: more are a picture that nobody can point at."""
+"""The most cells that the map shows; more could not be pointed at."""
 
 
 @dataclass(frozen=True)
 class PromptChoice:
-    """Which prompts: of which classes, seen how often at least."""
+    """A selection of prompts: their classes and the minimum of visits."""
 
     classes: tuple[str, ...] = tuple(CLASSES)
     visits: int = 1
@@ -47,34 +47,34 @@ CONDITIONS = {
 
 
 def prompts(run: Run) -> QuerySet[PromptProgress]:
-    """Those that have answers to tell by."""
+    """The prompts that have scored completions."""
     counted = PromptProgress.objects.filter(run=run, completions__gt=0)
     return counted.annotate(share=F("solved") * 1.0 / F("completions"), gain=F("last_mean") - F("first_mean"))
 
 
 def counts(run: Run) -> dict[str, int]:
-    """Prompts of each class, and of the dataset not visited yet."""
+    """Prompts by class, and prompts of the dataset not visited yet."""
     parts = {name: Count("pk", filter=condition) for name, condition in CONDITIONS.items()}
-    counted: dict[str, int] = prompts(run).aggregate(visited=Count("pk"), **parts)
+    by_class: dict[str, int] = prompts(run).aggregate(visited=Count("pk"), **parts)
     rows = run.dataset_version.rows
-    return {**counted, "rows": rows, "unseen": max(0, rows - counted["visited"])}
+    return {**by_class, "rows": rows, "unseen": max(0, rows - by_class["visited"])}
 
 
 def cells(run: Run) -> dict[str, list[int]]:
-    """The map: the share solved of each prompt in percent, in the dataset's order. Only what is whole is 0 or 100."""
-    found = list(prompts(run).order_by("row").values_list("row", "solved", "completions", "visits")[:MOST_CELLS])
+    """The difficulty map: solved share per prompt in percent, in dataset order. Only exact values are 0 or 100."""
+    prompt_rows = list(prompts(run).order_by("row").values_list("row", "solved", "completions", "visits")[:MOST_CELLS])
     return {
-        "rows": [row for row, *_ in found],
-        "solved": [_percent(solved, count) for _, solved, count, _ in found],
-        "visits": [visits for *_, visits in found],
+        "rows": [row for row, *_ in prompt_rows],
+        "solved": [_percent(solved, count) for _, solved, count, _ in prompt_rows],
+        "visits": [visits for *_, visits in prompt_rows],
     }
 
 
 def page(run: Run, choice: PromptChoice, order: str, number: int) -> list[tuple[PromptProgress, str]]:
-    """Prompts with the beginning of their texts, where one is kept."""
-    some = list(choice.of(run).order_by(*ORDERS[order][0])[(number - 1) * A_PAGE : number * A_PAGE])
-    texts = excerpts(run, [each.row for each in some])
-    return [(each, texts.get(each.row, "")) for each in some]
+    """A page of prompts with excerpts of their texts, if stored."""
+    selected = list(choice.of(run).order_by(*ORDERS[order][0])[(number - 1) * A_PAGE : number * A_PAGE])
+    texts = excerpts(run, [prompt.row for prompt in selected])
+    return [(prompt, texts.get(prompt.row, "")) for prompt in selected]
 
 
 def excerpts(run: Run, rows: list[int]) -> dict[int, str]:
@@ -92,12 +92,12 @@ def exported(run: Run, choice: PromptChoice) -> list[dict[str, Any]]:
 # --- one prompt ------------------------------------------------------------------------------------------------
 
 MOST_VISITS = 400
-"""In the picture; of more, every so many."""
+"""The most visits in the picture; longer histories are sampled."""
 
 
 @dataclass(frozen=True)
 class Dot:
-    """One visit in the picture, in its own units: 0 to 100 across, 0 (best) to 100 down."""
+    """One visit in the picture, in the picture's units: 0 to 100 across, 0 (best) to 100 down."""
 
     pk: int
     step: int
@@ -117,19 +117,19 @@ def visits(run: Run, row: int) -> QuerySet[SampleRow]:
 
 
 def whole_prompt(run: Run, row: int) -> dict[str, Any]:
-    """The newest visit's group that still has its texts; {} if none has."""
-    found = valid(run).filter(row=row, size__gt=0).order_by("-step", "-pk").first()
-    return dict(found.data) if found else {}
+    """The data of the newest visit that still has its texts, or {}."""
+    sample = valid(run).filter(row=row, size__gt=0).order_by("-step", "-pk").first()
+    return dict(sample.data) if sample else {}
 
 
 def dots(run: Run, row: int) -> list[Dot]:
     columns = ("pk", "step", "solved", "completions", "reward_low", "reward_mean", "reward_high")
-    found = list(visits(run, row).filter(reward_mean__isnull=False).values_list(*columns))
-    found = found[:: -(-len(found) // MOST_VISITS) or 1]
-    if not found:
+    visit_rows = list(visits(run, row).filter(reward_mean__isnull=False).values_list(*columns))
+    visit_rows = visit_rows[:: -(-len(visit_rows) // MOST_VISITS) or 1]
+    if not visit_rows:
         return []
-    first, last = found[0][1], found[-1][1]
-    low, high = min(each[4] for each in found), max(each[6] for each in found)
+    first, last = visit_rows[0][1], visit_rows[-1][1]
+    low, high = min(visit[4] for visit in visit_rows), max(visit[6] for visit in visit_rows)
 
     def down(value: float) -> float:
         return round(100 * (high - value) / (high - low), 2) if high > low else 50.0
@@ -139,13 +139,13 @@ def dots(run: Run, row: int) -> list[Dot]:
             pk, step, round(100 * (step - first) / (last - first), 2) if last > first else 50.0,
             down(h), down(m), down(lo), solved, count, lo, m, h,
         )
-        for pk, step, solved, count, lo, m, h in found
+        for pk, step, solved, count, lo, m, h in visit_rows
     ]  # fmt: skip
 
 
 def totals(run: Run) -> dict[str, int]:
-    told = prompts(run).aggregate(solved=Sum("solved"), completions=Sum("completions"))
-    return {name: value or 0 for name, value in told.items()}
+    sums = prompts(run).aggregate(solved=Sum("solved"), completions=Sum("completions"))
+    return {name: value or 0 for name, value in sums.items()}
 
 
 def _percent(solved: int, count: int) -> int:

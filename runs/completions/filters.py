@@ -1,4 +1,4 @@
-"""What a person asks of the completions tab: read from a query string, and written into the links of its page."""
+"""The filter of the completions tab: parsed from a query string, and written into the page's links."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from django.http import QueryDict
 
 PREFIX = "s."
-"""The tab's own names in the run page's address."""
+"""Prefix of the tab's parameters in the run page's address."""
 ENDS = {
     "eos": "ended normally",
     "length": "cut at the length limit",
@@ -30,21 +30,21 @@ MOST_TEXT = 200
 
 @dataclass(frozen=True)
 class CompletionFilter:
-    """Nonsense counts as not said. `filtered` tells whether completions are chosen among."""
+    """Invalid values are ignored. `filtered`: whether any condition limits the completions."""
 
     step: int | None = None
     every: bool = False
     """All steps, newest first, instead of one."""
     q: str = ""
     by: str = ""
-    """The component that `low` and `high` are about; empty: the total reward."""
+    """The component that `low` and `high` refer to; empty: the total reward."""
     low: float | None = None
     high: float | None = None
     end: str = ""
     sort: str = ""
     page: int = 1
     before: str = ""
-    """With `every`: the group (step.id) before which to go on looking."""
+    """With `every`: the group (step.id) before which the search continues."""
 
     @property
     def ranged(self) -> bool:
@@ -65,15 +65,15 @@ class CompletionFilter:
         return (int(step), int(pk)) if step.isdecimal() and pk.isdecimal() else None
 
     def link(self, **changes: object) -> str:
-        """The run page's query for this with changes; a change goes back to the first page unless it names one."""
-        asked = replace(self, **{"page": 1, "before": "", **changes})  # type: ignore[arg-type]
-        said = [(PREFIX + field.name, _written(getattr(asked, field.name))) for field in fields(asked)]
-        said = [(name, value) for name, value in said if value and (name, value) != (PREFIX + "page", "1")]
-        return "?" + urlencode([("tab", "completions"), *said])
+        """The run page's query string with changes; returns to the first page unless a page is given."""
+        changed = replace(self, **{"page": 1, "before": "", **changes})  # type: ignore[arg-type]
+        parameters = [(PREFIX + field.name, _written(getattr(changed, field.name))) for field in fields(changed)]
+        parameters = [(name, value) for name, value in parameters if value and (name, value) != (PREFIX + "page", "1")]
+        return "?" + urlencode([("tab", "completions"), *parameters])
 
 
 def read(query: QueryDict, names: list[str]) -> CompletionFilter:
-    """`names`: the run's reward components."""
+    """Parse the query. `names`: the run's reward components."""
     by, end, sort = (query.get(name, "") for name in ("by", "end", "sort"))
     every = query.get("every") == "1"
     return CompletionFilter(

@@ -1,8 +1,7 @@
-"""Past a limit of completions a run forgets its oldest groups: their prompts stay counted, the groups themselves go.
+"""Retention of prompt groups: beyond a limit of completions the oldest are deleted; their prompts stay counted.
 
-Thinning takes texts, which are most of it; what is left of a group, its row and the figures of each completion, would
-still grow for as long as a run trains.
-"""
+Text retention removes most of their size, but the rest of each group, its row and the figures of its completions, would
+still grow for as long as the run trains."""
 
 from __future__ import annotations
 
@@ -23,12 +22,12 @@ log = logging.getLogger(__name__)
 LIMIT = 1_000_000
 """Completions of a run whose groups are kept: about 100 MB of figures."""
 ROOM = 0.95
-"""So much of the limit is left, so that the next round finds nothing to do for a while."""
+"""The share of the limit to go down to, so that the next rounds have nothing to do."""
 BATCH = 200
-"""Groups in one transaction: while it lasts, SQLite lets nobody else write."""
+"""Groups per transaction: meanwhile SQLite lets no one else write."""
 PAUSE_S = 0.01
 BUDGET_S = 0.5
-"""Of one round of the tick; the next goes on."""
+"""Seconds per round of the tick; the next round continues."""
 
 
 def forget_all(seconds: float = BUDGET_S) -> None:
@@ -39,21 +38,22 @@ def forget_all(seconds: float = BUDGET_S) -> None:
             return
         try:
             forget(run_id, LIMIT, until=until)
-        except Exception as error:  # a loop's border: one run's rows must not keep the others' from going
+        except Exception as error:  # loop boundary: one run's rows must not block the others
             if outage.is_away(error):
                 raise
             log.exception("the oldest completions of run %s can't be forgotten", run_id)
 
 
 def forget(run_id: str, limit: int = LIMIT, *, until: float = math.inf) -> None:
-    """Bring a run's completions below the limit, oldest steps first, as far as it comes `until` then. The newest step
-    stays, however large it is. Of two at once neither does harm."""
+    """Delete the oldest steps until a run's completions are below the limit, or until the time `until`.
+
+    The newest step stays, however large it is. Safe to run concurrently."""
     while _forget_some(run_id, int(limit * ROOM)) and time.monotonic() < until:
         time.sleep(PAUSE_S)
 
 
 def _forget_some(run_id: str, most: int) -> bool:
-    """One batch; False: nothing is left to do."""
+    """Delete one batch. False: nothing is left to delete."""
     with transaction.atomic():
         store = progress.locked_store(run_id)
         stored = SampleRow.objects.filter(run_id=run_id)
@@ -62,19 +62,19 @@ def _forget_some(run_id: str, most: int) -> bool:
         if beyond <= 0 or newest is None:
             return False
         older = stored.filter(step__lt=newest).order_by("step", "pk").defer("data")
-        going: list[SampleRow] = []
+        expired: list[SampleRow] = []
         for row in older[:BATCH]:
             if beyond <= 0:
                 break
-            going.append(row)
+            expired.append(row)
             beyond -= row.completions
-        if not going:
+        if not expired:
             return False
-        progress.forget(run_id, [visit for row in going if (visit := _visit(row))])
-        stored.filter(pk__in=[row.pk for row in going]).delete()
+        progress.forget(run_id, [visit for row in expired if (visit := _visit(row))])
+        stored.filter(pk__in=[row.pk for row in expired]).delete()
         SampleStore.objects.filter(pk=run_id).update(
-            completions=F("completions") - sum(row.completions for row in going),
-            size=F("size") - sum(row.size for row in going),
+            completions=F("completions") - sum(row.completions for row in expired),
+            size=F("size") - sum(row.size for row in expired),
             groups_from=stored.aggregate(step=Min("step"))["step"],
         )
         return True

@@ -1,4 +1,4 @@
-"""One prompt group as the trainer told it: its figures, what is left of it without texts, and reading either."""
+"""A prompt group as the trainer wrote it: its figures, its form without texts, and reading either."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runs.metrics.trend import mean
 
 _BIG = 2**31
 FIGURES = "figures"
-"""Where a group that is thinned out has its figures: [reward, advantage, tokens, end, [reward of each name]]."""
+"""Where a group without texts keeps its figures: [reward, advantage, tokens, end, [reward of each name]]."""
 
 
 @dataclass(frozen=True)
@@ -31,28 +31,28 @@ class GroupFigures:
 @dataclass(frozen=True)
 class StoredCompletion:
     number: int
-    """In its group, from 1."""
+    """Position in the group, from 1."""
     text: str | None
-    """None: not kept."""
+    """None: deleted."""
     turns: list[Any] | None
-    """The messages of a chat or of tool use, where there was more than a text."""
+    """The messages of a chat or of tool use, if there was more than a text."""
     tokens: int | None
     end: str
-    """eos | length | stop | tools; empty: not known."""
+    """eos | length | stop | tools; empty: unknown."""
     rewards: dict[str, float | None]
     reward: float | None
     advantage: float | None
 
 
 def figures(data: Mapping[str, Any], solving: Solving) -> GroupFigures:
-    told = _told(data)
-    totals = [total for one in told if (total := number(one.get("reward"))) is not None]
+    entries = _entries(data)
+    totals = [total for entry in entries if (total := number(entry.get("reward"))) is not None]
     row, mode = data.get("row"), data.get("mode")
     return GroupFigures(
         row=row if isinstance(row, int) and not isinstance(row, bool) and -_BIG <= row < _BIG else None,
         mode=mode[:8] if isinstance(mode, str) and mode else "train",
-        count=len(told),
-        solved=sum(solving.solved(one.get("rewards")) for one in told),
+        count=len(entries),
+        solved=sum(solving.solved(entry.get("rewards")) for entry in entries),
         low=min(totals, default=None),
         mean=mean(totals) if totals else None,
         high=max(totals, default=None),
@@ -64,13 +64,13 @@ def thinned(data: Mapping[str, Any]) -> dict[str, Any]:
     """The group without its texts."""
     if FIGURES in data:
         return dict(data)
-    told = completions(data)
-    names = list(dict.fromkeys(name for one in told for name in one.rewards))
+    stored = completions(data)
+    names = list(dict.fromkeys(name for one in stored for name in one.rewards))
     return {
         "names": names,
         FIGURES: [
             [_short(o.reward), _short(o.advantage), o.tokens, o.end, [_short(o.rewards.get(n)) for n in names]]
-            for o in told
+            for o in stored
         ],
     }
 
@@ -82,35 +82,35 @@ def completions(data: Mapping[str, Any]) -> list[StoredCompletion]:
             StoredCompletion(i, None, None, tokens, end, dict(zip(names, scores, strict=False)), reward, advantage)
             for i, (reward, advantage, tokens, end, scores) in enumerate(data[FIGURES], 1)
         ]
-    return [_completion(i, one) for i, one in enumerate(_told(data), 1)]
+    return [_completion(i, entry) for i, entry in enumerate(_entries(data), 1)]
 
 
-def _completion(index: int, one: Mapping[str, Any]) -> StoredCompletion:
-    rewards, turns, tokens = one.get("rewards"), one.get("turns"), number(one.get("tokens"))
+def _completion(index: int, entry: Mapping[str, Any]) -> StoredCompletion:
+    rewards, turns, tokens = entry.get("rewards"), entry.get("turns"), number(entry.get("tokens"))
     return StoredCompletion(
         number=index,
-        text=_text(one.get("text")),
+        text=_text(entry.get("text")),
         turns=turns if isinstance(turns, list) and turns else None,
         tokens=None if tokens is None else int(tokens),
-        end=_end(one),
+        end=_end(entry),
         rewards={str(k): number(v) for k, v in rewards.items()} if isinstance(rewards, Mapping) else {},
-        reward=number(one.get("reward")),
-        advantage=number(one.get("advantage")),
+        reward=number(entry.get("reward")),
+        advantage=number(entry.get("advantage")),
     )
 
 
-def _end(one: Mapping[str, Any]) -> str:
-    """Trainers of before told only whether the model ended it."""
-    end = one.get("end")
+def _end(entry: Mapping[str, Any]) -> str:
+    """How the completion ended. Trainers of earlier versions stored only whether the model ended it."""
+    end = entry.get("end")
     if isinstance(end, str) and end:
         return end
-    ended = one.get("ended")
+    ended = entry.get("ended")
     return "eos" if ended is True else "length" if ended is False else ""
 
 
-def _told(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    told = data.get("completions")
-    return [one for one in told if isinstance(one, Mapping)] if isinstance(told, list) else []
+def _entries(data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    entries = data.get("completions")
+    return [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
 
 
 def _text(value: object) -> str:

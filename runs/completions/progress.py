@@ -1,4 +1,4 @@
-"""Each prompt over a run: counted when its groups land, and counted anew where a resume made visits void."""
+"""Progress of each prompt over a run: updated when its groups arrive, recounted when a resume voids visits."""
 
 from __future__ import annotations
 
@@ -37,30 +37,31 @@ class Visit:
 
 
 def locked_store(run_id: str) -> SampleStore:
-    """The lock of who writes a run's completions; inside the caller's transaction."""
+    """Lock a run's completions against other writers, inside the caller's transaction."""
     store, _ = SampleStore.objects.select_for_update().get_or_create(run_id=run_id)
     return store
 
 
 def add(run_id: str, visits: Iterable[Visit]) -> None:
-    """Count visits: two queries for a batch, whatever is in it. The caller holds the store."""
+    """Count visits: two queries per batch of any size. The caller holds the store's lock."""
     by_row: dict[int, list[Visit]] = {}
     for visit in visits:
         by_row.setdefault(visit.row, []).append(visit)
-    known = {each.row: each for each in PromptProgress.objects.filter(run_id=run_id, row__in=by_row)}
-    _save(run_id, known, by_row)
+    stored = {prompt.row: prompt for prompt in PromptProgress.objects.filter(run_id=run_id, row__in=by_row)}
+    _save(run_id, stored, by_row)
 
 
 def void_from(attempt: Attempt) -> int | None:
-    """The step after which what the attempt did is void, because a later one resumed from there; None: nothing is."""
+    """The step after which a later resume voids the attempt's work. None: nothing is void."""
     later = Attempt.objects.filter(run_id=attempt.run_id, number__gt=attempt.number, started_at__isnull=False)
     step: int | None = later.aggregate(step=Min("resume_step"))["step"]
     return step
 
 
 def supersede(attempt: Attempt, step: int) -> None:
-    """`attempt` resumed from `step`: earlier attempts' groups of later steps count no more, nor do their visits. What
-    is forgotten stays counted: a resume goes back to a checkpoint, and those are newer than that."""
+    """Void earlier attempts' groups after `step`, from which `attempt` resumed, and their visits.
+
+    Deleted groups stay counted: a resume starts from a checkpoint, and checkpoints are newer than those."""
     locked_store(attempt.run_id)
     void = SampleRow.objects.filter(
         run_id=attempt.run_id, attempt__number__lt=attempt.number, step__gt=step, superseded=False
@@ -72,52 +73,55 @@ def supersede(attempt: Attempt, step: int) -> None:
 
 
 def recount(run_id: str, rows: Sequence[int]) -> None:
-    """From what is stored, whatever became of its texts, and what the forgotten visits add up to."""
-    told = PromptProgress.objects.filter(run_id=run_id, row__in=rows).exclude(gone={})
-    begun = {row: PromptProgress(run_id=run_id, row=row, **gone) for row, gone in told.values_list("row", "gone")}
+    """Recount prompts from the stored groups, with or without texts, and the sums of the deleted ones."""
+    with_deleted = PromptProgress.objects.filter(run_id=run_id, row__in=rows).exclude(gone={})
+    stored = {
+        row: PromptProgress(run_id=run_id, row=row, **gone) for row, gone in with_deleted.values_list("row", "gone")
+    }
     valid = SampleRow.objects.filter(run_id=run_id, row__in=rows, superseded=False).order_by("row", "step", "pk")
     columns = valid.values_list("row", "step", "completions", "solved", "reward_mean", "reward_high")
     visits = [Visit(row, *rest) for row, *rest in columns]  # type: ignore[arg-type]  # `row__in` leaves no NULL
-    counted = {row: list(of_row) for row, of_row in groupby(visits, key=lambda visit: visit.row)}
-    PromptProgress.objects.filter(run_id=run_id, row__in=set(rows) - set(counted) - set(begun)).delete()
-    _save(run_id, begun, counted)
+    by_row = {row: list(of_row) for row, of_row in groupby(visits, key=lambda visit: visit.row)}
+    PromptProgress.objects.filter(run_id=run_id, row__in=set(rows) - set(by_row) - set(stored)).delete()
+    _save(run_id, stored, by_row)
 
 
 def forget(run_id: str, visits: Iterable[Visit]) -> None:
-    """These visits' groups go: a recount begins with what they add up to. The caller holds the store."""
+    """Keep the sums of visits whose groups are deleted; recounts start from them. The caller holds the store's lock."""
     by_row: dict[int, list[Visit]] = {}
     for visit in visits:
         by_row.setdefault(visit.row, []).append(visit)
-    known = list(PromptProgress.objects.filter(run_id=run_id, row__in=by_row).only("pk", "row", "gone"))
-    for each in known:
-        sum_ = PromptProgress(**each.gone)
-        for visit in by_row[each.row]:
+    stored = list(PromptProgress.objects.filter(run_id=run_id, row__in=by_row).only("pk", "row", "gone"))
+    for prompt in stored:
+        sum_ = PromptProgress(**prompt.gone)
+        for visit in by_row[prompt.row]:
             take(sum_, visit)
-        each.gone = {name: getattr(sum_, name) for name in _FIELDS}
-    PromptProgress.objects.bulk_update(known, ["gone"], batch_size=100)
+        prompt.gone = {name: getattr(sum_, name) for name in _FIELDS}
+    PromptProgress.objects.bulk_update(stored, ["gone"], batch_size=100)
 
 
-def _save(run_id: str, known: dict[int, PromptProgress], visits: dict[int, list[Visit]]) -> None:
+def _save(run_id: str, prompts: dict[int, PromptProgress], visits: dict[int, list[Visit]]) -> None:
     for row, of_row in visits.items():
-        each = known.setdefault(row, PromptProgress(run_id=run_id, row=row))
+        prompt = prompts.setdefault(row, PromptProgress(run_id=run_id, row=row))
         for visit in of_row:
-            take(each, visit)
-        each.pk = None  # one that is there is found by its run and row
+            take(prompt, visit)
+        prompt.pk = None  # existing rows are matched by run and row
     PromptProgress.objects.bulk_create(
-        known.values(), update_conflicts=True, unique_fields=["run", "row"], update_fields=_FIELDS
+        prompts.values(), update_conflicts=True, unique_fields=["run", "row"], update_fields=_FIELDS
     )
 
 
-def take(each: PromptProgress, visit: Visit) -> None:
-    """In whatever order visits come: an attempt's late lines may come after the next attempt's first."""
-    if not each.visits or visit.step < each.first_step:
-        each.first_step, each.first_mean = visit.step, visit.mean
-    if not each.visits or visit.step >= each.last_step:
-        each.last_step, each.last_mean = visit.step, visit.mean
-    each.visits += 1
-    each.completions += visit.completions
-    each.solved += visit.solved
-    if visit.solved and (each.first_solved_step is None or visit.step < each.first_solved_step):
-        each.first_solved_step = visit.step
-    if visit.best is not None and (each.best is None or visit.best > each.best):
-        each.best = visit.best
+def take(prompt: PromptProgress, visit: Visit) -> None:
+    """Add a visit to a prompt. Visits come in any order: an attempt's late lines may follow the next attempt's
+    first."""
+    if not prompt.visits or visit.step < prompt.first_step:
+        prompt.first_step, prompt.first_mean = visit.step, visit.mean
+    if not prompt.visits or visit.step >= prompt.last_step:
+        prompt.last_step, prompt.last_mean = visit.step, visit.mean
+    prompt.visits += 1
+    prompt.completions += visit.completions
+    prompt.solved += visit.solved
+    if visit.solved and (prompt.first_solved_step is None or visit.step < prompt.first_solved_step):
+        prompt.first_solved_step = visit.step
+    if visit.best is not None and (prompt.best is None or visit.best > prompt.best):
+        prompt.best = visit.best

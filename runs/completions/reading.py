@@ -1,4 +1,4 @@
-"""Reads the stored completions: a step as a table, all steps searched newest first, one group whole."""
+"""Reading stored completions: one step as a table, a search over all steps from the newest, one whole group."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from runs.completions.solving import of as solving_of
 from runs.models import Run, SampleRow
 
 EXCERPT = 400
-"""Characters of a completion in a table; the whole is one click away."""
+"""Characters of a completion in a table; the full text is one click away."""
 AROUND = 160
-"""Characters before the place that a search found."""
+"""Characters before a search match."""
 PROMPT_EXCERPT = 160
 PAGE = 64
-"""Completions on a page."""
+"""Completions per page."""
 SEARCH_S = 0.5
-"""How long one request looks through older steps; the next goes on from there."""
+"""Seconds that one request searches older steps; the next request continues."""
 CHUNK = 50
 
 
 @dataclass(frozen=True)
 class CompletionRow:
-    """A completion as a row of a table."""
+    """A completion as a table row."""
 
     group: GroupView
     one: StoredCompletion
     scores: list[tuple[str, float | None]]
-    """Each component in the config's order, which gives its colour."""
+    """Each component's score, in the config's order, which determines the colours."""
     solved: bool
     before: str
     found: str
     after: str
-    """The excerpt in three parts: a search marks the middle one."""
+    """The excerpt in three parts; a search highlights the middle one."""
 
     @property
     def end(self) -> str:
@@ -57,28 +57,28 @@ class GroupView:
     count: int
     solved: int
     flat: bool
-    """All of one reward: nothing is learnt from it."""
+    """All rewards are equal, so nothing is learnt from the group."""
     kept: bool
-    """It has its texts."""
+    """The texts are stored."""
     entries: list[CompletionRow] = field(default_factory=list)
 
 
 @dataclass
 class CompletionTable:
     groups: list[GroupView]
-    """With `entries`; one that is split by the order comes several times."""
+    """Groups with `entries`; a group may occur several times when sorted."""
     shown: int = 0
     found: int | None = None
-    """How many there are in all; None: not looked through to the end."""
+    """The total number; None: the search stopped early."""
     pages: int = 1
     next_before: str = ""
     back_to: int | None = None
-    """The oldest step that was looked at."""
+    """The oldest step searched."""
 
 
 @dataclass(frozen=True)
 class Steps:
-    """Where a step lies among those that have completions."""
+    """A step's position among the steps that have completions."""
 
     step: int | None = None
     first: int | None = None
@@ -95,14 +95,16 @@ def valid(run: Run) -> QuerySet[SampleRow]:
     return SampleRow.objects.filter(run=run, superseded=False)
 
 
-def steps(run: Run, asked: int | None) -> Steps:
-    """Of a step that was asked for and has none, the one before it; without one asked for, the newest."""
+def steps(run: Run, requested: int | None) -> Steps:
+    """The requested step, or the nearest earlier one that has completions; the newest if none is requested."""
     rows = valid(run)
     ends = rows.aggregate(first=Min("step"), last=Max("step"))
     if ends["last"] is None:
         return Steps()
-    upto = rows.filter(step__lte=asked).aggregate(step=Max("step"))["step"] if asked is not None else ends["last"]
-    step = ends["first"] if upto is None else upto
+    nearest = (
+        rows.filter(step__lte=requested).aggregate(step=Max("step"))["step"] if requested is not None else ends["last"]
+    )
+    step = ends["first"] if nearest is None else nearest
     return Steps(
         step=step,
         first=ends["first"],
@@ -112,39 +114,39 @@ def steps(run: Run, asked: int | None) -> Steps:
     )
 
 
-def table(run: Run, step: int, asked: CompletionFilter) -> CompletionTable:
-    """A page of a step's completions. Without a filter and in the prompts' order only that page is read."""
-    rows = _candidates(valid(run).filter(step=step), asked).order_by("attempt", "line")
+def table(run: Run, step: int, query: CompletionFilter) -> CompletionTable:
+    """A page of a step's completions. Unfiltered and in prompt order, only that page is read."""
+    rows = _candidates(valid(run).filter(step=step), query).order_by("attempt", "line")
     reader = CompletionReader(run)
-    if not asked.filtered and not asked.sort:
-        return _page_of_groups(rows, reader, asked)
-    entries = [entry for row in rows.iterator(CHUNK) for entry in reader.entries(row, asked)]
-    if asked.sort:
-        entries = _sorted(entries, asked.sort)
-    start = (asked.page - 1) * PAGE
+    if not query.filtered and not query.sort:
+        return _page_of_groups(rows, reader, query)
+    entries = [entry for row in rows.iterator(CHUNK) for entry in reader.entries(row, query)]
+    if query.sort:
+        entries = _sorted(entries, query.sort)
+    start = (query.page - 1) * PAGE
     page = entries[start : start + PAGE]
     pages = max(1, -(-len(entries) // PAGE))
     return CompletionTable(_together(page), shown=len(page), found=len(entries), pages=pages)
 
 
-def search(run: Run, asked: CompletionFilter) -> CompletionTable:
-    """All steps, newest first, for as long as one request may take."""
-    reader, until, cursor = CompletionReader(run), time.monotonic() + SEARCH_S, asked.cursor()
+def search(run: Run, query: CompletionFilter) -> CompletionTable:
+    """Search all steps, newest first, within the time limit of a request."""
+    reader, until, cursor = CompletionReader(run), time.monotonic() + SEARCH_S, query.cursor()
     entries: list[CompletionRow] = []
     last: SampleRow | None = None
-    for row in _newest_first(_candidates(valid(run), asked), cursor):
+    for row in _newest_first(_candidates(valid(run), query), cursor):
         if last is not None and (len(entries) >= PAGE or time.monotonic() > until):
             return CompletionTable(
                 _together(entries), shown=len(entries), next_before=f"{last.step}.{last.pk}", back_to=last.step
             )
-        entries += reader.entries(row, asked)
+        entries += reader.entries(row, query)
         last = row
-    found = None if cursor else len(entries)
-    return CompletionTable(_together(entries), shown=len(entries), found=found, back_to=last.step if last else None)
+    total = None if cursor else len(entries)
+    return CompletionTable(_together(entries), shown=len(entries), found=total, back_to=last.step if last else None)
 
 
 class CompletionReader:
-    """Rows of one run as groups and entries."""
+    """Turns a run's rows into groups and entries."""
 
     def __init__(self, run: Run) -> None:
         self.names = names(run.spec)
@@ -166,78 +168,78 @@ class CompletionReader:
             kept="completions" in data,
         )
 
-    def entries(self, row: SampleRow, asked: CompletionFilter) -> list[CompletionRow]:
-        """The row's completions that were asked for."""
-        group, wanted = self.group(row), asked.q.casefold()
-        in_prompt = bool(wanted) and wanted in group.prompt.casefold()
+    def entries(self, row: SampleRow, query: CompletionFilter) -> list[CompletionRow]:
+        """The row's completions that match the filter."""
+        group, phrase = self.group(row), query.q.casefold()
+        in_prompt = bool(phrase) and phrase in group.prompt.casefold()
         chosen = []
-        for one in completions(row.data):
-            value = one.rewards.get(asked.by) if asked.by else one.reward
-            if not asked.within(value) or (asked.end and one.end != asked.end):
+        for completion in completions(row.data):
+            value = completion.rewards.get(query.by) if query.by else completion.reward
+            if not query.within(value) or (query.end and completion.end != query.end):
                 continue
-            text = one.text or ""
-            if wanted and not in_prompt and wanted not in text.casefold():
+            text = completion.text or ""
+            if phrase and not in_prompt and phrase not in text.casefold():
                 continue
-            chosen.append(self.entry(group, one, wanted))
+            chosen.append(self.entry(group, completion, phrase))
         return chosen
 
-    def entry(self, group: GroupView, one: StoredCompletion, wanted: str = "") -> CompletionRow:
-        text = one.text or ""
-        # Where folding moves places (ß), a match is found but not marked.
-        at = text.lower().find(wanted) if wanted else -1
+    def entry(self, group: GroupView, completion: StoredCompletion, phrase: str = "") -> CompletionRow:
+        text = completion.text or ""
+        # Where case folding changes lengths (ß), a match is listed but not highlighted.
+        at = text.lower().find(phrase) if phrase else -1
         if at < 0:
-            at, wanted, text = 0, "", text.strip() or text
+            at, phrase, text = 0, "", text.strip() or text
         start = max(0, at - AROUND)
-        end, upto = at + len(wanted), max(start + EXCERPT, at + len(wanted))
+        end, excerpt_end = at + len(phrase), max(start + EXCERPT, at + len(phrase))
         return CompletionRow(
             group=group,
-            one=one,
-            scores=[(name, one.rewards.get(name)) for name in self.names],
-            solved=self.solving.solved(one.rewards),
+            one=completion,
+            scores=[(name, completion.rewards.get(name)) for name in self.names],
+            solved=self.solving.solved(completion.rewards),
             before=("…" if start else "") + text[start:at],
             found=text[at:end],
-            after=text[end:upto] + ("…" if upto < len(text) else ""),
+            after=text[end:excerpt_end] + ("…" if excerpt_end < len(text) else ""),
         )
 
 
-def _candidates(rows: QuerySet[SampleRow], asked: CompletionFilter) -> QuerySet[SampleRow]:
-    """By the columns first: groups in which no completion can have the total reward are not read."""
-    if asked.by:
+def _candidates(rows: QuerySet[SampleRow], query: CompletionFilter) -> QuerySet[SampleRow]:
+    """Filter by columns first: skip groups in which no completion can match the total reward."""
+    if query.by:
         return rows
-    if asked.low is not None:
-        rows = rows.filter(reward_high__gte=asked.low)
-    if asked.high is not None:
-        rows = rows.filter(reward_low__lte=asked.high)
+    if query.low is not None:
+        rows = rows.filter(reward_high__gte=query.low)
+    if query.high is not None:
+        rows = rows.filter(reward_low__lte=query.high)
     return rows
 
 
-def _page_of_groups(rows: QuerySet[SampleRow], reader: CompletionReader, asked: CompletionFilter) -> CompletionTable:
+def _page_of_groups(rows: QuerySet[SampleRow], reader: CompletionReader, query: CompletionFilter) -> CompletionTable:
     counts = list(rows.values_list("completions", flat=True))
     a_page = max(1, PAGE // max(1, *counts, 1))
-    start = (asked.page - 1) * a_page
-    entries = [entry for row in rows[start : start + a_page] for entry in reader.entries(row, asked)]
+    start = (query.page - 1) * a_page
+    entries = [entry for row in rows[start : start + a_page] for entry in reader.entries(row, query)]
     return CompletionTable(
         _together(entries), shown=len(entries), found=sum(counts), pages=max(1, -(-len(counts) // a_page))
     )
 
 
 def _newest_first(rows: QuerySet[SampleRow], before: tuple[int, int] | None) -> Iterator[SampleRow]:
-    """Read as they are needed, each part from where the last ended, with no cursor left open."""
+    """Rows from the newest, in batches that each continue from the last, without an open database cursor."""
     while True:
         part = rows.order_by("-step", "-pk")
         if before:
             step, pk = before
-            # The first condition says nothing new, but lets the index begin at the step.
+            # The first condition is redundant, but lets the index start at the step.
             part = part.filter(step__lte=step).filter(Q(step__lt=step) | Q(pk__lt=pk))
-        some = list(part[:CHUNK])
-        yield from some
-        if len(some) < CHUNK:
+        batch = list(part[:CHUNK])
+        yield from batch
+        if len(batch) < CHUNK:
             return
-        before = some[-1].step, some[-1].pk
+        before = batch[-1].step, batch[-1].pk
 
 
 def _together(entries: Iterable[CompletionRow]) -> list[GroupView]:
-    """Neighbours of one group under one head."""
+    """Group neighbouring entries of the same prompt group."""
     groups: list[GroupView] = []
     for entry in entries:
         if not groups or groups[-1].pk != entry.group.pk:
@@ -247,7 +249,7 @@ def _together(entries: Iterable[CompletionRow]) -> list[GroupView]:
 
 
 def _sorted(entries: list[CompletionRow], sort: str) -> list[CompletionRow]:
-    """What has no such figure comes last, either way."""
+    """Sort the entries; those without the figure come last in either direction."""
     name, sign = sort.lstrip("-"), -1 if sort.startswith("-") else 1
 
     def key(entry: CompletionRow) -> tuple[bool, float]:

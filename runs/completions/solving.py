@@ -1,4 +1,4 @@
-"""What counts as a solved completion: said in a sentence, and the same for ingest, the pages and the export."""
+"""Solved completions: one definition for ingest, the pages and the export, and its description."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from workers.rewards.library import LIBRARY
 
 SHARE = 0.9
-"""Of the way from a reward's lowest value to its highest."""
+"""The share of a reward's range that a solved completion reaches."""
 
 
 @dataclass(frozen=True)
@@ -22,19 +22,19 @@ class SolvedBound:
 
 @dataclass(frozen=True)
 class Solving:
-    """Every bound is reached. No bounds: the run's rewards have no top, and nothing counts as solved."""
+    """A completion is solved if it reaches every bound. Without bounds none is: the run's rewards have no maximum."""
 
     bounds: tuple[SolvedBound, ...]
     checks: bool
-    """The bounds are of rewards that compare with the dataset's answer, or run its tests."""
+    """The bounds belong to rewards that check the dataset's answer or run its tests."""
 
     def solved(self, rewards: object) -> bool:
-        """By a completion's rewards; one that didn't apply to the row (None) is left out."""
+        """Whether a completion's rewards reach the bounds; rewards that don't apply to the row (None) are ignored."""
         if not isinstance(rewards, Mapping):
             return False
         scores = [(number(rewards.get(bound.reward)), bound.at_least) for bound in self.bounds]
-        given = [(score, least) for score, least in scores if score is not None]
-        return bool(given) and all(score >= least for score, least in given)
+        applicable = [(score, bound) for score, bound in scores if score is not None]
+        return bool(applicable) and all(score >= bound for score, bound in applicable)
 
     def sentence(self) -> str:
         if not self.bounds:
@@ -47,22 +47,22 @@ class Solving:
 
 
 def of(spec: Mapping[str, Any]) -> Solving:
-    """From a frozen spec as it is stored, of whatever age: the rewards that check the answer or run its tests, else all
-    with a top."""
-    known = []
+    """Derive the bounds from a stored spec of any version: those of rewards that check the answer or run tests,
+    otherwise of all rewards with a maximum."""
+    bounds = []
     for part in _parts(spec):
         reward = LIBRARY.get(str(part.get("function")))
         weight = number(part.get("weight", 1.0))
         low, high = reward.expected_of(part.get("params")) if reward is not None else (0.0, None)
         if reward is not None and high is not None and weight is not None and weight > 0:
             bound = SolvedBound(str(part.get("name")), round(low + SHARE * (high - low), 6), low, high)
-            known.append((bound, not {"answer", "test_cases"}.isdisjoint(reward.needs)))
-    checks = tuple(bound for bound, checks in known if checks)
-    return Solving(checks or tuple(bound for bound, _ in known), checks=bool(checks))
+            bounds.append((bound, not {"answer", "test_cases"}.isdisjoint(reward.needs)))
+    checks = tuple(bound for bound, checks in bounds if checks)
+    return Solving(checks or tuple(bound for bound, _ in bounds), checks=bool(checks))
 
 
 def names(spec: Mapping[str, Any]) -> list[str]:
-    """The reward components in the config's order, by which each has its colour."""
+    """The reward components in the config's order, which determines their colours."""
     return [str(part.get("name")) for part in _parts(spec)]
 
 

@@ -1,8 +1,8 @@
-"""Past a limit, texts of older completions go: whole prompts are kept, and every completion's figures.
+"""Text retention: beyond a limit, texts of older completions are deleted. Some prompts keep theirs, and all figures
+stay.
 
-Which prompts is decided by a hash of the row's number, so the same ones are kept at every visit, and of two shares the
-smaller lies within the larger.
-"""
+A hash of the row number selects these prompts, so they are the same at every visit, and a smaller share is a subset of
+a larger one."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from runs.models import SampleRow, SampleStore
 log = logging.getLogger(__name__)
 
 LIMIT = 256 * 2**20
-"""Bytes of a run's completions that are kept with their texts."""
+"""Bytes of a run's completions stored with their texts."""
 NEWEST = 1 / 2
-"""Of the limit: for the newest steps, which are whole."""
+"""Share of the limit for the newest steps, which keep all texts."""
 OLDER = 1 / 4
-"""Of the limit: for the prompts that are kept of all earlier steps. The rest is room until the next time."""
+"""Share of the limit for selected prompts of all earlier steps. The rest is headroom until the next round."""
 BATCH = 25
-"""In one transaction: while it lasts, SQLite lets nobody else write, and a group may be a megabyte."""
+"""Groups per transaction: meanwhile SQLite lets no one else write, and a group may be a megabyte."""
 PAUSE_S = 0.01
 AT_ONCE = 1000
-"""Groups that one run loses in one round of the tick; the next round goes on."""
+"""Groups of one run that a round of the tick may strip; the next round continues."""
 BUDGET_S = 1.0
-"""Of one round of the tick, however many runs are past the limit: the furthest past it comes first."""
+"""Seconds per round of the tick for all runs beyond the limit; the furthest beyond it comes first."""
 FEWEST = 2**20
-"""One prompt in so many: of any real dataset none."""
+"""One prompt in this many: none of any real dataset."""
 
 
 def thin_all(seconds: float = BUDGET_S) -> None:
@@ -46,7 +46,7 @@ def thin_all(seconds: float = BUDGET_S) -> None:
             return
         try:
             thin(run_id, until=until)
-        except Exception as error:  # a loop's border: groups that can't be read must not keep the others whole
+        except Exception as error:  # loop boundary: unreadable groups must not block the others
             if outage.is_away(error):
                 raise
             log.exception("the completions of run %s can't be thinned", run_id)
@@ -57,31 +57,31 @@ def kept(row: int | None, one_in: int) -> bool:
 
 
 def thin(run_id: str, limit: int = LIMIT, *, until: float = math.inf) -> None:
-    """Bring a run's texts below the limit, oldest steps first, as far as it comes `until` then. Of two at once neither
-    does harm."""
-    whole = SampleRow.objects.filter(run_id=run_id, size__gt=0)
-    edge = _edge(whole, int(limit * NEWEST))
-    one_in = _share(run_id, whole.filter(step__lt=edge), int(limit * OLDER))
+    """Delete the oldest texts until a run's are below the limit, or until the time `until`. Safe to run
+    concurrently."""
+    with_texts = SampleRow.objects.filter(run_id=run_id, size__gt=0)
+    edge = _edge(with_texts, int(limit * NEWEST))
+    one_in = _share(run_id, with_texts.filter(step__lt=edge), int(limit * OLDER))
     SampleStore.objects.filter(pk=run_id).update(one_in=one_in)
-    older = whole.filter(Q(step__lt=edge) | Q(superseded=True)).order_by("step", "pk")
-    going = [(pk, step) for pk, step, row in older.values_list("pk", "step", "row") if not kept(row, one_in)]
-    done = 0
-    while done < min(len(going), AT_ONCE) and (not done or time.monotonic() < until):
-        _strip(run_id, [pk for pk, _ in going[done : done + BATCH]])
-        done += BATCH
+    older = with_texts.filter(Q(step__lt=edge) | Q(superseded=True)).order_by("step", "pk")
+    expired = [(pk, step) for pk, step, row in older.values_list("pk", "step", "row") if not kept(row, one_in)]
+    processed = 0
+    while processed < min(len(expired), AT_ONCE) and (not processed or time.monotonic() < until):
+        _strip(run_id, [pk for pk, _ in expired[processed : processed + BATCH]])
+        processed += BATCH
         time.sleep(PAUSE_S)
-    reached = edge if len(going) <= done else min(edge, going[done][1])
+    reached = edge if len(expired) <= processed else min(edge, expired[processed][1])
     with transaction.atomic():
         store = locked_store(run_id)
         store.whole_from = max(store.whole_from, reached)
-        store.size = whole.aggregate(size=Sum("size"))["size"] or 0
+        store.size = with_texts.aggregate(size=Sum("size"))["size"] or 0
         store.save(update_fields=["whole_from", "size"])
 
 
-def _edge(whole: QuerySet[SampleRow], room: int) -> int:
-    """The oldest step that is kept whole: the newest one always is."""
+def _edge(with_texts: QuerySet[SampleRow], room: int) -> int:
+    """The oldest step that keeps all texts; the newest step always does."""
     edge = 0
-    steps = whole.filter(superseded=False).values("step").annotate(bytes=Sum("size")).order_by("-step")
+    steps = with_texts.filter(superseded=False).values("step").annotate(bytes=Sum("size")).order_by("-step")
     for index, each in enumerate(steps):
         room -= each["bytes"]
         if room < 0 and index:
@@ -91,7 +91,7 @@ def _edge(whole: QuerySet[SampleRow], room: int) -> int:
 
 
 def _share(run_id: str, older: QuerySet[SampleRow], room: int) -> int:
-    """One prompt in how many can keep the texts of its earlier visits; never more than before."""
+    """N, where one prompt in N keeps the texts of its earlier visits; never lower than before."""
     prompts = older.filter(superseded=False, row__isnull=False).order_by("row")
     sizes = list(prompts.values_list("row").annotate(bytes=Sum("size")))
     one_in: int = SampleStore.objects.values_list("one_in", flat=True).get(pk=run_id)

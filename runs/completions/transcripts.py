@@ -1,4 +1,4 @@
-"""A prompt or a completion as turns: messages as the trainer wrote them, or a text with the marks of a chat."""
+"""A prompt or completion as chat turns: from stored messages, or from text with a chat template's markers."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ROLES = {
 @dataclass(frozen=True)
 class ChatTurn:
     role: str
-    """A key of ROLES, or whatever the message says."""
+    """A key of ROLES, or any role that the message has."""
     text: str
     name: str = ""
-    """Of the tool."""
+    """The tool's name."""
 
     @property
     def label(self) -> str:
@@ -35,12 +35,12 @@ class ChatTurn:
 
     @property
     def known(self) -> str:
-        """For the style sheet."""
+        """The role, for the style sheet."""
         return self.role if self.role in ROLES else "other"
 
 
 def turns(text: str | None, messages: Sequence[Any] | None, role: str) -> list[ChatTurn]:
-    """`role` is whose a plain text is. Nothing of either is left out, however odd it is."""
+    """Turns of a text or of messages. `role`: the speaker of a plain text. Nothing is left out, however odd."""
     if messages:
         return [turn for message in messages for turn in _of_message(message)]
     if not text:
@@ -69,11 +69,11 @@ def _of_message(message: object) -> Iterator[ChatTurn]:
 
 
 def _of_call(call: object) -> ChatTurn:
-    told = call.get("function", call) if isinstance(call, Mapping) else call
-    if not isinstance(told, Mapping) or "name" not in told:
+    function = call.get("function", call) if isinstance(call, Mapping) else call
+    if not isinstance(function, Mapping) or "name" not in function:
         return ChatTurn("call", _words(call))
-    arguments = told.get("arguments", {})
-    return ChatTurn("call", arguments if isinstance(arguments, str) else _words(arguments), str(told["name"]))
+    arguments = function.get("arguments", {})
+    return ChatTurn("call", arguments if isinstance(arguments, str) else _words(arguments), str(function["name"]))
 
 
 def _of_chatml(text: str, role: str) -> Iterator[ChatTurn]:
@@ -86,7 +86,7 @@ def _of_chatml(text: str, role: str) -> Iterator[ChatTurn]:
 
 
 def _of_text(text: str, role: str, name: str = "") -> Iterator[ChatTurn]:
-    """A model's thinking and its calls of tools, as the usual templates mark them, are turns of their own."""
+    """A text's turns; a model's thinking and tool calls, as common templates mark them, become turns of their own."""
     if role != "assistant":
         if text.strip():
             yield ChatTurn(role, text, name)

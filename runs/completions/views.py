@@ -1,8 +1,7 @@
-"""The completions of a run: a step, a search over all, one group, a prompt over the run, how hard the prompts are.
+"""The completions of a run: a step, a search over all steps, one group, one prompt over time, difficulty.
 
-Each page is a part of the run page's tab; its links are addresses of the run page (`?tab=completions&s.step=4`), which
-the tab's script follows in place.
-"""
+Each view renders a part of the run page's tab. Its links are addresses of the run page (`?tab=completions&s.step=4`),
+which the tab's script follows in place."""
 
 from __future__ import annotations
 
@@ -36,22 +35,22 @@ VISITS_A_PAGE = 8
 @gzip_page
 def completions(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
-    asked = filters.read(request.GET, names(run.spec))
-    at = steps(run, asked.step)
-    found = CompletionTable([])
+    query = filters.read(request.GET, names(run.spec))
+    at = steps(run, query.step)
+    result = CompletionTable([])
     if at.step is not None:
-        found = search(run, asked) if asked.every else table(run, at.step, asked)
+        result = search(run, query) if query.every else table(run, at.step, query)
     context = {
-        **_shared(run, found.groups),
-        "asked": asked,
+        **_shared(run, result.groups),
+        "asked": query,
         "at": at,
-        "table": found,
+        "table": result,
         "sorts": SORTS,
         "ends": ENDS,
         "store": SampleStore.objects.filter(pk=run.pk).first(),
         "limit": text_retention.LIMIT,
         "most": group_retention.LIMIT,
-        "links": _links(asked, at, found),
+        "links": _links(query, at, result),
     }
     return render(request, "completions/_completions.html", context)
 
@@ -59,18 +58,18 @@ def completions(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 @gzip_page
 def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
-    """One prompt group with every word of it, to read and to compare."""
+    """One prompt group in full, for reading and comparing."""
     run = queries.run_for(request, run_id)
     row = get_object_or_404(SampleRow, pk=sample_id, run=run)
     reader = CompletionReader(run)
-    shown = reader.group(row)
+    view = reader.group(row)
     entries = reader.entries(row, CompletionFilter())
     of_step = valid(run).filter(step=row.step).order_by("pk")
     context = {
-        **_shared(run, [shown]),
-        "group": shown,
+        **_shared(run, [view]),
+        "group": view,
         "superseded": row.superseded,
-        "prompt": turns(shown.prompt, row.data.get("turns"), "user"),
+        "prompt": turns(view.prompt, row.data.get("turns"), "user"),
         "entries": [(entry, turns(entry.one.text, entry.one.turns, "assistant")) for entry in entries],
         "ends_of": _best_and_worst(entries),
         "widest": _widest(entries),
@@ -89,8 +88,8 @@ def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
     counts, choice = difficulty.counts(run), _choice(request)
     order = request.GET.get("sort", "")
     order = order if order in ORDERS else ""
-    found = choice.of(run).count()
-    pages = max(1, -(-found // difficulty.A_PAGE))
+    total = choice.of(run).count()
+    pages = max(1, -(-total // difficulty.A_PAGE))
     number = whole(request, "page", 1, 1, pages)
     context = {
         **_shared(run, []),
@@ -103,11 +102,11 @@ def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
         "classes": CLASSES,
         "orders": {key: label for key, (_, label) in ORDERS.items()},
         "order": order,
-        "found": found,
+        "found": total,
         "prompts": difficulty.page(run, choice, order, number),
         "number": number,
         "pages": pages,
-        "here": _here(request, view="prompts"),
+        "here": _page_link(request, view="prompts"),
     }
     return render(request, "completions/_prompts.html", context)
 
@@ -122,7 +121,7 @@ def prompts_map(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 @gzip_page
 def prompts_export(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Numbers of the dataset's rows, to filter it by: one JSON document, or a line a row with its figures."""
+    """Row numbers of the dataset, for filtering it: one JSON document, or one line per row with its figures."""
     run = queries.run_for(request, run_id)
     choice = _choice(request)
     rows = difficulty.exported(run, choice)
@@ -149,7 +148,7 @@ def prompts_export(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_safe
 @gzip_page
 def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
-    """The time machine: one prompt at each of its visits."""
+    """One prompt at each of its visits."""
     run = queries.run_for(request, run_id)
     progress = difficulty.prompts(run).filter(row=row).first() if row < 2**31 else None
     if progress is None:
@@ -159,13 +158,13 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
     stored = visits.count()
     pages = max(1, -(-stored // VISITS_A_PAGE))
     number = whole(request, "page", 1, 1, pages)
-    some = (visits if oldest else visits.reverse())[(number - 1) * VISITS_A_PAGE : number * VISITS_A_PAGE]
+    page_visits = (visits if oldest else visits.reverse())[(number - 1) * VISITS_A_PAGE : number * VISITS_A_PAGE]
     reader, whole_one = CompletionReader(run), difficulty.whole_prompt(run, row)
     groups = []
-    for each in some:
-        shown = reader.group(each)
-        shown.entries.extend(reader.entries(each, CompletionFilter()))
-        groups.append(shown)
+    for visit in page_visits:
+        view = reader.group(visit)
+        view.entries.extend(reader.entries(visit, CompletionFilter()))
+        groups.append(view)
     text, answer = whole_one.get("prompt"), whole_one.get("answer")
     dots = difficulty.dots(run, row)
     context = {
@@ -181,7 +180,7 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
         "oldest": oldest,
         "number": number,
         "pages": pages,
-        "here": _here(request, prompt=str(row)),
+        "here": _page_link(request, prompt=str(row)),
     }
     return render(request, "completions/_prompt.html", context)
 
@@ -197,7 +196,7 @@ def _shared(run: Run, groups: Iterable[GroupView]) -> dict[str, Any]:
 
 
 def _rewards_page(run: Run, row: SampleRow) -> str:
-    """The editor of the rewards that the run was launched with, to try others on this group and replay the run."""
+    """The editor of the run's reward config, to try changes on this group and replay the run."""
     version = run.reward_version
     page = reverse("reward_config", args=[version.config_id]) if version else reverse("reward_config_new")
     return f"{page}?{urlencode({'from': 'run', 'run': run.pk, 'group': row.pk, 'replay': run.pk})}"
@@ -208,7 +207,7 @@ def _widest(entries: Iterable[Any]) -> float:
 
 
 def _best_and_worst(entries: list[Any]) -> tuple[int, int]:
-    """The two that one would compare first."""
+    """The best and the worst completion, which the page compares by default."""
     scored = sorted((e for e in entries if e.one.reward is not None), key=lambda e: e.one.reward)
     if len(scored) < 2:
         return 1, min(2, len(entries))
@@ -216,34 +215,34 @@ def _best_and_worst(entries: list[Any]) -> tuple[int, int]:
 
 
 def _choice(request: HttpRequest) -> PromptChoice:
-    asked = [name for name in request.GET.get("class", "").split(",") if name in CLASSES]
-    return PromptChoice(tuple(asked) or tuple(CLASSES), whole(request, "visits", 1, 1, 10**6))
+    classes = [name for name in request.GET.get("class", "").split(",") if name in CLASSES]
+    return PromptChoice(tuple(classes) or tuple(CLASSES), whole(request, "visits", 1, 1, 10**6))
 
 
-def _here(request: HttpRequest, **part: str) -> str:
-    """This page's link but for the number of its page."""
-    said = {**part, **{name: value for name, value in request.GET.items() if name != "page" and value}}
-    return "?" + urlencode({"tab": "completions", **{PREFIX + name: value for name, value in said.items()}})
+def _page_link(request: HttpRequest, **part: str) -> str:
+    """This page's link without its page number."""
+    parameters = {**part, **{name: value for name, value in request.GET.items() if name != "page" and value}}
+    return "?" + urlencode({"tab": "completions", **{PREFIX + name: value for name, value in parameters.items()}})
 
 
-def _links(asked: CompletionFilter, at: Any, found: CompletionTable) -> dict[str, str]:
-    """Where the buttons lead; the ones that lead nowhere are missing."""
-    bare = CompletionFilter(step=asked.step)
+def _links(query: CompletionFilter, at: Any, result: CompletionTable) -> dict[str, str]:
+    """The addresses of the buttons; buttons without a target are left out."""
+    unfiltered = CompletionFilter(step=query.step)
     links = {
-        "newest": asked.link(step=None, every=False),
-        "every": asked.link(every=True, sort=""),
-        "one": asked.link(every=False),
-        "clear": bare.link(every=asked.every),
+        "newest": query.link(step=None, every=False),
+        "every": query.link(every=True, sort=""),
+        "one": query.link(every=False),
+        "clear": unfiltered.link(every=query.every),
     }
     if at.earlier is not None:
-        links["earlier"] = asked.link(step=at.earlier)
+        links["earlier"] = query.link(step=at.earlier)
     if at.later is not None:
-        # The newest step is asked for by naming none, so that it goes on following.
-        links["later"] = asked.link(step=None if at.later == at.last else at.later)
-    if asked.page > 1:
-        links["previous"] = asked.link(page=asked.page - 1)
-    if asked.page < found.pages:
-        links["next"] = asked.link(page=asked.page + 1)
-    if found.next_before:
-        links["further"] = asked.link(before=found.next_before)
+        # The newest step has no number in the address, so that the page follows new steps.
+        links["later"] = query.link(step=None if at.later == at.last else at.later)
+    if query.page > 1:
+        links["previous"] = query.link(page=query.page - 1)
+    if query.page < result.pages:
+        links["next"] = query.link(page=query.page + 1)
+    if result.next_before:
+        links["further"] = query.link(before=result.next_before)
     return links

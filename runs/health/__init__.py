@@ -1,1 +1,1 @@
-"""Rules that read what a run is and what it wrote, and say whether it is well."""
+"""Rules that assess a run's health from its spec and its numbers."""

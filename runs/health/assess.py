@@ -1,9 +1,8 @@
-"""The one interpreter of the rules: a history under a preset's bounds -> verdict, findings, and every figure looked at.
+"""The one interpreter of the rules: a history and a preset's bounds give a verdict, findings, and every figure.
 
 A finding opens when its condition has lasted for the rule's hold, and closes when the figure has been back within the
-bound, by a tenth of it, for as long. So one step above a bound says nothing, and a figure that sways around a bound
-opens one finding, not twenty.
-"""
+bound, by a tenth of it, for as long. So a single step beyond a bound opens nothing, and a figure that oscillates around
+a bound opens one finding, not twenty."""
 
 from __future__ import annotations
 
@@ -31,12 +30,12 @@ class _Stand(NamedTuple):
     level: Level
     bound: float
     since: float
-    """Where in the signal it began."""
+    """Where it began, on the signal's axis."""
 
 
-@np.errstate(over="ignore", invalid="ignore")  # a figure that no float holds is not judged
+@np.errstate(over="ignore", invalid="ignore")  # figures too large for a float are not judged
 def assess(history: History, preset: Preset, before: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """`before` is the last assessment of the run, {} for the first."""
+    """Assess a run. `before`: the previous assessment, {} for the first."""
     open_before = {finding["rule"]: finding for finding in before.get("findings") or ()}
     findings: list[Finding] = []
     checks: list[dict[str, Any]] = []
@@ -58,7 +57,7 @@ def assess(history: History, preset: Preset, before: Mapping[str, Any], now: dat
 
 
 def alerts(health: Mapping[str, Any]) -> dict[str, Finding]:
-    """Rule -> its open finding, of those that call somebody."""
+    """The open findings that raise alerts, by rule."""
     return {f["rule"]: f for f in health.get("findings") or () if f["level"] in ("watch", "bad")}
 
 
@@ -68,7 +67,7 @@ def _verdict(findings: list[Finding], checks: list[dict[str, Any]]) -> str:
         return "bad"
     if "watch" in levels:
         return "watch"
-    # Judged by what the policy does: the machine alone says nothing of it.
+    # Judged by the policy's figures: the machine's alone allow no verdict.
     judged = [check for check in checks if check["value"] is not None and check["rule"] not in MACHINE]
     return "well" if judged else "unknown"
 
@@ -77,12 +76,12 @@ def _judge(
     rule: HealthRule, bounds: RuleBounds, history: History, was: Finding | None
 ) -> tuple[dict[str, Any], Finding | None]:
     check: dict[str, Any] = {"rule": rule.id, "state": "waits", "value": None, "bound": bound_text(rule, bounds)}
-    if bounds.source != rule.source:  # lists of runs read this too: it stays short
+    if bounds.source != rule.source:  # lists of runs read this too, so it stays short
         check["source"] = bounds.source
     if bounds.off:
         return {**check, "state": "off"}, None
-    if why := rule.unless(history.config):
-        return {**check, "state": "apart", "why": why}, None
+    if reason := rule.unless(history.config):
+        return {**check, "state": "apart", "why": reason}, None
     signal = signals.OF[rule.id](history)
     if signal is None or not len(signal.value) or not np.isfinite(signal.value[-1]):
         return check, None
@@ -96,7 +95,7 @@ def _judge(
 
 
 def _stand(rule: HealthRule, bounds: RuleBounds, signal: Signal, was: Finding | None) -> _Stand | None:
-    """At which level it stands now, the worse one first."""
+    """The level at which the rule stands now, checking the worse one first."""
     levels: tuple[tuple[Level, float | None], ...] = (("bad", bounds.bad), (rule.mild, bounds.watch))
     for level, bound in levels:
         if bound is None:
@@ -116,7 +115,7 @@ def _beyond(rule: HealthRule, signal: Signal, bound: float) -> NDArray[np.bool_]
 
 
 def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: int) -> float | None:
-    """Where the stretch begins that lasts until now, if it is as long as `hold`."""
+    """The start of the stretch that has lasted until now, if it is as long as `hold`."""
     if not holds[-1]:
         return None
     breaks = np.flatnonzero(~holds)

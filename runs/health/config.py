@@ -1,4 +1,4 @@
-"""What the rules need to know of a run's frozen spec."""
+"""The parts of a run's frozen spec that the rules need."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from workers.contract import RewardSpec, Rollout, RunSpec
 from workers.rewards import LIBRARY
 
 TRL_LIMIT = 512
-"""TRL's own max_completion_length."""
+"""TRL's default max_completion_length."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Component:
     weight: float
     low: float | None
     high: float | None
-    """What it can give; None: not known, or no end."""
+    """The maximum; None: unknown or unbounded."""
 
     @property
     def metric(self) -> str:
@@ -29,12 +29,12 @@ class Component:
 class Config:
     beta: float = 0.0
     updates: float = 1.0
-    """Optimizer steps on one batch of completions."""
+    """Optimizer steps per batch of completions."""
     loss: str = "dapo"
     cap: int = TRL_LIMIT
     mask_truncated: bool = False
     corrected: bool = False
-    """Completions come from vLLM, and their probabilities are compared with the trainer's."""
+    """Completions come from vLLM, and their probabilities are corrected to the trainer's."""
     correction: str = "sequence_mask"
     max_grad_norm: float = 1.0
     components: tuple[Component, ...] = ()
@@ -82,6 +82,6 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = ()) -> Config:
 
 
 def _component(reward: RewardSpec) -> Component:
-    known = LIBRARY.get(reward.function)
-    low, high = known.expected_of(reward.params) if known else (None, None)
+    entry = LIBRARY.get(reward.function)
+    low, high = entry.expected_of(reward.params) if entry else (None, None)
     return Component(reward.name, reward.weight, low, high)

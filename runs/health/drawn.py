@@ -1,4 +1,4 @@
-"""The bounds that a run is judged by, as lines on the charts of the metrics that they judge."""
+"""Health bounds as lines on the charts of the metrics that they judge."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from workers.contract import ContractError
 
 
 def with_bounds(groups: Sequence[ChartGroup], run: Run) -> list[ChartGroup]:
-    """The charts with the bounds of the run's own preset, named as its health card names them. A rule that is off, does
-    not apply to the run, or judges something else than a metric's own value draws nothing. One query."""
+    """The charts with the bounds of the run's preset, labelled as on its health card.
+
+    Rules that are off, don't apply to the run, or judge something other than a metric's own value draw nothing. One
+    query."""
     if run.kind != "train":
         return list(groups)
     try:
         config = config_of(spec_of(run), run_charts.gpus_of(run))
-    except ContractError:  # another version's: nothing of it is judged
+    except ContractError:  # a spec of another version is not judged
         return list(groups)
     preset = preset_of(run)
     rules = [(rule, preset.bounds(rule)) for rule in RULES if rule.drawn and not rule.unless(config)]

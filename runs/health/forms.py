@@ -1,4 +1,4 @@
-"""A preset's form: its name, and for each rule whether it is on and its two bounds, each checked beside its field."""
+"""The form of a preset: its name and, for each rule, a switch and two bounds, validated per field."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ LEVELS = {"note": "Note", "watch": "Watch", "bad": "Bad"}
 
 @dataclass(frozen=True)
 class RuleFields:
-    """One rule's line of the form."""
+    """A rule's row of the form."""
 
     rule: HealthRule
     on: forms.BoundField
     bounds: list[forms.BoundField]
-    """The milder, then the worse."""
+    """The milder bound, then the worse one."""
     source: str
 
 
@@ -45,10 +45,10 @@ class PresetForm(forms.Form):
             self._add(rule, self._before[rule.id])
 
     def _add(self, rule: HealthRule, bounds: RuleBounds) -> None:
-        shown = RuleBounds(rule.watch, rule.bad, "") if bounds.off else bounds
+        initial_bounds = RuleBounds(rule.watch, rule.bad, "") if bounds.off else bounds
         side = "above" if rule.above else "below"
         self.fields[f"{rule.id}-on"] = forms.BooleanField(required=False, initial=not bounds.off, label=rule.title)
-        for name, level, value in (("watch", rule.mild, shown.watch), ("bad", "bad", shown.bad)):
+        for name, level, value in (("watch", rule.mild, initial_bounds.watch), ("bad", "bad", initial_bounds.bad)):
             field = forms.FloatField(
                 required=False, initial=_out(rule, value), label=f"{LEVELS[level]} {side}{_unit(rule)}"
             )
@@ -56,7 +56,7 @@ class PresetForm(forms.Form):
             self.fields[f"{rule.id}-{name}"] = field
 
     def wrong(self) -> list[tuple[forms.BoundField, str]]:
-        """Each field to correct, with the name of what it belongs to."""
+        """The fields with errors, with their rules' names."""
         names = {f"{rule.id}-{level}": rule.title for rule in RULES for level in ("on", "watch", "bad")}
         return [(self[name], names.get(name, str(self[name].label))) for name in self.errors if name in self.fields]
 
@@ -92,23 +92,23 @@ class PresetForm(forms.Form):
             self.add_error(names[1], f"The worse bound must be {side} the milder one.")
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """What differs from the rules' own."""
-        found: dict[str, dict[str, Any]] = {}
+        """The entries that differ from the rules' defaults."""
+        entries: dict[str, dict[str, Any]] = {}
         old = self.preset.bounds
         for rule in RULES:
             on = bool(self.cleaned_data[f"{rule.id}-on"])
             watch, bad = (_in(rule, self.cleaned_data.get(f"{rule.id}-{name}")) for name in ("watch", "bad"))
             if not on:
                 if rule.watch is not None or rule.bad is not None:
-                    found[rule.id] = {"on": False}
+                    entries[rule.id] = {"on": False}
                 continue
             if (watch, bad) == (rule.watch, rule.bad):
                 continue
-            found[rule.id] = {"watch": watch, "bad": bad}
-            known = old.get(rule.id) or {}
-            if known.get("source") and (known.get("watch"), known.get("bad")) == (watch, bad):
-                found[rule.id]["source"] = known["source"]
-        return found
+            entries[rule.id] = {"watch": watch, "bad": bad}
+            previous = old.get(rule.id) or {}
+            if previous.get("source") and (previous.get("watch"), previous.get("bad")) == (watch, bad):
+                entries[rule.id]["source"] = previous["source"]
+        return entries
 
     def save(self) -> HealthPreset:
         self.preset.name = self.cleaned_data["name"]
@@ -124,7 +124,7 @@ def _unit(rule: HealthRule) -> str:
 
 
 def _out(rule: HealthRule, value: float | None) -> float | None:
-    """As people type it: a share in percent, a whole number as one."""
+    """A value as people enter it: shares in percent, whole numbers without decimals."""
     if value is None:
         return None
     typed = round(100 * value, 6) if rule.format == "percent" else value
@@ -138,11 +138,11 @@ def _in(rule: HealthRule, value: float | None) -> float | None:
 
 
 def _out_of_range(rule: HealthRule, value: float) -> str:
-    least, most = _out(rule, rule.least), _out(rule, rule.most)
+    minimum, maximum = _out(rule, rule.least), _out(rule, rule.most)
     if not math.isfinite(value):
         return "Enter a number."
     if value < rule.least:
-        return f"At least {least:g}."
+        return f"At least {minimum:g}."
     if rule.most is not None and value > rule.most:
-        return f"At most {most:g}."
+        return f"At most {maximum:g}."
     return ""

@@ -1,4 +1,4 @@
-"""The part of a run's numbers that the rules read: the newest steps, and what is remembered of the earlier ones."""
+"""The part of a run's numbers that the rules read: the newest steps, and a memory of the earlier ones."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from runs.health.config import Config
 
 RECENT = 240
-"""Steps that are read anew at each assessment."""
+"""Steps read again at each assessment."""
 START = 20
-"""What a run was like at its start is told from so many values."""
+"""The number of values that describe a run's start."""
 ROLL = 20
 MARKED = ("reward", "entropy", "completions/mean_length")
-"""Metrics of which the start and the best are remembered, besides the components of the reward."""
+"""Metrics whose start and best are remembered, besides the reward components."""
 
 Floats = NDArray[np.float64]
 Row = tuple[int | None, float, Mapping[str, float]]
-"""(step, t, values) of one line."""
+"""(step, t, values) of a line."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,14 @@ class MetricHistory:
 
 
 class Mark(NamedTuple):
-    """What is remembered of one metric when its first values are no longer read."""
+    """The memory of a metric whose first values are no longer read."""
 
     start: float
     """Mean of the first values."""
     noise: float
-    """Standard deviation from one step to the next, a trend left out."""
+    """Standard deviation between neighbouring steps, without the trend."""
     best: float
-    """Highest mean of ROLL steps."""
+    """Highest mean over ROLL steps."""
     best_step: int
 
 
@@ -53,14 +53,14 @@ class RunPace:
     """Medians of the first steps."""
 
     rate: float
-    """Tokens a second."""
+    """Tokens per second."""
     seconds: float
-    """A step."""
+    """Seconds per step."""
 
 
 @dataclass(frozen=True)
 class Text:
-    """The completions of one step: how many were read, and how many of them repeat themselves or are empty."""
+    """The completions of one step: how many were read, how many repeat themselves, how many are empty."""
 
     step: int
     read: int
@@ -73,25 +73,25 @@ class History:
     config: Config
     columns: dict[str, MetricHistory]
     step: int = 0
-    """The newest."""
+    """The newest step."""
     marks: dict[str, Mark] = field(default_factory=dict)
     pace: RunPace | None = None
     texts: list[Text] = field(default_factory=list)
     known: frozenset[str] = frozenset()
-    """Every metric that the run has ever told."""
+    """Every metric that the run has ever reported."""
     training_since: float = 0.0
-    """By the host's clock: GPUs that were idle before were waiting for the model."""
+    """By the host's clock; before it, GPUs were idle because the model was loading."""
     quiet_s: float = 0.0
-    """Since the last step, by the control plane's clock; 0: not known, or not training."""
+    """Seconds since the last step, by the control plane's clock; 0: unknown, or not training."""
 
     def get(self, metric: str, points: int = 1) -> MetricHistory | None:
-        """None where there are fewer values: an absent metric is no finding."""
+        """The metric's history. None if it has fewer than `points` values: a missing metric is no finding."""
         column = self.columns.get(metric)
         return column if column is not None and len(column) >= points else None
 
     @property
     def solved(self) -> bool:
-        """The reward is near the highest that its components can give."""
+        """Whether the reward is close to the maximum of its components."""
         high, low, column = self.config.highest, self.config.lowest, self.get("reward", ROLL)
         if high is None or low is None or high <= low or column is None:
             return False
@@ -105,16 +105,16 @@ class History:
 
 
 def columns_of(rows: Iterable[Row]) -> dict[str, MetricHistory]:
-    """Rows, oldest first, as a column a metric."""
+    """Turn rows, oldest first, into a column per metric."""
     lists: dict[str, tuple[list[int], list[float], list[float]]] = {}
     for step, t, values in rows:
         at = -1 if step is None else step
         for name, value in values.items():
-            if (own := lists.get(name)) is None:
-                own = lists[name] = [], [], []
-            own[0].append(at)
-            own[1].append(t)
-            own[2].append(value)
+            if (column := lists.get(name)) is None:
+                column = lists[name] = [], [], []
+            column[0].append(at)
+            column[1].append(t)
+            column[2].append(value)
     return {
         name: MetricHistory(np.array(step, dtype=np.int64), np.array(t, dtype=float), np.array(value, dtype=float))
         for name, (step, t, value) in lists.items()
@@ -122,16 +122,16 @@ def columns_of(rows: Iterable[Row]) -> dict[str, MetricHistory]:
 
 
 def noise(value: Floats) -> float:
-    """From the usual difference between neighbours: a trend, or a fall, adds next to nothing to it."""
+    """The noise of a series, from the median difference between neighbours; trends and drops hardly affect it."""
     if len(value) < 3:
         return 0.0
-    return float(np.median(np.abs(np.diff(value))) / 0.954)  # of normal noise of deviation 1
+    return float(np.median(np.abs(np.diff(value))) / 0.954)  # for normal noise of deviation 1
 
 
 def rolling_mean(value: Floats, window: int) -> Floats:
     if len(value) < window:
         return np.empty(0)
-    # Each window by itself: in a running sum one value of 1e20 would stay in the means of all that come after it.
+    # Each window by itself: in a running sum one value of 1e20 would stay in all later means.
     means: Floats = (np.lib.stride_tricks.sliding_window_view(value, window) / window).sum(axis=1)
     return means
 
@@ -144,7 +144,7 @@ def rolling_median(value: Floats, window: int) -> Floats:
 
 
 def paced(column: MetricHistory | None) -> MetricHistory | None:
-    """Of cumulative tokens: seconds a step as `t`, tokens a second as `value`. A pause counts as a slow step."""
+    """From cumulative tokens: seconds per step as `t`, tokens per second as `value`. A pause counts as a slow step."""
     if column is None or len(column) < 2:
         return None
     seconds, steps, tokens = np.diff(column.t), np.diff(column.step), np.diff(column.value)
@@ -158,7 +158,7 @@ def paced(column: MetricHistory | None) -> MetricHistory | None:
 
 @np.errstate(over="ignore", invalid="ignore")
 def remember(history: History, *, whole: bool) -> None:
-    """Bring what is remembered up to date. `whole`: the columns begin with the run, so its start can be told."""
+    """Update the memory. `whole`: the columns begin with the run, so its start is known."""
     for name in (*MARKED, *(part.metric for part in history.config.components)):
         column = history.get(name, START)
         if column is None:
@@ -173,7 +173,7 @@ def remember(history: History, *, whole: bool) -> None:
         if old and old.best >= best:
             best, best_step = old.best, old.best_step
         mark = Mark(start, noise(column.value), best, best_step)
-        if np.isfinite(mark).all():  # values near the largest there are have differences beyond it
+        if np.isfinite(mark).all():  # differences of values near the largest float overflow
             history.marks[name] = mark
     if history.pace is None and whole:
         pace = paced(history.get("num_tokens", START))
@@ -183,7 +183,7 @@ def remember(history: History, *, whole: bool) -> None:
 
 
 def forget_after(history: History, step: int) -> None:
-    """A resume made later steps void: what was best of them is so no more."""
+    """Forget the best values after `step`, which a resume made void."""
     history.marks = {
         name: mark if mark.best_step <= step else Mark(mark.start, mark.noise, mark.start, 0)
         for name, mark in history.marks.items()
@@ -192,7 +192,7 @@ def forget_after(history: History, step: int) -> None:
 
 
 def to_memory(history: History) -> dict[str, Any]:
-    """As JSON beside the assessment."""
+    """The memory as JSON, stored beside the assessment."""
     return {
         "marks": {name: [m.start, m.noise, m.best, m.best_step] for name, m in history.marks.items()},
         "pace": [history.pace.rate, history.pace.seconds] if history.pace else None,

@@ -1,4 +1,4 @@
-"""Whether the machine gets on with it."""
+"""Rules about the machine: speed, stalls, idle GPUs."""
 
 from __future__ import annotations
 

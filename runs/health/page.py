@@ -1,5 +1,5 @@
-"""What the run page says of a run's health: the verdict, each finding with its bound and source, and all that was
-looked at. Reads what is stored; nothing is judged here."""
+"""The health card of the run page: the verdict, findings with their bounds and sources, and all checks. Reads the
+stored assessment; judges nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ICONS = {"bad": "octagon-alert", "watch": "triangle-alert", "well": "circle-chec
 
 @dataclass(frozen=True)
 class Check:
-    """One line of everything that was looked at."""
+    """A line of the list of checks."""
 
     title: str
     about: str
@@ -53,7 +53,7 @@ class Card:
     word: str
     icon: str
     headline: str
-    """What comes after the verdict's word."""
+    """The text after the verdict."""
     findings: list[dict[str, Any]]
     checks: list[Check]
     step: int
@@ -64,7 +64,7 @@ class Card:
 
 
 def card(run: Run) -> Card | None:
-    """None for a run that has no health: one that waits, or only tries a profile. One query."""
+    """The run's health card. None if it has no health: it is queued or a trial. One query."""
     attempt = run.latest()
     if run.kind != "train" or attempt.status == RunStatus.QUEUED or (attempt.started_at is None and not run.health):
         return None
@@ -77,7 +77,7 @@ def card(run: Run) -> Card | None:
         (r for r in rows if r.is_default), None
     )
     return Card(
-        # Green beside "failed" would say that all is well.
+        # A green verdict beside "failed" would suggest that all is well.
         verdict="unknown" if failed else verdict,
         word="healthy until it failed" if failed else WORDS.get(verdict, verdict),
         icon=ICONS["unknown"] if failed else ICONS.get(verdict, ICONS["unknown"]),
@@ -96,12 +96,12 @@ def _headline(findings: Sequence[dict[str, Any]], verdict: str) -> str:
     if verdict == "unknown":
         return "rating starts after about ten steps"
     bad, watch, notes = (sum(finding["level"] == level for finding in findings) for level in ("bad", "watch", "note"))
-    named = [f"{bad} bad"] if bad else []
+    parts = [f"{bad} bad"] if bad else []
     if watch:
-        named.append(f"{watch} warning{'s' if watch > 1 else ''}")
+        parts.append(f"{watch} warning{'s' if watch > 1 else ''}")
     if notes:
-        named.append(f"{notes} note{'s' if notes > 1 else ''}")
-    return ", ".join(named)
+        parts.append(f"{notes} note{'s' if notes > 1 else ''}")
+    return ", ".join(parts)
 
 
 def _check(check: dict[str, Any]) -> Check:

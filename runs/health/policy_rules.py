@@ -1,4 +1,4 @@
-"""What the updates do to the policy: its distance, its spread, the gradients."""
+"""Rules about the policy's updates: divergence, entropy, gradients."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _one_policy(config: Config) -> str:
 
 
 def _masked_ratio(config: Config) -> str:
-    if why := _one_policy(config):
-        return why
+    if reason := _one_policy(config):
+        return reason
     masks = config.correction.endswith("mask")
     return "The correction masks: one masked sequence makes the least ratio 0." if masks else ""
 

@@ -1,4 +1,4 @@
-"""Which bounds a run's health goes by: a rule's own, with a preset's laid over them."""
+"""A run's health bounds: the rules' defaults, overridden by a preset."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class RuleBounds:
 class Preset:
     name: str = "Mixed"
     entries: Mapping[str, Mapping[str, Any]] | None = None
-    """Rule -> {"on", "watch", "bad", "source"}, each only where it differs from the rule's own."""
+    """Rule -> {"on", "watch", "bad", "source"}, only where they differ from the rule's defaults."""
 
     def bounds(self, rule: HealthRule) -> RuleBounds:
         entry = (self.entries or {}).get(rule.id)
@@ -43,13 +43,13 @@ class Preset:
 
 
 def preset_of(run: Run) -> Preset:
-    """Two queries less where `Presets` is asked for many runs."""
-    wanted = Q(pk=run.preset_id) if run.preset_id else Q(is_default=True)
-    return as_preset(HealthPreset.objects.filter(wanted).first())
+    """The run's preset. For many runs use `Presets`, which saves two queries each."""
+    condition = Q(pk=run.preset_id) if run.preset_id else Q(is_default=True)
+    return as_preset(HealthPreset.objects.filter(condition).first())
 
 
 def choices() -> list[HealthPreset]:
-    """All of them, the default first."""
+    """All presets, the default first."""
     return sorted(HealthPreset.objects.all(), key=lambda row: (not row.is_default, row.slug is None, row.name))
 
 
@@ -58,7 +58,7 @@ def as_preset(row: HealthPreset | None) -> Preset:
 
 
 class Presets:
-    """All of them, read once for a round over many runs."""
+    """All presets, read once for a round over many runs."""
 
     def __init__(self) -> None:
         rows = list(HealthPreset.objects.all())
@@ -69,8 +69,8 @@ class Presets:
         return self._of.get(run.preset_id, self._default) if run.preset_id else self._default
 
 
-def _number(entry: Mapping[str, Any], name: str, own: float | None) -> float | None:
-    value = entry.get(name, own)
+def _number(entry: Mapping[str, Any], name: str, default: float | None) -> float | None:
+    value = entry.get(name, default)
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
@@ -89,8 +89,8 @@ def value_text(value: float, form: str) -> str:
 def bound_text(rule: HealthRule, bounds: RuleBounds) -> str:
     """`watch above 0.5, bad above 2`"""
     side = "above" if rule.above else "below"
-    named = ((rule.mild, bounds.watch), ("bad", bounds.bad))
-    return ", ".join(f"{level} {side} {value_text(bound, rule.format)}" for level, bound in named if bound is not None)
+    levels = ((rule.mild, bounds.watch), ("bad", bounds.bad))
+    return ", ".join(f"{level} {side} {value_text(bound, rule.format)}" for level, bound in levels if bound is not None)
 
 
 def _short(value: float, digits: int) -> str:

@@ -1,4 +1,4 @@
-"""From the store to a history: a bounded number of rows, whatever the length of the run."""
+"""Reading a run's history: a bounded number of rows, whatever the length of the run."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from runs.spec import spec_of
 from workers.contract import EventKind
 
 SYSTEM_ROWS = 400
-"""Of the machine's own figures: several minutes of them."""
+"""Rows of machine metrics to read: several minutes."""
 GROUPS = 4
 COMPLETIONS = 24
-"""Read of a step, from so many prompt groups at most."""
+"""Completions read per step, from at most as many prompt groups."""
 TEXTS = 40
 """Steps whose completions are remembered as counts."""
 CHUNK_SPAN = 4000
-"""Seqs: of slow steps most rows are the machine's, so older steps are read from the chunks."""
+"""A span of seqs: with slow steps most rows are the machine's, so older steps are read from chunks."""
 CHUNKED = 60
 
 
 def read(run: Run, attempt: Attempt, memory: Mapping[str, Any]) -> History:
-    """Raises ContractError for a spec that can't be read any more."""
+    """Read the history. Raises ContractError if the spec can no longer be read."""
     history = History(config_of(spec_of(run), attempt.gpus), {}, step=run.step)
     history.known = frozenset(run.last_metrics)
     past.from_memory(history, memory)
@@ -49,7 +49,7 @@ def read(run: Run, attempt: Attempt, memory: Mapping[str, Any]) -> History:
 
 
 def _train(run: Run) -> tuple[list[Row], int]:
-    """The newest steps, oldest first, and the seq of the first of them."""
+    """The newest steps, oldest first, and the seq of the first one."""
     rows = MetricRow.objects.filter(run=run, kind=EventKind.TRAIN, superseded=False).order_by("-seq")
     newest = list(rows.values_list("seq", "step", "t", "values")[:RECENT])[::-1]
     return [(step, t, values) for _, step, t, values in newest], newest[0][0] if newest else 0
@@ -62,7 +62,7 @@ def _system(run: Run) -> list[Row]:
 
 
 def _lengthen(history: History, run: Run, oldest: int) -> None:
-    """Put what the newest chunks have of earlier steps before the columns."""
+    """Prepend the newest chunks' values of earlier steps to the columns."""
     chunks = MetricChunk.objects.filter(run=run, metric__in=list(history.columns), first_seq__lt=oldest)
     near = chunks.filter(last_seq__gte=oldest - CHUNK_SPAN).order_by("metric", "first_seq")
     for name, count, data in near.values_list("metric", "points", "data"):
@@ -79,7 +79,7 @@ def _lengthen(history: History, run: Run, oldest: int) -> None:
 
 
 def _since(run: Run, attempt: Attempt) -> float:
-    """When this attempt ended its first step, by the host's clock; 0: it has not."""
+    """When this attempt ended its first step, by the host's clock; 0 if it hasn't."""
     rows = MetricRow.objects.filter(run=run, attempt=attempt, kind=EventKind.TRAIN).order_by("seq")
     return rows.values_list("t", flat=True).first() or 0.0
 
@@ -94,8 +94,8 @@ def _read_texts(history: History, run: Run) -> None:
     rows = SampleRow.objects.filter(run=run, mode="train", superseded=False, step__gt=last).order_by("-step", "line")
     newest: dict[int, list[str]] = {}
     for step, data in rows.values_list("step", "data")[:GROUPS]:
-        told = [one.text for one in completions(data)]
-        newest.setdefault(step, []).extend(text for text in told if text is not None)
-    for step, found in sorted(newest.items()):
-        history.texts.append(Text(step, *texts.count(found[:COMPLETIONS])))
+        completion_texts = [completion.text for completion in completions(data)]
+        newest.setdefault(step, []).extend(text for text in completion_texts if text is not None)
+    for step, step_texts in sorted(newest.items()):
+        history.texts.append(Text(step, *texts.count(step_texts[:COMPLETIONS])))
     history.texts = history.texts[-TEXTS:]

@@ -1,4 +1,4 @@
-"""What is rewarded, and what is written for it: progress, signs of reward hacking, completions."""
+"""Rules about rewards and completions: progress, signs of reward hacking, lengths."""
 
 from __future__ import annotations
 

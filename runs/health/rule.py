@@ -1,4 +1,4 @@
-"""What one rule is, as data."""
+"""The definition of a rule, as data."""
 
 from __future__ import annotations
 
@@ -20,35 +20,35 @@ class HealthRule:
     id: str
     title: str
     about: str
-    """What the figure is, for whoever sets its bounds."""
+    """What the figure measures, for people who set its bounds."""
     mild: Level = "watch"
     above: bool = True
-    """Which side of the bounds is the sick one."""
+    """Whether values above the bounds are bad; otherwise values below."""
     watch: float | None = None
     bad: float | None = None
-    """None: this bound is not set; a rule with neither is off unless a preset sets one."""
+    """None: no bound. A rule with neither bound is off unless a preset sets one."""
     hold: int = 10
-    """A finding opens when its condition has lasted for so many steps, and closes likewise."""
+    """Steps for which a condition must last before a finding opens, and must be over before it closes."""
     clock: bool = False
     """`hold` counts seconds, not steps."""
     format: str = "number"
     """number, percent (of a share), percent100, times, steps, count"""
     least: float = 0.0
     most: float | None = None
-    """What a bound may be."""
+    """The range of valid bounds."""
     source: str
     means: str
-    """The sentence of a finding; {value}, {bound} and the signal's own words are laid in."""
+    """The finding's sentence, with {value}, {bound} and the signal's own words filled in."""
     try_: str
     solved: str = ""
-    """Said instead where the reward is near its highest: then the finding is a note."""
+    """The sentence used when the reward is near its maximum: the finding is then a note."""
     metric: str = ""
     """The chart that shows it."""
     also: str = ""
-    """What the same metric is called with another loss."""
+    """The same metric's name with other losses."""
     drawn: bool = False
-    """Its bounds are lines on that chart: the figure is the metric's own value, of however many steps."""
+    """Draw the bounds on the chart: the figure is the metric's own value, averaged over any number of steps."""
     around: float | None = None
-    """The figure is how far the metric is from here: a bound lies on both sides of it."""
+    """The figure is the metric's distance from this value, so a bound lies on both sides."""
     unless: Callable[[Config], str] = lambda config: ""
-    """Why the rule says nothing of such a run; empty: it does."""
+    """Why the rule doesn't apply to the run; empty: it does."""

@@ -1,8 +1,7 @@
-"""Every rule, in the order people read them.
+"""All rules, in reading order.
 
-`signals.OF` has the figure of each, `assess` is the one interpreter. A rule's own bounds are those of the mixed preset;
-another preset lays its own over them. The first bound opens a finding at the level `mild`, the second a bad one.
-"""
+`signals.OF` computes each rule's figure; `assess` is the one interpreter. The rules' own bounds are those of the mixed
+preset; other presets override them. The first bound opens a finding at the level `mild`, the second a bad one."""
 
 from __future__ import annotations
 

@@ -69,4 +69,4 @@ SHIPPED: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [
         },
     ),
 ]
-"""Slug, name, source, and the bounds of each rule that differ from its own."""
+"""Slug, name, source, and for each rule the bounds that differ from its defaults."""

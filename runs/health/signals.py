@@ -24,23 +24,23 @@ from runs.health.history import (
 )
 
 LAGS = (60, 180)
-"""Over so many steps one component is seen to rise while another falls."""
+"""Spans of steps in which one component may rise while another falls."""
 BEYOND = 1.01
-"""Of the highest reward that components can give."""
+"""Share of the highest possible reward."""
 CHANCE = 4.0
-"""A move of so many standard errors is none of chance."""
+"""A change of this many standard errors is significant."""
 WINDOW_S = 120.0
 SHORTEST_S = 60.0
-"""A save or a compilation may well take as long."""
+"""A save or a compilation may take this long."""
 
 
 @dataclass(frozen=True)
 class Signal:
     at: NDArray[np.int64] | Floats
-    """Where each value stands: its step, or its second for a rule that goes by the clock."""
+    """The position of each value: its step, or its second for rules that use the clock."""
     value: Floats
     words: Mapping[str, str] = field(default_factory=dict)
-    """What the rule's sentence takes in besides, of the newest value."""
+    """Further values for the rule's sentence, from the newest value."""
 
 
 Of = Callable[[History], Signal | None]
@@ -65,27 +65,27 @@ def _rolled(column: MetricHistory | None, roll: Callable[[Floats, int], Floats],
 
 
 def _ratio(history: History) -> Signal | None:
-    found = _rolled(history.get("mean_ratio"), rolling_mean, ROLL)
-    return found and Signal(found.at, np.abs(found.value - 1.0))
+    ratio = _rolled(history.get("mean_ratio"), rolling_mean, ROLL)
+    return ratio and Signal(ratio.at, np.abs(ratio.value - 1.0))
 
 
 def _entropy_rise(history: History) -> Signal | None:
-    found, mark = _rolled(history.get("entropy"), rolling_median, 10), history.marks.get("entropy")
-    if found is None or mark is None:
+    entropy, mark = _rolled(history.get("entropy"), rolling_median, 10), history.marks.get("entropy")
+    if entropy is None or mark is None:
         return None
-    # Near 0 a multiple of little is still little.
-    return Signal(found.at, np.where(found.value >= 0.5, found.value / max(mark.start, 1e-9), 0.0))
+    # Near 0 a multiple means little.
+    return Signal(entropy.at, np.where(entropy.value >= 0.5, entropy.value / max(mark.start, 1e-9), 0.0))
 
 
 def _reward_stuck(history: History) -> Signal | None:
-    """At each step, how many have passed without a move that is none of chance."""
+    """Steps without a significant change of the reward, at each step."""
     window, column, mark = 50, history.get("reward", 60), history.marks.get("reward")
     if column is None or mark is None or history.solved:
         return None
     means = rolling_mean(column.value, window)
     error = max(mark.noise, 1e-12) * np.sqrt(1 / START + 1 / window)
     if mark.best - mark.start > 3 * CHANCE * error:
-        return None  # it has risen; whether it stays there is for others to say
+        return None  # it has risen; other rules judge whether it stays there
     gain = means - mark.start
     steps = column.step[window - 1 :]
     still = np.where(np.abs(gain) < 2 * error, steps, 0).astype(float)
@@ -97,19 +97,18 @@ def _reward_falling(history: History) -> Signal | None:
 
 
 def _component_falling(history: History) -> Signal | None:
-    """Of the components that are to be high, the one that has lost most."""
-    most: tuple[Component, Signal] | None = None
+    """The largest loss among the components that should be high."""
+    worst: tuple[Component, Signal] | None = None
     for part in history.config.components:
         span = part.high - part.low if part.high is not None and part.low is not None else None
-        found = _fall(history, part.metric, span) if part.weight > 0 else None
-        if found is not None and (most is None or found.value[-1] > most[1].value[-1]):
-            most = part, found
-    return most and Signal(most[1].at, most[1].value, {**most[1].words, "component": f"“{most[0].name}”"})
+        loss = _fall(history, part.metric, span) if part.weight > 0 else None
+        if loss is not None and (worst is None or loss.value[-1] > worst[1].value[-1]):
+            worst = part, loss
+    return worst and Signal(worst[1].at, worst[1].value, {**worst[1].words, "component": f"“{worst[0].name}”"})
 
 
 def _fall(history: History, metric: str, span: float | None) -> Signal | None:
-    """At each step, the share that is lost of what had been gained at the best. `span`: from the lowest value there can
-    be to the highest, if that is known."""
+    """The share of the best gain that has been lost, at each step. `span`: the range of possible values, if known."""
     column, mark = history.get(metric, 2 * ROLL), history.marks.get(metric)
     if column is None or mark is None:
         return None
@@ -129,39 +128,39 @@ def _fall(history: History, metric: str, span: float | None) -> Signal | None:
 
 def _reward_saturated(history: History) -> Signal | None:
     high, low = history.config.highest, history.config.lowest
-    found = _rolled(history.get("reward"), rolling_mean, ROLL)
-    if found is None or high is None or low is None or high <= low:
+    reward = _rolled(history.get("reward"), rolling_mean, ROLL)
+    if reward is None or high is None or low is None or high <= low:
         return None
-    share = (found.value - low) / (high - low)
-    # More than everything: a component gives more than its range says, so there is no telling where its top is.
-    return None if bool((share > BEYOND).any()) else Signal(found.at, share)
+    share = (reward.value - low) / (high - low)
+    # Beyond 100%: a component exceeds its declared range, so its maximum is unknown.
+    return None if bool((share > BEYOND).any()) else Signal(reward.at, share)
 
 
 def _component_low(history: History) -> Signal | None:
-    """Of the components that count from 0 up, the lowest; a penalty is at its best at 0."""
+    """The lowest of the components that count from 0 up; a penalty is at its best at 0."""
     lowest: tuple[Component, Signal] | None = None
     for part in history.config.components:
-        found = _rolled(history.get(part.metric), rolling_mean, ROLL)
-        if found is None or part.weight <= 0 or part.low != 0:
+        score = _rolled(history.get(part.metric), rolling_mean, ROLL)
+        if score is None or part.weight <= 0 or part.low != 0:
             continue
-        if lowest is None or found.value[-1] < lowest[1].value[-1]:
-            lowest = part, found
+        if lowest is None or score.value[-1] < lowest[1].value[-1]:
+            lowest = part, score
     return lowest and Signal(lowest[1].at, lowest[1].value, {"component": f"“{lowest[0].name}”"})
 
 
 def _components(history: History) -> Signal | None:
-    found = [
+    columns = [
         (part, column) for part in history.config.components if (column := history.get(part.metric)) and part.weight
     ]
-    length = min((len(column) for _, column in found), default=0)
-    moves = [move for lag in LAGS if length >= lag + 2 * ROLL and (move := _trade(found, length, lag))]
-    return max(moves, key=lambda signal: signal.value[-1]) if moves and len(found) > 1 else None
+    length = min((len(column) for _, column in columns), default=0)
+    moves = [move for lag in LAGS if length >= lag + 2 * ROLL and (move := _trade(columns, length, lag))]
+    return max(moves, key=lambda signal: signal.value[-1]) if moves and len(columns) > 1 else None
 
 
-def _trade(found: list[tuple[Component, MetricHistory]], length: int, lag: int) -> Signal:
-    """At each step, how much of its range a component has lost in `lag` steps, where another has risen meanwhile."""
+def _trade(columns: list[tuple[Component, MetricHistory]], length: int, lag: int) -> Signal:
+    """How much of its range a component has lost within `lag` steps while another one rose, at each step."""
     gained, lost = [], []
-    for part, column in found:
+    for part, column in columns:
         value = np.copysign(1.0, part.weight) * column.value[-length:]
         means = rolling_mean(value, ROLL)
         moved = means[lag:] - means[:-lag]
@@ -172,18 +171,18 @@ def _trade(found: list[tuple[Component, MetricHistory]], length: int, lag: int) 
     loss = np.max(lost, axis=0) * np.any(gained, axis=0)
     falling = int(np.argmax([each[-1] for each in lost]))
     rising = next((i for i, each in enumerate(gained) if each[-1]), 0)
-    words = {"rising": f"“{found[rising][0].name}”", "falling": f"“{found[falling][0].name}”"}
-    return Signal(found[0][1].step[-len(loss) :], loss, words)
+    words = {"rising": f"“{columns[rising][0].name}”", "falling": f"“{columns[falling][0].name}”"}
+    return Signal(columns[0][1].step[-len(loss) :], loss, words)
 
 
 def _length_cap(history: History) -> Signal | None:
     name = "completions/mean_length"
-    found, mark = _rolled(history.get(name), rolling_mean, 10), history.marks.get(name)
-    if found is None or mark is None:
+    lengths, mark = _rolled(history.get(name), rolling_mean, 10), history.marks.get(name)
+    if lengths is None or mark is None:
         return None
-    grown = found.value >= 1.25 * mark.start
-    words = {"start": significant(mark.start), "now": significant(float(found.value[-1]))}
-    return Signal(found.at, np.where(grown, found.value / history.config.cap, 0.0), words)
+    grown = lengths.value >= 1.25 * mark.start
+    words = {"start": significant(mark.start), "now": significant(float(lengths.value[-1]))}
+    return Signal(lengths.at, np.where(grown, lengths.value / history.config.cap, 0.0), words)
 
 
 def _texts(which: Callable[[Text], int]) -> Of:
@@ -214,33 +213,34 @@ def _grad_spikes(history: History) -> Signal | None:
 
 
 def _not_finite(history: History) -> Signal | None:
-    """Steps that have a learning rate, which is told beside them, and lack a figure that the run has told before."""
-    told = history.get("learning_rate", ROLL)
-    if told is None:
+    """Steps that have a learning rate, logged with the other figures, but lack a figure that the run has logged
+    before."""
+    learning_rate = history.get("learning_rate", ROLL)
+    if learning_rate is None:
         return None
-    missing = np.zeros(len(told), dtype=bool)
+    missing = np.zeros(len(learning_rate), dtype=bool)
     for name in ("loss", "grad_norm"):
         column = history.get(name)
         if column is not None:
-            missing |= ~np.isin(told.step, column.step)
+            missing |= ~np.isin(learning_rate.step, column.step)
         elif name in history.known:
             missing[:] = True
-    return Signal(told.step[ROLL - 1 :], np.round(rolling_mean(missing.astype(float), ROLL) * ROLL))
+    return Signal(learning_rate.step[ROLL - 1 :], np.round(rolling_mean(missing.astype(float), ROLL) * ROLL))
 
 
 def _loss(history: History) -> Signal | None:
-    found = _rolled(history.get("loss"), rolling_median, 10)
-    return found and Signal(found.at, np.abs(found.value))
+    loss = _rolled(history.get("loss"), rolling_median, 10)
+    return loss and Signal(loss.at, np.abs(loss.value))
 
 
 def _truncation(history: History) -> Signal | None:
-    found = _rolled(history.get("completions/clipped_ratio"), rolling_mean, 10)
+    share = _rolled(history.get("completions/clipped_ratio"), rolling_mean, 10)
     masked = ", and count for nothing (mask_truncated_completions)" if history.config.mask_truncated else ""
-    return found and Signal(found.at, found.value, {"cap": f"{history.config.cap:,}", "masked": masked})
+    return share and Signal(share.at, share.value, {"cap": f"{history.config.cap:,}", "masked": masked})
 
 
 def _throughput(history: History) -> Signal | None:
-    """Against the start, or what was usual in the window before, whichever was quicker."""
+    """Throughput relative to the start or to the preceding window, whichever was faster."""
     pace, newest = paced(history.get("num_tokens")), 40
     if pace is None or len(pace) < 2 * newest:
         return None
@@ -261,8 +261,8 @@ def _stalled(history: History) -> Signal | None:
 
 
 def _gpu_idle(history: History) -> Signal | None:
-    """The least used GPU of the attempt; a second stands where its two minutes end."""
-    least: Signal | None = None
+    """The least used GPU of the attempt; each second stands for the two minutes that end with it."""
+    lowest: Signal | None = None
     for gpu in history.config.gpus:
         column = history.get(f"gpu/{gpu}/util_percent", 10)
         if column is None or not history.training_since:
@@ -273,9 +273,9 @@ def _gpu_idle(history: History) -> Signal | None:
         whole = t - WINDOW_S >= (t[0] if len(t) else 0.0)
         count = np.arange(1, len(t) + 1)
         means = ((total[1:] - total[first]) / (count - first))[whole]
-        if len(means) and (least is None or means[-1] < least.value[-1]):
-            least = Signal(t[whole], means, {"gpu": str(gpu)})
-    return least
+        if len(means) and (lowest is None or means[-1] < lowest.value[-1]):
+            lowest = Signal(t[whole], means, {"gpu": str(gpu)})
+    return lowest
 
 
 OF: dict[str, Of] = {

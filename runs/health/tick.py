@@ -1,4 +1,4 @@
-"""Looks at the runs that train, or have just ended: the assessment into the run, what opens and closes into events."""
+"""Assessing active and recently ended runs: the assessment is stored in the run, changes become events."""
 
 from __future__ import annotations
 
@@ -27,47 +27,47 @@ log = logging.getLogger(__name__)
 ACTOR = "health"
 ALERT = "alert"
 EVERY = timedelta(seconds=10)
-"""Between two assessments of one run."""
+"""The interval between assessments of a run."""
 TOLD_EVERY = timedelta(seconds=30)
-"""After which its watchers get new values though it says the same of the same figures."""
+"""The interval at which viewers get new values while the verdict and its figures stay the same."""
 BUDGET_S = 1.0
-"""Of one round; whoever is left comes first in the next."""
+"""Seconds per round; runs left over come first in the next round."""
 ENDED_FOR = timedelta(minutes=10)
-"""Lines of a run that has ended may still come: it is looked at for so long."""
+"""How long an ended run is still assessed: its last lines may come late."""
 
 
 def tick(now: datetime) -> int:
-    """One round; answers how many runs were assessed."""
+    """Run one round. Return how many runs were assessed."""
     presets: Presets | None = None
     until = time.monotonic() + BUDGET_S
-    done = 0
+    assessed = 0
     for run_id in _due(now):
         if time.monotonic() > until:
             break
         presets = presets or Presets()
         try:
-            # One at a time: a run's spec and what health remembers of it are long, and the round may end before it.
+            # One run at a time: specs and memories are long, and the round may end early.
             run = Run.objects.prefetch_related(_attempts()).get(pk=run_id)
-            done += look_at(run, presets.of(run), now)
-        except Exception as error:  # a loop's border: one run whose numbers can't be judged must not hide the others
+            assessed += look_at(run, presets.of(run), now)
+        except Exception as error:  # loop boundary: one run that can't be judged must not block the others
             if outage.is_away(error):
                 raise
             log.exception("the health of run %s can't be told", run_id)
-    return done
+    return assessed
 
 
 def look_at(run: Run, preset: Preset, now: datetime, *, tell: bool = True) -> bool:
-    """Assess one run and store it. False: there is nothing to read, or another tick was first. `tell`: what opens and
-    closes becomes events, of which people are told."""
+    """Assess one run and store the result. False: nothing to read, or another tick was first. `tell`: opening and
+    closing findings become events, which raise alerts."""
     attempt = run.latest()
     memory = run.health.get("memory") or {}
     try:
         history = read(run, attempt, memory)
     except ContractError:
-        return False  # the run's page says so
+        return False  # the run's page reports it
     moved_at = _moved_at(run, memory, history.step, now)
     if attempt.status == RunStatus.RUNNING and attempt.last_seen_at is not None:
-        # Up to the supervisor's last word: what nobody could tell us of, its silence or our own, is no standstill.
+        # Up to the supervisor's last contact: silence, the host's or our own, is no stall.
         history.quiet_s = max(0.0, (min(now, attempt.last_seen_at) - moved_at).total_seconds())
     health = assess(history, preset, run.health, now)
     health["memory"] = {
@@ -81,21 +81,25 @@ def look_at(run: Run, preset: Preset, now: datetime, *, tell: bool = True) -> bo
 
 
 def _due(now: datetime) -> list[str]:
-    """Runs that train, or ended a short while ago, with news since they were looked at; the longest ago first."""
-    going = Q(status__in=(RunStatus.RUNNING, RunStatus.STOPPING)) | Q(ended_at__gte=now - ENDED_FOR)
-    current = Attempt.objects.filter(going, started_at__isnull=False).values("run_id")
+    """Active and recently ended runs with news since their last assessment, the longest waiting first."""
+    active = Q(status__in=(RunStatus.RUNNING, RunStatus.STOPPING)) | Q(ended_at__gte=now - ENDED_FOR)
+    current = Attempt.objects.filter(active, started_at__isnull=False).values("run_id")
     newest = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number").values("status")[:1]
     runs = Run.objects.filter(pk__in=current, kind="train").order_by("pk")
-    told = runs.values_list("pk", "last_seq", "health__at", "health__memory__seq", Subquery(newest))
-    due = [(str(at or ""), pk) for pk, last, at, seen, status in told if _is_due(last, at, seen or 0, status, now)]
+    candidates = runs.values_list("pk", "last_seq", "health__at", "health__memory__seq", Subquery(newest))
+    due = [
+        (str(at or ""), pk)
+        for pk, last, at, seen_seq, status in candidates
+        if _is_due(last, at, seen_seq or 0, status, now)
+    ]
     return [pk for _, pk in sorted(due)]
 
 
-def _is_due(last_seq: int, at: str | None, seen: int, status: str, now: datetime) -> bool:
+def _is_due(last_seq: int, at: str | None, seen_seq: int, status: str, now: datetime) -> bool:
     if at is None:
         return True
     age = now - datetime.fromisoformat(at)
-    news = status == RunStatus.RUNNING or last_seq > seen  # the silence of one that runs is news, too
+    news = status == RunStatus.RUNNING or last_seq > seen_seq  # silence of a running run is news, too
     return news and not timedelta(0) <= age < EVERY
 
 
@@ -104,7 +108,7 @@ def _attempts() -> Prefetch[Any]:
 
 
 def _moved_at(run: Run, memory: Mapping[str, Any], step: int, now: datetime) -> datetime:
-    """When the step was first seen to be this one, by our own clock."""
+    """When this step was first seen, by our own clock."""
     attempt = run.latest()
     if memory.get("step") == step and memory.get("attempt") == attempt.number and memory.get("moved_at"):
         return min(now, datetime.fromisoformat(memory["moved_at"]))
@@ -113,7 +117,7 @@ def _moved_at(run: Run, memory: Mapping[str, Any], step: int, now: datetime) -> 
 
 def _store(run: Run, attempt: Attempt, health: dict[str, Any], now: datetime, *, tell: bool) -> bool:
     with transaction.atomic():
-        # Whoever writes events holds the attempt's row, so that their ids are in the order of commit.
+        # Writers of events lock the attempt's row, so that event ids follow the order of commits.
         Attempt.objects.select_for_update().only("pk").get(pk=attempt.pk)
         before: dict[str, Any] = Run.objects.values_list("health", flat=True).get(pk=run.pk)
         if before.get("at") != run.health.get("at"):
@@ -132,8 +136,8 @@ def _events(
     attempt: Attempt, before: Mapping[str, Finding], after: Mapping[str, Finding], step: int, now: datetime
 ) -> Iterable[RunEvent]:
     for rule, finding in after.items():
-        known = before.get(rule)
-        if known is None or (known["level"], finding["level"]) == ("watch", "bad"):
+        previous = before.get(rule)
+        if previous is None or (previous["level"], finding["level"]) == ("watch", "bad"):
             event = _event(attempt, finding, "open", step, now)
             delivery.notify(event)
             yield event
@@ -143,7 +147,7 @@ def _events(
 
 
 def _event(attempt: Attempt, finding: Finding, state: str, step: int, now: datetime) -> RunEvent:
-    told = {name: finding[name] for name in ("rule", "level", "title", "value", "bound", "sentence")}
+    data = {name: finding[name] for name in ("rule", "level", "title", "value", "bound", "sentence")}
     return RunEvent.objects.create(
         run_id=attempt.run_id,
         attempt=attempt,
@@ -151,18 +155,19 @@ def _event(attempt: Attempt, finding: Finding, state: str, step: int, now: datet
         kind=ALERT,
         step=step,
         actor=ACTOR,
-        data={**told, "state": state, "step": step},
+        data={**data, "state": state, "step": step},
     )
 
 
 def _is_old(told_at: str | None, now: datetime) -> bool:
-    """Pages with the same verdict still show values and the step they are of: those follow at a slower pace."""
+    """Pages with the same verdict still show values and their step: those are updated less often."""
     return told_at is None or not timedelta(0) <= now - datetime.fromisoformat(told_at) < TOLD_EVERY
 
 
 def _shown(health: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What watchers are told of at once. A figure's first value is, too: else a run's page would go on saying what the
-    first few steps said, when most figures have none. The machine's come and go with its samples."""
+    """What viewers are notified of at once, including a figure's first value: most have none in the first steps.
+
+    Figures of the machine are left out, because they come and go with its samples."""
     findings = [(finding["rule"], finding["level"]) for finding in health.get("findings") or ()]
     checks = (check for check in health.get("checks") or () if check["rule"] not in MACHINE)
     valued = [(check["rule"], "valued") for check in checks if check.get("value") is not None]

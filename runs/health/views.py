@@ -1,4 +1,4 @@
-"""Health presets: the bounds that runs are judged by, shipped and own ones, and which of them a run goes by."""
+"""Health presets, built-in and custom, and the choice of a run's preset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def presets(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def preset(request: HttpRequest, preset_id: int) -> HttpResponseBase:
-    """Everybody may look; saving takes the operator role, and a preset of somebody's own."""
+    """Show a preset to everyone; saving requires the operator role and a custom preset."""
     row = get_object_or_404(HealthPreset, pk=preset_id)
     if request.method == "POST":
         return _change(request, row)
@@ -60,10 +60,10 @@ def copy(request: HttpRequest, preset_id: int) -> HttpResponseBase:
     row = get_object_or_404(HealthPreset, pk=preset_id)
     source = row.source if row.slug is None else f"From “{row.name}”. {row.source}".strip()
     with transaction.atomic():
-        mine = HealthPreset.objects.create(
+        copied = HealthPreset.objects.create(
             name=_free_name(row.name), owner=person(request), bounds=row.bounds, source=source
         )
-    return redirect("health_preset", mine.pk)
+    return redirect("health_preset", copied.pk)
 
 
 @require_POST
@@ -93,8 +93,8 @@ def delete(request: HttpRequest, preset_id: int) -> HttpResponseBase:
 @require_POST
 @operator_required
 def choose(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Which preset a run goes by; it is judged anew at once."""
-    from runs.health import tick  # numpy comes with it
+    """Choose a run's preset and assess the run again at once."""
+    from runs.health import tick  # imports numpy
 
     run = queries.run_for(request, run_id)
     row = get_object_or_404(HealthPreset, pk=_whole(request.POST.get("preset")))

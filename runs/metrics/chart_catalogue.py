@@ -1,7 +1,6 @@
-"""The charts of each section, told by a run's frozen spec: what is normal for this run is decided here.
+"""The charts of each section, derived from a run's frozen spec, which decides what is normal for the run.
 
-No KL with beta 0, a ratio of 1 by construction, no gap to vLLM where its correction is off.
-"""
+No KL with beta 0, no ratio that is 1 by construction, no gap to vLLM without its correction."""
 
 from __future__ import annotations
 
@@ -11,19 +10,19 @@ from runs.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour
 from workers.contract import Rollout, RunSpec
 
 FEW = 6
-"""Components that have room among the other charts of the reward."""
+"""Components that fit among the other reward charts."""
 MANY = 12
-"""More components than this are folded away: the chart of all of them stays."""
+"""Above this many components their charts are folded; the summary chart stays."""
 _TOGETHER = "n/a: one update per batch, so the ratio is 1 by construction."
 
 
 def beta(spec: RunSpec) -> float:
-    # TRL's own default is 0: no reference model is loaded and no KL is logged.
+    # TRL's default is 0: no reference model is loaded and no KL is logged.
     return float(spec.grpo.get("beta") or 0.0)
 
 
 def updates_per_batch(spec: RunSpec) -> float:
-    """Optimizer steps taken on one batch of completions; with 1 the policy has not moved when the ratio is read."""
+    """Optimizer steps per batch of completions; with 1 the policy has not moved when the ratio is read."""
     iterations = float(spec.grpo.get("num_iterations") or 1)
     accumulation = float(spec.grpo.get("gradient_accumulation_steps") or 1)
     generation = float(spec.grpo.get("steps_per_generation") or accumulation)
@@ -31,7 +30,7 @@ def updates_per_batch(spec: RunSpec) -> float:
 
 
 def clipped(spec: RunSpec) -> tuple[ChartLine, ...]:
-    """Not every loss clips, and TRL names the share after the loss."""
+    """Clipped shares: not every loss clips, and TRL names the metric after the loss."""
     loss_type = str(spec.grpo.get("loss_type") or "")
     if loss_type == "cispo":
         return (ChartLine("cispo_clip_ratio", "all", "c1"),)
@@ -45,7 +44,7 @@ def clipped(spec: RunSpec) -> tuple[ChartLine, ...]:
 
 
 def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
-    """What the trainer tells."""
+    """Charts of the trainer's metrics."""
     components = tuple(_components(spec))
     few = len(components) <= FEW
     failed = tuple(_failed(spec, names))
@@ -58,7 +57,7 @@ def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
 
 
 def of_rollout(spec: RunSpec) -> Iterator[ChartGroup]:
-    """What vLLM tells, and how far its view of the policy is from the trainer's."""
+    """Charts of vLLM's metrics, and of the gap between its policy and the trainer's."""
     if spec.hardware.rollout is not Rollout.TRANSFORMERS:
         yield ChartGroup("Sampling", _sampling(spec))
     if spec.hardware.rollout is Rollout.SERVER:
@@ -93,15 +92,15 @@ def _components(spec: RunSpec) -> Iterator[Chart]:
 
 
 def _failed(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
-    """Of rewards that can fail, as the trainer tells."""
+    """Failed scores, of rewards that can fail."""
     lines = tuple(
         ChartLine(metric, reward.name, colour(i))
         for i, reward in enumerate(spec.rewards)
         if (metric := f"rewards/{reward.name}/failed") in names
     )
     if lines:
-        why = "Share of a batch's completions on which a component failed: it counts nothing there"
-        yield Chart("failed", "Failed to be scored", lines, format="percent", zero=True, help=why)
+        help_text = "Share of a batch's completions on which a component failed: it counts nothing there"
+        yield Chart("failed", "Failed to be scored", lines, format="percent", zero=True, help=help_text)
 
 
 def _zero_spread() -> Chart:
@@ -149,9 +148,9 @@ def _policy(spec: RunSpec) -> Iterator[Chart]:
 
 
 def _loss(spec: RunSpec) -> tuple[ChartLine, ...]:
-    whole = ChartLine("loss", "loss", "c1")
+    total = ChartLine("loss", "loss", "c1")
     bonus = spec.grpo.get("entropy_coef") or spec.grpo.get("use_adaptive_entropy")
-    return (whole, ChartLine("policy_loss", "without entropy bonus", "c2")) if bonus else (whole,)
+    return (total, ChartLine("policy_loss", "without entropy bonus", "c2")) if bonus else (total,)
 
 
 # --- completions -----------------------------------------------------------------------------------------------

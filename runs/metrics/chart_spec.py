@@ -1,4 +1,4 @@
-"""What a chart of the run page is: lines, bounds, words. Data alone; the browser draws what it says."""
+"""The definition of the run page's charts: lines, bounds, words. Data only; the browser draws them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ COLOURS = 8
 
 
 def colour(number: int) -> str:
-    """One of the palette's, by a number from 0."""
+    """A palette colour by its number, from 0."""
     return f"c{number % COLOURS + 1}"
 
 
@@ -22,12 +22,12 @@ class ChartLine:
     evaluation: str = ""
     """The same figure on the held-out rows, drawn as points."""
     weight: float = 1.0
-    """What its values are multiplied by before they are drawn."""
+    """Factor applied to the values for drawing."""
 
 
 @dataclass(frozen=True)
 class ChartBound:
-    """A faint line with a name: from where on the run's health is not well."""
+    """A faint, labelled line: the value from which the run's health suffers."""
 
     value: float
     name: str
@@ -47,12 +47,12 @@ class Chart:
     x: str = "step"
     """step | time"""
     bounds: tuple[ChartBound, ...] = ()
-    """Laid over a plan by runs.health.drawn: the run's preset has them."""
+    """Filled in by runs.health.drawn, from the run's preset."""
     log: bool = False
     note: str = ""
     help: str = ""
     stack: bool = False
-    """The lines are parts of one whole and lie on each other."""
+    """The lines are parts of a whole, stacked."""
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,16 @@ class ChartGroup:
     title: str
     charts: tuple[Chart, ...]
     folded: bool = False
-    """Closed until somebody opens it: detail that would push the rest off the page."""
+    """Closed until opened: detail that would push the rest off the page."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """One figure of the headline row."""
+    """A figure of the headline row."""
 
     metric: str
     label: str
     format: str = "number"
     help: str = ""
     note: str = ""
-    """Said instead of a figure that can't move in this run."""
+    """Shown instead of a figure that is constant in this run."""

@@ -1,4 +1,4 @@
-"""Raw rows become chunks of about 1,000 points per metric; what a resume made void is cut out of both."""
+"""Folding raw rows into chunks of about 1,000 points per metric, and removing what a resume made void."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ if TYPE_CHECKING:
 
 CHUNK_POINTS = 1000
 FOLD_ROWS = 1000
-"""Fold when so many rows wait: below it the tail is cheap to read raw."""
+"""Fold once this many rows wait; fewer are cheap to read raw."""
 BATCH_ROWS = 1000
-"""In one transaction: while it lasts, SQLite lets nobody else write."""
+"""Rows per transaction: meanwhile SQLite lets no one else write."""
 PAUSE_S = 0.01
-"""Between two transactions: whoever waited for the one to end comes in before the next."""
+"""Pause between transactions, so that waiting writers get in."""
 KEEP_ROWS = 2000
-"""Newest raw rows kept although folded: the cursors of viewers that blink or reconnect."""
+"""Newest raw rows kept after folding, for the cursors of reconnecting viewers."""
 
 Row = tuple[int, int | None, float, dict[str, float]]
 """(seq, step, t, values)"""
 
 
 def fold_all(batches: int = 50) -> int:
-    """Fold what waits in any run, at most `batches` transactions of it. Answers how many were done."""
+    """Fold waiting rows of all runs, at most `batches` transactions per run. Return the number of transactions."""
     due = Run.objects.filter(last_seq__gte=F("folded_seq") + FOLD_ROWS).order_by("pk")
-    done = 0
+    folded = 0
     for run_id in list(due.values_list("pk", flat=True)):
-        while done < batches and fold(run_id):
-            done += 1
+        while folded < batches and fold(run_id):
+            folded += 1
             time.sleep(PAUSE_S)
-    return done
+    return folded
 
 
 def fold(run_id: str, *, at_least: int = FOLD_ROWS) -> bool:
-    """Fold one batch of a run's waiting rows. Of two folders one wins. False: too few wait, or the race was lost."""
+    """Fold one batch of a run's waiting rows. False: too few rows wait, or a concurrent fold was first."""
     with transaction.atomic():
         run = Run.objects.select_for_update().get(pk=run_id)
         waiting = MetricRow.objects.filter(run=run, seq__gt=run.folded_seq).order_by("seq")
         rows = list(waiting.values_list("seq", "step", "t", "values", "superseded")[:BATCH_ROWS])
         if run.last_seq - run.folded_seq < at_least or (rows and len(rows) < at_least):
             return False
-        # Without rows only events lie between; the marker still moves, so that they are not looked through again.
-        upto = rows[-1][0] if rows else run.last_seq
-        if not Run.objects.filter(pk=run_id, folded_seq=run.folded_seq).update(folded_seq=upto):
+        # Without rows there are only events in between; the marker still moves, so that they are not read again.
+        last_seq = rows[-1][0] if rows else run.last_seq
+        if not Run.objects.filter(pk=run_id, folded_seq=run.folded_seq).update(folded_seq=last_seq):
             return False
         add(run_id, [(seq, step, t, values) for seq, step, t, values, void in rows if not void])
-        _prune(run_id, upto)
+        _prune(run_id, last_seq)
     return True
 
 
@@ -75,7 +75,7 @@ def add(run_id: str, rows: Sequence[Row]) -> None:
     for name, points in columns.items():
         chunk = open_chunks.get(name)
         ordered = Points.of(points)
-        # A chunk is only ever extended at its end; lines handed in late make chunks of their own.
+        # A chunk is only ever extended at its end; late lines form chunks of their own.
         if chunk is not None and chunk.last_seq < points[0][0]:
             ordered = join([Points.unpack(chunk.data, chunk.points), ordered])
             _fill(chunk, ordered.slice(0, CHUNK_POINTS))
@@ -90,12 +90,11 @@ def add(run_id: str, rows: Sequence[Row]) -> None:
 
 
 def supersede(attempt: Attempt, step: int) -> None:
-    """`attempt` resumed from `step`: what earlier attempts wrote of later steps is counted and drawn no more.
+    """Void the points after `step` of earlier attempts: `attempt` resumed from there.
 
-    Within the transaction of the lines that tell of it, so only what is void is touched: of a long run that goes back a
-    little, a chunk or two of each metric. A step is never followed by an earlier one: what earlier resumes made void is
-    gone. So behind the first void point of a metric all are, up to where `attempt` begins.
-    """
+    Runs in the transaction of the lines that report the resume, so it touches only void points: in a long run that goes
+    back a little, a chunk or two per metric. Steps never decrease within the valid points, since earlier resumes' void
+    points are deleted. So from a metric's first void point on all points are void, up to the start of `attempt`."""
     before = attempt.first_seq
     if before is None:
         return
@@ -114,7 +113,7 @@ def supersede(attempt: Attempt, step: int) -> None:
             chunk = MetricChunk.objects.get(pk=pk)
             points = Points.unpack(chunk.data, chunk.points)
             if not (points.step >= 0).any():
-                break  # a metric that has no steps, like a GPU's memory
+                break  # a metric without steps, such as a GPU's memory
             valid = (points.step <= step) | (points.seq >= before)
             since = since or not valid.all()
             if not valid.any():
@@ -123,21 +122,21 @@ def supersede(attempt: Attempt, step: int) -> None:
                 _fill(chunk, points.pick(valid))
                 cut.append(chunk)
     for start in range(0, len(void), 500):
-        some = void[start : start + 500]
-        ChunkOutline.objects.filter(chunk__in=some).delete()
-        MetricChunk.objects.filter(pk__in=some).only("pk").delete()
+        batch = void[start : start + 500]
+        ChunkOutline.objects.filter(chunk__in=batch).delete()
+        MetricChunk.objects.filter(pk__in=batch).only("pk").delete()
     MetricChunk.objects.bulk_update(cut, ["first_seq", "last_seq", "points", "data"], batch_size=100)
     _draw(cut)
 
 
 def _last_valid(chunks: QuerySet[MetricChunk], step: int) -> int:
-    """A seq up to which nothing is of a later step, found by halves in the metric with the most chunks; 0: unknown."""
+    """A seq before which no point has a later step, by bisection in the metric with the most chunks; 0: unknown."""
     for metric, count in list(chunks.values_list("metric").annotate(count=Count("pk")).order_by("-count", "metric")):
         ends = list(chunks.filter(metric=metric).order_by("last_seq").values_list("pk", flat=True))
         last = _steps_of(ends[-1])[1]
         if not (last >= 0).any():
             continue
-        # The chunk before the first that ends later: what lies between its end and that one is looked at.
+        # The chunk before the first one that ends later: the gap between the two is checked as well.
         index = bisect_left(ends, True, hi=count, key=lambda pk: bool((_steps_of(pk)[1] > step).any()))
         return int(_steps_of(ends[index - 1])[0][-1]) if index else 0
     return 0
@@ -151,7 +150,7 @@ def _steps_of(pk: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
 
 
 def _draw(chunks: Sequence[MetricChunk]) -> None:
-    """The outlines of chunks that are new or have changed."""
+    """Draw the outlines of new or changed chunks."""
     drawn = [ChunkOutline(chunk=c, data=outline(Points.unpack(c.data, c.points)).pack_rows()) for c in chunks]
     ChunkOutline.objects.bulk_create(
         drawn, batch_size=100, update_conflicts=True, unique_fields=["chunk"], update_fields=["data"]
@@ -165,7 +164,7 @@ def _fill(chunk: MetricChunk, points: Points) -> None:
 
 
 def _prune(run_id: str, folded: int) -> None:
-    """Delete folded raw rows but the newest KEEP_ROWS."""
+    """Delete folded raw rows except the newest KEEP_ROWS."""
     newest = MetricRow.objects.filter(run_id=run_id).order_by("-seq").values_list("seq", flat=True)
     edge: Iterable[int] = newest[KEEP_ROWS : KEEP_ROWS + 1]
     for seq in edge:

@@ -1,8 +1,7 @@
-"""The most memory that a run had in use on each of its GPUs, and what of it was whose. Pure arithmetic.
+"""Peak memory per GPU of a run, split by use. Pure arithmetic.
 
-The trainer tells what torch reserved in each rank; a vLLM server takes its share of the whole card at the start; what
-is left of the measured peak are CUDA contexts, NCCL's buffers and what was there before.
-"""
+The trainer reports what torch reserved in each rank; a vLLM server takes its share of the whole card at the start; the
+rest of the measured peak is CUDA contexts, NCCL buffers and memory in use before."""
 
 from __future__ import annotations
 
@@ -19,12 +18,12 @@ CLOSE = 0.9
 class GpuPeak:
     index: int
     memory_mib: float
-    """Of the whole card."""
+    """The card's total memory."""
     peak_mib: float
     trainer_mib: float = 0.0
-    """Reserved by torch in the trainer ranks there."""
+    """Reserved by torch in the trainer's ranks on this GPU."""
     vllm_mib: float = 0.0
-    """vLLM's share, taken at its start whether it is needed or not."""
+    """vLLM's share, reserved at its start whether needed or not."""
 
     @property
     def rest_mib(self) -> float:
@@ -32,13 +31,13 @@ class GpuPeak:
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """For the memory bar."""
-        named = (
+        """Segments of the memory bar."""
+        segments = (
             ("trainer", self.trainer_mib, "c1"),
             ("vLLM's share", self.vllm_mib, "c2"),
             ("rest", self.rest_mib, "c8"),
         )
-        return [{"label": label, "value": value, "colour": colour} for label, value, colour in named if value >= 1]
+        return [{"label": label, "value": value, "colour": colour} for label, value, colour in segments if value >= 1]
 
 
 def of_run(
@@ -49,8 +48,8 @@ def of_run(
     reserved: Mapping[int, float],
     sizes: Mapping[int, float],
 ) -> list[GpuPeak]:
-    """`measured`: GPU -> most in use, MiB; `reserved`: rank -> most that torch reserved; `sizes`: GPU -> its memory."""
-    found = []
+    """`measured`: GPU -> peak usage, MiB; `reserved`: rank -> peak reserved by torch; `sizes`: GPU -> its memory."""
+    peaks = []
     ranks = dict(zip(placement.gpus, range(hardware.processes), strict=False))
     for index in placement.every_gpu:
         peak = measured.get(index)
@@ -60,17 +59,17 @@ def of_run(
         trainer = min(reserved.get(ranks.get(index, -1), 0.0), peak)
         share = _share(hardware, index in placement.server_gpus) * size
         if hardware.rollout == Rollout.COLOCATE and peak < trainer + CLOSE * share:
-            # vLLM lives in the trainer's process, and what torch reserved there holds its share already.
+            # With vLLM in the trainer's process, torch's reserved memory includes its share.
             vllm = min(share, trainer)
             trainer -= vllm
         else:
             vllm = min(share, peak - trainer)
-        found.append(GpuPeak(index, size, peak, trainer_mib=trainer, vllm_mib=vllm))
-    return found
+        peaks.append(GpuPeak(index, size, peak, trainer_mib=trainer, vllm_mib=vllm))
+    return peaks
 
 
 def _share(hardware: HardwareSpec, serves: bool) -> float:
-    """Of a GPU's memory, taken by a vLLM that this run started there."""
+    """The share of a GPU's memory taken by a vLLM that this run started there."""
     if hardware.rollout == Rollout.COLOCATE:
         return hardware.colocate_memory_utilization
     server = hardware.vllm_server

@@ -1,7 +1,6 @@
-"""What the run page draws: which charts and tiles a run has, told by its frozen spec and by what it has told so far.
+"""The run page's charts and tiles, derived from the frozen spec and the metrics reported so far.
 
-The page reserves the space from it before any number is there, and the browser draws what it says.
-"""
+The page reserves their space before any number arrives."""
 
 from __future__ import annotations
 
@@ -24,35 +23,35 @@ MARKED = frozenset(
     {"status", "requested", "resumed", "alert", EventKind.CHECKPOINT, EventKind.NOTE, EventKind.PROCESS_EXITED}
     | {EventKind.REWARD_FAILED}
 )
-"""Kinds of events that the charts show on their x axis."""
+"""Event kinds that charts mark on the x axis."""
 DERIVED = {"tokens_per_second": "num_tokens"}
-"""Figures that the browser works out, and the metric it does so from."""
+"""Figures that the browser computes, and the metrics they derive from."""
 _NO_CHART = frozenset(
     {"epoch", "num_tokens", "total_flos", "train_loss", "train_runtime"}
     | {f"{of}_{rate}_per_second" for of in ("train", "eval") for rate in ("samples", "steps")}
     | {"eval_runtime", "eval_num_tokens", "eval_epoch"}
 )
-"""What the trainer tells of its own book-keeping."""
+"""Bookkeeping metrics of the trainer."""
 
 
 def plan_of(run: Run) -> list[ChartGroup]:
-    """The charts of a run: those that its spec foresees, and one for whatever else it has told."""
+    """A run's charts: those planned from its spec, and charts of all other reported metrics."""
     try:
         planned = plan(spec_of(run), gpus_of(run), run.last_metrics)
-    except ContractError:  # another version's: its numbers are there all the same
+    except ContractError:  # a spec of another version: the numbers are shown all the same
         planned = [chart_catalogue.of_machine(None, gpus_of(run))]
     other = unforeseen(run.last_metrics, planned)
     return [*planned, other] if other.charts else planned
 
 
 def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -> list[ChartGroup]:
-    """The groups of charts, in the order people read them. `names`: metrics that the run has told."""
+    """Chart groups in reading order. `names`: the metrics that the run has reported."""
     training = list(chart_catalogue.of_training(spec, names))
     return [*training, *chart_catalogue.of_rollout(spec), chart_catalogue.of_machine(spec, gpus)]
 
 
 def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> ChartGroup:
-    """Charts of the metrics that none of the planned ones draws, a chart for those whose names begin alike."""
+    """Charts of metrics that no planned chart shows; metrics with a common prefix share a chart."""
     drawn = {*metrics(planned), *_NO_CHART}
     prefixes: dict[str, list[str]] = {}
     for name in sorted(set(names) - drawn):
@@ -77,18 +76,18 @@ def _alike(prefix: str, names: list[str], taken: set[str]) -> Iterator[Chart]:
 
 
 def gpus_of(run: Run) -> tuple[int, ...]:
-    """The GPUs that any attempt was placed on, the latest attempt's first: a resume may have moved the run."""
+    """The GPUs of all attempts, the latest attempt's first: a resume may have moved the run."""
     attempts = sorted(run.attempts.all(), key=lambda attempt: -attempt.number)
     return tuple(dict.fromkeys(gpu for attempt in attempts for gpu in attempt.gpus))
 
 
 def as_json(groups: Sequence[ChartGroup]) -> list[dict[str, Any]]:
-    """For the browser, as one JSON document in the page."""
+    """The charts as one JSON document for the page's script."""
     return [{**asdict(chart), "group": group.title} for group in groups for chart in group.charts]
 
 
 def metrics(groups: Sequence[ChartGroup]) -> list[str]:
-    """Every metric that the charts need, once, in order."""
+    """All metrics of the charts, without duplicates, in order."""
     lines = [line for group in groups for chart in group.charts for line in chart.lines]
     names = (name for line in lines for name in (line.metric, line.band, line.evaluation) if name)
     return list(dict.fromkeys(DERIVED.get(name, name) for name in names))
@@ -98,7 +97,7 @@ def metrics(groups: Sequence[ChartGroup]) -> list[str]:
 
 
 def tiles(spec: RunSpec, gpus: Sequence[int] = ()) -> list[Tile]:
-    """The headline row. A tile whose figure is constant by construction says so instead."""
+    """The headline row. A tile whose figure is constant by construction says so."""
     row = [
         Tile("reward", "Reward", help="Weighted sum of the components, mean over the batch"),
         Tile("kl", "KL", help="Distance from the reference model", note="" if beta(spec) else "off: β is 0"),

@@ -1,8 +1,7 @@
-"""The numbers of a chart: points packed in chunks, the raw tail after them, thinned so that spikes stay.
+"""The points of a chart: packed chunks and the raw tail, downsampled so that spikes stay visible.
 
-A long history is read as the outlines of its chunks; the chunks themselves only where an outline is too coarse for
-what is asked. So no answer reads more than about a hundred chunks a metric, however long the run is.
-"""
+A long history is read as the outlines of its chunks, and as whole chunks only where outlines are too coarse for the
+request. So no answer reads more than about a hundred chunks per metric, however long the run is."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ NO_STEP = -1
 _ROW = [("seq", "<i8"), ("step", "<i4"), ("t", "<f8"), ("value", "<f8")]
 ROW_BYTES = 28
 EXTREMES = 20
-"""Of a thinned series: so many of the highest and of the lowest points stay whatever lies beside them."""
+"""The highest and lowest points of a downsampled series: this many of each are always kept."""
 OUTLINED = 32
-"""Stretches of a chunk, each of which keeps its lowest and its highest point."""
+"""Stretches per chunk; each keeps its lowest and highest point."""
 TOKENS = "num_tokens"
-"""The metric that tells how many tokens the run has seen."""
+"""The metric with the number of tokens so far."""
 
 
 class Series(TypedDict):
@@ -37,7 +36,7 @@ class Series(TypedDict):
     t: list[float]
     value: list[float]
     tokens: NotRequired[list[float]]
-    """How many the run had seen by then; where the x axis is tokens."""
+    """The number of tokens at each point, if the x axis is tokens."""
 
 
 class SeriesAnswer(TypedDict):
@@ -54,10 +53,10 @@ class Metric(TypedDict):
 
 @dataclass(frozen=True)
 class Window:
-    """What stretch of the x axis is wanted; None: open to that side."""
+    """A window of the x axis; None leaves that side open."""
 
     x: str = ""
-    """step | tokens | time; not said: step"""
+    """step | tokens | time; empty: step"""
     low: float | None = None
     high: float | None = None
 
@@ -106,7 +105,7 @@ class Points:
 
     @classmethod
     def unpack_rows(cls, parts: Sequence[bytes | memoryview[int]]) -> Points:
-        """Many `pack_rows` as one: rows can be put behind each other as bytes, columns can't."""
+        """Unpack several `pack_rows` at once: rows can be concatenated as bytes, columns can't."""
         import numpy as np
 
         rows = np.frombuffer(b"".join(parts), np.dtype(_ROW))
@@ -128,7 +127,7 @@ class Points:
 
 
 def join(parts: Iterable[Points]) -> Points:
-    """All parts as one, ordered by seq, each seq once (lines handed in late make chunks of their own)."""
+    """All parts as one, ordered by seq, without duplicates (late lines form chunks of their own)."""
     import numpy as np
 
     full = [part for part in parts if len(part)]
@@ -148,15 +147,17 @@ def join(parts: Iterable[Points]) -> Points:
 
 
 def thin(points: Points, count: int) -> Points:
-    """At most `count` points, in the shape of all of them. The lowest and the highest of each stretch stay, and of
-    two spikes in one stretch both, while there are not too many: so a one-step spike is seen."""
+    """Downsample to at most `count` points that keep the shape.
+
+    Each stretch keeps its minimum and maximum and, unless there are too many, two spikes in one stretch: a spike of a
+    single step stays visible."""
     if len(points) <= count:
         return points
     import numpy as np
     from tsdownsample import MinMaxLTTBDownsampler
 
     values = np.ascontiguousarray(points.value)
-    sampler = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]  # it has no annotation for its constructor
+    sampler = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]  # its constructor is not annotated
     extremes = min(EXTREMES, count // 8)
     chosen = sampler.downsample(values, n_out=max(3, count - 2 * extremes)).astype(np.int64)
     if extremes:
@@ -166,7 +167,7 @@ def thin(points: Points, count: int) -> Points:
 
 
 def outline(points: Points) -> Points:
-    """The lowest and the highest point of each of OUTLINED stretches, and the two ends."""
+    """The minimum and maximum of each of OUTLINED stretches, and both ends."""
     if len(points) <= 2 * OUTLINED:
         return points
     import numpy as np
@@ -179,41 +180,41 @@ def outline(points: Points) -> Points:
 
 
 def series(run: Run, metrics: Sequence[str], points: int = 1000, window: Window = WHOLE) -> SeriesAnswer:
-    """Each metric's history, or the window's part of it, in at most `points` points, and the seq from which the
-    socket goes on."""
-    # The order of the reads matters: a fold between them moves rows into chunks, never the other way.
+    """Each metric's history within the window, in at most `points` points, and the seq from which the socket
+    continues."""
+    # The order of the reads matters: a fold in between moves rows into chunks, never back.
     head = Run.objects.values("last_seq", "folded_seq").get(pk=run.pk)
-    wanted = list(dict.fromkeys(metrics))
-    read = list(dict.fromkeys([*wanted, TOKENS])) if window.x in ("step", "tokens") else wanted
+    names = list(dict.fromkeys(metrics))
+    read = list(dict.fromkeys([*names, TOKENS])) if window.x in ("step", "tokens") else names
     last, tail = _tail(run, read, head["folded_seq"])
     chunks = _chunks(run, read)
-    clock = _Clock(join([_outlines(chunks.get(TOKENS, ())), tail.get(TOKENS, Points.of([]))]))
-    asked = {name: _Asked(chunks[name], tail[name], window, clock, points) for name in wanted}
-    _read_details(run, asked)
+    clock = _ProgressClock(join([_outlines(chunks.get(TOKENS, ())), tail.get(TOKENS, Points.of([]))]))
+    requests = {name: _MetricRequest(chunks[name], tail[name], window, clock, points) for name in names}
+    _read_details(run, requests)
     return {
         "last": max(last, head["last_seq"]),
-        "series": {name: _plain(each.answer(), window, clock) for name, each in asked.items()},
+        "series": {name: _plain(request.answer(), window, clock) for name, request in requests.items()},
     }
 
 
 def known(run: Run) -> list[str]:
-    """The names of every metric that the run has told, no query."""
+    """The names of all metrics that the run has reported; no query."""
     return sorted(run.last_metrics)
 
 
 def metrics(run: Run) -> list[Metric]:
-    """Every metric of the run with the number of its points."""
+    """All metrics of the run with their numbers of points."""
     folded = Run.objects.values_list("folded_seq", flat=True).get(pk=run.pk)
     _, tail = _tail(run, None, folded)
-    counted = MetricChunk.objects.filter(run=run).values_list("metric").annotate(Sum("points")).order_by("metric")
-    counts: dict[str, int] = dict(counted)
+    totals = MetricChunk.objects.filter(run=run).values_list("metric").annotate(Sum("points")).order_by("metric")
+    counts: dict[str, int] = dict(totals)
     for name, points in tail.items():
         counts[name] = counts.get(name, 0) + len(points)
     return [{"name": name, "kind": kind_of(name), "points": counts[name]} for name in sorted(counts)]
 
 
 def kind_of(metric: str) -> str:
-    """Who told it, by its name."""
+    """The source of a metric, by its name."""
     group = metric.partition("/")[0]
     return {"gpu": "system", "host": "system", "vllm": "vllm"}.get(group, "train")
 
@@ -227,64 +228,64 @@ class _Chunk:
     last: int
     points: int
     outline: bytes
-    """Points.pack_rows; empty: of before there were outlines."""
+    """Points.pack_rows; empty for chunks older than outlines."""
 
 
 def _tail(run: Run, names: Sequence[str] | None, folded: int) -> tuple[int, dict[str, Points]]:
-    """The last seq, and the rows that no fold has reached, as columns; of all metrics that are there for None."""
-    found: dict[str, list[tuple[int, int | None, float, float]]] = {name: [] for name in names or ()}
+    """The last seq, and the rows not folded yet, as columns; for `names` None, of all metrics."""
+    by_name: dict[str, list[tuple[int, int | None, float, float]]] = {name: [] for name in names or ()}
     rows = MetricRow.objects.filter(run=run, seq__gt=folded, superseded=False).order_by("seq")
     last = 0
-    # As text: the driver's own way of JSON takes several times as long, and a thousand rows may wait here.
+    # As text: the driver's own JSON decoding takes several times as long, and a thousand rows may wait here.
     for seq, step, t, text in rows.annotate(text=Cast("values", TextField())).values_list("seq", "step", "t", "text"):
         last = seq
         values: dict[str, float] = msgspec.json.decode(text)
         if names is None:
             for name, value in values.items():
-                found.setdefault(name, []).append((seq, step, t, value))
+                by_name.setdefault(name, []).append((seq, step, t, value))
             continue
         for name in names:
             if (value := values.get(name)) is not None:  # type: ignore[assignment]
-                found[name].append((seq, step, t, value))
-    return last, {name: Points.of(points) for name, points in found.items()}
+                by_name[name].append((seq, step, t, value))
+    return last, {name: Points.of(points) for name, points in by_name.items()}
 
 
 def _chunks(run: Run, names: Sequence[str]) -> dict[str, list[_Chunk]]:
-    """Of each metric its chunks in order, each with what is known of it without reading it."""
-    found: dict[str, list[_Chunk]] = {name: [] for name in names}
-    # Tuples, not model instances: making those takes several times as long as reading them.
+    """Each metric's chunks in order, with their outlines."""
+    by_metric: dict[str, list[_Chunk]] = {name: [] for name in names}
+    # Tuples, not model instances, which take several times as long to create as to read.
     stored = MetricChunk.objects.filter(run=run, metric__in=names).order_by("metric", "first_seq")
     for name, first, last, points, data in stored.values_list(
         "metric", "first_seq", "last_seq", "points", "outline__data"
     ):
-        found[name].append(_Chunk(first, last, points, bytes(data or b"")))
-    return found
+        by_metric[name].append(_Chunk(first, last, points, bytes(data or b"")))
+    return by_metric
 
 
 def _outlines(chunks: Iterable[_Chunk]) -> Points:
     return Points.unpack_rows([chunk.outline for chunk in chunks])
 
 
-def _read_details(run: Run, asked: Mapping[str, _Asked]) -> None:
-    """The chunks that an outline is too coarse for: one query for all metrics."""
-    needs = {name: each.needs for name, each in asked.items() if each.needs}
+def _read_details(run: Run, requests: Mapping[str, _MetricRequest]) -> None:
+    """Read the chunks whose outlines are too coarse: one query for all metrics."""
+    needs = {name: each.needs for name, each in requests.items() if each.needs}
     if not needs:
         return
     low, high = min(first for first, _ in needs.values()), max(last for _, last in needs.values())
     stored = MetricChunk.objects.filter(run=run, metric__in=needs, last_seq__gte=low, first_seq__lte=high)
     for name, points, data in stored.order_by("metric", "first_seq").values_list("metric", "points", "data"):
-        asked[name].details.append(Points.unpack(data, points))
+        requests[name].details.append(Points.unpack(data, points))
 
 
-class _Asked:
-    """One metric of a question: its outline where that is fine enough, else the seqs of the chunks it needs."""
+class _MetricRequest:
+    """A request for one metric: its outline if that is fine enough, otherwise the seqs of the chunks it needs."""
 
-    def __init__(self, chunks: list[_Chunk], tail: Points, window: Window, clock: _Clock, count: int) -> None:
+    def __init__(self, chunks: list[_Chunk], tail: Points, window: Window, clock: _ProgressClock, count: int) -> None:
         self.details: list[Points] = []
         self._tail, self._window, self._clock, self._count = tail, window, clock, count
         self._outline = self._cut(join([_outlines(chunks), tail]))
         self.needs = self._missing(chunks)
-        """(first, last) seq; None: the outline does."""
+        """(first, last) seq; None: the outline is enough."""
 
     def answer(self) -> Points:
         return thin(self._cut(join([*self.details, self._tail])) if self.needs else self._outline, self._count)
@@ -296,11 +297,11 @@ class _Asked:
             return None
         low, high = int(self._outline.seq[0]), int(self._outline.seq[-1])
         inside = [chunk for chunk in chunks if chunk.last >= low and chunk.first <= high]
-        whole = all(len(chunk.outline) == chunk.points * ROW_BYTES for chunk in inside)
-        return None if whole else (inside[0].first, inside[-1].last)
+        complete = all(len(chunk.outline) == chunk.points * ROW_BYTES for chunk in inside)
+        return None if complete else (inside[0].first, inside[-1].last)
 
     def _cut(self, points: Points) -> Points:
-        """What lies in the window, and the neighbour on each side: lines go on to the chart's edge."""
+        """The points in the window and one neighbour on each side, since lines continue to the chart's edge."""
         if self._window.whole or not len(points):
             return points
         import numpy as np
@@ -314,8 +315,8 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class _Clock:
-    """How far training had come at a seq: for points of the machine, which know neither steps nor tokens."""
+class _ProgressClock:
+    """Training progress at a seq: for points of the machine, which have neither steps nor tokens."""
 
     known: Points
 
@@ -340,7 +341,7 @@ class _Clock:
         return np.where(points.step == NO_STEP, filled, points.step)
 
 
-def _plain(points: Points, window: Window, clock: _Clock) -> Series:
+def _plain(points: Points, window: Window, clock: _ProgressClock) -> Series:
     steps = clock.steps(points) if window.x == "step" else points.step
     answer: Series = {
         "seq": points.seq.tolist(),

@@ -1,8 +1,7 @@
-"""A run's reward in a few points, kept up as it comes: what the list's sparkline draws.
+"""A run's reward in a few points, updated as it arrives: the sparkline of the list.
 
-Each point is the mean of equally many rewards in a row, the last one of those there are so far. How many: a power of
-two, which doubles when the points would be too many. So a number beside the points is all there is to remember.
-"""
+Each point is the mean of equally many consecutive rewards; the last one may have fewer. The number is a power of two
+that doubles when there are too many points, so besides the points only the count is stored."""
 
 from __future__ import annotations
 
@@ -14,23 +13,23 @@ from runs.metrics.series import series
 from runs.models import Run
 
 _LARGEST = sys.float_info.max
-MOST = 40
+MAX_POINTS = 40
 REWARD = "reward"
 
 
 def grown(trend: Sequence[float], count: int, rewards: Iterable[float]) -> tuple[list[float], int]:
-    """The trend of `count` rewards with more of them at its end, and of how many it is then."""
+    """The trend of `count` rewards extended by more rewards, and the new count."""
     points = list(trend)
     width = _width(count)
     if len(points) != -(-count // width):
         points, count, width = [], 0, 1
     for reward in rewards:
-        if count == MOST * width:
+        if count == MAX_POINTS * width:
             points = [a / 2 + b / 2 for a, b in zip(points[::2], points[1::2], strict=True)]
             width *= 2
         before = count % width
         if before:
-            # Parts of a mean, not a sum over a number: the largest rewards would have a sum that is infinite.
+            # Divided before summing: the sum of the largest rewards would be infinite.
             points[-1] = points[-1] * (before / (before + 1)) + reward / (before + 1)
         else:
             points.append(reward)
@@ -39,16 +38,16 @@ def grown(trend: Sequence[float], count: int, rewards: Iterable[float]) -> tuple
 
 
 def anew(run: Run) -> tuple[list[float], int]:
-    """From all that is stored: after a resume has made some of it void."""
+    """The trend computed from all stored rewards, after a resume has made some void."""
     rewards = series(run, [REWARD], sys.maxsize)["series"][REWARD]["value"]
     width = _width(len(rewards))
     return [mean(rewards[at : at + width]) for at in range(0, len(rewards), width)], len(rewards)
 
 
 def _width(count: int) -> int:
-    """How many rewards a point stands for."""
+    """The number of rewards per point."""
     width = 1
-    while count > MOST * width:
+    while count > MAX_POINTS * width:
         width *= 2
     return width
 

@@ -1,4 +1,4 @@
-"""The numbers of a run for its charts, and which numbers there are."""
+"""A run's metrics: their points for charts, and their names."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ WORTH_PACKING = 1024
 
 @require_safe
 def series(request: HttpRequest, run_id: str) -> HttpResponse:
-    """`metrics=a,b` or `*`, else those of the run's own charts; `x`, `from` and `to` for a window in detail."""
+    """`metrics=a,b` or `*`, by default those of the run's charts; `x`, `from` and `to` select a window."""
     run = queries.run_for(request, run_id)
-    asked = request.GET.get("metrics", "")
-    if asked == ALL:
+    requested = request.GET.get("metrics", "")
+    if requested == ALL:
         names = numbers.known(run)
     else:
-        names = listed(asked) if asked else run_charts.metrics(run_charts.plan_of(run))
+        names = listed(requested) if requested else run_charts.metrics(run_charts.plan_of(run))
     points = whole(request, "points", POINTS, 2, MOST_POINTS)
     return _packed(request, numbers.series(run, names, points, _window(request)))
 
 
 @require_safe
 def metrics(request: HttpRequest, run_id: str) -> HttpResponse:
-    """Every metric that the run has: its name, who told it, how many points there are."""
+    """All metrics of the run: name, source, number of points."""
     return _packed(request, {"metrics": numbers.metrics(queries.run_for(request, run_id))})
 
 
@@ -55,7 +55,7 @@ def _number(request: HttpRequest, name: str) -> float | None:
 
 
 def _packed(request: HttpRequest, answer: object) -> HttpResponse:
-    """As JSON. Both ways of Django's own, its encoder and its gzip, take longer than reading the numbers does."""
+    """JSON, compressed. Django's encoder and gzip would take longer than reading the numbers."""
     body = msgspec.json.encode(answer)
     packs = len(body) >= WORTH_PACKING and "gzip" in request.headers.get("Accept-Encoding", "")
     response = HttpResponse(gzip.compress(body, 1) if packs else body, content_type="application/json")

@@ -23,8 +23,8 @@ def test_one_by_one_or_all_at_once_it_is_the_mean_of_equal_stretches(count: int)
     rewards = [(n * 37 % 101) / 7 for n in range(count)]
     points, of = trend.grown([], 0, rewards)
     assert of == count
-    assert len(points) <= trend.MOST
-    width = next(2**k for k in range(30) if count <= trend.MOST * 2**k)
+    assert len(points) <= trend.MAX_POINTS
+    width = next(2**k for k in range(30) if count <= trend.MAX_POINTS * 2**k)
     assert points == pytest.approx([fmean(rewards[at : at + width]) for at in range(0, count, width)])
 
 
