@@ -1,4 +1,4 @@
-"""The rest of GRPOConfig as form fields, typed from what the host's trainer says of itself."""
+"""The remaining fields of GRPOConfig as form fields, typed by the schema of the host's trainer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ LARGEST_INT = 10**15
 
 
 class Json(forms.JSONField):
-    """Empty means not set: Django's own shows None as the text `null`, and reads it back as a value."""
+    """A JSON field where empty means not set; Django's own shows None as the text `null` and reads it back as a
+    value."""
 
     def prepare_value(self, value: Any) -> Any:
         return "" if value is None else super().prepare_value(value)
@@ -29,12 +30,12 @@ class Json(forms.JSONField):
 
     def bound_data(self, data: Any, initial: Any) -> Any:
         if isinstance(data, str) and not _can_be_stored(data):
-            return InvalidJSONInput(data)  # shown again as it was typed
+            return InvalidJSONInput(data)  # shown again as typed
         return super().bound_data(data, initial)
 
 
 def _can_be_stored(text: str) -> bool:
-    """Python reads NaN, halves of characters and thousands of brackets as JSON; no database or trainer does."""
+    """Whether the JSON can be stored: Python also reads NaN, unpaired surrogates and thousands of brackets."""
     try:
         json.dumps(json.loads(text), allow_nan=False, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
@@ -43,7 +44,7 @@ def _can_be_stored(text: str) -> bool:
 
 
 def fields(schema: dict[str, Any] | None) -> Iterator[tuple[str, str, forms.Field]]:
-    """(group, name, form field) for what the page doesn't offer elsewhere; broken entries are passed over."""
+    """(group, name, form field) for fields that the page doesn't offer elsewhere; broken entries are skipped."""
     for entry in (schema or {}).get("fields") or ():
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             continue
@@ -54,7 +55,7 @@ def fields(schema: dict[str, Any] | None) -> Iterator[tuple[str, str, forms.Fiel
 
 
 def changed(schema: dict[str, Any] | None, cleaned: dict[str, Any]) -> dict[str, Any]:
-    """What differs from the trainer's defaults."""
+    """The values that differ from the trainer's defaults."""
     defaults = (schema or {}).get("defaults") or {}
     values: dict[str, Any] = {}
     for _, name, _ in fields(schema):
@@ -68,7 +69,7 @@ def changed(schema: dict[str, Any] | None, cleaned: dict[str, Any]) -> dict[str,
 
 
 def initial(schema: dict[str, Any] | None, grpo: dict[str, Any]) -> dict[str, Any]:
-    """Values of a frozen spec as this form's initial ones."""
+    """Values of a frozen spec as initial values of this form."""
     values = {name: grpo[name] for _, name, _ in fields(schema) if name in grpo}
     return {name: str(value).lower() if isinstance(value, bool) else value for name, value in values.items()}
 
@@ -85,8 +86,8 @@ def _field(entry: dict[str, Any]) -> forms.Field:
         choices = [("", f"default: {default}"), ("true", "on"), ("false", "off")]
         return forms.TypedChoiceField(choices=choices, coerce=lambda v: v == "true", empty_value=None, **common)
     if entry.get("choices"):
-        named = [("", f"default: {default}"), *((str(c), str(c)) for c in entry["choices"])]
-        return forms.ChoiceField(choices=named, **common)
+        options = [("", f"default: {default}"), *((str(c), str(c)) for c in entry["choices"])]
+        return forms.ChoiceField(choices=options, **common)
     hint = {"placeholder": default, "autocomplete": "off"}
     if kind == "int":
         widget = forms.NumberInput(attrs=hint)

@@ -1,4 +1,4 @@
-"""From the form and the catalogue to a Draft that preflight can read, and to a forecast of where it would run."""
+"""From the form and the catalogue to a Draft for preflight, and to a forecast of the placement."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from workers.contract import ContractError, HardwareSpec, Placement, RewardSpec,
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the button will do."""
+    """What the launch button will do."""
 
     now: bool
     words: str
     placement: Placement | None = None
-    """Where, when it is now."""
+    """The placement, if the run would start now."""
 
 
 def draft_of(
@@ -45,18 +45,18 @@ def draft_of(
     made_for: Mapping[str, str] | None = None,
     owner: Allowance | None = None,
 ) -> Draft:
-    """`hosts`: those that may take the run. `made_for`: what the profile would fill the form with."""
-    held, rewards = leasing.held(), _rewards(request.reward_version)
+    """`hosts`: those that may take the run. `made_for`: the form values of the chosen profile."""
+    holds, rewards = leasing.held(), _rewards(request.reward_version)
     model = request.model if isinstance(request.model, str) else request.model.path
     grpo = dict(request.grpo)
     return Draft(
         model=model,
         inspection=_inspected(hosts, model),
-        hosts=tuple(_host_facts(view, held[view.row.pk]) for view in hosts),
+        hosts=tuple(_host_facts(view, holds[view.row.pk]) for view in hosts),
         host_chosen=request.host is not None,
         data=_data_facts(request.dataset_version),
         rewards=rewards,
-        secrets={name: why for name in vault.names_in(rewards or ()) if (why := vault.problem(name))},
+        secrets={name: problem for name in vault.names_in(rewards or ()) if (problem := vault.problem(name))},
         hardware=hardware_of(request.profile),
         made_for=dict(made_for or {}),
         grpo=with_aggregation(request.reward_version, grpo) if request.reward_version else grpo,
@@ -70,7 +70,7 @@ def draft_of(
 
 @dataclass(frozen=True)
 class Checked:
-    """A form, looked at once: what it asks for, what preflight reads of that, and the hosts that may take it."""
+    """A form, read once: the request, its draft for preflight, and the hosts that may take the run."""
 
     request: LaunchRequest
     draft: Draft
@@ -78,7 +78,7 @@ class Checked:
 
 
 def checked(form: LaunchForm, user: User | None = None) -> Checked:
-    """Of a form that may be wrong: what isn't valid is left out. `user`: who would launch."""
+    """Read a form that may have errors; invalid values are left out. `user`: who would launch."""
     form.is_valid()
     request, hosts = form.request(), candidates(form.row("host"))
     owner = limits.allowance(user) if user else None
@@ -87,35 +87,36 @@ def checked(form: LaunchForm, user: User | None = None) -> Checked:
 
 
 def form_findings(form: LaunchForm) -> list[Finding]:
-    """The form's own errors; what is still to choose is said apart, and not as an error."""
-    found = ((name, error) for name, errors in form.errors.as_data().items() for error in errors)
+    """The form's errors. Missing choices are reported separately, not as errors."""
+    form_errors = ((name, error) for name, errors in form.errors.as_data().items() for error in errors)
     return [
         stop(name, " ".join(error.messages), "")
-        for name, error in found
+        for name, error in form_errors
         if not (name in CHOICES and error.code == "required")
     ]
 
 
 def candidates(chosen: Host | None) -> list[HostView]:
-    """The hosts that may take the run: those in reach first."""
+    """The hosts that may take the run, reachable ones first."""
     return sorted(host_views([chosen] if chosen else None), key=lambda view: (not view.fresh, view.name))
 
 
 def host_numbered(text: Any) -> Host | None:
-    """The host that a form names by its number, whether the form is valid or not."""
+    """The host selected in a form, even if the form is invalid."""
     number = str(text or "")
-    whole = number.isascii() and number.isdigit() and len(number) < 18
-    return Host.objects.filter(pk=int(number)).first() if whole else None
+    is_number = number.isascii() and number.isdigit() and len(number) < 18
+    return Host.objects.filter(pk=int(number)).first() if is_number else None
 
 
 def schema_of(chosen: Host | None) -> dict[str, Any] | None:
-    """The trainer's fields of the chosen host, else of the first one that told them."""
+    """The trainer's fields as reported by the chosen host, otherwise by the first host that has reported them."""
     hosts = [view.row for view in candidates(chosen)]
     return next((host.trainer_schema for host in hosts if host.trainer_schema), None)
 
 
 def host_to_ask(form: LaunchForm) -> Host | None:
-    """Who can tell about the model: the chosen host, else one that lists it, else the first in reach."""
+    """The host to ask about the model: the chosen one, otherwise one that lists the model, otherwise any reachable
+    one."""
     hosts = [view for view in candidates(form.row("host")) if view.fresh]
     listed = [view for view in hosts if form.row("model") in view.models]
     return next((view.row for view in (*listed, *hosts)), None)
@@ -126,18 +127,18 @@ def known_models(views: list[HostView]) -> list[str]:
 
 
 def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
-    """Where the launch would start right now, or what it would wait for: after all that is before it in the queue."""
+    """Where the launch would start now, or what it would wait for, after everything ahead in the queue."""
     if draft.hardware is None or not hosts:
         return Forecast(False, "Launch run")
     floor, ahead = queueing.capacity_behind(draft.priority)
     floor.hosts = [view.row for view in hosts]
     if draft.owner is not None and not draft.owner.may_start:
         return Forecast(False, f"Queue: {draft.owner.wait}")
-    found = floor.find(leasing.need_of(draft.hardware, draft.rewards or ()), None)
-    if not isinstance(found, Shortage):
-        host, placement = found
+    result = floor.find(leasing.need_of(draft.hardware, draft.rewards or ()), None)
+    if not isinstance(result, Shortage):
+        host, placement = result
         return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}", placement)
-    return Forecast(False, f"Queue: {ahead} ahead" if ahead else f"Queue: {_waits(found)}")
+    return Forecast(False, f"Queue: {ahead} ahead" if ahead else f"Queue: {_waits(result)}")
 
 
 def _waits(short: Shortage) -> str:
@@ -165,15 +166,15 @@ def _resources(placement: Placement) -> str:
 def _inspected(hosts: list[HostView], model: str) -> dict[str, Any] | None:
     if not model:
         return None
-    found = (inspections.latest(view.row, model) for view in hosts)
-    answers = [asked.answer for asked in found if asked is not None and isinstance(asked.answer, dict)]
-    # With any host allowed, one that has the model is enough.
+    rows = (inspections.latest(view.row, model) for view in hosts)
+    answers = [row.answer for row in rows if row is not None and isinstance(row.answer, dict)]
+    # Any host may take the run, so one that has the model is enough.
     return next((a for a in answers if a.get("ok")), answers[0] if answers else None)
 
 
-def _host_facts(view: HostView, held: Mapping[str, Hold]) -> HostFacts:
-    told = view.row.inventory if isinstance(view.row.inventory, dict) else {}
-    first, last = told.get("port_range") or leasing.DEFAULT_PORTS
+def _host_facts(view: HostView, holds: Mapping[str, Hold]) -> HostFacts:
+    announcement = view.row.inventory if isinstance(view.row.inventory, dict) else {}
+    first, last = announcement.get("port_range") or leasing.DEFAULT_PORTS
     return HostFacts(
         name=view.name,
         fresh=view.fresh,
@@ -192,7 +193,7 @@ def _host_facts(view: HostView, held: Mapping[str, Hold]) -> HostFacts:
         port_range=(int(first), int(last)),
         ports_held={
             int(resource.removeprefix("port:")): hold.run_name
-            for resource, hold in held.items()
+            for resource, hold in holds.items()
             if resource.startswith("port:")
         },
         listening=frozenset(view.listening),

@@ -1,7 +1,6 @@
-"""A draft, or a run, as the commands of its processes, and as a dry run to download: a .zip that trains without us.
+"""A draft or a run as the commands of its processes, and as a .zip that trains without the control plane.
 
-Nothing is stored and nothing sent: the attempt that is described here exists on the page only.
-"""
+Nothing is stored or sent: the attempt described here exists only on the page."""
 
 from __future__ import annotations
 
@@ -28,11 +27,11 @@ from workers.contract.commands import Programs
 from workers.contract.dry_run import PlannedProcess
 
 DRAFT = "draft"
-"""Stands for the id that a launch would give the run."""
+"""Placeholder for the run's id."""
 
 
 class NothingToShow(Exception):
-    """The form doesn't make a spec yet, or the rows behind it no more."""
+    """The form doesn't make a spec yet, or rows behind it are gone."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class ShownPlacement:
     words: str
     """Where the commands would run, or why they would not."""
     certain: bool = True
-    """False: made up, since the resources are taken or not to be had."""
+    """False: an assumed placement, because the resources are in use or don't exist."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class DryRun:
         return dry_run.processes(self.spec, self.place.programs, folder="FOLDER")
 
     def commands(self) -> list[dict[str, Any]]:
-        """For the page. Raises NothingToShow for a profile whose parts don't fit each other."""
+        """The commands for the page. Raises NothingToShow if the profile's parts don't fit together."""
         try:
             return [{"role": process.role, "text": dry_run.shell(process)} for process in self.processes]
         except ValueError as error:  # ContractError is one
@@ -69,20 +68,20 @@ class DryRun:
 
 
 def of_form(form: LaunchForm) -> DryRun:
-    """What the form would launch now. Raises NothingToShow or ContractError."""
+    """The dry run of the form's current values. Raises NothingToShow or ContractError."""
     if not form.is_valid():
         rest = "" if form.to_choose else " Fix what Preflight marks red."
         choose = f"Still to choose: {', '.join(form.to_choose).lower()}." if form.to_choose else ""
         raise NothingToShow(f"{choose}{rest}".strip())
-    looked = checked(form)
-    spec = freeze(looked.request, DRAFT)
-    place = _forecast(looked) or _imagined(spec, looked.hosts)
+    draft_check = checked(form)
+    spec = freeze(draft_check.request, DRAFT)
+    placement = _forecast(draft_check) or _imagined(spec, draft_check.hosts)
     description = str(form.row("profile").description)
-    return DryRun(_attempt(spec, place), place, form.row("dataset_version"), description)
+    return DryRun(_attempt(spec, placement), placement, form.row("dataset_version"), description)
 
 
 def of_run(run: Run) -> DryRun:
-    """A run as it was frozen, where its last attempt was placed; from its first step."""
+    """The dry run of a frozen run, with its last attempt's placement, from the first step."""
     spec, attempt = spec_of(run), run.latest()
     if attempt.placement:
         placement = from_dict(Placement, attempt.placement)
@@ -96,55 +95,55 @@ def of_run(run: Run) -> DryRun:
 
 
 def shown(make: Callable[[], DryRun]) -> dict[str, Any]:
-    """For a page: the commands and where they would run, or what keeps them from being made."""
+    """Context for the page: the commands and where they would run, or why there are none."""
     try:
-        made = make()
-        return {"commands": made.commands(), "place": made.place}
+        dry = make()
+        return {"commands": dry.commands(), "place": dry.place}
     except (NothingToShow, ContractError) as error:
         return {"problem": str(error)}
 
 
 def programs_of(host: Host | None) -> Programs:
-    """What the host says that it starts."""
-    told = (host.inventory if host else {}).get("programs")
-    told = told if isinstance(told, dict) else {}
-    known = {name: tuple(map(str, told[name])) for name in ("trainer", "vllm") if told.get(name)}
-    return replace(Programs(), **known)
+    """The command lines that the host has reported."""
+    programs = (host.inventory if host else {}).get("programs")
+    programs = programs if isinstance(programs, dict) else {}
+    command_lines = {name: tuple(map(str, programs[name])) for name in ("trainer", "vllm") if programs.get(name)}
+    return replace(Programs(), **command_lines)
 
 
-def write(made: DryRun) -> IO[bytes]:
-    """The .zip, in a file that is gone when it is closed. Raises NothingToShow when the dataset's file is gone."""
-    rows = made.version.rows_path
+def write(dry: DryRun) -> IO[bytes]:
+    """The .zip, as a file that is deleted when closed. Raises NothingToShow if the dataset's file is gone."""
+    rows = dry.version.rows_path
     if not rows.exists():
-        raise NothingToShow(f"The file of {made.version} is gone.")
-    texts = _texts(made)
-    file = tempfile.TemporaryFile()  # noqa: SIM115  whoever sends it closes it
+        raise NothingToShow(f"The file of {dry.version} is gone.")
+    texts = _texts(dry)
+    file = tempfile.TemporaryFile()  # noqa: SIM115  # whoever sends it closes it
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():
-            archive.writestr(_entry(made, name), text)
-        with rows.open("rb") as source, archive.open(_entry(made, FileName.DATASET), "w", force_zip64=True) as target:
+            archive.writestr(_entry(dry, name), text)
+        with rows.open("rb") as source, archive.open(_entry(dry, FileName.DATASET), "w", force_zip64=True) as target:
             shutil.copyfileobj(source, target, 1 << 20)
     file.seek(0)
     return file
 
 
-def _texts(made: DryRun) -> dict[str, str]:
-    run = made.spec.run
+def _texts(dry: DryRun) -> dict[str, str]:
+    run = dry.spec.run
     batch = {name: run.grpo[name] for name in BATCH_FIELDS if name in run.grpo}
-    profile = Profile(run.hardware.profile, made.description, run.hardware, run.lora, batch)
+    profile = Profile(run.hardware.profile, dry.description, run.hardware, run.lora, batch)
     return {
-        dry_run.SCRIPT: dry_run.script(made.spec, made.place.programs),
-        dry_run.ACCELERATE: dry_run.accelerate_yaml(made.spec),
-        FileName.SPEC: to_json(made.spec),
+        dry_run.SCRIPT: dry_run.script(dry.spec, dry.place.programs),
+        dry_run.ACCELERATE: dry_run.accelerate_yaml(dry.spec),
+        FileName.SPEC: to_json(dry.spec),
         "profile.yaml": export(profile),
-        "README.txt": _readme(made),
+        "README.txt": _readme(dry),
     }
 
 
-def _entry(made: DryRun, name: str) -> zipfile.ZipInfo:
-    entry = zipfile.ZipInfo(f"{made.file_name}/{name}", time.localtime()[:6])
+def _entry(dry: DryRun, name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(f"{dry.file_name}/{name}", time.localtime()[:6])
     entry.compress_type = zipfile.ZIP_DEFLATED
-    # The spec names folders and the prompts may be private: for their owner, as in an attempt's folder.
+    # The spec names folders and prompts may be private: readable only by the owner, as in an attempt's folder.
     entry.external_attr = (0o100700 if name == dry_run.SCRIPT else 0o100600) << 16
     return entry
 
@@ -153,25 +152,25 @@ def _attempt(spec: RunSpec, place: ShownPlacement) -> AttemptSpec:
     return AttemptSpec(f"{spec.run_id}-1", number=1, first_seq=1, run=spec, placement=place.placement)
 
 
-def _forecast(looked: Checked) -> ShownPlacement | None:
-    placement = forecast(looked.draft, looked.hosts).placement
+def _forecast(draft_check: Checked) -> ShownPlacement | None:
+    placement = forecast(draft_check.draft, draft_check.hosts).placement
     if placement is None:
         return None
-    host = next(view.row for view in looked.hosts if view.name == placement.host)
+    host = next(view.row for view in draft_check.hosts if view.name == placement.host)
     return ShownPlacement(placement, programs_of(host), f"As they would start now on {placement.host}.")
 
 
 def _imagined(spec: RunSpec, hosts: Sequence[HostView]) -> ShownPlacement:
-    """On the first host that has what it takes with nothing else there, else on one that nobody has."""
+    """An assumed placement on the first host that could take the run if idle, otherwise on a made-up host."""
     need = leasing.need_of(spec.hardware)
     for view in hosts:
         placed = leasing.place(need, view.row, {})
         if isinstance(placed, Placement):
             words = f"It would have to wait now: this assumes {view.name} with nothing else running."
             return ShownPlacement(placed, programs_of(view.row), words, certain=False)
-    # Indexes that the profile names count too.
-    named = max((*need.pinned, *need.pinned_server, -1)) + 1
-    gpus = [{"index": index} for index in range(max(named, need.gpus + need.server_gpus))]
+    # Indexes pinned by the profile count too.
+    pinned_count = max((*need.pinned, *need.pinned_server, -1)) + 1
+    gpus = [{"index": index} for index in range(max(pinned_count, need.gpus + need.server_gpus))]
     nowhere = Host(name="no-host", inventory={"gpus": gpus, "cpu_slots": need.cpu_slots})
     placed = leasing.place(need, nowhere, {})
     if not isinstance(placed, Placement):
@@ -180,25 +179,25 @@ def _imagined(spec: RunSpec, hosts: Sequence[HostView]) -> ShownPlacement:
     return ShownPlacement(placed, Programs(), words, certain=False)
 
 
-def _readme(made: DryRun) -> str:
-    hardware, run = made.spec.run.hardware, made.spec.run
+def _readme(dry: DryRun) -> str:
+    hardware, run = dry.spec.run.hardware, dry.spec.run
     needs = ["torch", "trl", "transformers", "peft", "accelerate", "datasets"]
     needs += ["vllm"] * (hardware.rollout != "transformers") + ["deepspeed"] * hardware.strategy.startswith("zero")
     needs += ["bitsandbytes"] * (hardware.quantization != "none" or hardware.optimizer == "adamw_8bit")
     model = run.model.path
-    where = f"{model} from the hub" if dry_run.from_hub(made.spec) else f"the model in {model}"
-    gpus = sorted(made.spec.placement.every_gpu)
+    where = f"{model} from the hub" if dry_run.from_hub(dry.spec) else f"the model in {model}"
+    gpus = sorted(dry.spec.placement.every_gpu)
     return f"""{run.name}: a dry run
 {"=" * (len(run.name) + 11)}
 
-It trains as the control plane would, without needing it. {made.place.words}
+It trains as the control plane would, without needing it. {dry.place.words}
 
 You need
   - the project's source: its folder goes on PYTHONPATH
   - an interpreter with {", ".join(needs)}
   - {where}
   - {f"GPU {', '.join(map(str, gpus))} of the machine" if gpus else "no GPU"}
-{_ports(made)}
+{_ports(dry)}
 Then
     PYTHONPATH=/where/the/project/is TRAINER_PYTHON=/where/the/interpreter/is/bin/python ./run.sh
 
@@ -214,6 +213,6 @@ Ctrl-C ends it at once. To start anew, unpack again.
 """
 
 
-def _ports(made: DryRun) -> str:
-    ports = [*made.spec.placement.ports, *([made.spec.placement.group_port] if made.spec.placement.group_port else [])]
+def _ports(dry: DryRun) -> str:
+    ports = [*dry.spec.placement.ports, *([dry.spec.placement.group_port] if dry.spec.placement.group_port else [])]
     return f"  - the ports {', '.join(map(str, ports))} on loopback\n" if ports else ""

@@ -1,7 +1,6 @@
-"""The New run form: what people type, as a model, catalogue rows and GRPOConfig arguments.
+"""The New run form: a model, catalogue rows and GRPOConfig arguments.
 
-The form says whether a text is a number; whether the launch makes sense is preflight's to say.
-"""
+The form validates single values; preflight judges whether the launch makes sense."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ LORA_DEFAULT = "q_proj, k_proj, v_proj, o_proj"
 
 class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
     def label_from_instance(self, obj: DatasetVersion) -> str:
-        kept = f", {obj.validation_rows:,} for validation" if obj.validation_rows else ""
-        return f"{obj.dataset.name} v{obj.number} · {obj.rows:,} rows{kept}"
+        validation = f", {obj.validation_rows:,} for validation" if obj.validation_rows else ""
+        return f"{obj.dataset.name} v{obj.number} · {obj.rows:,} rows{validation}"
 
 
 class RewardChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
@@ -45,7 +44,7 @@ class RewardChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not sub
 
 
 def model_name(text: str) -> str:
-    """What a person wrote for a model, as far as it could be one; ValidationError otherwise."""
+    """A cleaned model name or path. Raises ValidationError if it can't be one."""
     model = text.strip()
     if any(ord(c) < 32 for c in model) or model.startswith("-"):
         raise forms.ValidationError("This is neither a folder nor a hub id.")
@@ -170,7 +169,7 @@ class LaunchForm(forms.Form):
             field.error_messages["invalid_choice"] = "This no longer exists. Choose another."
 
     def _ask_only_for_what_counts(self) -> None:
-        """A field that its neighbour switches off may be empty, or wrong."""
+        """Drop the requirements of fields that another field switches off."""
         off: list[str] = []
         if not self.data.get("use_lora"):
             off += LORA_FIELDS
@@ -184,7 +183,7 @@ class LaunchForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
-        # What isn't used is out of sight, and may hold anything.
+        # Unused fields are hidden and may hold anything.
         for name in self.unused:
             self.errors.pop(name, None)
         return values
@@ -197,7 +196,7 @@ class LaunchForm(forms.Form):
 
     @property
     def to_choose(self) -> list[str]:
-        """Labels of the choices that are still open: nothing wrong yet, and nothing to launch either."""
+        """Labels of the choices still open: no errors, but nothing to launch yet."""
         data = self.errors.as_data()
         return [
             str(self.fields[name].label)
@@ -205,7 +204,7 @@ class LaunchForm(forms.Form):
             if any(error.code == "required" for error in data.get(name, ()))
         ]
 
-    # --- what a launch is made of; each reads only what was valid ---
+    # --- the parts of a launch; each reads only valid values ---
 
     def row(self, name: str) -> Any:
         """The chosen catalogue row, or None. Any: each field has its own model."""
@@ -227,7 +226,7 @@ class LaunchForm(forms.Form):
         return f"{model}-{version.dataset.name}"[:120] if version else model[:120]
 
     def request(self) -> LaunchRequest:
-        """What is chosen so far; what isn't valid is left out."""
+        """The valid choices so far."""
         return LaunchRequest(
             name=self.run_name(),
             model=str(self.row("model") or ""),
@@ -255,7 +254,7 @@ class LaunchForm(forms.Form):
         )
 
     def grpo(self) -> dict[str, Any]:
-        """Keyword arguments of GRPOConfig by TRL's own names."""
+        """Keyword arguments of GRPOConfig, by TRL's names."""
         values: dict[str, Any] = {}
         for training in TRAINING:
             value = self.row(training.name)
@@ -282,7 +281,7 @@ class LaunchForm(forms.Form):
 
     @property
     def folds(self) -> list[dict[str, Any]]:
-        """The folded parts of the Training card: title, fields, open when something in them is wrong."""
+        """The folds of the Training card: title, fields, and whether to open them because of errors."""
         extra: dict[FieldSection, tuple[str, ...]] = {
             FieldSection.PRECISION: ("precision", "attn_implementation"),
             FieldSection.LORA: ("use_lora", *LORA_FIELDS),

@@ -1,4 +1,4 @@
-"""What the New run form starts with: its defaults, a link's choices, a profile's values, or a run's frozen spec."""
+"""The New run form's initial values: defaults, a link's choices, a profile's values, or a run's frozen spec."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runs.spec import spec_of, with_aggregation
 from workers.contract import ContractError, HardwareSpec, from_dict, to_dict
 
 FROM_LINKS = ("model", "dataset_version", "reward_version", "profile", "host", "name")
-"""What a link to the page may choose: `?dataset_version=3`."""
+"""Choices that a link to the page may make: `?dataset_version=3`."""
 
 
 def from_query(query: QueryDict) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def from_query(query: QueryDict) -> dict[str, Any]:
 
 
 def made_for(profile: HardwareProfile | None) -> dict[str, str]:
-    """What choosing a profile puts into the form; nothing from one that the contract has outgrown."""
+    """The form values of a profile; {} if the profile is from an older contract."""
     if profile is None:
         return {}
     try:
@@ -40,7 +40,7 @@ def made_for(profile: HardwareProfile | None) -> dict[str, str]:
 
 
 def fillable(form: LaunchForm) -> dict[str, Any]:
-    """For the page: what each profile puts into the form, and what the fields that any of them names hold without."""
+    """For the page's script: each profile's form values, and the defaults of all fields involved."""
     profiles = {str(profile.pk): made_for(profile) for profile in HardwareProfile.objects.all()}
     names = dict.fromkeys(name for values in profiles.values() for name in values if name in form.fields)
     initial = {name: form.fields[name].initial for name in names}
@@ -63,7 +63,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "eval_rows": spec.data.eval_rows,
         "attn_implementation": spec.attn_implementation or "",
         "precision": _precision(spec.grpo),
-        # A field that the spec leaves to TRL is left to TRL again, not to this form's default.
+        # A field that the spec leaves to TRL is left to TRL again, not set to this form's default.
         **{field.name: spec.grpo.get(field.name, _left_to_trl(field, schema)) for field in TRAINING},
         **advanced_fields.initial(schema, grpo),
     }
@@ -79,7 +79,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def changed_since(run: Run) -> list[str]:
-    """What of the catalogue is not any more as the run froze it; the clone takes today's."""
+    """Catalogue rows that changed since the run was frozen; a clone uses the current ones."""
     changed = []
     if run.reward_version is None:
         changed.append("Its reward config was deleted: choose another.")
@@ -109,13 +109,13 @@ def as_sent(form: LaunchForm) -> dict[str, Any]:
 
 
 def _without_the_configs(grpo: Mapping[str, Any], run: Run) -> dict[str, Any]:
-    """What the reward config says of GRPO is left for the config that the clone takes."""
-    own = with_aggregation(run.reward_version, {}) if run.reward_version else {}
-    return {name: value for name, value in grpo.items() if own.get(name) != value}
+    """GRPO settings without those of the reward config, which come from the clone's config."""
+    from_config = with_aggregation(run.reward_version, {}) if run.reward_version else {}
+    return {name: value for name, value in grpo.items() if from_config.get(name) != value}
 
 
 def _full(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A stored profile with the defaults that the run's frozen copy has spelled out."""
+    """A stored profile with all defaults filled in, as in the run's frozen copy."""
     try:
         return to_dict(from_dict(HardwareSpec, {"profile": "", **spec}))
     except ContractError:
@@ -123,16 +123,16 @@ def _full(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _left_to_trl(field: TrainingField, schema: Mapping[str, Any] | None) -> Any:
-    """Empty where the form may be; else the default that the run had, by the host's trainer or as we know it."""
+    """The value of a field left to TRL: empty if the form allows that, otherwise the default of the host's trainer."""
     if not field.required:
         return None
-    told = ((schema or {}).get("defaults") or {}).get(field.name)
-    return TRL_DEFAULTS.get(field.name, field.default) if told is None else told
+    default = ((schema or {}).get("defaults") or {}).get(field.name)
+    return TRL_DEFAULTS.get(field.name, field.default) if default is None else default
 
 
 def _precision(grpo: Mapping[str, Any]) -> str:
     flags = {name: grpo[name] for name in ("bf16", "fp16") if name in grpo}
-    return next((name for name, wanted in PRECISION_FLAGS.items() if wanted == flags), "profile")
+    return next((name for name, values in PRECISION_FLAGS.items() if values == flags), "profile")
 
 
 def _next_name(name: str) -> str:

@@ -1,8 +1,7 @@
-"""The fields of the New run page that become GRPOConfig arguments: a table, with a sentence of help for each.
+"""The fields of the New run page that become GRPOConfig arguments, with their help texts.
 
-Names are TRL's own. Whatever isn't here and isn't the control plane's own affair is offered under Advanced, typed from
-the trainer's schema.
-"""
+Names are TRL's. Other arguments, except those that the control plane sets, are under Advanced, typed by the trainer's
+schema."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from workers.contract.training_rules import CHOICES
 
 
 class FieldSection(StrEnum):
-    """Cards and folds of the Training part, in their order."""
+    """The cards and folds of the Training part, in order."""
 
     MAIN = "main"
     OPTIMISER = "Optimizer and schedule"
@@ -36,7 +35,7 @@ class TrainingField:
     group: FieldSection
     kind: type
     default: Any = None
-    """None: left to TRL when empty."""
+    """None: left to TRL if empty."""
     low: float | None = None
     high: float | None = None
     choices: tuple[tuple[str, str], ...] = ()
@@ -53,7 +52,7 @@ class TrainingField:
             return forms.ChoiceField(choices=self.choices, **common)
         if self.kind is int:
             return forms.IntegerField(**common, min_value=_int(self.low), max_value=_int(self.high) or 10**9)
-        # Text entry, so that 1e-6 can be typed and is shown as it was typed.
+        # A text input, so that 1e-6 can be entered and stays as entered.
         widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
         return forms.FloatField(**common, min_value=self.low, max_value=self.high, widget=widget)
 
@@ -256,7 +255,7 @@ PRECISIONS = (
     ("fp32", "fp32"),
 )
 PRECISION_FLAGS: dict[str, dict[str, bool]] = {
-    # What a run's own arguments say goes before its profile, so they say it only when somebody chose it.
+    # A run's own arguments override its profile, so they are set only if the user chose them.
     "profile": {},
     "bf16": {"bf16": True, "fp16": False},
     "fp16": {"bf16": False, "fp16": True},
@@ -286,4 +285,4 @@ FORM_NAMES = frozenset(
         "eval_rows",
     }
 )
-"""The form's own fields; a trainer's schema can't stand in for them."""
+"""The form's own fields, which a trainer's schema can't override."""

@@ -1,4 +1,4 @@
-"""The New run page: the form, the live check beside it, the host's word about the model, commands, and clones."""
+"""The New run page: the form, live preflight, model inspection, commands, and clones."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from workers.contract import ContractError
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_run(request: HttpRequest) -> HttpResponseBase:
-    """Everybody may look; launching takes the operator role."""
+    """Open to everyone; launching requires the operator role."""
     if request.method == "POST":
         return _launch(request)
     form = LaunchForm(initial=prefill.from_query(request.GET), schema=schema_of(None))
@@ -64,26 +64,26 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @operator_required
 def _launch(request: HttpRequest) -> HttpResponseBase:
     form, user = _bound(request), person(request)
-    looked = checked(form, user)
-    findings = findings_of(form, looked)
-    # After preflight, which may have met a queue that the first click of two has filled just now.
+    draft_check = checked(form, user)
+    findings = findings_of(form, draft_check)
+    # After preflight, which may have seen a queue that a double click's first request has just filled.
     sent = _sent_before(form, user)
     if sent is not None:
         return _to_run(request, sent, fresh=False)
     if form.is_valid() and not preflight.blocks(findings):
         try:
-            run, fresh = submit(form, looked.request, user)
+            run, fresh = submit(form, draft_check.request, user)
         except ContractError as error:
             form.add_error(None, f"This can't be launched: {error}.")
         except QueueFull as error:
             form.add_error(None, str(error))
         else:
             return _to_run(request, run, fresh=fresh)
-    said = set(form.errors)
+    reported = set(form.errors)
     for finding in findings:
-        if finding.grade == preflight.Grade.STOP and finding.field not in said:
+        if finding.grade == preflight.Grade.STOP and finding.field not in reported:
             form.add_error(finding.field if finding.field in form.fields else None, _sentence(finding))
-    return _page(request, form, looked=looked, findings=findings, status=422)
+    return _page(request, form, draft_check=draft_check, findings=findings, status=422)
 
 
 def _sent_before(form: LaunchForm, user: User) -> Run | None:
@@ -100,16 +100,16 @@ def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:
 @require_POST
 @operator_required
 def check_run(request: HttpRequest) -> HttpResponse:
-    """The Preflight panel for what the form holds now; nothing is stored."""
+    """The Preflight panel for the current form; stores nothing."""
     form = _bound(request)
-    looked = checked(form, person(request))
-    return render(request, "new_run/_preflight.html", _panel(form, looked, findings_of(form, looked)))
+    draft_check = checked(form, person(request))
+    return render(request, "new_run/_preflight.html", _panel(form, draft_check, findings_of(form, draft_check)))
 
 
 @require_POST
 @operator_required
 def commands(request: HttpRequest) -> HttpResponse:
-    """What each process of this launch would be started with, where it would be placed now."""
+    """The commands of this launch's processes, for the placement it would get now."""
     form = _bound(request)
     context = new_run_dry_run.shown(lambda: new_run_dry_run.of_form(form))
     return render(request, "new_run/_commands_answer.html", context)
@@ -121,24 +121,24 @@ def dry_run(request: HttpRequest) -> HttpResponseBase:
     """The same as a .zip that trains without the control plane."""
     form = _bound(request)
     try:
-        made = new_run_dry_run.of_form(form)
-        made.commands()
-        return file_answer(request, new_run_dry_run.write(made), "application/zip", save_as=f"{made.file_name}.zip")
+        dry = new_run_dry_run.of_form(form)
+        dry.commands()
+        return file_answer(request, new_run_dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
     except (new_run_dry_run.NothingToShow, ContractError) as error:
         form.is_valid()
         form.add_error(None, f"No dry run yet: {error}")
-        looked = checked(form, person(request))
-        return _page(request, form, looked=looked, findings=findings_of(form, looked), status=422)
+        draft_check = checked(form, person(request))
+        return _page(request, form, draft_check=draft_check, findings=findings_of(form, draft_check), status=422)
 
 
 @require_safe
 def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """The dry run of a run as it was frozen."""
+    """The dry run of a frozen run."""
     run = queries.run_for(request, run_id)
     try:
-        made = new_run_dry_run.of_run(run)
-        made.commands()
-        return file_answer(request, new_run_dry_run.write(made), "application/zip", save_as=f"{made.file_name}.zip")
+        dry = new_run_dry_run.of_run(run)
+        dry.commands()
+        return file_answer(request, new_run_dry_run.write(dry), "application/zip", save_as=f"{dry.file_name}.zip")
     except (new_run_dry_run.NothingToShow, ContractError) as error:
         messages.error(request, f"No dry run of {run.name}: {error}")
         return redirect("run", run.pk)
@@ -162,23 +162,23 @@ def inspect_model(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def inspection(request: HttpRequest, inspection_id: int) -> HttpResponse:
-    """What the page asks for each second until the host has answered."""
-    asked = get_object_or_404(ModelInspection.objects.select_related("host"), pk=inspection_id)
-    context = {"inspection": asked, "model": asked.model, "host": asked.host, "overdue": inspections.overdue(asked)}
+    """Poll an inspection until the host has answered."""
+    row = get_object_or_404(ModelInspection.objects.select_related("host"), pk=inspection_id)
+    context = {"inspection": row, "model": row.model, "host": row.host, "overdue": inspections.overdue(row)}
     answer = render(request, "new_run/_inspection.html", context)
-    if asked.answered_at is not None:
+    if row.answered_at is not None:
         answer["HX-Trigger"] = "inspected"
     return answer
 
 
-def findings_of(form: LaunchForm, looked: Checked) -> list[preflight.Finding]:
-    """Preflight's findings; a field that the form itself can't read is said once, by the form."""
-    own = form_findings(form)
-    return own + [finding for finding in preflight.check(looked.draft) if finding.field not in form.errors]
+def findings_of(form: LaunchForm, draft_check: Checked) -> list[preflight.Finding]:
+    """Preflight's findings, and the form's errors for fields that it can't read."""
+    errors = form_findings(form)
+    return errors + [finding for finding in preflight.check(draft_check.draft) if finding.field not in form.errors]
 
 
 def submit(form: LaunchForm, request: LaunchRequest, user: User) -> tuple[Run, bool]:
-    """The run, and whether this call made it: the same page sent twice is one launch."""
+    """Launch a run; a page submitted twice returns the existing run and False."""
     key = _launch_key(form, user)
 
     def make() -> Run:
@@ -190,12 +190,13 @@ def submit(form: LaunchForm, request: LaunchRequest, user: User) -> tuple[Run, b
 
 
 def _launch_key(form: LaunchForm, user: User) -> str | None:
-    """Who, which page, and what it held: Back and a change make a new launch, a second click doesn't."""
+    """The key that makes a repeated submission the same launch: user, page and values. A changed form is a new
+    launch."""
     page = form.row("key")
     if not page:
         return None
-    held = sorted((name, value) for name, value in form.data.items() if name != "csrfmiddlewaretoken")
-    return hashlib.sha256(repr((user.pk, page, held)).encode()).hexdigest()
+    values = sorted((name, value) for name, value in form.data.items() if name != "csrfmiddlewaretoken")
+    return hashlib.sha256(repr((user.pk, page, values)).encode()).hexdigest()
 
 
 def _bound(request: HttpRequest) -> LaunchForm:
@@ -206,18 +207,18 @@ def _page(
     request: HttpRequest,
     form: LaunchForm,
     *,
-    looked: Checked | None = None,
+    draft_check: Checked | None = None,
     findings: Sequence[preflight.Finding] = (),
     status: int = 200,
     **extra: Any,
 ) -> HttpResponse:
-    if looked is None:
-        # The first look: the initial values, as if they had been sent.
+    if draft_check is None:
+        # The first view: the initial values, as if submitted.
         first = LaunchForm(prefill.as_sent(form), schema=form.schema)
-        looked = checked(first, person(request))
-        panel = _panel(first, looked, findings_of(first, looked))
+        draft_check = checked(first, person(request))
+        panel = _panel(first, draft_check, findings_of(first, draft_check))
     else:
-        panel = _panel(form, looked, findings)
+        panel = _panel(form, draft_check, findings)
     context = {
         "form": form,
         "models": known_models(candidates(None)),
@@ -228,13 +229,13 @@ def _page(
     return render(request, "new_run/new_run.html", context, status=status)
 
 
-def _panel(form: LaunchForm, looked: Checked, findings: Sequence[preflight.Finding]) -> dict[str, Any]:
+def _panel(form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.Finding]) -> dict[str, Any]:
     return {
         "findings": findings,
         "to_choose": form.to_choose,
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
-        "forecast": forecast(looked.draft, looked.hosts),
+        "forecast": forecast(draft_check.draft, draft_check.hosts),
         "labels": {name: field.label for name, field in form.fields.items()},
     }
 

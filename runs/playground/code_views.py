@@ -1,4 +1,4 @@
-"""The Check button of custom code: for admins, who alone may write it."""
+"""The Check button of custom code. Admins only, as for editing code."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ _PREFIX = re.compile(r"[a-z0-9]{1,16}")
 @admin_required
 @require_POST
 def check(request: HttpRequest) -> HttpResponse:
-    """Of one component of the editor's form (?of=its prefix), on the completions that stand in the playground."""
+    """Check a component of the editor's form (?of=its prefix) on the playground's completions."""
     prefix = request.GET.get("of", "")
     name = f"{prefix}-{PARAM}{code_check.PARAM}"
     if not _PREFIX.fullmatch(prefix) or name not in request.POST:
         raise Http404
     source = request.POST[name].replace("\r\n", "\n")
     if len(source) > custom.LONGEST:
-        return _told(request, {"problem": f"It is longer than {custom.LONGEST} characters."})
+        return _answer(request, {"problem": f"It is longer than {custom.LONGEST} characters."})
     samples = samples_of(request)
     trial = code_check.check(source, samples)
     tried = samples or code_check.made_up()
-    scored = [(one.text, value) for (one, _), value in zip(tried, trial.scores.values, strict=False)]
+    scored = [(completion.text, value) for (completion, _), value in zip(tried, trial.scores.values, strict=False)]
     context = {"problem": trial.problem, "trial": trial, "made_up": not samples, "scored": scored}
-    return _told(request, context)
+    return _answer(request, context)
 
 
 def samples_of(request: HttpRequest) -> list[code_check.Sample]:
-    """The playground's completions, as the form has them; none where it has none."""
+    """The playground's completions, as in the form; may be empty."""
     texts = request.POST.getlist("completion")
     if not any(text.strip() for text in texts):
         return []
     source = completions_source.read(request, request.POST)
     written = completions_source.written(source, texts, request.POST.getlist("of"))
-    return [(one, source.row) for one in written]
+    return [(completion, source.row) for completion in written]
 
 
-def _told(request: HttpRequest, context: dict[str, object]) -> HttpResponse:
+def _answer(request: HttpRequest, context: dict[str, object]) -> HttpResponse:
     return render(request, "rewards/_code_check.html", context)

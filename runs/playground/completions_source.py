@@ -1,8 +1,7 @@
-"""Where the playground's completions come from: a dataset's row, a group that a run has stored, or a person's hand.
+"""Sources of the playground's completions: a dataset row, a stored group of a run, or manual entry.
 
-The page names a source by a few fields; each time it is read anew here, so what has gone in between is told and never
-an error. Texts may be edited on the page: one that was stored counts with its turns and tokens while it is unchanged.
-"""
+The page identifies a source by a few fields and the source is read again on each request, so anything deleted in
+between is reported and never an error. Texts can be edited: a stored one keeps its turns and tokens while unchanged."""
 
 from __future__ import annotations
 
@@ -24,9 +23,9 @@ from runs.playground import rows
 from runs.queries import run_for, runs_for
 from workers.rewards import Completion
 
-SHOWN = 20_000
-"""Characters of a completion that can be written here; a stored one that is longer is scored whole all the same."""
-MOST = 64
+EDITABLE_CHARS = 20_000
+"""Characters of an editable completion; a longer stored one is still scored in full."""
+MAX_COMPLETIONS = 64
 RUNS = 20
 GROUPS = 200
 MOST_TESTS = 200
@@ -41,21 +40,21 @@ class SourceKind(StrEnum):
 
 @dataclass(frozen=True)
 class Offered:
-    """A completion to begin with."""
+    """A completion to start from."""
 
     text: str
     of: str = ""
-    """Its number in the stored group; empty for one that is nobody's."""
+    """Its number in the stored group; empty for one that isn't stored."""
     reward: float | None = None
-    """What the run gave it."""
+    """The run's reward."""
     advantage: float | None = None
     length: int = 0
-    """Characters, where the page has only the first of them."""
+    """The full length in characters, if the page has only the beginning."""
 
 
 @dataclass
 class Source:
-    """A row with completions of it, and what the page needs to choose others."""
+    """A row with completions, and what the page needs to choose others."""
 
     kind: SourceKind
     row: dict[str, Any]
@@ -70,10 +69,10 @@ class Source:
     groups: list[SampleRow] = field(default_factory=list)
     group: SampleRow | None = None
     stored: dict[str, Completion] = field(default_factory=dict)
-    """By its number in the group."""
+    """Stored completions by their number in the group."""
 
     def say(self, words: str) -> None:
-        """One more thing that is not as it was asked for."""
+        """Report a deviation from the request."""
         self.problem = f"{self.problem} {words}".strip()
 
     @property
@@ -86,8 +85,8 @@ class Source:
 
 
 def read(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
-    """The source that a form or an address names: from=, and version= sample= | run= step= group= | prompt= answer=
-    tests=. What it names and is not there falls back to what is."""
+    """Read the source that a form or an address names: from=, and version= sample= | run= step= group= | prompt=
+    answer= tests=. Missing parts fall back to what exists."""
     kind = fields.get("from", "")
     if kind == SourceKind.RUN:
         return _of_run(request, fields)
@@ -97,30 +96,29 @@ def read(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
 
 
 def written(source: Source, texts: Sequence[str], of: Sequence[str]) -> list[Completion]:
-    """The page's completions as rewards get them: `of` beside `texts` says which of the stored ones each was. Blank
-    ones of nobody's are passed over."""
+    """The page's completions for scoring. `of`: the stored completion of each text. Empty new texts are skipped."""
     numbers = [*of, *[""] * len(texts)]
-    made = []
+    completions = []
     for text, number in zip(texts, numbers, strict=False):
         plain, stored = _BREAK.sub("\n", text), source.stored.get(number)
         if stored is not None and plain == _as_shown(stored.text):
-            made.append(stored)
+            completions.append(stored)
         elif plain.strip() or stored is not None:
-            made.append(Completion(plain[:SHOWN]))
-    return made[:MOST]
+            completions.append(Completion(plain[:EDITABLE_CHARS]))
+    return completions[:MAX_COMPLETIONS]
 
 
-def runs_with_completions(request: HttpRequest, wanted: str, *, most: int = RUNS) -> QuerySet[Run]:
-    """Newest first, those whose texts are kept; `wanted`: in the name, or the run's id."""
-    found = runs_for(request).filter(samplestore__size__gt=0).order_by("-created_at")
-    wanted = wanted.replace("\0", "").strip()[:120]
-    if wanted:
-        found = found.filter(name__icontains=wanted) | found.filter(pk=wanted)
-    return found[:most]
+def runs_with_completions(request: HttpRequest, phrase: str, *, most: int = RUNS) -> QuerySet[Run]:
+    """Runs with stored texts, newest first. `wanted`: a part of the name, or the run's id."""
+    matches = runs_for(request).filter(samplestore__size__gt=0).order_by("-created_at")
+    phrase = phrase.replace("\0", "").strip()[:120]
+    if phrase:
+        matches = matches.filter(name__icontains=phrase) | matches.filter(pk=phrase)
+    return matches[:most]
 
 
 def suggested(row: Mapping[str, Any]) -> list[str]:
-    """Completions to start from: right, right but without the form, wrong in the right form, and neither."""
+    """Example completions: correct, correct in the wrong format, wrong in the right format, and neither."""
     answer = row.get("answer")
     right = "42" if answer is None else str(answer)
     thought = "I take what is given and work it out step by step."
@@ -132,14 +130,14 @@ def suggested(row: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def completion(one: Any) -> Completion:
-    """A stored completion (runs.completions.groups.Completion with its text) as rewards get it."""
-    turns = tuple(turn for turn in one.turns or () if isinstance(turn, Mapping))
-    return Completion(one.text or "", turns, one.tokens)
+def completion(stored: Any) -> Completion:
+    """A stored completion (runs.completions.groups) as rewards get it."""
+    turns = tuple(turn for turn in stored.turns or () if isinstance(turn, Mapping))
+    return Completion(stored.text or "", turns, stored.tokens)
 
 
 def stored_row(group: SampleRow) -> dict[str, Any]:
-    """What the group itself tells of its row, where the dataset can't be read."""
+    """The row as far as the group itself has it, for when the dataset can't be read."""
     prompt, answer = group.data.get("prompt"), group.data.get("answer")
     return {
         "row": group.row,
@@ -152,8 +150,8 @@ def stored_row(group: SampleRow) -> dict[str, Any]:
 def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
     versions = ready_versions(request)
     number = _number(fields.get("version"))
-    found = versions.filter(pk=number).first() if number is not None else None
-    version = found or versions.first()
+    selected = versions.filter(pk=number).first() if number is not None else None
+    version = selected or versions.first()
     place = rows.at(version, _number(fields.get("sample")) or 0)
     offered = [Offered(text) for text in suggested(place.row)]
     return Source(
@@ -169,9 +167,9 @@ def _of_dataset(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
 
 
 def _of_hand(fields: Mapping[str, Any]) -> Source:
-    prompt = str(fields.get("prompt") or "")[:SHOWN]
-    answer = str(fields.get("answer") or "")[:SHOWN]
-    lines = _BREAK.sub("\n", str(fields.get("tests") or ""))[:SHOWN].split("\n")
+    prompt = str(fields.get("prompt") or "")[:EDITABLE_CHARS]
+    answer = str(fields.get("answer") or "")[:EDITABLE_CHARS]
+    lines = _BREAK.sub("\n", str(fields.get("tests") or ""))[:EDITABLE_CHARS].split("\n")
     row = {
         "row": None,
         "prompt": prompt,
@@ -183,24 +181,24 @@ def _of_hand(fields: Mapping[str, Any]) -> Source:
 
 def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
     source = Source(SourceKind.RUN, dict(rows.MADE_UP), "", [])
-    wanted = str(fields.get("run") or "")
-    if not wanted:
+    run_id = str(fields.get("run") or "")
+    if not run_id:
         return source
     try:
-        run = run_for(request, wanted)
+        run = run_for(request, run_id)
     except Http404:
         source.say("This run no longer exists. Choose another one.")
         return source
     source.run = run
-    asked = _number(fields.get("group"))
-    group = valid(run).filter(pk=asked).first() if asked is not None else None
+    group_id = _number(fields.get("group"))
+    group = valid(run).filter(pk=group_id).first() if group_id is not None else None
     source.steps = steps(run, group.step if group else _number(fields.get("step")))
     if source.steps.step is None:
         source.say("This run has no completions yet.")
         return source
-    # `data` is megabytes in all; only that of the group that is shown is read.
+    # `data` is megabytes in all; only the displayed group's is read.
     source.groups = list(valid(run).filter(step=source.steps.step).order_by("pk").defer("data")[:GROUPS])
-    if asked is not None and group is None:
+    if group_id is not None and group is None:
         source.say("That group is gone: too old, or of a step discarded by a resume. Here is another one.")
     first = next((one for one in source.groups if one.size), None)
     _take(source, group or first)
@@ -208,33 +206,33 @@ def _of_run(request: HttpRequest, fields: Mapping[str, Any]) -> Source:
 
 
 def _take(source: Source, group: SampleRow | None) -> None:
-    """Fill in what is stored of the group."""
-    told = completions_of(group.data) if group else []
-    if group is None or not any(one.text is not None for one in told):
+    """Fill in the stored group."""
+    stored = completions_of(group.data) if group else []
+    if group is None or not any(item.text is not None for item in stored):
         source.group = group
         source.say("The texts of this step are no longer stored, only their scores.")
         return
     source.group, run = group, source.run
     source.row = stored_row(group)
     if run is not None and group.row is not None:
-        found = rows.by_number(run.dataset_version, [group.row])
-        source.row = found.rows.get(group.row, source.row)
-        if group.row not in found.rows:
-            why = found.problem or f"{run.dataset_version} has no row {group.row}."
-            source.say(f"{why} Only the prompt and the answer are known, as the run stored them.")
+        search = rows.by_number(run.dataset_version, [group.row])
+        source.row = search.rows.get(group.row, source.row)
+        if group.row not in search.rows:
+            reason = search.problem or f"{run.dataset_version} has no row {group.row}."
+            source.say(f"{reason} Only the prompt and the answer are known, as the run stored them.")
     source.prompt = rows.shown_prompt(source.row)
-    if len(told) > MOST:
-        source.say(f"The first {MOST} of its {len(told)} completions are here.")
-    for one in told[:MOST]:
-        source.stored[str(one.number)] = whole = completion(one)
-        shown = _as_shown(whole.text)
-        length = len(whole.text) if len(whole.text) > SHOWN else 0
-        source.offered.append(Offered(shown, str(one.number), one.reward, one.advantage, length))
+    if len(stored) > MAX_COMPLETIONS:
+        source.say(f"The first {MAX_COMPLETIONS} of its {len(stored)} completions are here.")
+    for item in stored[:MAX_COMPLETIONS]:
+        source.stored[str(item.number)] = full = completion(item)
+        text = _as_shown(full.text)
+        length = len(full.text) if len(full.text) > EDITABLE_CHARS else 0
+        source.offered.append(Offered(text, str(item.number), item.reward, item.advantage, length))
 
 
 def _as_shown(text: str) -> str:
-    """As the page has it, and sends it back."""
-    return _BREAK.sub("\n", text)[:SHOWN].replace("\0", "\ufffd")
+    """The text as the page has it and sends it back."""
+    return _BREAK.sub("\n", text)[:EDITABLE_CHARS].replace("\0", "\ufffd")
 
 
 def _number(value: object) -> int | None:
@@ -243,7 +241,7 @@ def _number(value: object) -> int | None:
 
 
 def _wrong(right: str) -> str:
-    """An answer of the same kind that is not the right one."""
+    """A wrong answer of the same kind."""
     try:
         return str(int(right.replace(",", "")) + 1)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The config as it stands in the editor's form, saved or not: what the playground and the replay score by."""
+"""The reward config in the editor's form, saved or not: the basis of playground and replay scores."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from workers.contract import RewardSpec
 @dataclass(frozen=True)
 class EditorState:
     specs: list[RewardSpec]
-    """Components without a mistake."""
+    """Valid components."""
     problems: list[tuple[str, list[str]]]
-    """The others: name, and what is wrong."""
+    """Invalid components: name and errors."""
     aggregation: str
     places: list[int] = field(default_factory=list)
-    """Of each spec among all rows of the form, from 0: its colour, whatever is wrong with the others."""
+    """The position of each spec among all rows of the form, from 0, which determines its colour."""
 
 
 def asked(request: HttpRequest) -> EditorState:
-    """Of the form that was posted."""
+    """Read the posted form."""
     specs: list[RewardSpec] = []
     problems: list[tuple[str, list[str]]] = []
     places = []
@@ -46,7 +46,7 @@ def asked(request: HttpRequest) -> EditorState:
 
 
 def _sentences(errors: Any) -> list[str]:
-    """Of a form: the field's name before what is wrong with it, unless it is the whole form's."""
+    """A form's errors as sentences, with the field's name unless they concern the whole form."""
     return [
         error if field == "__all__" else f"{field.removeprefix('p_').replace('_', ' ')}: {error}"
         for field, list_ in errors.items()

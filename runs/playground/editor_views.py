@@ -1,4 +1,4 @@
-"""The page on which a reward config is edited and tried."""
+"""The page for editing and trying a reward config."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runs.playground.views import sample_context
 from workers.rewards import LIBRARY
 
 START = ("think_tags", "numeric_match")
-"""What a new config begins with."""
+"""The components of a new config."""
 
 
 @operator_required
@@ -37,7 +37,7 @@ def new(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "POST"])
 def edit(request: HttpRequest, config_id: int) -> HttpResponse:
-    """The editor for those who may edit, the composition for everybody else and of what was archived."""
+    """The editor for users who may edit; the read-only composition for others and for archived configs."""
     if (
         request.method == "POST"
         and person(request).may_operate
@@ -61,18 +61,18 @@ def _save(request: HttpRequest, editor: Editor, config: RewardConfig | None) -> 
         try:
             with transaction.atomic():
                 saved, fresh_one = editor.save(person(request))
-        except IntegrityError:  # somebody took the name between the check and the save
+        except IntegrityError:  # the name was taken between the check and the save
             editor.config.add_error("name", TAKEN)
         else:
-            messages.success(request, _said(saved.number, saved.config.name, fresh_one, renamed=before))
+            messages.success(request, _saved_message(saved.number, saved.config.name, fresh_one, renamed=before))
             return redirect("reward_config", saved.config_id)
     if config:
-        config.name = before  # the form has written what was typed
+        config.name = before  # the form has overwritten it with the typed one
     return editor_page(request, editor, config, status=400)
 
 
 def _gone(request: HttpRequest) -> HttpResponse:
-    """The config was deleted while somebody changed it: what they have made of it is theirs to keep."""
+    """The config was deleted during editing: keep the edits as a new config."""
     editor = editor_from(request.POST)
     editor.is_valid()
     editor.problem = (
@@ -81,7 +81,7 @@ def _gone(request: HttpRequest) -> HttpResponse:
     return editor_page(request, editor, None, status=400)
 
 
-def _said(number: int, name: str, fresh_one: bool, *, renamed: str) -> str:
+def _saved_message(number: int, name: str, fresh_one: bool, *, renamed: str) -> str:
     if fresh_one and number == 1:
         return f"Saved {name}."
     if fresh_one:
@@ -95,8 +95,8 @@ def _may_be_saved(request: HttpRequest, editor: Editor, config: RewardConfig | N
         return False
     specs = [form.spec() for form in editor.components]
     refused = code_check.problems(specs, person(request), lambda: code_views.samples_of(request))
-    for place, why in refused.items():
-        editor.components[place].refuse(why)
+    for place, reason in refused.items():
+        editor.components[place].refuse(reason)
     if config and not refused:
         newest = config.newest()
         based_on = editor.config.cleaned_data["based_on"]
@@ -130,19 +130,18 @@ def editor_page(
 @operator_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def import_(request: HttpRequest) -> HttpResponse:
-    """A document, by file or pasted, as a new config's editor with a message beside each field; saving is the
-    editor's."""
+    """Open an uploaded or pasted document in a new config's editor, with errors per field; nothing is saved yet."""
     if request.method != "POST":
-        return _asking(request)
+        return _import_form(request)
     try:
         editor = config_yaml.read(safe_yaml.document(request, config_yaml.MOST_BYTES))
     except YamlRefused as error:
-        return _asking(request, str(error))
+        return _import_form(request, str(error))
     wrong = editor.problem or editor.config.errors or any(form.errors for form in editor.components)
     return editor_page(request, editor, None, status=422 if wrong else 200, imported=True)
 
 
-def _asking(request: HttpRequest, problem: str = "") -> HttpResponse:
+def _import_form(request: HttpRequest, problem: str = "") -> HttpResponse:
     text = request.POST.get("text", "")
     most = config_yaml.MOST_BYTES
     context = {"problem": problem, "text": text if len(text) <= most else "", "most_kb": most // 1024}

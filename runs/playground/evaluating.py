@@ -1,4 +1,4 @@
-"""Scores of completions by the components of a config, each with how it went: the playground's and the replay's."""
+"""Scoring completions by a config's components, with outcomes; shared by the playground and the replay."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from workers.rewards import LIBRARY, Completion, Cost, Failure, Reward, score
 from workers.rewards.reward import Row
 
 WAITS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}
-"""Parameters of how long another server is waited for, and of how long code may run, in seconds."""
+"""Parameters that limit waiting for servers and running code, in seconds."""
 ONLY_TRAINER = "Scored by the trainer only: it depends on the running model."
 ASKS = "It calls another server, so it is scored on request."
 
 
 class How(StrEnum):
-    """Where a component's scores are from, or why it has none."""
+    """The source of a component's scores, or why it has none."""
 
     SCORED = "scored"
     RECORDED = "recorded"
-    """What the run itself gave: the component is one of its own."""
+    """From the run itself, which has the same component."""
     TRAINER = "trainer"
     ASKS = "asks"
     UNAVAILABLE = "unavailable"
@@ -38,17 +38,17 @@ class ComponentScores:
     spec: RewardSpec
     reward: Reward
     values: list[float | None]
-    """One a completion; None where it doesn't apply, failed, or was not scored."""
+    """One per completion; None where it doesn't apply, failed, or was not scored."""
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seconds: float | None = None
     how: How = How.SCORED
     why: str = ""
-    """Of scores that are missing."""
+    """Why scores are missing."""
 
     @property
     def counts(self) -> bool:
-        """Whether totals have it."""
+        """Whether the component counts in the totals."""
         return self.how in (How.SCORED, How.RECORDED)
 
 
@@ -61,8 +61,10 @@ def column(
     ask: bool = False,
     recorded: list[float | None] | None = None,
 ) -> ComponentScores:
-    """rows[i] is what completions[i] answers. `ask`: rewards that ask another server may. `recorded`: scores that the
-    same component gave these completions, taken where it can't or may not be scored here."""
+    """Score completions by one component. rows[i] belongs to completions[i]. `ask`: allow rewards that call other
+    servers.
+
+    `recorded`: the same component's scores in the run, used where it can't or may not be scored here."""
     reward = LIBRARY[spec.function]
     nothing: list[float | None] = [None] * len(completions)
     if reward.cost is Cost.TRAINER or (reward.cost is Cost.HTTP and not ask):
@@ -93,17 +95,17 @@ def column(
 
 
 def _params(reward: Reward, spec: RewardSpec, turn: Turn) -> dict[str, Any]:
-    """Those of the component; nobody waits longer for another server, or for code, than the page has time: code that
-    doesn't end keeps what it runs in from everybody else."""
+    """The component's parameters, with time limits lowered to the time the page has left: endless code would block
+    others."""
     waits = WAITS.get(reward.cost)
     if waits is None:
         return dict(spec.params)
-    left = max(1.0, turn.until - time.monotonic())
-    given = reward.defaults() | spec.params
-    return given | {name: min(given[name], left) for name in waits if name in given}
+    remaining = max(1.0, turn.until - time.monotonic())
+    full = reward.defaults() | spec.params
+    return full | {name: min(full[name], remaining) for name in waits if name in full}
 
 
 def _is_cut(reward: Reward, spec: RewardSpec, params: dict[str, Any]) -> bool:
-    """Whether code had less time than it is to have, so that its failures may be the page's doing."""
-    own = reward.defaults() | spec.params
-    return reward.cost is Cost.SANDBOX and any(params.get(name) != own.get(name) for name in WAITS[Cost.SANDBOX])
+    """Whether code had less time than its limit, so that failures may be due to the page."""
+    full = reward.defaults() | spec.params
+    return reward.cost is Cost.SANDBOX and any(params.get(name) != full.get(name) for name in WAITS[Cost.SANDBOX])

@@ -1,8 +1,7 @@
-"""A run's stored completions scored anew by another config: what would have been ranked and pushed otherwise.
+"""Replay: scoring a run's stored completions with another config, and comparing ranks and advantages.
 
-`score` gives each group its new scores until the time is up; `compare` sets them beside what the run itself gave.
-Plain computation: which groups, and of which rows, is replay_source's.
-"""
+`score` scores groups until the time is up; `compare` sets the results beside the run's own. Pure computation:
+replay_source selects the groups and their rows."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from controlplane.rewards.turns import Turn
 from runs.completions import groups
 from runs.playground.completions_source import completion
 from runs.playground.evaluating import ComponentScores, How, column
-from runs.playground.ordering import SAME, PairCounts, order, pairs, ranks
+from runs.playground.ordering import TOLERANCE, PairCounts, order, pairs, ranks
 from runs.playground.scoring import Bar, diverging, variance_shares
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY, Failure
@@ -26,14 +25,14 @@ from workers.rewards.reward import Reward
 MOVERS = 12
 SHOWN_GROUPS = 24
 SHOWN_MEMBERS = 32
-"""Of a group, those that change most."""
+"""The members of a group that change most."""
 FAILURES = 5
-"""Of a component, shown with their tracebacks."""
+"""Failures of a component that are shown with tracebacks."""
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A prompt group as the run has it, with its texts and its row."""
+    """A prompt group as the run stored it, with its texts and its row."""
 
     pk: int
     step: int
@@ -46,7 +45,7 @@ class Stored:
 class Rescored:
     stored: Stored
     columns: list[ComponentScores]
-    """A component each, in the config's order."""
+    """One column per component, in the config's order."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,13 @@ class Member:
 
     @property
     def change(self) -> float:
-        """The run reckoned in single precision: what that leaves between two equal ones is no change."""
+        """The change of the advantage; 0 if it is within the run's single precision."""
         by = self.advantage_now - (self.advantage_before or 0.0)
-        return by if abs(by) > SAME else 0.0
+        return by if abs(by) > TOLERANCE else 0.0
 
     @property
     def excerpt(self) -> str:
-        """What a line of a table has room for."""
+        """An excerpt that fits a table cell."""
         text = " ".join(self.text[:1000].split())
         if text:
             return text[:140] + ("…" if len(text) > 140 else "")
@@ -80,7 +79,7 @@ class Member:
 
     @property
     def climbed(self) -> int:
-        """Ranks, up is positive."""
+        """Ranks gained."""
         return 0 if self.rank_before is None or self.rank_now is None else self.rank_before - self.rank_now
 
     @property
@@ -89,7 +88,7 @@ class Member:
 
     @property
     def turned(self) -> bool:
-        """Made likelier before and less likely now, or the other way round."""
+        """Whether the sign of the advantage flipped."""
         return (self.advantage_before or 0.0) * self.advantage_now < 0
 
 
@@ -107,13 +106,13 @@ class GroupReplay:
 
     @property
     def shown(self) -> list[Member]:
-        most = sorted(self.members, key=lambda one: -abs(one.change))[:SHOWN_MEMBERS]
-        return sorted(most, key=lambda one: one.number)
+        changed = sorted(self.members, key=lambda member: -abs(member.change))[:SHOWN_MEMBERS]
+        return sorted(changed, key=lambda member: member.number)
 
     @property
     def moved(self) -> float:
-        """The mean size of its advantages' changes."""
-        return mean([abs(one.change) for one in self.members]) or 0.0
+        """The mean absolute change of its advantages."""
+        return mean([abs(member.change) for member in self.members]) or 0.0
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ class Mover:
 
 @dataclass
 class ComponentReplay:
-    """A component over everything that was scored."""
+    """A component over all scored completions."""
 
     spec: RewardSpec
     reward: Reward
@@ -134,12 +133,12 @@ class ComponentReplay:
     why: str
     mean: float | None = None
     before: float | None = None
-    """The mean of the run's own component of this name."""
+    """The mean of the run's component of this name."""
     share: float | None = None
-    """Of a group's variance, on average over groups that have any."""
+    """Its share of a group's variance, averaged over groups that have any."""
     seconds: float | None = None
     none: int = 0
-    """Completions that it doesn't apply to, failed ones included."""
+    """Completions it doesn't apply to, including failed ones."""
     failed: int = 0
     failures: list[tuple[Stored, Failure]] = field(default_factory=list)
 
@@ -157,7 +156,7 @@ class Replay:
     groups: list[GroupReplay]
     parts: list[ComponentReplay]
     wanted: int
-    """Groups that were to be scored; more than there are if the time was up."""
+    """Groups to score; more than were scored if the time was up."""
     aggregation: str
     scale: str
 
@@ -167,8 +166,8 @@ class Replay:
 
     @property
     def steps(self) -> tuple[int, int]:
-        found = [group.stored.step for group in self.groups]
-        return min(found), max(found)
+        steps = [group.stored.step for group in self.groups]
+        return min(steps), max(steps)
 
     @property
     def pairs(self) -> PairCounts:
@@ -189,7 +188,7 @@ class Replay:
 
     @property
     def turned(self) -> int:
-        """Completions that would be pushed the other way."""
+        """Completions whose advantage changed its sign."""
         return sum(member.turned for group in self.groups for member in group.members)
 
     @property
@@ -225,32 +224,33 @@ def score(
     ask: bool = False,
     of_run: Mapping[str, Any] | None = None,
 ) -> list[Rescored]:
-    """The groups in their order, as many as the turn has time for: a group is scored by every component or not at all.
-    `of_run`: the run's frozen spec. What it gave by the very same component is taken where that can't be scored here.
-    """
-    own = {spec.name: recorded_as(of_run or {}, spec) for spec in specs}
-    made: list[Rescored] = []
-    for one in stored:
-        if turn.over and made:
+    """Score as many groups as the turn has time for; each group is scored by all components or not at all.
+
+    `of_run`: the run's frozen spec. Scores of an identical component of the run are reused where it can't be scored
+    here."""
+    recorded_names = {spec.name: recorded_as(of_run or {}, spec) for spec in specs}
+    rescored: list[Rescored] = []
+    for group in stored:
+        if turn.over and rescored:
             break
-        texts = [completion(each) for each in one.completions]
+        texts = [completion(each) for each in group.completions]
         columns = []
         for spec in specs:
-            name = own[spec.name]
-            recorded = [each.rewards.get(name) for each in one.completions] if name else None
-            columns.append(column(spec, texts, [one.row] * len(texts), turn, ask=ask, recorded=recorded))
+            name = recorded_names[spec.name]
+            recorded = [each.rewards.get(name) for each in group.completions] if name else None
+            columns.append(column(spec, texts, [group.row] * len(texts), turn, ask=ask, recorded=recorded))
         if any(each.how is How.LATE for each in columns):
             break
-        made.append(Rescored(one, columns))
-    return made
+        rescored.append(Rescored(group, columns))
+    return rescored
 
 
-def recorded_as(spec: Mapping[str, Any], wanted: RewardSpec) -> str:
-    """The name of the run's own component that is the same function with the same parameters; "" if it has none."""
-    defaults = LIBRARY[wanted.function].defaults()
+def recorded_as(spec: Mapping[str, Any], component: RewardSpec) -> str:
+    """The name of the run's component with the same function and parameters, or ""."""
+    defaults = LIBRARY[component.function].defaults()
     for part in spec.get("rewards") or ():
-        same = isinstance(part, Mapping) and part.get("function") == wanted.function
-        if same and {**defaults, **(part.get("params") or {})} == {**defaults, **wanted.params}:
+        is_same = isinstance(part, Mapping) and part.get("function") == component.function
+        if is_same and {**defaults, **(part.get("params") or {})} == {**defaults, **component.params}:
             return str(part.get("name") or "")
     return ""
 
@@ -263,46 +263,49 @@ def compare(
     scale: str | bool = "group",
     wanted: int | None = None,
 ) -> Replay:
-    """`scale`: the run's scale_rewards. Steps are batches: what TRL takes over a batch is taken over the groups of one
-    step that are here."""
-    made: list[GroupReplay] = []
-    for _, of_step in groupby(rescored, key=lambda one: one.stored.step):
-        # Whole groups of one size, as TRL has them; a run that changed its size within a step has none.
-        of_size = sorted(of_step, key=lambda one: len(one.stored.completions))
-        for _, some in groupby(of_size, key=lambda one: len(one.stored.completions)):
-            made += _batch(list(some), aggregation, scale)
-    places = {one.stored.pk: place for place, one in enumerate(rescored)}
-    made.sort(key=lambda group: places[group.stored.pk])
-    shares = [_shares(one.columns, aggregation) for one in rescored]
+    """Compare rescored groups with the run. `scale`: the run's scale_rewards.
+
+    Each step counts as a batch: what TRL computes over a batch is computed over the available groups of the step."""
+    replays: list[GroupReplay] = []
+    for _, of_step in groupby(rescored, key=lambda scored: scored.stored.step):
+        # Groups of one size, as TRL requires; a run that changed its group size within a step has several.
+        of_size = sorted(of_step, key=lambda scored: len(scored.stored.completions))
+        for _, same_size in groupby(of_size, key=lambda scored: len(scored.stored.completions)):
+            replays += _batch(list(same_size), aggregation, scale)
+    places = {scored.stored.pk: place for place, scored in enumerate(rescored)}
+    replays.sort(key=lambda group: places[group.stored.pk])
+    shares = [_shares(scored.columns, aggregation) for scored in rescored]
     parts = [_part(place, spec, rescored) for place, spec in enumerate(specs)] if rescored else []
     for place, part in enumerate(parts):
         part.share = mean([each[place] for each in shares])
-    told = "normalised by component" if aggregation == "normalize_then_sum" else str(scale)
-    return Replay(made, parts, len(rescored) if wanted is None else wanted, aggregation, told)
+    scaling = "normalised by component" if aggregation == "normalize_then_sum" else str(scale)
+    return Replay(replays, parts, len(rescored) if wanted is None else wanted, aggregation, scaling)
 
 
-def _batch(some: Sequence[Rescored], aggregation: str, scale: str | bool) -> list[GroupReplay]:
-    size = len(some[0].stored.completions)
-    counted = [place for place, one in enumerate(some[0].columns) if any(each.columns[place].counts for each in some)]
-    if not counted or not size:
+def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> list[GroupReplay]:
+    size = len(batch[0].stored.completions)
+    counting = [
+        place for place, group in enumerate(batch[0].columns) if any(each.columns[place].counts for each in batch)
+    ]
+    if not counting or not size:
         return []
-    values = [[value for one in some for value in one.columns[place].values] for place in counted]
-    weights = [some[0].columns[place].spec.weight for place in counted]
+    values = [[value for group in batch for value in group.columns[place].values] for place in counting]
+    weights = [batch[0].columns[place].spec.weight for place in counting]
     result = advantages(values, weights, size, aggregation, scale)
     return [
         _group(
-            one,
+            group,
             result.totals[at * size : (at + 1) * size],
             result.advantages[at * size : (at + 1) * size],
             flat=result.zero_spread[at],
         )
-        for at, one in enumerate(some)
+        for at, group in enumerate(batch)
     ]
 
 
 def _group(one: Rescored, totals: Sequence[float | None], pushed: Sequence[float], *, flat: bool) -> GroupReplay:
-    told = one.stored.completions
-    before = [each.reward for each in told]
+    stored = one.stored.completions
+    before = [each.reward for each in stored]
     ranks_before, ranks_now = ranks(before), ranks(totals)
     members = [
         Member(
@@ -316,7 +319,7 @@ def _group(one: Rescored, totals: Sequence[float | None], pushed: Sequence[float
             advantage_now=pushed[place],
             scores=[column.values[place] for column in one.columns],
         )
-        for place, each in enumerate(told)
+        for place, each in enumerate(stored)
     ]
     given = [total for total in before if total is not None]
     return GroupReplay(
@@ -329,31 +332,31 @@ def _group(one: Rescored, totals: Sequence[float | None], pushed: Sequence[float
 
 
 def _part(place: int, spec: RewardSpec, rescored: Sequence[Rescored]) -> ComponentReplay:
-    columns = [one.columns[place] for one in rescored]
-    worst = next((one for one in columns if not one.counts), columns[0])
+    columns = [group.columns[place] for group in rescored]
+    worst = next((group for group in columns if not group.counts), columns[0])
     part = ComponentReplay(spec, columns[0].reward, worst.how, worst.why)
-    values = [value for one in columns for value in one.values]
+    values = [value for group in columns for value in group.values]
     part.mean = mean(values)
-    part.before = mean([each.rewards.get(spec.name) for one in rescored for each in one.stored.completions])
+    part.before = mean([each.rewards.get(spec.name) for group in rescored for each in group.stored.completions])
     part.none = sum(value is None for value in values)
-    part.failed = sum(len({failure.index for failure in one.failures}) for one in columns)
-    part.failures = _few((one.stored, failure) for one in rescored for failure in one.columns[place].failures)
-    taken = [one.seconds for one in columns if one.seconds is not None]
-    part.seconds = math.fsum(taken) if taken else None
+    part.failed = sum(len({failure.index for failure in group.failures}) for group in columns)
+    part.failures = _few((group.stored, failure) for group in rescored for failure in group.columns[place].failures)
+    seconds = [group.seconds for group in columns if group.seconds is not None]
+    part.seconds = math.fsum(seconds) if seconds else None
     return part
 
 
 def _shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float | None]:
     """Each component's share of one group's variance."""
-    counted = iter(variance_shares([one for one in columns if one.counts], aggregation))
-    return [next(counted) if one.counts else None for one in columns]
+    shares = iter(variance_shares([scores for scores in columns if scores.counts], aggregation))
+    return [next(shares) if scores.counts else None for scores in columns]
 
 
 def _few(failures: Iterable[tuple[Stored, Failure]]) -> list[tuple[Stored, Failure]]:
-    """The first of each message."""
-    seen: dict[str, tuple[Stored, Failure]] = {}
+    """The first failure of each message."""
+    by_message: dict[str, tuple[Stored, Failure]] = {}
     for stored, failure in failures:
-        seen.setdefault(failure.message, (stored, failure))
-        if len(seen) == FAILURES:
+        by_message.setdefault(failure.message, (stored, failure))
+        if len(by_message) == FAILURES:
             break
-    return list(seen.values())
+    return list(by_message.values())

@@ -1,4 +1,4 @@
-"""Which of a run's stored prompt groups are scored anew, and the rows that they answer: bounded, and told as it is."""
+"""The selection of a run's stored prompt groups for a replay, with their rows; bounded in size."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from runs.playground.completions_source import stored_row
 from runs.playground.replay import Stored
 
 COUNTS = (16, 64, 256)
-"""How many groups a person may ask for."""
+"""Numbers of groups to choose from."""
 MOST_BYTES = 24 * 2**20
-"""Of the groups as they are stored."""
+"""Bytes of the stored groups."""
 MOST_COMPLETIONS = 8192
 NEWEST, SPREAD, ONE = "newest", "spread", "one"
 WHICH = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "Of one step"}
@@ -26,39 +26,38 @@ WHICH = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "Of one step"
 
 @dataclass(frozen=True)
 class Kept:
-    """What there is of a run to be scored anew: groups of training that have their texts."""
+    """The stored groups that can be replayed: training groups that still have their texts."""
 
     first: int | None = None
     last: int | None = None
     groups: int = 0
     gone: int = 0
-    """Groups whose texts are not kept any more."""
+    """Groups whose texts are deleted."""
 
 
 @dataclass
 class Picked:
     groups: list[Stored]
     gone: int = 0
-    """Groups of the same steps without their texts."""
+    """Groups of the same steps whose texts are deleted."""
     cut: bool = False
-    """A step's groups are not all here, for want of room."""
+    """Some groups of a step are left out because of their size."""
     problems: list[str] = field(default_factory=list)
 
 
 def kept(run: Run) -> Kept:
     trained = valid(run).filter(mode="train")
-    counted = trained.aggregate(groups=Count("pk", filter=Q(size__gt=0)), gone=Count("pk", filter=Q(size=0)))
+    counts = trained.aggregate(groups=Count("pk", filter=Q(size__gt=0)), gone=Count("pk", filter=Q(size=0)))
     steps = trained.filter(size__gt=0).order_by("step").values_list("step", flat=True)
-    return Kept(steps.first(), steps.last(), **counted)
+    return Kept(steps.first(), steps.last(), **counts)
 
 
 def pick(run: Run, which: str, step: int | None, count: int) -> Picked:
-    """About `count` groups in whole steps, in the order that they were trained in. A step that has no texts any more
-    gives none."""
+    """About `count` groups of whole steps, in training order. Steps without texts are skipped."""
     trained = valid(run).filter(mode="train")
     of_steps = trained.filter(size__gt=0).values("step").annotate(many=Count("pk"), size=Sum("size")).order_by("step")
-    known = list(of_steps.values_list("step", "many", "size"))
-    steps = _steps(known, which, step, count)
+    step_sizes = list(of_steps.values_list("step", "many", "size"))
+    steps = _steps(step_sizes, which, step, count)
     chosen: list[int] = []
     size = many = 0
     cut = False
@@ -69,25 +68,25 @@ def pick(run: Run, which: str, step: int | None, count: int) -> Picked:
             cut = True
             break
         chosen.append(pk)
-    found = list(trained.filter(pk__in=chosen, size__gt=0).order_by("step", "pk"))
+    rows = list(trained.filter(pk__in=chosen, size__gt=0).order_by("step", "pk"))
     picked = Picked([], gone=trained.filter(step__in=steps, size=0).count(), cut=cut)
-    _read(run, found, picked)
+    _read(run, rows, picked)
     return picked
 
 
 def _steps(known: Sequence[tuple[int, int, int]], which: str, step: int | None, count: int) -> list[int]:
-    """`known`: (step, groups, bytes) of each step that has texts, in order."""
+    """`known`: (step, groups, bytes) of the steps that have texts, in order."""
     if not known:
         return []
     if which == ONE:
-        upto = [at for at, _, _ in known if step is None or at <= step] or [known[0][0]]
-        return upto[-1:]
+        earlier = [at for at, _, _ in known if step is None or at <= step] or [known[0][0]]
+        return earlier[-1:]
     if which == NEWEST:
         return _while_room(reversed(known), count)
     usual = sorted(many for _, many, _ in known)[len(known) // 2]
-    wanted = min(len(known), max(1, round(count / usual)))
-    places = [round(i * (len(known) - 1) / max(1, wanted - 1)) for i in range(wanted)]
-    # The last step first: where there is room for one alone, it is that.
+    number = min(len(known), max(1, round(count / usual)))
+    places = [round(i * (len(known) - 1) / max(1, number - 1)) for i in range(number)]
+    # The last step first: it is chosen if there is room for only one.
     return _while_room([known[place] for place in dict.fromkeys([len(known) - 1, *places])], count)
 
 
@@ -102,17 +101,17 @@ def _while_room(steps: Any, count: int) -> list[int]:
     return chosen
 
 
-def _read(run: Run, found: Sequence[SampleRow], picked: Picked) -> None:
-    numbers = [row.row for row in found if row.row is not None]
+def _read(run: Run, samples: Sequence[SampleRow], picked: Picked) -> None:
+    numbers = [row.row for row in samples if row.row is not None]
     read = rows.by_number(run.dataset_version, numbers) if numbers else rows.RowSearch({})
     missing = 0
-    for one in found:
-        known: Mapping[str, Any] | None = read.rows.get(one.row) if one.row is not None else None
+    for sample in samples:
+        known: Mapping[str, Any] | None = read.rows.get(sample.row) if sample.row is not None else None
         missing += known is None
-        prompt = one.data.get("prompt")
-        row = stored_row(one) if known is None else known
+        prompt = sample.data.get("prompt")
+        row = stored_row(sample) if known is None else known
         text = prompt if isinstance(prompt, str) else rows.shown_prompt(row)
-        picked.groups.append(Stored(one.pk, one.step, row, text, completions(one.data)))
+        picked.groups.append(Stored(sample.pk, sample.step, row, text, completions(sample.data)))
     if missing:
         why = read.problem or f"{run.dataset_version} doesn't have every row."
         which = f"{missing} groups go" if missing > 1 else "1 group goes"

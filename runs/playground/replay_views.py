@@ -1,4 +1,4 @@
-"""The replay: a run's stored completions scored anew by the config in the editor, before a GPU hour goes into it."""
+"""The replay: a run's stored completions scored by the config in the editor, before it costs GPU hours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runs.queries import run_for
 from runs.states import ACTIVE
 
 SECONDS = 25.0
-"""How long one replay scores; what is not scored by then is told."""
+"""Seconds that one replay may score; groups left over are reported."""
 AT_ONCE = 2
 WAIT_S = 5.0
 BUSY = "Other replays are running on this server. Try again in a moment."
@@ -32,17 +32,17 @@ _room = threading.BoundedSemaphore(AT_ONCE)
 @operator_required
 @require_http_methods(["GET", "POST"])
 def replay(request: HttpRequest) -> HttpResponse:
-    """The run that is chosen, with what there is of it (GET); its groups scored anew (POST)."""
+    """GET shows the chosen run; POST scores its groups."""
     fields = request.POST if request.method == "POST" else request.GET
-    wanted = fields.get("replay", "")
+    run_id = fields.get("replay", "")
     try:
-        run = run_for(request, wanted) if wanted else None
+        run = run_for(request, run_id) if run_id else None
     except Http404:
         run = None
     if request.method == "GET":
-        return render(request, "playground/_replay_run.html", _chosen(run, GONE if wanted and run is None else ""))
+        return render(request, "playground/_replay_run.html", _chosen(run, GONE if run_id and run is None else ""))
     if run is None:
-        return render(request, "playground/_replay.html", {"problem": GONE if wanted else "Choose a run first."})
+        return render(request, "playground/_replay.html", {"problem": GONE if run_id else "Choose a run first."})
     if not _room.acquire(timeout=WAIT_S):
         return render(request, "playground/_replay.html", {"problem": BUSY})
     try:
@@ -65,22 +65,22 @@ def _chosen(run: Run | None, problem: str) -> dict[str, Any]:
 
 def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
     config, fields = asked(request), request.POST
-    which = fields.get("which", "")
+    selected_by = fields.get("which", "")
     step, count = fields.get("step", ""), fields.get("groups", "")
     context: dict[str, Any] = {"run": run, "problems": config.problems, "asks": bool(fields.get("ask"))}
     if not config.specs:
         return context | {"problem": "Every component has an error, so there is nothing to score with."}
-    picked = replay_source.pick(
+    selection = replay_source.pick(
         run,
-        which if which in WHICH else SPREAD,
+        selected_by if selected_by in WHICH else SPREAD,
         int(step) if step.isascii() and step.isdecimal() and len(step) < 10 else None,
         int(count) if count in map(str, COUNTS) else COUNTS[1],
     )
-    context["picked"] = picked
-    if not picked.groups:
+    context["picked"] = selection
+    if not selection.groups:
         return context | {"problem": "No texts of this run are stored there, so there is nothing to score again."}
     turn = turns.turn(SECONDS)
-    rescored = score(picked.groups, config.specs, turn, ask=context["asks"], of_run=run.spec)
+    rescored = score(selection.groups, config.specs, turn, ask=context["asks"], of_run=run.spec)
     if not rescored:
         return context | {"problem": "Scoring timed out before one group was scored by every component."}
     grpo = run.spec.get("grpo") or {}
@@ -90,7 +90,7 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
         config.specs,
         aggregation=config.aggregation,
         scale=scale if scale in ("group", "batch", "none", True, False) else "group",
-        wanted=len(picked.groups),
+        wanted=len(selection.groups),
     )
     if not result.groups:
         return context | {"problem": "None of these components can be scored here, so there are no totals to compare."}

@@ -1,4 +1,4 @@
-"""Rows of a dataset as rewards see them: exactly what the trainer would hand them, whatever a page has room for."""
+"""Dataset rows as rewards get them from the trainer, in full even where a page shows less."""
 
 from __future__ import annotations
 
@@ -15,62 +15,62 @@ from controlplane.datasets.reader.mapping import prompt_text
 from workers.contract.dataset import row_for_rewards
 
 MOST_BYTES = 16 * 2**20
-"""Of the rows that one request reads."""
+"""Bytes of the rows that one request reads."""
 KEPT = 64
-"""Rows that are kept in memory, of those that had to be read anew."""
+"""Rows kept in memory after reading their files."""
 LARGEST_KEPT = 2**20
 MADE_UP = {"row": 0, "prompt": [{"role": "user", "content": "What is 6 times 7?"}], "answer": "42", "test_cases": []}
-"""The row to try on while there is no dataset."""
+"""The example row while there is no dataset."""
 
 
 @dataclass(frozen=True)
 class RowSearch:
     rows: dict[int, dict[str, Any]]
     problem: str = ""
-    """Why some are missing, for people."""
+    """Why some rows are missing, for people."""
 
 
 @dataclass(frozen=True)
 class RowPlace:
-    """A row by its place in the version."""
+    """A row by its position in the version."""
 
     row: dict[str, Any]
     place: int = 0
     """From 0."""
     count: int = 1
-    """Rows of the version."""
+    """The version's number of rows."""
     problem: str = ""
 
 
 def by_number(version: DatasetVersion, numbers: Collection[int]) -> RowSearch:
-    """The rows of these ids, those that there are, in one reading."""
-    held = {number: row for number in numbers if (row := _cache.get((version.sha256, number))) is not None}
-    wanted = [number for number in set(numbers) if number not in held]
-    if not wanted:
-        return RowSearch(held)
+    """The existing rows with these ids, in one read."""
+    cached = {number: row for number in numbers if (row := _cache.get((version.sha256, number))) is not None}
+    missing = [number for number in set(numbers) if number not in cached]
+    if not missing:
+        return RowSearch(cached)
     try:
-        found = looking.exact(version, wanted, MOST_BYTES)
+        result = looking.exact(version, missing, MOST_BYTES)
     except DatasetError as error:
-        return RowSearch(held, f"The rows of {version} can't be read: {error}")
-    rows = {row["row_id"]: for_rewards(row, chat=found["chat"]) for row in found["rows"]}
+        return RowSearch(cached, f"The rows of {version} can't be read: {error}")
+    rows = {row["row_id"]: for_rewards(row, chat=result["chat"]) for row in result["rows"]}
     for number, row in rows.items():
         _cache.put((version.sha256, number), row)
-    left_out = found["left_out"]
+    left_out = result["left_out"]
     problem = f"{left_out} row{'s are' if left_out > 1 else ' is'} too large to show." if left_out else ""
-    return RowSearch(held | rows, problem)
+    return RowSearch(cached | rows, problem)
 
 
 def at(version: DatasetVersion | None, place: int) -> RowPlace:
-    """Past the end it begins anew. Without a version that has rows, a row that is made up."""
+    """The row at a position; positions wrap around. A made-up row if the version has none."""
     short, place, count = _short(version, place)
     if version is None or short is None:
         return RowPlace(dict(MADE_UP))
     problem = ""
     if _may_be_cut(short):
-        found = by_number(version, [short["row_id"]])
-        if short["row_id"] in found.rows:
-            return RowPlace(found.rows[short["row_id"]], place, count)
-        problem = found.problem
+        search = by_number(version, [short["row_id"]])
+        if short["row_id"] in search.rows:
+            return RowPlace(search.rows[short["row_id"]], place, count)
+        problem = search.problem
     if "prompt" not in short:
         return RowPlace(
             {**MADE_UP, "row": short["row_id"]}, place, count, f"{problem} An example row is shown instead."
@@ -80,7 +80,7 @@ def at(version: DatasetVersion | None, place: int) -> RowPlace:
 
 
 def for_rewards(row: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """A canonical row whose metadata is an object already."""
+    """A canonical row whose metadata is an object."""
     return row_for_rewards(row, row["metadata"], chat=chat)
 
 
@@ -90,7 +90,7 @@ def shown_prompt(row: Mapping[str, Any]) -> str:
 
 
 def _short(version: DatasetVersion | None, place: int) -> tuple[dict[str, Any] | None, int, int]:
-    """A row as its version's pages show it; as the import's report kept it where those files are gone."""
+    """A row as the version's pages show it, or from the import report if the files are gone."""
     if version is None:
         return None, 0, 0
     count = max(1, version.rows)
@@ -103,23 +103,23 @@ def _short(version: DatasetVersion | None, place: int) -> tuple[dict[str, Any] |
 
 
 def _may_be_cut(row: Mapping[str, Any]) -> bool:
-    """Whether a shortened row may not be the whole one: too large, or a text or list in it that was cut or cleaned."""
+    """Whether a shortened row may be incomplete: too large, or with a cut or cleaned text or list in it."""
     if "too_large" in row:
         return True
-    return any(isinstance(one, list) and len(one) >= 20 for one in _parts(row)) or any(
-        isinstance(one, str) and (one.endswith("…") or "\ufffd" in one) for one in _parts(row)
+    return any(isinstance(part, list) and len(part) >= 20 for part in _parts(row)) or any(
+        isinstance(part, str) and (part.endswith("…") or "\ufffd" in part) for part in _parts(row)
     )
 
 
 def _parts(value: Any) -> Iterator[Any]:
     yield value
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    for one in inner:
-        yield from _parts(one)
+    for element in inner:
+        yield from _parts(element)
 
 
 class _Cache:
-    """Rows of versions, which never change; the ones asked for last stay."""
+    """Recently used rows of versions, which never change."""
 
     def __init__(self) -> None:
         self._rows: OrderedDict[tuple[str, int], dict[str, Any]] = OrderedDict()

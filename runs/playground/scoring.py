@@ -1,4 +1,4 @@
-"""Tries rewards on completions of one row: what the trainer would score, and which way it would push."""
+"""Trying rewards on completions of one row: their scores, and the advantages that training would use."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from workers.rewards import Completion
 from workers.rewards.advantages import AGGREGATIONS, EPSILON, advantages, deviation, mean
 
 SECONDS = 15.0
-"""How long one request evaluates; an evaluation that has begun then still ends by its own limits."""
+"""Seconds that one request may evaluate; an evaluation under way still ends by its own limits."""
 
 ASKING = 60.0
-"""The same where another server is asked."""
+"""The same if another server is called."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """Of a diverging bar 100 wide: where it begins, and how wide it is."""
+    """A diverging bar on a scale of 100: start and width."""
 
     start: float
     width: float
@@ -39,7 +39,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class Cell:
-    """One completion's score of one component."""
+    """One component's score of one completion."""
 
     value: float | None
     note: str = ""
@@ -54,7 +54,7 @@ class ScoredComponent:
     mean: float | None
     deviation: float | None
     share: float | None
-    """Of the variance of the totals; all components' shares add up to 1. None: there is no variance."""
+    """Share of the variance of the totals; all shares add up to 1. None: no variance."""
 
     @property
     def milliseconds(self) -> float | None:
@@ -83,12 +83,12 @@ class PlaygroundTrial:
 
     @property
     def missing(self) -> list[ComponentScores]:
-        """Components that the totals are without."""
+        """Components that are missing from the totals."""
         return [one.column for one in self.columns if not one.column.counts]
 
     @property
     def flat(self) -> bool:
-        """Nothing could be learned from this group."""
+        """Whether nothing can be learnt from this group."""
         return not any(one.advantage for one in self.group)
 
 
@@ -101,7 +101,7 @@ def try_on(
     own: Turn | None = None,
     ask: bool = False,
 ) -> PlaygroundTrial:
-    """Scores and advantages as the trainer computes them for one group, scaled by the group's own spread."""
+    """Scores and advantages as the trainer computes them for one group, scaled by the group's own deviation."""
     own = own or turn(SECONDS)
     group = [Completion(one) if isinstance(one, str) else one for one in completions]
     columns = [column(spec, group, [row] * len(group), own, ask=ask) for spec in specs]
@@ -128,16 +128,17 @@ def try_on(
 
 
 def variance_shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float | None]:
-    """How much of a group's variance each component makes: its covariance with their sum, over the sum's variance.
-    Below 0 is a component that works against the others."""
-    parts = [_contributions(one, aggregation) for one in columns]
+    """Each component's share of a group's variance: its covariance with the sum, over the sum's variance.
+
+    A negative share means that the component works against the others."""
+    parts = [_contributions(column, aggregation) for column in columns]
     if not parts or not parts[0]:
         return [None] * len(parts)
     sums = [math.fsum(at) for at in zip(*parts, strict=True)]
-    whole = _covariance(sums, sums)
-    if whole <= 1e-16:
+    variance = _covariance(sums, sums)
+    if variance <= 1e-16:
         return [None] * len(parts)
-    return [_covariance(part, sums) / whole for part in parts]
+    return [_covariance(part, sums) / variance for part in parts]
 
 
 def diverging(value: float, widest: float) -> Bar:
@@ -146,7 +147,7 @@ def diverging(value: float, widest: float) -> Bar:
 
 
 def _contributions(one: ComponentScores, aggregation: str) -> list[float]:
-    """What each completion's sum has of this component."""
+    """The component's contribution to each completion's sum."""
     weight, values = one.spec.weight, one.values
     if aggregation == AGGREGATIONS[0]:
         return [weight * (value or 0.0) for value in values]

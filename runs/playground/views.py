@@ -1,4 +1,4 @@
-"""The playground beside the editor: completions to try on, and what the rewards of the form give them."""
+"""The playground beside the editor: completions, and their scores by the form's rewards."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ KINDS = {SourceKind.DATASET: "A dataset", SourceKind.RUN: "A run", SourceKind.HA
 @operator_required
 @require_GET
 def sample(request: HttpRequest) -> HttpResponse:
-    """Other completions: of another row, step or group, or none yet."""
+    """Load other completions: of another row, step or group, or none."""
     context = sample_context(request, request.GET)
     answer = render(request, "playground/_sample.html", context)
-    if here := _address(request, context["source"]):
-        answer["HX-Replace-Url"] = here
+    if address := _address(request, context["source"]):
+        answer["HX-Replace-Url"] = address
     return answer
 
 
 @operator_required
 @require_GET
 def runs(request: HttpRequest) -> HttpResponse:
-    """Runs whose completions can be had, for the playground or (for=replay) the replay."""
-    wanted = request.GET.get("q", "")
-    found = completions_source.runs_with_completions(request, wanted)
-    context = {"runs": found, "wanted": wanted, "replay": request.GET.get("for") == "replay"}
+    """Runs with stored completions, for the playground or (for=replay) the replay."""
+    phrase = request.GET.get("q", "")
+    matches = completions_source.runs_with_completions(request, phrase)
+    context = {"runs": matches, "wanted": phrase, "replay": request.GET.get("for") == "replay"}
     return render(request, "rewards/_runs.html", context)
 
 
@@ -79,11 +79,11 @@ def try_out(request: HttpRequest) -> HttpResponse:
 
 
 def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What playground/_playground.html needs, for the source that the form or the address names. Completions that were
-    posted stay as they were written."""
+    """The context of playground/_playground.html for the source named by the form or the address. Posted completions
+    keep their texts."""
     source = completions_source.read(request, fields)
     if request.method == "POST" and isinstance(fields, QueryDict) and fields.getlist("completion"):
-        numbers = [*fields.getlist("of"), *[""] * completions_source.MOST]
+        numbers = [*fields.getlist("of"), *[""] * completions_source.MAX_COMPLETIONS]
         source.offered = [
             Offered(text, number) for text, number in zip(fields.getlist("completion"), numbers, strict=False)
         ]
@@ -100,13 +100,13 @@ def sample_context(request: HttpRequest, fields: Mapping[str, Any]) -> dict[str,
 
 
 def _address(request: HttpRequest, source: Source) -> str:
-    """The page's own address with the source in it, so that a reload comes back to it."""
+    """The page's address with the source in it, so that a reload restores it."""
     path = urlsplit(request.headers.get("HX-Current-URL", "")).path
     if not path.startswith("/rewards/"):
         return ""
-    said: dict[str, object] = {"from": source.kind}
+    parameters: dict[str, object] = {"from": source.kind}
     if source.kind == SourceKind.DATASET and source.version:
-        said |= {"version": source.version.pk, "sample": source.place}
+        parameters |= {"version": source.version.pk, "sample": source.place}
     elif source.kind == SourceKind.RUN and source.run:
-        said |= {"run": source.run.pk, "group": source.group.pk if source.group else ""}
-    return f"{path}?{urlencode(said)}"
+        parameters |= {"run": source.run.pk, "group": source.group.pk if source.group else ""}
+    return f"{path}?{urlencode(parameters)}"

@@ -1,7 +1,7 @@
-"""Will this launch work? One module per subject; a check reads a Draft and yields findings, and touches nothing.
+"""Preflight: will this launch work? One module per subject; checks read a Draft, yield findings and have no side
+effects.
 
-A finding with grade STOP keeps the run from being launched. Findings of fields come back in the order of the form.
-"""
+A finding of grade STOP blocks the launch. Findings about fields are in the order of the form."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ _ORDER = {Grade.STOP: 0, Grade.WARN: 1, Grade.NOTE: 2}
 
 
 def check(draft: Draft) -> list[Finding]:
-    """Every finding, the worst first."""
-    found = [finding for one in CHECKS for finding in one(draft)]
-    return sorted(found, key=lambda f: _ORDER[f.grade])
+    """All findings, the worst first."""
+    findings = [finding for check_ in CHECKS for finding in check_(draft)]
+    return sorted(findings, key=lambda f: _ORDER[f.grade])
 
 
 def blocks(findings: Iterable[Finding]) -> bool:

@@ -1,4 +1,4 @@
-"""Batch sizes that GRPOConfig refuses, with the nearest ones it accepts, and the steps that the data gives."""
+"""Batch sizes that GRPOConfig rejects, the nearest valid ones, and the number of steps the data allows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_FIXES = 4
 def check_sizes(draft: Draft) -> Iterator[Finding]:
     batch = draft.batch
     if batch.micro_batch < 1 or batch.gradient_accumulation_steps < 1:
-        return  # the form or `choices` says so
+        return  # the form or `choices` reports it
     for problem in broken(batch):
         fixes = [set_number(name, value) for name, value in repairs(batch, problem.rule)[:MOST_FIXES]]
         if problem.rule == BatchRule.BOTH_GIVEN:
@@ -51,10 +51,10 @@ def check_steps(draft: Draft) -> Iterator[Finding]:
     if rows < batch.prompts:
         yield _no_steps(batch, rows)
         return
-    wanted = draft.value("max_steps")
-    if wanted and wanted > 0:
-        times = epochs(batch, rows, steps=wanted)
-        yield note("max_steps", f"{wanted:,} steps go over the {rows:,} training prompts {times:.3g} times.")
+    max_steps = draft.value("max_steps")
+    if max_steps and max_steps > 0:
+        times = epochs(batch, rows, steps=max_steps)
+        yield note("max_steps", f"{max_steps:,} steps go over the {rows:,} training prompts {times:.3g} times.")
     else:
         total = steps(batch, rows, epochs=draft.value("num_train_epochs"))
         yield note("num_train_epochs", f"{draft.value('num_train_epochs'):g} epochs are {total:,} steps.")

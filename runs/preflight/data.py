@@ -1,4 +1,4 @@
-"""The dataset version: chosen, checked, with rows, and with as many validation rows as are evaluated."""
+"""The dataset version: chosen, valid, not empty, and with enough validation rows for the evaluation."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def check(draft: Draft) -> Iterator[Finding]:
 def check_evaluation(draft: Draft) -> Iterator[Finding]:
     data = draft.data if draft.data and draft.data.ready else None
     if data is not None and draft.eval_rows > data.validation_rows:
-        kept, rows = data.validation_rows, "row" if data.validation_rows == 1 else "rows"
+        validation, rows = data.validation_rows, "row" if data.validation_rows == 1 else "rows"
         yield stop(
             "eval_rows",
             f"{draft.eval_rows:,} rows are to be evaluated, and {data.name} keeps "
-            f"{f'only {kept:,} {rows}' if kept else 'none'} out of training.",
+            f"{f'only {validation:,} {rows}' if validation else 'none'} out of training.",
             "Evaluate fewer, or import the dataset with a larger validation share.",
-            *([Fix(f"Evaluate {kept:,}", {"eval_rows": str(kept)})] if kept else []),
+            *([Fix(f"Evaluate {validation:,}", {"eval_rows": str(validation)})] if validation else []),
             Fix("Don't evaluate", {"eval_rows": "0"}),
         )
     every, last = draft.value("eval_steps"), draft.value("max_steps")

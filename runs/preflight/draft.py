@@ -1,4 +1,4 @@
-"""A launch before it is one: plain values, gathered from the form and the catalogue, that checks read."""
+"""A launch in preparation: plain values from the form and the catalogue, which checks read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TRL_DEFAULTS: dict[str, Any] = {
     "vllm_importance_sampling_correction": True,
     "vllm_importance_sampling_mode": "sequence_mask",
 }
-"""What checks assume of a field that nobody set and no host has told the default of (TRL 1.16)."""
+"""The assumed defaults of fields that no one has set and no host has reported (TRL 1.16)."""
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,17 @@ class GpuFacts:
     index: int
     memory_mib: int
     free: bool
-    """No lease holds it, quarantined ones included."""
+    """No lease holds it, in quarantine or not."""
     foreign_mib: int = 0
-    """In use there by something that has no lease, where that is enough to be in a run's way."""
+    """Memory used without a lease, if it is enough to disturb a run."""
 
 
-_HELD = HostSandbox(known=True, backend="bubblewrap", lacks=(), allowed=False)
+_ISOLATED = HostSandbox(known=True, backend="bubblewrap", lacks=(), allowed=False)
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """A host as it last announced itself, and what leases leave of it."""
+    """A host as it last announced itself, minus leased resources."""
 
     name: str
     fresh: bool = True
@@ -73,12 +73,12 @@ class HostFacts:
     gpu_error: str = ""
     """Why the host can't read its GPUs, in its own words."""
     port_range: tuple[int, int] = (21000, 21999)
-    """What it keeps for vLLM servers."""
+    """The host's ports for vLLM servers."""
     ports_held: dict[int, str] = field(default_factory=dict)
-    """Port -> name of the run whose lease holds it."""
+    """Port -> name of the run that leases it."""
     listening: frozenset[int] = frozenset()
-    sandbox: HostSandbox = _HELD
-    """How it holds code that rewards run."""
+    sandbox: HostSandbox = _ISOLATED
+    """How the host isolates code run by rewards."""
 
     @property
     def usable(self) -> bool:
@@ -92,7 +92,7 @@ class DataFacts:
     rows: int = 0
     """In both parts."""
     validation_rows: int = 0
-    """Of them, those that are never trained on."""
+    """Rows that are never trained on."""
     columns: tuple[str, ...] = ()
     has_answer: bool = True
     chat: bool = False
@@ -103,48 +103,48 @@ class DataFacts:
 class Draft:
     model: str = ""
     inspection: dict[str, Any] | None = None
-    """The host's answer about the model; None: not asked, or not answered yet."""
+    """The host's answer about the model; None: no answer yet."""
     hosts: tuple[HostFacts, ...] = ()
     """The hosts that may take the run: the chosen one, or all."""
     host_chosen: bool = False
     data: DataFacts | None = None
     rewards: tuple[RewardSpec, ...] | None = None
     secrets: dict[str, str] = field(default_factory=dict)
-    """Of those that the rewards name: why one can't be had."""
+    """Secrets named by the rewards that can't be read, with the reason."""
     hardware: HardwareSpec | None = None
     made_for: dict[str, str] = field(default_factory=dict)
-    """What the profile was made for: form field -> text, as choosing it fills the form."""
+    """The profile's intended settings: form field -> text, as the form is filled in when it is chosen."""
     grpo: dict[str, Any] = field(default_factory=dict)
     lora: LoraSpec | None = None
     attn_implementation: str | None = None
     eval_rows: int = 0
     priority: int = 0
     owner: Allowance | None = None
-    """Who would launch it, with what they may have and have; None: nobody asks."""
+    """The user who would launch it, with limits and usage; None: no user."""
 
     @property
     def server(self) -> ServerSpec | None:
-        """The vLLM server that completions come from; None in any other rollout mode."""
+        """The vLLM server that generates completions; None in other rollout modes."""
         return self.hardware.vllm_server if self.hardware else None
 
     def told(self, name: str) -> int:
-        """A size that the host found in the model; 0: not known."""
+        """A size that the host has read from the model; 0: unknown."""
         size = (self.inspection or {}).get(name)
         return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else 0
 
     @property
     def schema(self) -> dict[str, Any] | None:
-        """The trainer's own fields, of the host that would run it."""
+        """The trainer's fields on the host that would run it."""
         return next((h.schema for h in self.hosts if h.schema), None)
 
     def value(self, name: str) -> Any:
-        """A GRPOConfig field as the run would have it."""
+        """The value that a GRPOConfig field would have in the run."""
         if name in self.grpo:
             return self.grpo[name]
         assumed = TRL_DEFAULTS.get(name)
-        told = ((self.schema or {}).get("defaults") or {}).get(name, assumed)
-        # Checks calculate with these: a default of another type than expected is left aside.
-        return told if assumed is None or isinstance(told, type(assumed)) else assumed
+        default = ((self.schema or {}).get("defaults") or {}).get(name, assumed)
+        # Checks calculate with these values, so defaults of an unexpected type are ignored.
+        return default if assumed is None or isinstance(default, type(assumed)) else assumed
 
     @property
     def batch(self) -> Batch:

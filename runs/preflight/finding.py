@@ -1,4 +1,4 @@
-"""What preflight says: a grade, the field it is about, a cause in words, and fixes the form can apply."""
+"""Preflight findings: a grade, the field, the cause, and fixes that the form can apply."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from enum import StrEnum
 
 class Grade(StrEnum):
     STOP = "stop"
-    """The run would fail or train nothing: it is not launched."""
+    """The run would fail or learn nothing: it can't be launched."""
     WARN = "warn"
     NOTE = "note"
 
 
 @dataclass(frozen=True)
 class Fix:
-    """One click: form field name -> the text to put there."""
+    """A one-click fix: form field name -> new text."""
 
     label: str
     values: dict[str, str]
@@ -25,7 +25,7 @@ class Fix:
 class Finding:
     grade: Grade
     field: str
-    """Name of the form field, "" for the launch as a whole."""
+    """The form field's name; "" for the launch as a whole."""
     cause: str
     fix: str
     """What to do, in words."""

@@ -1,4 +1,4 @@
-"""Is there a host that can ever take this run, can it now, and may its owner start it?"""
+"""Whether any host can ever take this run, can take it now, and whether its owner may start it."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 
 def fitting_hosts(draft: Draft) -> list[HostFacts]:
-    """The hosts that have what the profile takes, whether it is free now or not."""
+    """The hosts that have the profile's resources, free or not."""
     hardware = draft.hardware
     return [host for host in draft.hosts if not shortage(host, hardware)] if hardware else []
 
 
 def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
-    """Why the host can never take this profile; "" when it can."""
+    """Why the host can never run this profile, or ""."""
     server = hardware.server_gpus
-    wanted = hardware.trainer_gpus + server
-    if wanted and host.gpu_error:
+    count = hardware.trainer_gpus + server
+    if count and host.gpu_error:
         return f"{host.name} can't read its GPUs: {host.gpu_error.rstrip('.')}"
-    if wanted > len(host.gpus):
+    if count > len(host.gpus):
         have = f"{len(host.gpus)} GPU{'' if len(host.gpus) == 1 else 's'}" if host.gpus else "no GPU"
         if server and hardware.trainer_gpus and len(host.gpus) == 1 and _streams(hardware):
             return (
                 f"{host.name} has one GPU, and a server with NCCL weight updates can't share it with the trainer: "
                 "NCCL refuses two ranks on one device"
             )
-        return f"{host.name} has {have}, and the profile takes {wanted}"
+        return f"{host.name} has {have}, and the profile takes {count}"
     indexes = {gpu.index for gpu in host.gpus}
     absent = [index for index in _pinned(hardware) if index not in indexes]
     if absent:
@@ -65,11 +65,11 @@ def shortage(host: HostFacts, hardware: HardwareSpec) -> str:
 
 
 def _taken(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding]:
-    """No host can give the profile its GPUs without one that something else, which has no lease, works on."""
-    found = [_foreign(host, hardware) for host in fitting if host.usable]
-    if not all(found):
+    """Warn if no host can provide the GPUs without using one that is busy without a lease."""
+    foreign = [_foreign(host, hardware) for host in fitting if host.usable]
+    if not all(foreign):
         return
-    for host, gpu in filter(None, found):
+    for host, gpu in filter(None, foreign):
         yield warn(
             "profile",
             f"GPU {gpu.index} of {host.name} has {gpu.foreign_mib / 1024:.3g} GiB in use by something that is no run "
@@ -81,11 +81,11 @@ def _taken(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding
 def _foreign(host: HostFacts, hardware: HardwareSpec) -> tuple[HostFacts, GpuFacts] | None:
     pinned = _pinned(hardware)
     others = [gpu for gpu in host.gpus if gpu.foreign_mib]
-    wanted = hardware.trainer_gpus + hardware.server_gpus
-    named = [gpu for gpu in others if gpu.index in pinned]
-    if named:
-        return host, named[0]
-    short = len(pinned) < wanted and len(host.gpus) - len(others) < wanted
+    count = hardware.trainer_gpus + hardware.server_gpus
+    pinned_gpus = [gpu for gpu in others if gpu.index in pinned]
+    if pinned_gpus:
+        return host, pinned_gpus[0]
+    short = len(pinned) < count and len(host.gpus) - len(others) < count
     return (host, others[0]) if short else None
 
 
@@ -96,10 +96,10 @@ def _pinned(hardware: HardwareSpec) -> tuple[int, ...]:
 
 def _ids(indexes: set[int]) -> str:
     """0, 1, 2 -> GPUs 0 to 2"""
-    found = sorted(indexes)
-    if len(found) > 1 and found == list(range(found[0], found[-1] + 1)):
-        return f"GPUs {found[0]} to {found[-1]}"
-    return f"GPU {', '.join(map(str, found))}"
+    ordered = sorted(indexes)
+    if len(ordered) > 1 and ordered == list(range(ordered[0], ordered[-1] + 1)):
+        return f"GPUs {ordered[0]} to {ordered[-1]}"
+    return f"GPU {', '.join(map(str, ordered))}"
 
 
 def _streams(hardware: HardwareSpec) -> bool:
@@ -107,7 +107,7 @@ def _streams(hardware: HardwareSpec) -> bool:
 
 
 def _needs_vllm(hardware: HardwareSpec) -> bool:
-    """Not for a server that somebody else runs, as long as only an adapter goes there over HTTP."""
+    """Whether the host needs vLLM installed; not for an external server that gets only an adapter over HTTP."""
     if hardware.vllm_server and hardware.vllm_server.attached:
         return _streams(hardware)
     return hardware.rollout != Rollout.TRANSFORMERS
@@ -174,9 +174,9 @@ def check_sandbox(draft: Draft) -> Iterator[Finding]:
 
 
 def _no_sandbox(host: HostFacts, rewards: list[str]) -> Finding:
-    why = host.sandbox.why_not
+    reason = host.sandbox.why_not
     words = f"{host.name} has no sandbox for code, which {_which_run(rewards)}"
-    return stop("host", f"{words}: {why}." if why else f"{words}.", FIX)
+    return stop("host", f"{words}: {reason}." if reason else f"{words}.", FIX)
 
 
 def _which_run(rewards: list[str]) -> str:
@@ -188,40 +188,41 @@ def _listed(names: list[str]) -> str:
 
 
 LEAST_MIB = 512
-"""Logs, the dataset and metrics; below this a host takes nothing."""
+"""Logs, the dataset and metrics; a host with less free space takes no run."""
 
 
 def check_disk(draft: Draft) -> Iterator[Finding]:
-    known = [host for host in draft.hosts if host.disk_free_mib is not None]
-    if not known or len(known) < len(draft.hosts):
+    measured = [host for host in draft.hosts if host.disk_free_mib is not None]
+    if not measured or len(measured) < len(draft.hosts):
         return
-    best = max(known, key=lambda host: host.disk_free_mib or 0)
+    best = max(measured, key=lambda host: host.disk_free_mib or 0)
     free = best.disk_free_mib or 0
     if free < LEAST_MIB:
         yield stop("host", f"{best.name} has {free:,} MiB of disk left.", "Free some disk there first.")
         return
-    one = checkpoint_mib(draft)
-    kept = draft.value("save_total_limit")
-    if one is None or not kept:
+    checkpoint_size = checkpoint_mib(draft)
+    limit = draft.value("save_total_limit")
+    if checkpoint_size is None or not limit:
         return
-    # TRL writes the new checkpoint before it deletes the oldest.
-    needed = one * (kept + 1)
+    # TRL writes the new checkpoint before it deletes the oldest one.
+    needed = checkpoint_size * (limit + 1)
     if needed > free - LEAST_MIB:
         yield warn(
             "save_total_limit",
-            f"{kept + 1} checkpoints of about {one:,.0f} MiB need more than the {free:,} MiB left on {best.name}.",
+            f"{limit + 1} checkpoints of about {checkpoint_size:,.0f} MiB need more than the {free:,} MiB "
+            f"left on {best.name}.",
             "Keep fewer, train a LoRA, or free some disk.",
-            *([Fix("Keep 1", {"save_total_limit": "1"})] if kept > 1 else []),
+            *([Fix("Keep 1", {"save_total_limit": "1"})] if limit > 1 else []),
         )
 
 
 def checkpoint_mib(draft: Draft) -> float | None:
-    """About what one checkpoint takes: weights and two Adam moments of what is trained."""
+    """The estimated size of a checkpoint: trained weights and two Adam moments of them."""
     parameters = (draft.inspection or {}).get("parameters")
     if not isinstance(parameters, int):
         return None
     if draft.lora:
-        # A rank-16 adapter on the attention is around 0.5% of the weights; it grows with the rank.
+        # A rank-16 adapter on the attention is about 0.5% of the weights, and grows with the rank.
         parameters = int(parameters * 0.005 * draft.lora.r / 16)
     return parameters * 4 * 3 / 2**20
 

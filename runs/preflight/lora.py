@@ -1,4 +1,4 @@
-"""LoRA: targets that exist, and what TRL and vLLM refuse."""
+"""LoRA: existing target modules, and settings that TRL or vLLM refuses."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def _without_head(lora: LoraSpec, problem: Problem) -> Iterator[Fix]:
 
 
 def _missing_targets(draft: Draft, lora: LoraSpec) -> Iterator[Finding]:
-    known = (draft.inspection or {}).get("linear_modules")
-    if not known or lora.target_modules == ("all-linear",):
+    modules = (draft.inspection or {}).get("linear_modules")
+    if not modules or lora.target_modules == ("all-linear",):
         return
-    missing = [m for m in lora.target_modules if m != "lm_head" and not _found(m, known)]
+    missing = [m for m in lora.target_modules if m != "lm_head" and not _matches_module(m, modules)]
     if missing:
-        usual = [m for m in ("q_proj", "k_proj", "v_proj", "o_proj") if _found(m, known)]
-        offered = ", ".join(usual or [m for m in known if m != "lm_head"][:4])
+        usual = [m for m in ("q_proj", "k_proj", "v_proj", "o_proj") if _matches_module(m, modules)]
+        offered = ", ".join(usual or [m for m in modules if m != "lm_head"][:4])
         yield stop(
             "lora_targets",
             f"The model has no module {', '.join(missing)}.",
-            f"It has: {', '.join(known[:12])}.",
+            f"It has: {', '.join(modules[:12])}.",
             Fix(f"Use {offered}", {"lora_targets": offered}),
         )
 
 
-def _found(target: str, known: list[str]) -> bool:
-    return any(module == target or module.endswith("." + target) for module in known)
+def _matches_module(target: str, modules: list[str]) -> bool:
+    return any(module == target or module.endswith("." + target) for module in modules)

@@ -1,4 +1,4 @@
-"""The memory of each GPU: refused is only what can't possibly fit, with the numbers."""
+"""The memory of each GPU: only what can't possibly fit is refused, with the numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _floor(draft: Draft, hardware: HardwareSpec, parameters: int, *, lora: bool)
 
 
 def _precision(draft: Draft, hardware: HardwareSpec) -> Precision:
-    """fp32 where the form or the profile says so; weights of mixed precision are counted in 16 bits."""
+    """fp32 if the form or the profile asks for it; weights in mixed precision count as 16 bits."""
     flags = [draft.grpo[name] for name in ("bf16", "fp16") if name in draft.grpo]
     if flags:
         return Precision.BF16 if any(flags) else Precision.FP32
@@ -56,7 +56,7 @@ def _trainer(draft: Draft, hardware: HardwareSpec, parameters: int, floor: Floor
 
 
 def _beside(hardware: HardwareSpec, parameters: int, floor: Floor, largest: float) -> Iterator[Finding]:
-    """vLLM on the trainer's own GPUs: its copy of the weights fits its share, and the share beside the trainer."""
+    """vLLM on the trainer's GPUs: its weights must fit its share, and its share must fit beside the trainer."""
     server = hardware.vllm_server
     if hardware.rollout == Rollout.COLOCATE:
         share, sleeps = hardware.colocate_memory_utilization, hardware.colocate_sleep

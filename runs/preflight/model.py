@@ -1,4 +1,4 @@
-"""The model: named, found, able to do what the data asks of it, trainable as it is, long enough."""
+"""The model: available, suited to the data, trainable in its format, with enough context."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runs.preflight.finding import Finding, Fix, note, stop, warn
 from workers.contract import Quantization, Rollout
 
 ROOM_LEFT = 64 << 20
-"""Bytes that a download leaves free."""
+"""Bytes to leave free after a download."""
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -83,27 +83,27 @@ _TRAIN_A_LORA = Fix("Train a LoRA", {"use_lora": "on"})
 
 def check_quantization(draft: Draft) -> Iterator[Finding]:
     hardware = draft.hardware
-    brought = (draft.inspection or {}).get("quantization")
-    if brought and draft.lora is None:
+    quantized_as = (draft.inspection or {}).get("quantization")
+    if quantized_as and draft.lora is None:
         yield stop(
             "use_lora",
-            f"The model's weights are quantized ({brought}): they can't be trained, only an adapter on them.",
+            f"The model's weights are quantized ({quantized_as}): they can't be trained, only an adapter on them.",
             "Train a LoRA, or choose the model in full precision.",
             _TRAIN_A_LORA,
         )
     if hardware is None or hardware.quantization == Quantization.NONE:
         return
     bits = hardware.quantization
-    if brought:
+    if quantized_as:
         yield stop(
             "profile",
-            f"The model is quantized already ({brought}), and the profile would quantize it again to {bits}.",
+            f"The model is quantized already ({quantized_as}), and the profile would quantize it again to {bits}.",
             "Choose a profile without quantization, or the model in full precision.",
         )
 
 
 CHARS_A_TOKEN = 3
-"""A cautious guess for text of any language until the tokenizer has counted."""
+"""A conservative guess for text in any language until the tokenizer has counted."""
 
 
 def check_lengths(draft: Draft) -> Iterator[Finding]:
@@ -124,15 +124,15 @@ def _limits(draft: Draft) -> Iterator[tuple[int, str]]:
         yield draft.server.max_model_len, "the vLLM server's length in the profile"
     if hardware is None or hardware.rollout != Rollout.COLOCATE:
         return
-    own = draft.grpo.get("vllm_max_model_length")
-    if isinstance(own, int) and own > 0:
-        yield own, "vllm_max_model_length"
+    max_model_length = draft.grpo.get("vllm_max_model_length")
+    if isinstance(max_model_length, int) and max_model_length > 0:
+        yield max_model_length, "vllm_max_model_length"
     elif hardware.colocate_max_model_len:
         yield hardware.colocate_max_model_len, "the colocated vLLM's length in the profile"
 
 
 def _beyond_the_model(draft: Draft) -> Iterator[Finding]:
-    """vLLM doesn't start with more than the model's own context."""
+    """vLLM doesn't start with more than the model's context length."""
     context, hardware = draft.told("context_length"), draft.hardware
     if not context or hardware is None:
         return

@@ -1,4 +1,4 @@
-"""What the trainer's environment on a host has installed: what the profile needs of it, and known pairs."""
+"""Packages in a host's trainer environment: what the profile needs, and known combinations."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from runs.preflight.hosts import fitting_hosts
 from workers.contract import ZERO, HardwareSpec, Optimizer, Quantization, Rollout
 
 TRL_TAKES_VLLM = ((0, 22), (0, 31))
-"""First and last minor version of vLLM that TRL 1.16 was made for; beyond them it only warns."""
+"""The first and last minor versions of vLLM that TRL 1.16 supports; for others it only warns."""
 KNOWN_SETS = frozenset((one.torch, one.vllm) for one in SETS.values() if one.vllm)
 RAN_ON_GPUS = (GPU_TORCH_2_11.torch, GPU_TORCH_2_11.vllm)
-"""The versions of tests/gpu/RESULTS.md."""
+"""The versions in tests/gpu/RESULTS.md."""
 
 
 def check(draft: Draft) -> Iterator[Finding]:
     if draft.hardware is None:
         return
-    # An environment that is still being looked at, or not there, is another check's to say.
+    # An environment that is missing or still being inspected is reported by another check.
     hosts = [host for host in fitting_hosts(draft) if host.usable and host.versions]
     missing = {host.name: _missing(host, draft.hardware) for host in hosts}
     if hosts and all(missing.values()):

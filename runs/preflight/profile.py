@@ -1,4 +1,4 @@
-"""The hardware profile: chosen, consistent in itself, and where the run departs from what it was made for."""
+"""The hardware profile: chosen, consistent, and the run's deviations from its intended settings."""
 
 from __future__ import annotations
 
@@ -34,42 +34,44 @@ def check_strategy(draft: Draft) -> Iterator[Finding]:
 
 
 OVERRIDES = {"optim": "optimizer", "gradient_checkpointing": "gradient checkpointing", "use_liger_kernel": "Liger"}
-"""Fields under Advanced that go before the profile's own setting."""
+"""Advanced fields that override the profile's settings."""
 
 
 def check_deviations(draft: Draft) -> Iterator[Finding]:
     if draft.hardware is None:
         return
-    found = [*_lora(draft), *_batch(draft), *_precision(draft), *_overrides(draft)]
-    if len(found) > 1:
-        every = {name: text for finding in found for fix in finding.fixes for name, text in fix.values.items()}
-        first = found[0]
-        found[0] = note(first.field, first.cause, first.fix, *first.fixes, Fix("Use all the profile's values", every))
-    yield from found
+    findings = [*_lora(draft), *_batch(draft), *_precision(draft), *_overrides(draft)]
+    if len(findings) > 1:
+        every = {name: text for finding in findings for fix in finding.fixes for name, text in fix.values.items()}
+        first = findings[0]
+        findings[0] = note(
+            first.field, first.cause, first.fix, *first.fixes, Fix("Use all the profile's values", every)
+        )
+    yield from findings
 
 
 def _lora(draft: Draft) -> Iterator[Finding]:
-    wanted = {name: text for name, text in draft.made_for.items() if name == "use_lora" or name.startswith("lora_")}
-    if not wanted:
+    intended = {name: text for name, text in draft.made_for.items() if name == "use_lora" or name.startswith("lora_")}
+    if not intended:
         return
-    if not wanted.get("use_lora"):
+    if not intended.get("use_lora"):
         if draft.lora:
             off = Fix("Use the profile's: all weights", {"use_lora": ""})
             yield note("use_lora", "The profile was made for training all weights; this run trains a LoRA.", "", off)
         return
-    use = Fix("Use the profile's LoRA", wanted)
+    use = Fix("Use the profile's LoRA", intended)
     if draft.lora is None:
         yield note(
             "use_lora",
-            f"The profile was made for a LoRA of rank {wanted.get('lora_r', '?')}, and this run trains all weights.",
+            f"The profile was made for a LoRA of rank {intended.get('lora_r', '?')}, and this run trains all weights.",
             "",
             use,
         )
         return
     other = [
-        f"{word} {_text(mine)} instead of {wanted[name]}"
-        for name, word, mine in _parts(draft.lora)
-        if name in wanted and not _same(mine, wanted[name])
+        f"{word} {_text(value)} instead of {intended[name]}"
+        for name, word, value in _parts(draft.lora)
+        if name in intended and not _same(value, intended[name])
     ]
     if other:
         yield note("use_lora", f"The profile was made for another LoRA: here {', '.join(other)}.", "", use)
@@ -86,19 +88,19 @@ def _parts(lora: LoraSpec) -> list[tuple[str, str, Any]]:
 
 def _batch(draft: Draft) -> Iterator[Finding]:
     for name, text in draft.made_for.items():
-        mine = draft.grpo.get(name)
-        if name == "use_lora" or name.startswith("lora_") or mine is None or _same(mine, text):
+        value = draft.grpo.get(name)
+        if name == "use_lora" or name.startswith("lora_") or value is None or _same(value, text):
             continue
         yield note(
             name,
-            f"The profile was made for {text}, and this run has {_text(mine)}.",
+            f"The profile was made for {text}, and this run has {_text(value)}.",
             "",
             Fix(f"Use the profile's {label(name)}: {text}", {name: text}),
         )
 
 
 def _precision(draft: Draft) -> Iterator[Finding]:
-    """Only where the form names one; a GRPO run says it in two flags."""
+    """Only where the form sets a precision; a GRPO run expresses it in two flags."""
     flags = {name: draft.grpo[name] for name in ("bf16", "fp16") if name in draft.grpo}
     if draft.hardware is None or not flags or all(flags.values()):
         return
@@ -130,14 +132,14 @@ def _overrides(draft: Draft) -> Iterator[Finding]:
             yield note(name, f"{name} is set here, and goes before what the profile says.", "", fix)
 
 
-def _same(mine: Any, text: str) -> bool:
-    if isinstance(mine, tuple):
-        return set(mine) == set(text.replace(",", " ").split())
+def _same(value: Any, text: str) -> bool:
+    if isinstance(value, tuple):
+        return set(value) == set(text.replace(",", " ").split())
     try:
-        return float(mine) == float(text)
+        return float(value) == float(text)
     except (TypeError, ValueError):
-        return str(mine) == text
+        return str(value) == text
 
 
-def _text(mine: Any) -> str:
-    return ", ".join(mine) if isinstance(mine, tuple) else f"{mine:g}" if isinstance(mine, float) else str(mine)
+def _text(value: Any) -> str:
+    return ", ".join(value) if isinstance(value, tuple) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""Reward components: unique names, functions that exist, parameters in range, columns and secrets that they read."""
+"""Reward components: unique names, existing functions, valid parameters, available columns and secrets."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 
 def _component(reward: RewardSpec, data: DataFacts | None) -> Iterator[Finding]:
-    known = LIBRARY.get(reward.function)
-    if known is None:
+    entry = LIBRARY.get(reward.function)
+    if entry is None:
         yield stop("reward_version", f"{reward.name}: there is no reward {reward.function}.", "Replace it.")
         return
-    for problem in known.check(reward.params):
+    for problem in entry.check(reward.params):
         yield stop("reward_version", f"{reward.name}: {problem}.", "Correct the reward config.")
-    if known.group is RewardGroup.TOOLS:
+    if entry.group is RewardGroup.TOOLS:
         cause = f"{reward.name} judges tool use, and runs have no tools yet: a completion is one turn without results."
         yield warn("reward_version", cause, "Use a reward on the text itself.")
     if data is None or not data.ready:
         return
-    for column in known.needs:
+    for column in entry.needs:
         present = data.has_answer if column == "answer" else column in data.columns
         if not present:
             yield stop(
@@ -58,5 +58,5 @@ def _component(reward: RewardSpec, data: DataFacts | None) -> Iterator[Finding]:
 
 
 def check_secrets(draft: Draft) -> Iterator[Finding]:
-    for why in draft.secrets.values():
-        yield stop("reward_version", why, "The run would be refused at its start.")
+    for problem in draft.secrets.values():
+        yield stop("reward_version", problem, "The run would be refused at its start.")

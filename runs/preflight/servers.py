@@ -1,4 +1,4 @@
-"""vLLM servers: how a model is split over them, their ports, how weights reach them, and those of somebody else."""
+"""vLLM servers: parallelism, ports, weight transfer, and external servers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from runs.preflight.hosts import fitting_hosts
 from workers.contract import Rollout, WeightSync
 
 LARGEST = 16
-"""Tensor parallel sizes that are offered instead."""
+"""The largest tensor parallel size to suggest."""
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
-"""What configs of mixture-of-experts models call their number."""
+"""The names that configs of mixture-of-experts models use for their number of experts."""
 
 
 def check_parallelism(draft: Draft) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def check_parallelism(draft: Draft) -> Iterator[Finding]:
 
 
 def splits(heads: int, kv_heads: int, size: int) -> bool:
-    """Whether vLLM can share the attention out over `size` GPUs: key-value heads are split, or else copied."""
+    """Whether vLLM can distribute the attention over `size` GPUs: key-value heads are split or replicated."""
     kv = kv_heads or heads
     return heads % size == 0 and (kv % size == 0 or size % kv == 0)
 
@@ -79,18 +79,18 @@ def check_ports(draft: Draft) -> Iterator[Finding]:
     if server.port is None:
         yield from _any(hosts, server.count + (server.weight_sync == WeightSync.NCCL))
         return
-    wanted = range(server.port, server.port + server.count)
-    if not wanted or wanted[-1] > 65535:
-        return  # the profile's own check_ports says so
-    problems = [_on(host, wanted) for host in hosts]
+    ports = range(server.port, server.port + server.count)
+    if not ports or ports[-1] > 65535:
+        return  # the profile's own check_ports reports it
+    problems = [_on(host, ports) for host in hosts]
     if all(problems):
         yield from (finding for finding in problems if finding)
-    yield from (_outside(host, wanted) for host in hosts if not _inside(host, wanted))
+    yield from (_outside(host, ports) for host in hosts if not _inside(host, ports))
 
 
-def _on(host: HostFacts, wanted: range) -> Finding | None:
-    """What keeps the named ports from being used on one host."""
-    for port in wanted:
+def _on(host: HostFacts, ports: range) -> Finding | None:
+    """What prevents the use of the ports on one host."""
+    for port in ports:
         if port in host.ports_held:
             return warn(
                 "profile",
@@ -106,22 +106,22 @@ def _on(host: HostFacts, wanted: range) -> Finding | None:
     return None
 
 
-def _inside(host: HostFacts, wanted: range) -> bool:
+def _inside(host: HostFacts, ports: range) -> bool:
     first, last = host.port_range
-    return first <= wanted[0] and wanted[-1] <= last
+    return first <= ports[0] and ports[-1] <= last
 
 
-def _outside(host: HostFacts, wanted: range) -> Finding:
+def _outside(host: HostFacts, ports: range) -> Finding:
     first, last = host.port_range
     return note(
         "profile",
-        f"{_ports(wanted)} {'is' if len(wanted) == 1 else 'are'} outside what {host.name} keeps for vLLM servers "
-        f"({first} to {last}): other programs may take {'it' if len(wanted) == 1 else 'them'} first.",
+        f"{_ports(ports)} {'is' if len(ports) == 1 else 'are'} outside what {host.name} keeps for vLLM servers "
+        f"({first} to {last}): other programs may take {'it' if len(ports) == 1 else 'them'} first.",
     )
 
 
 def _any(hosts: list[HostFacts], count: int) -> Iterator[Finding]:
-    """`count` is the servers' and, over NCCL, one for the weights."""
+    """`count`: the servers' ports and, with NCCL, one for the weights."""
     for host in hosts:
         first, last = host.port_range
         free = sum(port not in host.ports_held and port not in host.listening for port in range(first, last + 1))
@@ -133,8 +133,8 @@ def _any(hosts: list[HostFacts], count: int) -> Iterator[Finding]:
             )
 
 
-def _ports(wanted: range) -> str:
-    return f"Port {wanted[0]}" if len(wanted) == 1 else f"The ports {wanted[0]} to {wanted[-1]}"
+def _ports(ports: range) -> str:
+    return f"Port {ports[0]}" if len(ports) == 1 else f"The ports {ports[0]} to {ports[-1]}"
 
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")

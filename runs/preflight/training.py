@@ -1,4 +1,4 @@
-"""Arguments of GRPOConfig: names that exist, values in range, and settings that are fine alone and not together."""
+"""Arguments of GRPOConfig: existing names, valid values, and combinations that don't work together."""
 
 from __future__ import annotations
 
@@ -131,10 +131,10 @@ def _vllm_correction(draft: Draft) -> Iterator[Finding]:
 def _scheduler(draft: Draft) -> Iterator[Finding]:
     name = draft.value("lr_scheduler_type")
     needs = SCHEDULER_NEEDS.get(str(name))
-    given = draft.value("lr_scheduler_kwargs") or {}
-    if not isinstance(given, dict | str):
+    kwargs = draft.value("lr_scheduler_kwargs") or {}
+    if not isinstance(kwargs, dict | str):
         yield stop("lr_scheduler_kwargs", "The scheduler's arguments are no JSON object.", 'Write {"name": value}.')
-    elif needs and not any(key in given for key in needs):
+    elif needs and not any(key in kwargs for key in needs):
         yield stop(
             "lr_scheduler_type",
             f"The scheduler {name} needs {' or '.join(needs)}.",

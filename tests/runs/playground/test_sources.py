@@ -13,7 +13,7 @@ from controlplane.datasets.models import DatasetVersion
 from runs.host_api import uploads
 from runs.models import Attempt, Run, SampleRow
 from runs.playground import rows
-from runs.playground.completions_source import SHOWN
+from runs.playground.completions_source import EDITABLE_CHARS
 from tests.controlplane.datasets.steps import ready
 from tests.controlplane.people import operator, viewer
 from tests.controlplane.rewards.test_pages import fields
@@ -106,7 +106,7 @@ def test_a_stored_completion_counts_with_its_turns_and_all_its_letters_while_it_
     assert "the first 20,000 of 30,000 characters; scored whole" in page
     sent = {"from": "run", "run": attempt.run_id, "group": group, "of": ["1", "2"], "c0-p_target": "25000"}
     sent |= {"c0-p_maximum": "26000"}
-    whole = tried("length", completion=[LONG[:SHOWN], "4"], **sent)
+    whole = tried("length", completion=[LONG[:EDITABLE_CHARS], "4"], **sent)
     edited = tried("length", completion=[LONG[:100], "4"], **sent)
     assert "+0.71" in whole  # too long, the other isn't
     assert "All totals are equal" in edited
