@@ -1,4 +1,4 @@
-"""How an attempt ends: the final status, the receipt, the leases, and the next run in the queue."""
+"""The end of an attempt: final status, receipt, leases, and the next run in the queue."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def end(
     only_if: Q | None = None,
     proved_free: bool = False,
 ) -> bool:
-    """End an attempt once. False: it had ended before, or `only_if` did not hold."""
+    """End an attempt once. False: it had already ended, or `only_if` did not hold."""
     to = final_status(reason)
     facts: dict[str, Any] = {"receipt": to_dict(receipt) if receipt else None, "exit_codes": exit_codes or {}}
     with transaction.atomic():
         if not may_move(RunStatus(attempt.status), to):
-            # A good end whose RUNNING never arrived passes through STOPPING like any other.
+            # A success whose RUNNING never arrived passes through STOPPING like any other.
             move(attempt, RunStatus.STOPPING, reason="ending", actor=actor, only_if=only_if)
         if not move(attempt, to, reason=reason, actor=actor, detail=detail, only_if=only_if, facts=facts):
             return False
@@ -40,7 +40,8 @@ def end(
 
 
 def late_receipt(attempt: Attempt, receipt: Receipt, *, actor: str) -> None:
-    """Proof for an attempt that had been ended without it (`host_lost` on a person's word): it may free the leases."""
+    """Accept the receipt of an attempt that was ended without one (`host_lost`, by an operator); it may free the
+    leases."""
     Attempt.objects.filter(pk=attempt.pk, receipt__isnull=True).update(receipt=to_dict(receipt))
     if receipt.free:
         with transaction.atomic():

@@ -35,11 +35,11 @@ from workers.contract import (
 log = logging.getLogger(__name__)
 
 TRIES = 5
-"""Of one attempt in one walk through the queue, each time that another dispatcher was first to what it would take."""
+"""Tries per attempt and pass through the queue, each after another dispatcher took a resource first."""
 UNDONE = ("status", "host", "placement", "first_seq", "last_seq", "dispatched_at", "waits_for", "waits_how", "waits_on")
-"""What a start that came to nothing had already written on the attempt in hand."""
+"""Fields that a failed start may have written on the attempt in memory."""
 LATE_ROOM = 1_000_000
-"""Seqs left free after an attempt whose last line never came: its outbox may still be handed in."""
+"""Seqs left free after an attempt whose last line is missing: its outbox may still arrive."""
 
 
 class NotResumable(Exception):
@@ -49,9 +49,8 @@ class NotResumable(Exception):
 def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
     """Freeze the spec and queue the run's first attempt; it is dispatched on commit if its resources are free.
 
-    `dispatch=False`: the caller, who submits several, goes through the queue once. QueueFull: its owner may have no
-    more runs in the queue.
-    """
+    `dispatch=False`: the caller submits several runs and dispatches once. Raises QueueFull if the owner may not queue
+    more runs."""
     run_id = new_run_id()
     spec = freeze(request, run_id)
     dataset_version, reward_version, profile = request.chosen()
@@ -76,14 +75,13 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
 
 
 def resume(run: Run, user: User) -> Attempt:
-    """A new attempt of an ended run, from its last checkpoint on the host that has it; from the start without one.
+    """Queue a new attempt of an ended run: from its last checkpoint, on the host that has it; otherwise from the start.
 
-    QueueFull: the run's owner may have no more runs in the queue.
-    """
+    Raises QueueFull if the run's owner may not queue more runs."""
     try:
         with transaction.atomic():
             limits.claim_room(run.owner_id)
-            # Locked, as every writer of events holds the attempt that the run had until now.
+            # Locked, as writers of events lock the run's latest attempt.
             last = run.attempts.select_for_update(of=("self", "run")).select_related("run").order_by("-number")[0]
             if last.status not in FINAL:
                 raise NotResumable(f"{run.name} is still {last.status}.")
@@ -98,7 +96,7 @@ def resume(run: Run, user: User) -> Attempt:
                 resume_from=f"{run.pk}/{checkpoint.attempt.number}/{checkpoint.data['path']}" if checkpoint else "",
                 resume_step=int(checkpoint.data["step"]) if checkpoint else 0,
             )
-            # What is under way stays in sight.
+            # An active run is never archived.
             Run.objects.filter(pk=run.pk).exclude(archived_at=None).update(archived_at=None)
             transaction.on_commit(dispatch_ready, robust=True)
     except IntegrityError:
@@ -107,26 +105,26 @@ def resume(run: Run, user: User) -> Attempt:
 
 
 def dispatch_ready() -> int:
-    """Go through the queue in its order and start every attempt whose resources can all be leased, and are not kept
-    for one before it. Answers how many."""
+    """Go through the queue in order and start every attempt whose resources are free and not reserved. Return how many
+    started."""
     started = 0
     capacity: Capacity | None = None
     for attempt in queueing.waiting().select_related("run__owner"):
         capacity = capacity or Capacity.read()
         try:
-            found = _start_somewhere(attempt, capacity)
+            result = _start_somewhere(attempt, capacity)
         except ContractError as error:
             _give_up(attempt, error)
             continue
-        if isinstance(found, Shortage):
-            _tell(attempt, found)
+        if isinstance(result, Shortage):
+            _tell(attempt, result)
         else:
-            started += found
+            started += result
     return started
 
 
 def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
-    """Send the launch message once more. Of two senders one wins; a broker that is down leaves it to the tick."""
+    """Send the launch message again. Of two senders only one does; without a broker the tick retries."""
     now = now or timezone.now()
     try:
         spec = attempt_spec(attempt)
@@ -148,7 +146,7 @@ def send_launch(attempt: Attempt, now: datetime | None = None) -> bool:
 
 
 def attempt_spec(attempt: Attempt) -> AttemptSpec:
-    """What the launcher writes as spec.json."""
+    """The content of spec.json, which the launcher writes."""
     return AttemptSpec(
         attempt_id=attempt.pk,
         number=attempt.number,
@@ -187,27 +185,28 @@ def _queue(
 
 
 def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
-    """What it waits for; else whether it was started here, and not by another dispatcher (or cancelled) meanwhile."""
+    """What the attempt waits for, or whether this call started it (another dispatcher or a cancellation may be
+    first)."""
     over = capacity.over_limit(attempt.run)
     if over is not None:
         return over
-    need, asked = queueing.need_of(attempt.run), queueing.asked_host(attempt)
+    need, host_id = queueing.need_of(attempt.run), queueing.asked_host(attempt)
     for _ in range(TRIES):
-        found = capacity.find(need, asked)
-        if isinstance(found, Shortage):
-            capacity.reserve(need, asked, attempt.run)
-            return found
+        result = capacity.find(need, host_id)
+        if isinstance(result, Shortage):
+            capacity.reserve(need, host_id, attempt.run)
+            return result
         try:
-            started = _start(attempt, *found)
+            started = _start(attempt, *result)
         except limits.OverLimit as error:
             return Shortage(str(error))
         except IntegrityError:
-            # Another dispatcher was first to one of the resources.
+            # Another dispatcher took one of the resources first.
             attempt.refresh_from_db(fields=UNDONE)
             capacity.read_again()
             continue
         if started:
-            capacity.take(*found, attempt.run)
+            capacity.take(*result, attempt.run)
         else:
             capacity.read_again()
         return started
@@ -215,7 +214,8 @@ def _start_somewhere(attempt: Attempt, capacity: Capacity) -> Shortage | bool:
 
 
 def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
-    """Leases, STARTING and the seq range in one transaction; the message on commit. False: it waits no more."""
+    """Write the leases, STARTING and the seq range in one transaction; send the message on commit. False: it no longer
+    waits."""
     with transaction.atomic():
         limits.claim_start(attempt.run)
         first = _first_seq(attempt)
@@ -228,8 +228,8 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
 
 
 def _give_up(attempt: Attempt, error: ContractError) -> None:
-    """End an attempt that nothing was started of, and whose spec the contract doesn't read any more (after a
-    downgrade): it must not keep the others."""
+    """End an unstarted attempt whose spec the contract can no longer read (after a downgrade), so that it doesn't block
+    others."""
     log.error("%s can't be launched: %s", attempt.pk, error)
     detail, unclaimed = f"The run's spec can't be read: {error}", Q(claimed_at=None)
     with transaction.atomic():
@@ -238,11 +238,11 @@ def _give_up(attempt: Attempt, error: ContractError) -> None:
             leasing.settle(attempt, None, by=actor, proved=True)
 
 
-def _tell(attempt: Attempt, short: Shortage) -> None:
-    """Say on the attempt what it waits for, where that has changed."""
-    hold = short.hold
+def _tell(attempt: Attempt, shortage: Shortage) -> None:
+    """Store on the attempt what it waits for, if that has changed."""
+    hold = shortage.hold
     says = {
-        "waits_for": short.text[:200],
+        "waits_for": shortage.text[:200],
         "waits_how": hold.how if hold else "",
         "waits_on_id": hold.run_id if hold else None,
     }

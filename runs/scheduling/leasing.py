@@ -1,7 +1,6 @@
-"""Resources of a host: what an attempt needs, what is free, taking all of it at once, and giving it back.
+"""Resources of a host: an attempt's needs, what is free, leasing all of it at once, and releasing it.
 
-A partial unique constraint on (host, resource) does the locking: of two dispatchers one gets an IntegrityError.
-"""
+A partial unique constraint on (host, resource) is the lock: of two dispatchers one gets an IntegrityError."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ from workers.rewards import LIBRARY, Cost
 
 ACTIVE = Q(state__in=(Lease.HELD, Lease.QUARANTINED))
 BUSY_MIB = 1024
-"""A GPU with more than this in use, though not leased, is somebody else's: taken last."""
+"""MiB. A GPU with more in use and no lease is busy with something else: chosen last."""
 DEFAULT_PORTS = (21000, 21999)
 
 
@@ -33,19 +32,19 @@ class Need:
     cpu_slots: int
     ports: int
     pinned: tuple[int, ...] = ()
-    """GPUs that the profile names for the trainer; empty: any."""
+    """GPUs that the profile pins for the trainer; empty: any."""
     pinned_server: tuple[int, ...] = ()
     first_port: int | None = None
-    """Of the servers' ports, where the profile names it."""
+    """The servers' first port, if the profile sets it."""
     group_port: bool = False
     """One more port, for NCCL's group."""
     sandbox: bool = False
-    """Its rewards run code."""
+    """The rewards run code."""
 
 
 @dataclass(frozen=True)
 class Hold:
-    """Why a resource can't be had: whose it is, and how."""
+    """Why a resource is not available: the run that has it, and how."""
 
     how: Waits
     run_id: str
@@ -58,16 +57,16 @@ class Hold:
 
 
 Taken = Mapping[str, Hold]
-"""What of one host can't be had, by its name as in a lease: `gpu:0`."""
+"""Unavailable resources of one host, by name as in a lease: `gpu:0`."""
 
 
 @dataclass(frozen=True)
 class Shortage:
-    """The host has what is needed, but not now, or not at all; `text` says to people what is waited for."""
+    """The host lacks resources, for now or for good; `text` says what the run waits for."""
 
     text: str
     hold: Hold | None = None
-    """Whose that is; of several the one that says most."""
+    """The holder; of several, the most informative one."""
 
 
 def need_of(hardware: HardwareSpec, rewards: Iterable[RewardSpec] = ()) -> Need:
@@ -75,13 +74,13 @@ def need_of(hardware: HardwareSpec, rewards: Iterable[RewardSpec] = ()) -> Need:
 
 
 def runs_code(reward: RewardSpec) -> bool:
-    known = LIBRARY.get(reward.function)
-    return known is not None and known.cost == Cost.SANDBOX
+    entry = LIBRARY.get(reward.function)
+    return entry is not None and entry.cost == Cost.SANDBOX
 
 
 def _need_of(hardware: HardwareSpec) -> Need:
     server, gpus, server_gpus = hardware.vllm_server, hardware.trainer_gpus, hardware.server_gpus
-    # Without a GPU to lease, a CPU slot is what keeps runs from crowding one host.
+    # Without a GPU to lease, CPU slots limit the runs on a host.
     slots = hardware.cpu_slots if gpus or server_gpus else max(1, hardware.cpu_slots)
     if server is None:
         return Need(gpus, server_gpus, slots, 0, pinned=hardware.trainer_gpu_ids)
@@ -98,7 +97,7 @@ def _need_of(hardware: HardwareSpec) -> Need:
 
 
 def host_problem(host: Host, now: datetime) -> str:
-    """Why launches can't go to a host, or nothing."""
+    """Why launches can't go to a host, or ""."""
     if host.draining:
         return f"{host.name} is draining"
     if not host.is_fresh(now):
@@ -107,40 +106,39 @@ def host_problem(host: Host, now: datetime) -> str:
 
 
 def held() -> defaultdict[int, dict[str, Hold]]:
-    """Every resource with a lease, by host."""
-    found: defaultdict[int, dict[str, Hold]] = defaultdict(dict)
+    """All leased resources, by host."""
+    by_host: defaultdict[int, dict[str, Hold]] = defaultdict(dict)
     columns = ("host_id", "resource", "state", "attempt__run_id", "attempt__run__name", "attempt__run__owner__username")
     for host_id, resource, state, *run in Lease.objects.filter(ACTIVE).values_list(*columns):
-        found[host_id][resource] = Hold(Waits(state), *run)
-    return found
+        by_host[host_id][resource] = Hold(Waits(state), *run)
+    return by_host
 
 
-def place(need: Need, host: Host, taken: Taken) -> Placement | Shortage:
-    """Name the resources of a host for an attempt, or say what it waits for; `taken` is the host's own."""
-    return _place(need, host, taken, leased=taken)
+def place(need: Need, host: Host, unavailable: Taken) -> Placement | Shortage:
+    """Choose resources of a host for an attempt, or return what it lacks. `taken`: the host's unavailable resources."""
+    return _place(need, host, unavailable, leased=unavailable)
 
 
-def keepable(need: Need, host: Host, taken: Taken) -> list[str]:
-    """What of the host is free and waits with an attempt that is short of something there, so that nobody who comes
-    later in the queue takes it: all that it needs, or all that is free where less is.
+def keepable(need: Need, host: Host, unavailable: Taken) -> list[str]:
+    """Free resources of the host to reserve for a waiting attempt: all that it needs, or whatever of that is free.
 
-    Nothing on a host where it would be short even if every run there had ended. What it lacks then is in quarantine,
-    or not there at all: only a person's act can let it start, which may take days, and one sick GPU must not shut a
-    whole host to everybody else.
-    """
-    lasting = {name: hold for name, hold in taken.items() if hold.how == Waits.QUARANTINED}
-    if isinstance(_place(need, host, lasting, leased=taken), Shortage):
+    None on a host where it could not start even after every run there had ended: what it lacks is in quarantine or
+    missing, so it waits for an operator. That may take days, and one broken GPU must not block a whole host."""
+    lasting = {name: hold for name, hold in unavailable.items() if hold.how == Waits.QUARANTINED}
+    if isinstance(_place(need, host, lasting, leased=unavailable), Shortage):
         return []
-    return [f"{pick.kind}:{index}" for pick in _picks(need, host, taken, leased=taken) for index in pick.got]
+    return [
+        f"{pick.kind}:{index}" for pick in _picks(need, host, unavailable, leased=unavailable) for index in pick.got
+    ]
 
 
-def _place(need: Need, host: Host, taken: Taken, *, leased: Taken) -> Placement | Shortage:
+def _place(need: Need, host: Host, unavailable: Taken, *, leased: Taken) -> Placement | Shortage:
     if need.sandbox and (problem := sandboxes.problem(host)):
         return Shortage(problem)
     gpus = _gpus_of(host)
     if not (need.pinned or need.pinned_server) and len(gpus) < need.gpus + need.server_gpus:
         return Shortage(f"{host.name} has {_count(len(gpus), 'GPU')}, this run needs {need.gpus + need.server_gpus}")
-    picks = _picks(need, host, taken, leased=leased)
+    picks = _picks(need, host, unavailable, leased=leased)
     short = next((pick.short for pick in picks if pick.short), None)
     if short:
         return short
@@ -158,28 +156,28 @@ def _place(need: Need, host: Host, taken: Taken, *, leased: Taken) -> Placement 
 
 @dataclass(frozen=True)
 class _Pick:
-    """Of one kind: what it would take of what is free, and what it is short of."""
+    """A choice of one kind of resource: what is free, and what is missing."""
 
     kind: str
     got: tuple[int, ...]
     short: Shortage | None = None
 
 
-def _picks(need: Need, host: Host, taken: Taken, *, leased: Taken) -> list[_Pick]:
-    """Trainer's GPUs, servers' GPUs, CPU slots, servers' ports, NCCL's port."""
+def _picks(need: Need, host: Host, unavailable: Taken, *, leased: Taken) -> list[_Pick]:
+    """The trainer's GPUs, the servers' GPUs, CPU slots, the servers' ports, NCCL's port."""
     gpus = _gpus_of(host)
-    chosen = _choose("gpu", "GPU", gpus, need.pinned, need.gpus, host, taken, besides=need.pinned_server)
-    server = _choose("gpu", "GPU", gpus, need.pinned_server, need.server_gpus, host, taken, besides=chosen.got)
+    chosen = _choose("gpu", "GPU", gpus, need.pinned, need.gpus, host, unavailable, besides=need.pinned_server)
+    server = _choose("gpu", "GPU", gpus, need.pinned_server, need.server_gpus, host, unavailable, besides=chosen.got)
     slots = range(int(host.inventory.get("cpu_slots") or 0))
     pool = _ports_of(host, leased) if need.ports or need.group_port else []
     fixed = () if need.first_port is None else tuple(range(need.first_port, need.first_port + need.ports))
-    ports = _choose("port", "port", pool, fixed, need.ports, host, taken)
+    ports = _choose("port", "port", pool, fixed, need.ports, host, unavailable)
     return [
         chosen,
         server,
-        _choose("cpu", "CPU slot", slots, (), need.cpu_slots, host, taken),
+        _choose("cpu", "CPU slot", slots, (), need.cpu_slots, host, unavailable),
         ports,
-        _choose("port", "port", pool, (), int(need.group_port), host, taken, besides=ports.got),
+        _choose("port", "port", pool, (), int(need.group_port), host, unavailable, besides=ports.got),
     ]
 
 
@@ -190,35 +188,34 @@ def _choose(
     pinned: tuple[int, ...],
     count: int,
     host: Host,
-    taken: Taken,
+    unavailable: Taken,
     *,
     besides: tuple[int, ...] = (),
 ) -> _Pick:
-    """`count` resources of one kind, the pinned ones where some are; never one of `besides`, which this run has."""
+    """Choose `count` resources of one kind, pinned ones first; never those in `besides`, which the run already has."""
     if pinned:
-        # A port may lie outside the host's range; a GPU that isn't there can't be had.
+        # A port may be outside the host's range; a missing GPU is never available.
         absent = [index for index in pinned if kind != "port" and index not in pool]
         if absent:
             return _Pick(kind, (), Shortage(f"{host.name} has no {word} {absent[0]}, which this run's profile names"))
-        free = tuple(index for index in pinned if f"{kind}:{index}" not in taken)
+        free = tuple(index for index in pinned if f"{kind}:{index}" not in unavailable)
         missing = len(pinned) - len(free)
-        return _Pick(kind, free, _waits(word, kind, pinned, taken, missing) if missing else None)
+        return _Pick(kind, free, _waits(word, kind, pinned, unavailable, missing) if missing else None)
     if count <= 0:
         return _Pick(kind, ())
-    wanted = [index for index in pool if index not in besides]
+    usable = [index for index in pool if index not in besides]
     if len(pool) - len(besides) < count:
         text = f"{host.name} has {_count(len(pool), word)}, this run needs {count + len(besides)}"
         return _Pick(kind, (), Shortage(text))
-    free = tuple(islice((index for index in wanted if f"{kind}:{index}" not in taken), count))
+    free = tuple(islice((index for index in usable if f"{kind}:{index}" not in unavailable), count))
     missing = count - len(free)
-    return _Pick(kind, free, _waits(word, kind, wanted, taken, missing) if missing else None)
+    return _Pick(kind, free, _waits(word, kind, usable, unavailable, missing) if missing else None)
 
 
 def take(attempt: Attempt, host: Host, placement: Placement) -> None:
-    """Insert every lease, inside the caller's transaction. IntegrityError: another dispatcher was first.
+    """Insert all leases, inside the caller's transaction. IntegrityError: another dispatcher was first.
 
-    In one order for everybody: two dispatchers that want the same two resources must not wait for each other.
-    """
+    Sorted, so that two dispatchers that want the same two resources can't deadlock."""
     names = sorted(resources(placement))
     Lease.objects.bulk_create([Lease(attempt=attempt, host=host, resource=name) for name in names])
 
@@ -233,10 +230,9 @@ def resources(placement: Placement) -> list[str]:
 
 
 def settle(attempt: Attempt, receipt: Receipt | None, *, by: str, proved: bool = False) -> None:
-    """At an attempt's end: what is proved free is released, the rest quarantined until a person releases it.
+    """At an attempt's end, release what is proved free and quarantine the rest until an operator releases it.
 
-    `proved` is for ends that need no receipt: nothing was ever started, or the host has booted anew.
-    """
+    `proved`: the end needs no receipt, because nothing was started or the host has rebooted."""
     leases = Lease.objects.filter(ACTIVE, attempt=attempt)
     if not (proved or (receipt is not None and receipt.free)):
         leases.filter(state=Lease.HELD).update(state=Lease.QUARANTINED)
@@ -248,33 +244,33 @@ def settle(attempt: Attempt, receipt: Receipt | None, *, by: str, proved: bool =
 
 
 def release(lease: Lease, *, by: str) -> bool:
-    """A person vouches that a quarantined resource is free. False: it was not in quarantine any more."""
+    """Release a quarantined lease at an operator's request. False: it was no longer in quarantine."""
     quarantined = Lease.objects.filter(pk=lease.pk, state=Lease.QUARANTINED)
     return bool(quarantined.update(state=Lease.RELEASED, released_at=timezone.now(), released_by=by))
 
 
 def _gpus_of(host: Host) -> list[int]:
-    """Indexes, the idle ones first."""
+    """GPU indexes, the idle ones first."""
     gpus = host.inventory.get("gpus") or []
     return [int(gpu["index"]) for gpu in sorted(gpus, key=lambda g: ((g.get("used_mib") or 0) > BUSY_MIB, g["index"]))]
 
 
 _TELLING = (Waits.KEPT, Waits.HELD, Waits.QUARANTINED)
-"""What looks free but is kept wants a word first; a run's end comes by itself, a quarantine's does not."""
+"""The order of precedence in messages: reservations and leases end by themselves, a quarantine doesn't."""
 
 
 def _ports_of(host: Host, leased: Taken) -> list[int]:
-    """Without those on which something listens that has no lease: the run would end at its start."""
+    """The host's ports except those in use without a lease, with which the run would fail at its start."""
     first, last = host.inventory.get("port_range") or DEFAULT_PORTS
     foreign = {port for port in host.inventory.get("listening") or () if f"port:{port}" not in leased}
     return [port for port in range(int(first), int(last) + 1) if port not in foreign]
 
 
-def _waits(word: str, kind: str, pool: Sequence[int], taken: Taken, missing: int) -> Shortage:
-    names = [f"{kind}:{index}" for index in sorted(pool) if f"{kind}:{index}" in taken]
-    name = min(names, key=lambda name: _TELLING.index(taken[name].how))
+def _waits(word: str, kind: str, pool: Sequence[int], unavailable: Taken, missing: int) -> Shortage:
+    names = [f"{kind}:{index}" for index in sorted(pool) if f"{kind}:{index}" in unavailable]
+    name = min(names, key=lambda name: _TELLING.index(unavailable[name].how))
     more = f" and {missing - 1} more" if missing > 1 else ""
-    return Shortage(f"waits for {word} {name.partition(':')[2]}{more}", taken[name])
+    return Shortage(f"waits for {word} {name.partition(':')[2]}{more}", unavailable[name])
 
 
 def _count(number: int, word: str) -> str:

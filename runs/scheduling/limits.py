@@ -1,8 +1,7 @@
-"""How many runs one person may have on hosts, and in the queue: whose limit it is, and how it is held.
+"""Limits on a user's active and queued runs.
 
-Each is decided with the person's row locked, so that two launches, or two dispatchers, can't both find the last place.
-A run counts for its owner, whoever resumed it; trials of profiles count like any run.
-"""
+Both are checked with the user's row locked, so that two launches or two dispatchers can't both take the last place. A
+run counts for its owner, whoever resumed it; trials count like any run."""
 
 from __future__ import annotations
 
@@ -18,16 +17,16 @@ TO_MAKE_ROOM = "Wait until one starts, remove one from the queue, or ask an admi
 
 
 class QueueFull(Exception):
-    """The person may queue no more runs."""
+    """The user may queue no more runs."""
 
 
 class OverLimit(Exception):
-    """The person has enough runs on hosts."""
+    """The user has reached the limit of active runs."""
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """What a person may have, and has. A limit of 0 is none."""
+    """A user's limits and usage. A limit of 0 means no limit."""
 
     person: str
     running: int
@@ -41,25 +40,25 @@ class Allowance:
 
     @property
     def room(self) -> int | None:
-        """How many more may be queued; None: any number."""
+        """How many more runs may be queued; None: any number."""
         return max(0, self.max_queued - self.queued) if self.max_queued else None
 
     @property
     def queue(self) -> str:
-        """What they have in the queue, and may."""
+        """The user's queued runs and their limit, in words."""
         runs = "1 run" if self.queued == 1 else f"{self.queued} runs"
         return f"{self.person} has {runs} in the queue and may have {self.max_queued}"
 
     @property
     def wait(self) -> str:
-        """What a run waits for that may not start."""
+        """What a run waits for while its owner is at the limit."""
         ends = self.running - self.max_running + 1
         if self.running == 1:
-            which = f"{self.person}'s running run ends"
+            condition = f"{self.person}'s running run ends"
         else:
-            which = f"{'one' if ends == 1 else ends} of {self.person}'s {self.running} running runs "
-            which += "ends" if ends == 1 else "end"
-        return f"waits until {which} (limit {self.max_running})"
+            condition = f"{'one' if ends == 1 else ends} of {self.person}'s {self.running} running runs "
+            condition += "ends" if ends == 1 else "end"
+        return f"waits until {condition} (limit {self.max_running})"
 
 
 def max_running(user: User) -> int:
@@ -82,35 +81,38 @@ def allowance(user: User) -> Allowance:
 
 
 def hold(user_id: int) -> User:
-    """The person as of now, locked until the caller's transaction ends: whoever else starts or queues a run of theirs
-    waits so long. Rows that only refer to the person don't."""
+    """The user's current row, locked until the caller's transaction ends, so that others who start or queue the user's
+    runs wait.
+
+    Rows that only refer to the user are not locked."""
     return User.objects.select_for_update(no_key=True).get(pk=user_id)
 
 
 def claim_room(user_id: int, adding: int = 1) -> None:
-    """Inside the transaction that queues `adding` runs of this person, before any of them. QueueFull: too many."""
+    """Check the queue limit, inside the transaction that queues `adding` runs and before any of them. Raises
+    QueueFull."""
     user = hold(user_id)
     if not max_queued(user):
         return
-    found = allowance(user)
-    if found.room is not None and adding > found.room:
-        raise QueueFull(_full(found, adding))
+    allowed = allowance(user)
+    if allowed.room is not None and adding > allowed.room:
+        raise QueueFull(_full(allowed, adding))
 
 
 def claim_start(run: Run) -> None:
-    """Inside the transaction that starts a run. OverLimit: another dispatcher has started the last one allowed."""
+    """Check the limit of active runs, inside the transaction that starts one. Raises OverLimit."""
     if not max_running(run.owner):
         return
     owner = hold(run.owner_id)
-    found = allowance(owner)
-    if not found.may_start:
-        raise OverLimit(found.wait)
+    allowed = allowance(owner)
+    if not allowed.may_start:
+        raise OverLimit(allowed.wait)
 
 
-def _full(found: Allowance, adding: int) -> str:
+def _full(allowed: Allowance, adding: int) -> str:
     more = f"; this would add {adding}" if adding > 1 else ""
-    return f"{found.queue}{more}. {TO_MAKE_ROOM}"
+    return f"{allowed.queue}{more}. {TO_MAKE_ROOM}"
 
 
-def _limit(own: int | None, everyones: int) -> int:
-    return everyones if own is None else own
+def _limit(user_limit: int | None, default: int) -> int:
+    return default if user_limit is None else user_limit

@@ -1,8 +1,7 @@
-"""The queue: its order, in one place, and what of the hosts is left for whom as one goes through it.
+"""The queue: its order, defined in one place, and the capacity left as one goes through it.
 
-A later run may pass a waiting one only if it can't delay it. So what is free and a waiting run needs is kept for it,
-on each host where it will be able to start when other runs have ended; those behind it take what is left.
-"""
+A later run may overtake a waiting one only if that can't delay it. So free resources that a waiting run needs are
+reserved for it, on each host where it could start once other runs have ended; runs behind it get the rest."""
 
 from __future__ import annotations
 
@@ -23,21 +22,21 @@ from runs.states import RunStatus
 from workers.contract import ContractError, Placement
 
 ORDER = ("-priority", "turn", "pk")
-"""Said once, as Django says it; `key` and `_before` read it."""
+"""The order as Django writes it; `key` and `_before` derive from it."""
 
 
 def waiting() -> QuerySet[Attempt]:
-    """The queue: who comes first may start first."""
+    """The queue, in the order in which attempts may start."""
     return Attempt.objects.filter(status=RunStatus.QUEUED).order_by(*ORDER)
 
 
 def places() -> dict[str, int]:
-    """Attempt -> its place in the queue, from 1."""
+    """Attempt -> position in the queue, from 1."""
     return {pk: place for place, pk in enumerate(waiting().values_list("pk", flat=True), start=1)}
 
 
 def place_of(attempt: Attempt) -> tuple[int, int]:
-    """(place, how many wait)"""
+    """(position, queue length)"""
     line = Attempt.objects.filter(status=RunStatus.QUEUED)
     return _before(line, attempt).count() + 1, line.count()
 
@@ -49,23 +48,23 @@ def ordinal(place: int) -> str:
 
 
 def key(attempt: Attempt) -> tuple[Any, ...]:
-    """ORDER, to sort rows by. Any: each column has its own type."""
+    """A sort key with the same order as ORDER. Any: each column has its own type."""
     return tuple(-getattr(attempt, name[1:]) if name[0] == "-" else getattr(attempt, name) for name in ORDER)
 
 
 def _before(line: QuerySet[Attempt], attempt: Attempt) -> QuerySet[Attempt]:
     """ORDER as a condition."""
-    before, same = Q(), Q()
+    before, equal = Q(), Q()
     for name in ORDER:
         column, earlier = (name[1:], "gt") if name[0] == "-" else (name, "lt")
         value = getattr(attempt, column)
-        before |= same & Q(**{f"{column}__{earlier}": value})
-        same &= Q(**{column: value})
+        before |= equal & Q(**{f"{column}__{earlier}": value})
+        equal &= Q(**{column: value})
     return line.filter(before)
 
 
 def asked_host(attempt: Attempt) -> int | None:
-    """The host that it has to run on; None: any."""
+    """The id of the host that the attempt must run on; None: any."""
     return attempt.host_id or attempt.run.host_id
 
 
@@ -75,16 +74,15 @@ def need_of(run: Run) -> Need:
 
 
 class Capacity:
-    """What the hosts have and who has it, for one walk through the queue.
+    """The hosts' resources and their holders during one pass through the queue.
 
-    It only ever fills up: what is released during the walk is for the next one, which that release starts. Otherwise
-    it would go to whoever comes next in this one, and not to the first who waits for it.
-    """
+    It only fills up: what is released during the pass is left to the next one, which the release starts. Otherwise it
+    would go to the next run in this pass instead of the first one that waits for it."""
 
-    def __init__(self, hosts: Iterable[Host], taken: Mapping[int, Mapping[str, Hold]]) -> None:
+    def __init__(self, hosts: Iterable[Host], leases: Mapping[int, Mapping[str, Hold]]) -> None:
         self.hosts = list(hosts)
         self.taken: defaultdict[int, dict[str, Hold]] = defaultdict(dict)
-        self._add(taken)
+        self._add(leases)
         self._owners: dict[int, limits.Allowance] = {}
 
     @classmethod
@@ -92,13 +90,13 @@ class Capacity:
         return cls(Host.objects.all(), leasing.held())
 
     def read_again(self) -> None:
-        """Another dispatcher was first to something."""
+        """Read again after another dispatcher took a resource first."""
         self._add(leasing.held())
 
-    def find(self, need: Need, asked: int | None) -> tuple[Host, Placement] | Shortage:
-        """Where it can start now, or what it waits for."""
+    def find(self, need: Need, host_id: int | None) -> tuple[Host, Placement] | Shortage:
+        """Where a run can start now, or what it waits for."""
         shorts = []
-        hosts = [host for host in self.hosts if asked in (None, host.pk)]
+        hosts = [host for host in self.hosts if host_id in (None, host.pk)]
         for host in hosts:
             problem = leasing.host_problem(host, timezone.now())
             placed = Shortage(problem) if problem else leasing.place(need, host, self.taken[host.pk])
@@ -107,62 +105,64 @@ class Capacity:
             if placed.hold and len(hosts) > 1:
                 placed = replace(placed, text=f"{placed.text} of {host.name}")
             shorts.append(placed)
-        # The host that could do it soonest: one where a run's end is enough.
+        # The host that could run it soonest: one where the end of a run is enough.
         return min(shorts, key=_soonest, default=Shortage("no host is known yet"))
 
-    def reserve(self, need: Need, asked: int | None, run: Run) -> None:
-        """What is free and this run waits with. Nothing on a host that launches can't reach, or that takes none: only
-        a person's act, or luck, changes that (leasing.keepable has the others of this kind)."""
+    def reserve(self, need: Need, host_id: int | None, run: Run) -> None:
+        """Reserve free resources for a waiting run.
+
+        None on hosts that accept no launches: only an operator or chance can change that (leasing.keepable covers
+        similar cases)."""
         hold = Hold.of(run, Waits.KEPT)
         for host in self.hosts:
-            if asked in (None, host.pk) and not leasing.host_problem(host, timezone.now()):
-                kept = leasing.keepable(need, host, self.taken[host.pk])
-                self.taken[host.pk].update(dict.fromkeys(kept, hold))
+            if host_id in (None, host.pk) and not leasing.host_problem(host, timezone.now()):
+                names = leasing.keepable(need, host, self.taken[host.pk])
+                self.taken[host.pk].update(dict.fromkeys(names, hold))
 
     def take(self, host: Host, placement: Placement, run: Run) -> None:
         hold = Hold.of(run, Waits.HELD)
         self.taken[host.pk].update(dict.fromkeys(leasing.resources(placement), hold))
         if run.owner_id in self._owners:
-            had = self._owners[run.owner_id]
-            self._owners[run.owner_id] = replace(had, running=had.running + 1, queued=had.queued - 1)
+            allowed = self._owners[run.owner_id]
+            self._owners[run.owner_id] = replace(allowed, running=allowed.running + 1, queued=allowed.queued - 1)
 
     def over_limit(self, run: Run) -> Shortage | None:
-        """What a run waits for whose owner has enough of them going. It keeps nothing for itself: how long its owner's
-        other runs take is no matter of those behind it."""
+        """What a run waits for if its owner is at the limit. It reserves nothing: the runs behind it don't depend on
+        its owner's other runs."""
         if not limits.max_running(run.owner):
             return None
         if run.owner_id not in self._owners:
             self._owners[run.owner_id] = limits.allowance(run.owner)
-        found = self._owners[run.owner_id]
-        return None if found.may_start else Shortage(found.wait)
+        allowed = self._owners[run.owner_id]
+        return None if allowed.may_start else Shortage(allowed.wait)
 
     def walk(self, line: Iterable[Attempt]) -> Iterator[tuple[Attempt, tuple[Host, Placement] | Shortage]]:
-        """As the dispatcher would, but nothing starts: who would, takes what it would."""
+        """A dry pass of the dispatcher: runs that could start take their resources, but nothing starts."""
         for attempt in line:
             try:
-                need, asked = need_of(attempt.run), asked_host(attempt)
+                need, host_id = need_of(attempt.run), asked_host(attempt)
             except ContractError as error:
                 # The dispatcher ends it.
                 yield attempt, Shortage(f"its spec can't be read: {error}")
                 continue
             over = self.over_limit(attempt.run)
-            found = over or self.find(need, asked)
-            if not isinstance(found, Shortage):
-                self.take(*found, attempt.run)
+            result = over or self.find(need, host_id)
+            if not isinstance(result, Shortage):
+                self.take(*result, attempt.run)
             elif over is None:
-                self.reserve(need, asked, attempt.run)
-            yield attempt, found
+                self.reserve(need, host_id, attempt.run)
+            yield attempt, result
 
-    def _add(self, taken: Mapping[int, Mapping[str, Hold]]) -> None:
-        for host_id, holds in taken.items():
+    def _add(self, leases: Mapping[int, Mapping[str, Hold]]) -> None:
+        for host_id, holds in leases.items():
             self.taken[host_id].update(holds)
 
 
 def capacity_behind(priority: int) -> tuple[Capacity, int]:
-    """What those before a new run of this priority leave, and how many wait before it."""
+    """The capacity left for a new run of this priority, and the number of runs that wait ahead of it."""
     capacity = Capacity.read()
     line = waiting().filter(priority__gte=priority).select_related("run__owner")
-    return capacity, sum(isinstance(found, Shortage) for _, found in capacity.walk(line))
+    return capacity, sum(isinstance(result, Shortage) for _, result in capacity.walk(line))
 
 
 def _soonest(short: Shortage) -> int:

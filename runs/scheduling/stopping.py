@@ -1,4 +1,4 @@
-"""Stopping: the intent is one UPDATE, carried by push and by poll. Nothing is signalled from here."""
+"""Stopping: the request is one UPDATE, delivered by push and by poll. No process is signalled from here."""
 
 from __future__ import annotations
 
@@ -26,17 +26,16 @@ log = logging.getLogger(__name__)
 
 
 def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool = True) -> bool:
-    """Ask for a stop. `save` may be escalated to `now`, never back; False: there was nothing to change.
+    """Request a stop. `save` may be escalated to `now`, never back. False: nothing to change.
 
-    `dispatch=False`: the caller goes through the queue afterwards.
-    """
+    `dispatch=False`: the caller dispatches afterwards."""
     now = timezone.now()
     weaker = Q(stop_mode="") | Q(stop_mode=StopMode.SAVE) if mode == StopMode.NOW else Q(stop_mode="")
     with transaction.atomic():
-        asked = Attempt.objects.filter(weaker, pk=attempt.pk, status__in=ACTIVE).update(
+        updated = Attempt.objects.filter(weaker, pk=attempt.pk, status__in=ACTIVE).update(
             stop_mode=mode, stop_requested_by=user, stop_requested_at=Coalesce("stop_requested_at", now)
         )
-        if not asked:
+        if not updated:
             return False
         RunEvent.objects.create(
             run_id=attempt.run_id,
@@ -52,7 +51,7 @@ def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool
         )
         transaction.on_commit(lambda: hints.changed(attempt.run_id))
         if cancelled and dispatch:
-            # What was kept for it is somebody else's now.
+            # Its reserved resources are available to others now.
             transaction.on_commit(launching.dispatch_ready, robust=True)
         if not cancelled:
             transaction.on_commit(lambda: _push(attempt, mode), robust=True)
@@ -62,7 +61,7 @@ def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool
 
 @dataclass(frozen=True)
 class StopCounts:
-    """What became of a stop of several: a number of each."""
+    """The outcomes of stopping several runs, as counts."""
 
     mode: StopMode
     asked: int
@@ -81,23 +80,24 @@ class StopCounts:
 
 
 def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> StopCounts:
-    """Ask for a stop of several, each by itself: one that has ended meanwhile keeps none of the others. What they leave
-    is handed out after the last one, so that none of them starts just before its turn to be stopped."""
-    found: Counter[str] = Counter()
+    """Request stops of several runs, each by itself, so that one that has ended doesn't affect the others.
+
+    Freed resources are dispatched only at the end, so that no run starts just before it is stopped."""
+    outcomes: Counter[str] = Counter()
     for attempt in attempts:
         changed = request_stop(attempt, mode, user, dispatch=False)
         attempt.refresh_from_db()
         if changed:
-            found["cancelled" if attempt.reason == EndReason.CANCELLED else "asked"] += 1
+            outcomes["cancelled" if attempt.reason == EndReason.CANCELLED else "asked"] += 1
         else:
-            found["ended" if attempt.status in FINAL else "before"] += 1
-    if found["cancelled"]:
+            outcomes["ended" if attempt.status in FINAL else "before"] += 1
+    if outcomes["cancelled"]:
         transaction.on_commit(launching.dispatch_ready, robust=True)
-    return StopCounts(mode, found["asked"], found["cancelled"], found["before"], found["ended"])
+    return StopCounts(mode, outcomes["asked"], outcomes["cancelled"], outcomes["before"], outcomes["ended"])
 
 
 def cancel(attempt: Attempt, user: User) -> bool:
-    """Take a waiting attempt out of the queue. False: it has started, or ended, meanwhile; it goes on then."""
+    """Remove a waiting attempt from the queue. False: it has started or ended meanwhile."""
     waiting = Q(status=RunStatus.QUEUED)
     with transaction.atomic():
         actor = user.get_username()

@@ -1,4 +1,4 @@
-"""What an operator does to a waiting run: its place in the queue, its priority, taking it out."""
+"""Operator actions on queued runs: moving, setting the priority, removing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PUTS = {"before": reordering.put_before, "after": reordering.put_after}
 @require_POST
 @operator_required
 def queue_move(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """`put` says where: `first`, or `before` or `after` the run that `other` names."""
+    """`put`: `first`, or `before` or `after` the run named by `other`."""
     run, user, put = queries.run_for(request, run_id), person(request), request.POST.get("put", "")
     if put != "first" and put not in PUTS:
         return _unclear("Use put=first, put=before or put=after.")
@@ -30,37 +30,37 @@ def queue_move(request: HttpRequest, run_id: str) -> HttpResponseBase:
         else:
             PUTS[put](run, queries.run_for(request, request.POST.get("other", "")), user)
     except reordering.NotWaiting as error:
-        return _told(request, str(error))
+        return _notice(request, str(error))
     except Http404:
-        return _told(request, "The other run is no longer in the queue. Nothing was moved.")
+        return _notice(request, "The other run is no longer in the queue. Nothing was moved.")
     return _queue()
 
 
 @require_POST
 @operator_required
 def queue_priority(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    run, asked = queries.run_for(request, run_id), request.POST.get("priority", "")
-    found = next((priority for priority in Priority if str(priority.value) == asked), None)
-    if found is None:
+    run, value = queries.run_for(request, run_id), request.POST.get("priority", "")
+    selected = next((priority for priority in Priority if str(priority.value) == value), None)
+    if selected is None:
         return _unclear("Use priority=1 (high), 0 (normal) or -1 (low).")
     try:
-        reordering.set_priority(run, found, person(request))
+        reordering.set_priority(run, selected, person(request))
     except reordering.NotWaiting as error:
-        return _told(request, str(error))
+        return _notice(request, str(error))
     return _queue()
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def queue_remove(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Take a run out of the queue; one that has started meanwhile goes on. The page before it asks."""
+    """Remove a run from the queue, after a confirmation page; a run that has started meanwhile goes on."""
     run = queries.run_for(request, run_id)
     attempt = run.latest()
     if request.method == "POST":
         if stopping.cancel(attempt, person(request)):
             messages.success(request, f"{run.name} is removed from the queue.")
             return redirect("hardware")
-        return _told(request, f"{run.name} had already left the queue. Nothing was stopped.")
+        return _notice(request, f"{run.name} had already left the queue. Nothing was stopped.")
     waits, place = attempt.status == RunStatus.QUEUED, queries.summary(run)["place"]
     return render(request, "hosts/unqueue.html", {"run": run, "attempt": attempt, "waits": waits, "place": place})
 
@@ -69,8 +69,8 @@ def _queue() -> HttpResponseBase:
     return redirect(f"{reverse('hardware')}#queue")
 
 
-def _told(request: HttpRequest, text: str) -> HttpResponseBase:
-    """At the top of the page, where messages are."""
+def _notice(request: HttpRequest, text: str) -> HttpResponseBase:
+    """A message at the top of the page."""
     messages.info(request, text)
     return redirect("hardware")
 
