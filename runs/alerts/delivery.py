@@ -1,8 +1,7 @@
-"""From an event to those who want to hear of it: rows first, messages later, each tried until it is sent or given up.
+"""Delivery of alerts: rows first, messages later, each retried until it is sent or given up.
 
-`notify` runs in the transaction of what happened, so an alert is neither lost nor told of something that didn't happen.
-`deliver` may run in several workers at once: a row belongs to whose UPDATE found it due.
-"""
+`notify` runs in the event's transaction, so no alert is lost and none reports something that didn't happen. `deliver`
+may run in several workers: a row belongs to the worker whose UPDATE claimed it."""
 
 from __future__ import annotations
 
@@ -23,19 +22,19 @@ from runs.models import RunEvent
 log = logging.getLogger(__name__)
 
 AGAIN_S = (10, 30, 120, 600, 1800, 3600, 3600, 3600)
-"""Between a message's tries; after the last it is given up, about four hours after its event."""
+"""Delays between tries; after the last one, about four hours after the event, the message is given up."""
 CLAIM_S = 60
-"""A claim's life: far above a try's deadline. A worker that dies within a try has another one try again."""
+"""The lifetime of a claim, far above a try's deadline. If a worker dies, another one retries afterwards."""
 KEPT = 10_000
-"""Messages that were sent or given up, the newest of them: older ones go. What they told of stays in the timelines."""
+"""Sent and abandoned messages to keep, newest first. Their events stay in the timelines."""
 FORGOTTEN_AT_ONCE = 1000
 AT_ONCE = 8
-"""Targets that are sent to at the same time, so that one which doesn't answer holds no other up."""
+"""Targets sent to concurrently, so that an unresponsive one doesn't hold up the others."""
 TRAIN = "train"
 
 
 def notify(event: RunEvent) -> None:
-    """Queue an event for every target that wants it. Only inserts rows; call it within the event's transaction."""
+    """Queue an event for all targets that want it. Only inserts rows; call it within the event's transaction."""
     wish = words.wish_of(event)
     if wish is None:
         return
@@ -52,20 +51,20 @@ def queue_test(target: AlertTarget) -> AlertDelivery:
 
 
 def try_again(delivery: AlertDelivery) -> bool:
-    """A person's word on one that was given up; False: it is not, any more."""
+    """Retry an abandoned message, at a user's request. False: it is no longer abandoned."""
     failed = AlertDelivery.objects.filter(pk=delivery.pk, state=State.FAILED)
     return bool(failed.update(state=State.WAITING, tries=0, due_at=timezone.now(), error=""))
 
 
 def drop(target: AlertTarget) -> None:
-    """What waits for a target that was switched off."""
+    """Drop the waiting messages of a target that was switched off."""
     target.deliveries.filter(state=State.WAITING, claim="").update(
         state=State.FAILED, error="The target is turned off."
     )
 
 
 def deliver(now: datetime | None = None) -> None:
-    """Send all that is due: one message a target, however many events."""
+    """Send all due messages, combined into one per target."""
     now = now or timezone.now()
     due = _due(now).order_by("target").values_list("target", flat=True).distinct()
     batches = [batch for target_id in due if (batch := _claim(target_id, now))]
@@ -78,7 +77,7 @@ def deliver(now: datetime | None = None) -> None:
 
 
 def forget(kept: int = KEPT) -> int:
-    """Delete the oldest of what is settled beyond so many, a part of them at a time; answers how many."""
+    """Delete the oldest settled messages beyond the newest `kept`, in batches. Return how many."""
     settled = AlertDelivery.objects.exclude(state=State.WAITING).order_by("-pk").values_list("pk", flat=True)
     edge = settled[kept : kept + 1].first()
     if edge is None:
@@ -92,12 +91,12 @@ def _due(now: datetime) -> QuerySet[AlertDelivery]:
 
 
 def _claim(target_id: int, now: datetime) -> list[AlertDelivery]:
-    """The rows that are ours to send now, oldest first."""
+    """Claim the rows to send now, oldest first."""
     claim = uuid.uuid4().hex
     until = now + timedelta(seconds=CLAIM_S)
     _due(now).filter(target=target_id).update(claim=claim, due_at=until, tries=F("tries") + 1)
-    ours = AlertDelivery.objects.filter(claim=claim).select_related("target", "event__run")
-    return list(ours.order_by("pk"))
+    claimed = AlertDelivery.objects.filter(claim=claim).select_related("target", "event__run")
+    return list(claimed.order_by("pk"))
 
 
 def _send(batch: Sequence[AlertDelivery], now: datetime) -> NotSent | None:
@@ -106,7 +105,7 @@ def _send(batch: Sequence[AlertDelivery], now: datetime) -> NotSent | None:
         post.send(target, [words.line(delivery, target.links_to, now) for delivery in batch])
     except NotSent as problem:
         return problem
-    except Exception:  # a thread's border: what nobody foresaw must neither hold up the others nor stay unseen
+    except Exception:  # thread boundary: an unexpected error must neither hold up the others nor go unnoticed
         log.exception("an alert to %s failed", target)
         return NotSent("Internal error; see the control worker's log.")
     return None
@@ -116,7 +115,7 @@ def _settle(batch: Sequence[AlertDelivery], problem: NotSent | None) -> None:
     now = timezone.now()
     for tries in {delivery.tries for delivery in batch}:
         ids = [delivery.pk for delivery in batch if delivery.tries == tries]
-        # Not by the claim alone: one that took too long may have been taken over, and then isn't ours to settle.
+        # Not by the claim alone: a slow one may have been taken over by another worker.
         rows = AlertDelivery.objects.filter(pk__in=ids, claim=batch[0].claim)
         if problem is None:
             rows.update(state=State.SENT, sent_at=now, claim="", error="")

@@ -1,4 +1,4 @@
-"""The form of a target. Its address is never written back into a page: an empty field keeps what there is."""
+"""The form of a target. The address is never sent back to the page: an empty field keeps the stored one."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TargetForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
 
 
 def masked(kind: str, address: str) -> str:
-    """Enough to know it again, too little to use it."""
+    """Enough of the address to recognise it, too little to use it."""
     if kind == TargetKind.MAIL:
         return ", ".join(_masked_mail(mail.strip()) for mail in address.split(","))[:200]
     url = urlsplit(address)

@@ -1,4 +1,4 @@
-"""Where alerts go, and each one's way there."""
+"""Alert targets and their deliveries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class TargetKind(models.TextChoices):
 
 
 class Wish(models.TextChoices):
-    """What a target may be told of: health alerts by their level, and how runs end."""
+    """What a target receives: health alerts by level, and how runs end."""
 
     BAD = "bad", "Alerts: bad"
     WATCH = "watch", "Alerts: watch"
@@ -28,18 +28,18 @@ class AlertTarget(models.Model):
     name = models.CharField(max_length=80, unique=True)
     kind = models.CharField(max_length=8, choices=TargetKind.choices, default=TargetKind.WEBHOOK)
     sealed = models.TextField()
-    """The address; whoever knows a webhook's may post there."""
+    """The encrypted address; anyone who knows a webhook's address can post there."""
     shown = models.CharField(max_length=200)
-    """The address as pages show it, its secret part left out."""
+    """The address as pages show it, without its secret part."""
     wants: models.JSONField[list[str], list[str]] = models.JSONField(default=list)
     """Wishes."""
     private_too = models.BooleanField(default=False)
-    """A webhook may be at a private address."""
+    """Whether a webhook may be at a private address."""
     links_to = models.CharField(max_length=300)
-    """How people reach this installation: links in messages begin so."""
+    """This installation's base URL, for links in messages."""
     enabled = models.BooleanField(default=True)
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    """Who saved it last."""
+    """The user who saved it last."""
     updated_at = models.DateTimeField(auto_now=True)
 
     class Meta:
@@ -63,7 +63,7 @@ class State(models.TextChoices):
 
 
 class AlertDelivery(models.Model):
-    """One event on its way to one target: the row is the message's place in the queue, and its record."""
+    """One event for one target: a place in the queue, and a record of the delivery."""
 
     target = models.ForeignKey(AlertTarget, on_delete=models.CASCADE, related_name="deliveries")
     event = models.ForeignKey("runs.RunEvent", null=True, on_delete=models.CASCADE, related_name="+")
@@ -71,9 +71,9 @@ class AlertDelivery(models.Model):
     state = models.CharField(max_length=8, choices=State.choices, default=State.WAITING)
     tries = models.IntegerField(default=0)
     due_at = models.DateTimeField()
-    """While it waits: when it is tried next. While it is being tried: when somebody else may."""
+    """When it is tried next; during a try, when another worker may take over."""
     claim = models.CharField(max_length=32, blank=True)
-    """Which worker's try it is in."""
+    """The worker's claim for the current try."""
     error = models.CharField(max_length=300, blank=True)
     """Why the last try failed."""
     created_at = models.DateTimeField(auto_now_add=True)

@@ -1,4 +1,4 @@
-"""One message to one target: to its webhook, or by the installation's mail server."""
+"""Sending one message to one target: to its webhook, or by the installation's mail server."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from runs.alerts.words import AlertLine
 from workers import outbound
 
 DEADLINE_S = 10.0
-"""From the look-up of the webhook's name to the last byte."""
+"""Seconds from looking up the webhook's name to the last byte."""
 MOST_READ = 300
-"""Bytes of an answer: servers say there what they did not like."""
+"""Bytes of an answer, where servers explain a refusal."""
 TRY_LATER = frozenset({408, 425, 429})
-"""Of the 4xx, those that mean "not now"; the others mean "not so"."""
+"""The 4xx statuses that are worth a retry."""
 
 
 class NotSent(Exception):
     """The message did not arrive; the text is for people."""
 
     for_good = False
-    """Another try would fail as well."""
+    """A retry would fail as well."""
     wait_s = 0.0
-    """What the server asks for before another try."""
+    """The delay that the server asks for."""
 
 
 class Wrong(NotSent):
-    """The message or the target is not as it must be."""
+    """The message or the target is invalid."""
 
     for_good = True
 
@@ -48,7 +48,7 @@ class NotNow(NotSent):
 
 
 def send(target: AlertTarget, lines: Sequence[AlertLine]) -> None:
-    """NotSent: it did not arrive, and why."""
+    """Send one message. Raises NotSent with the cause."""
     try:
         address = target.address
     except sealing.CannotOpen:
@@ -77,11 +77,11 @@ def _post(address: str, message: bytes, *, private_too: bool) -> outbound.Answer
 
 
 def _judge(answer: outbound.Answer) -> None:
-    """By its status: a message has arrived even where the rest of the answer breaks off."""
+    """Judge by status: the message has arrived even if the rest of the answer breaks off."""
     if 200 <= answer.status < 300:
         return
-    said = " ".join(answer.start.decode(errors="replace").split())[:120]
-    text = f"The server answered {answer.status}" + (f": {said}" if said.isprintable() and said else ".")
+    excerpt = " ".join(answer.start.decode(errors="replace").split())[:120]
+    text = f"The server answered {answer.status}" + (f": {excerpt}" if excerpt.isprintable() and excerpt else ".")
     if 300 <= answer.status < 400:
         raise Wrong(f"The server answered {answer.status}, a redirect, which is not followed.")
     if answer.status in TRY_LATER or answer.status >= 500:
@@ -100,8 +100,8 @@ def _mail(address: str, lines: Sequence[AlertLine]) -> None:
     except BadHeaderError:
         raise Wrong("The address has a line break.") from None
     except smtplib.SMTPResponseException as error:
-        said = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
-        text = f"The mail server answered {error.smtp_code}: {' '.join(str(said).split())[:200]}"
+        reply = error.smtp_error.decode(errors="replace") if isinstance(error.smtp_error, bytes) else error.smtp_error
+        text = f"The mail server answered {error.smtp_code}: {' '.join(str(reply).split())[:200]}"
         raise (Wrong if error.smtp_code >= 500 else NotSent)(text) from None
     except smtplib.SMTPRecipientsRefused as error:
         raise Wrong(f"The mail server refuses {', '.join(error.recipients)}.") from None

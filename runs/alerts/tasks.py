@@ -1,4 +1,4 @@
-"""Celery's side of the alerts: a short call into the flow."""
+"""The Celery tasks of alerts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from runs.alerts import delivery
 
 @app.task(name="alerting.deliver")  # type: ignore[untyped-decorator]  # Celery has no types
 def deliver() -> None:
-    # One at a time: servers that don't answer must not take the worker's last place from the tick.
-    with held(settings.DATA_DIR / "alerts.lock") as mine:
-        if mine:
+    # One at a time: unresponsive servers must not block the worker's last slot, which the tick needs.
+    with held(settings.DATA_DIR / "alerts.lock") as acquired:
+        if acquired:
             delivery.deliver()
             delivery.forget()
 
 
 def soon() -> None:
-    """Now rather than with the next beat, if the broker is there."""
+    """Deliver now instead of with the next beat, if the broker is available."""
     if settings.REDIS_URL:
         try:
             deliver.apply_async(retry=False, expires=60)
         except (KombuError, OSError):
-            pass  # the beat comes
+            pass  # the next beat delivers

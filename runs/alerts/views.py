@@ -1,4 +1,4 @@
-"""The alerts page: where alerts go, of what, and what became of each. For admins."""
+"""The alerts page: targets, their events, and deliveries. Admins only."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def target(request: HttpRequest, target_id: int) -> HttpResponse:
             delivery.drop(target)
         messages.success(request, f"{target.name} is saved.")
         return redirect("alerts")
-    name = AlertTarget.objects.get(pk=target_id).name  # as it is, not as the form would have it
+    name = AlertTarget.objects.get(pk=target_id).name  # the stored name, not the submitted one
     context = {"target": target, "name": name, "form": form}
     return render(request, "alerts/target.html", context, status=400 if form.errors else 200)
 
@@ -83,9 +83,9 @@ def again(request: HttpRequest, delivery_id: int) -> HttpResponse:
 def _deliveries() -> dict[str, object]:
     rows = list(AlertDelivery.objects.select_related("target", "event__run")[:MOST_SHOWN])
     now = timezone.now()
-    shown = [
+    recent = [
         {"row": row, "line": words.line(row, "", now), "chip": words.state_of(row), "failed": row.state == State.FAILED}
         for row in rows
     ]
     waits = any(row.state == State.WAITING for row in rows)
-    return {"deliveries": shown, "shown": MOST_SHOWN, "kept": delivery.KEPT, "poll_s": 1 if waits else 10}
+    return {"deliveries": recent, "shown": MOST_SHOWN, "kept": delivery.KEPT, "poll_s": 1 if waits else 10}

@@ -1,4 +1,4 @@
-"""What a message says: of each event one line, for Slack and what speaks like it, and for mail."""
+"""The text of messages: one line per event, for Slack-compatible webhooks and for mail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runs.states import EndReason, sentence
 
 MOST_LINES = 12
 LATE = timedelta(minutes=5)
-"""A line that is told later than this says when it was."""
+"""A line sent later than this includes the time of its event."""
 HEADS = {
     Wish.BAD: "Alert",
     Wish.WATCH: "Watch",
@@ -37,7 +37,7 @@ class AlertLine:
 
 
 def wish_of(event: RunEvent) -> Wish | None:
-    """What somebody must want to be told of it; None: nobody is."""
+    """The wish that covers an event; None: no target receives it."""
     data = event.data
     if event.kind == "status" and data.get("to") in (Wish.FAILED, Wish.SUCCEEDED, Wish.STOPPED):
         return Wish(data["to"])
@@ -59,7 +59,7 @@ def line(delivery: AlertDelivery, links_to: str, now: datetime) -> AlertLine:
 
 
 def slack(lines: Sequence[AlertLine]) -> bytes:
-    """The body that Slack, Mattermost, Rocket.Chat, Zulip and Discord (at its address that ends in /slack) take."""
+    """The request body for Slack, Mattermost, Rocket.Chat, Zulip and Discord (whose address must end in /slack)."""
     rows = [f"*{_escaped(x.head)}: <{x.link}|{_escaped(x.subject)}>* {_escaped(x.text)}" for x in lines[:MOST_LINES]]
     return json.dumps({"text": "\n".join([*rows, *_rest(lines)])}).encode()
 
@@ -73,7 +73,7 @@ def mail(lines: Sequence[AlertLine]) -> tuple[str, str]:
 
 
 def state_of(delivery: AlertDelivery) -> str:
-    """The chip's class on pages."""
+    """The CSS class of its status chip."""
     return {State.SENT: "good", State.FAILED: "bad"}.get(State(delivery.state), "")
 
 
@@ -100,7 +100,7 @@ def _one_line(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """As Slack wants it; and with no word that calls people, whatever somebody named a run."""
+    """Escaped for Slack, and without mentions, whatever a run's name contains."""
     for sign, instead in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;"), ("@", "@\N{ZERO WIDTH SPACE}")):
         text = text.replace(sign, instead)
     return text

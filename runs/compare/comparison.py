@@ -1,4 +1,4 @@
-"""Which runs are beside each other, how each looks, where their settings differ, and what each took."""
+"""Comparing runs: their looks, differing settings, and cost."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from runs.spec import spec_of
 from runs.states import ACTIVE
 from workers.contract import ContractError
 
-MOST = 20
-"""More curves in one chart are told apart by nobody."""
+MAX_RUNS = 20
+"""More curves in one chart can't be told apart."""
 MOST_METRICS = 12
 FIRST_METRICS = ("reward", "kl", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
 COLOURS = 8
 DASHES = ("solid", "dash", "dot")
 ABSENT = "not set"
 UNTOLD = frozenset({"run_id", "name", "kind", "schema", "data.rows", "data.sha256", "data.name", "data.version"})
-"""Of the spec: what differs by itself, or is said by the dataset's name and version."""
+"""Parts of the spec that always differ, or are covered by the dataset's name and version."""
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a run is drawn: colour and dash together are its own."""
+    """A run's colour and dash, unique in combination."""
 
     colour: str
     dash: str
@@ -40,13 +40,13 @@ class Look:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What an address asks for, and what of it there is."""
+    """The runs that an address requests, as far as they exist."""
 
     runs: list[Run]
     """In the order of the address."""
     missing: list[str]
     beyond: int
-    """So many more were asked for than fit."""
+    """Requested runs beyond the limit."""
 
     @property
     def ids(self) -> str:
@@ -55,7 +55,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class SettingDifference:
-    """One setting in which the runs are not alike."""
+    """A setting that differs between the runs."""
 
     name: str
     values: list[Value]
@@ -70,7 +70,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Took:
-    """What a run cost so far, over all its attempts."""
+    """The cost of a run so far, over all its attempts."""
 
     seconds: float | None
     gpu_hours: float | None
@@ -79,55 +79,55 @@ class Took:
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """One that can be chosen: how the run page writes it."""
+    """A metric to choose, as the run page labels it."""
 
     name: str
     title: str
     format: str = "number"
 
 
-def chosen(request: HttpRequest, most: int = MOST) -> Chosen:
+def chosen(request: HttpRequest, most: int = MAX_RUNS) -> Chosen:
     """`runs=a,b,c`."""
-    asked = (each.strip() for each in request.GET.get("runs", "").split(","))
-    ids = queries.readable(dict.fromkeys(filter(None, asked)))
-    found = queries.runs_for(request).select_related("owner", "reward_version__config").in_bulk(ids[: 2 * most])
-    runs = [found[each] for each in ids if each in found]
-    missing = [each for each in ids[: 2 * most] if each not in found]
+    requested = (each.strip() for each in request.GET.get("runs", "").split(","))
+    ids = queries.readable(dict.fromkeys(filter(None, requested)))
+    by_id = queries.runs_for(request).select_related("owner", "reward_version__config").in_bulk(ids[: 2 * most])
+    runs = [by_id[each] for each in ids if each in by_id]
+    missing = [each for each in ids[: 2 * most] if each not in by_id]
     return Chosen(runs[:most], missing, max(0, len(ids) - len(missing) - most))
 
 
 def looks(runs: Iterable[Run]) -> dict[str, Look]:
-    """Each run's colour comes of its id, so it keeps it in every comparison, unless an older run beside it has the
-    same; past eight runs the colours come again with another dash."""
-    given: dict[str, Look] = {}
-    taken: set[tuple[int, int]] = set()
+    """Each run's colour derives from its id, so it is the same in every comparison unless an older run beside it has
+    the same one. Beyond eight runs the colours repeat with another dash."""
+    assigned: dict[str, Look] = {}
+    used: set[tuple[int, int]] = set()
     for run in sorted(runs, key=lambda run: (run.created_at, run.pk)):
-        wanted = crc32(run.pk.encode())
-        turns = ((dash, (wanted + step) % COLOURS) for dash in range(len(DASHES)) for step in range(COLOURS))
-        dash, colour = next((turn for turn in turns if turn not in taken), (0, wanted % COLOURS))
-        taken.add((dash, colour))
-        given[run.pk] = Look(f"c{colour + 1}", DASHES[dash])
-    return given
+        preferred = crc32(run.pk.encode())
+        turns = ((dash, (preferred + step) % COLOURS) for dash in range(len(DASHES)) for step in range(COLOURS))
+        dash, colour = next((turn for turn in turns if turn not in used), (0, preferred % COLOURS))
+        used.add((dash, colour))
+        assigned[run.pk] = Look(f"c{colour + 1}", DASHES[dash])
+    return assigned
 
 
 def differences(runs: Sequence[Run]) -> tuple[list[SettingDifference], int]:
-    """The settings that are not the same in all runs, and how many are."""
-    told = [dict(settings(run)) for run in runs]
-    names = dict.fromkeys(name for each in told for name in each)
-    unlike, same = [], 0
+    """The settings that differ between the runs, and the number of those that don't."""
+    flattened = [dict(settings(run)) for run in runs]
+    names = dict.fromkeys(name for each in flattened for name in each)
+    unlike, equal_count = [], 0
     for name in names:
-        texts = [_text(each[name]) if name in each else ABSENT for each in told]
+        texts = [_text(each[name]) if name in each else ABSENT for each in flattened]
         if len(set(texts)) < 2:
-            same += 1
+            equal_count += 1
             continue
-        values = [Value(text, name not in each, text == texts[0]) for text, each in zip(texts, told, strict=True)]
+        values = [Value(text, name not in each, text == texts[0]) for text, each in zip(texts, flattened, strict=True)]
         unlike.append(SettingDifference(name, values))
-    return unlike, same
+    return unlike, equal_count
 
 
 def settings(run: Run) -> Iterator[tuple[str, Any]]:
-    """What a run was launched with, flat: the names that people gave first. Read as it is stored, so that a spec of
-    another version compares too."""
+    """A run's launch settings, flattened; user-given names first. Read from the stored form, so that specs of other
+    versions compare too."""
     spec: dict[str, Any] = run.spec
     data, hardware = part(spec, "data"), part(spec, "hardware")
     yield "dataset", f"{data.get('name')} v{data.get('version')}"
@@ -137,13 +137,13 @@ def settings(run: Run) -> Iterator[tuple[str, Any]]:
 
 
 def part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Nothing where another version has something else there."""
-    found = spec.get(name)
-    return found if isinstance(found, Mapping) else {}
+    """A part of the spec; {} if another version has something else there."""
+    value = spec.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _flat(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
-    """Leaves of a JSON document by their path; members of a list go by their name, if each has one."""
+    """The leaves of a JSON document by path; list members go by their name if all have one."""
     if isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from _flat(inner, f"{at}.{key}" if at else str(key))
@@ -163,9 +163,9 @@ def _text(value: Any) -> str:
 
 
 def took(run: Run, now: datetime) -> Took:
-    """Running time from the first step's preparation to the end; GPUs count from when they were leased."""
+    """Running time from the first step's preparation to the end; GPU hours count from the lease."""
     seconds = hours = 0.0
-    started = held = False
+    started = had_gpus = False
     for attempt in run.attempts.all():
         until = attempt.ended_at or now
         if attempt.started_at:
@@ -173,9 +173,9 @@ def took(run: Run, now: datetime) -> Took:
             seconds += max(0.0, (until - attempt.started_at).total_seconds())
         count = len(attempt.gpus)
         if count and attempt.dispatched_at:
-            held = True
+            had_gpus = True
             hours += count * max(0.0, (until - attempt.dispatched_at).total_seconds()) / 3600
-    return Took(seconds if started else None, hours if held else None)
+    return Took(seconds if started else None, hours if had_gpus else None)
 
 
 def is_live(run: Run) -> bool:
@@ -183,7 +183,7 @@ def is_live(run: Run) -> bool:
 
 
 def metrics(runs: Sequence[Run]) -> list[ComparedMetric]:
-    """Every metric that one of the runs has, in the order of the run page; what no chart foresaw follows."""
+    """All metrics of the runs, in the run page's order; metrics outside its charts follow."""
     have = {name for run in runs for name in run.last_metrics}
     planned = {metric.name: metric for run in runs for metric in _planned(run)}
     others = sorted(have - set(planned))
@@ -204,7 +204,7 @@ def _planned(run: Run) -> Iterator[ComparedMetric]:
 
 
 def shown_metrics(request: HttpRequest, known: Sequence[ComparedMetric]) -> list[str]:
-    """Those of the address; nonsense counts as not said."""
-    have = {metric.name for metric in known}
-    asked = [name for name in listed(request.GET.get("m", "")) if name in have]
-    return asked[:MOST_METRICS] or [name for name in FIRST_METRICS if name in have] or sorted(have)[:1]
+    """The metrics that the address requests; unknown ones are ignored."""
+    names = {metric.name for metric in known}
+    requested = [name for name in listed(request.GET.get("m", "")) if name in names]
+    return requested[:MOST_METRICS] or [name for name in FIRST_METRICS if name in names] or sorted(names)[:1]

@@ -1,4 +1,4 @@
-"""The curves of many runs at once, from the outlines of their chunks; and the figures that each ended with."""
+"""The curves of several runs, from the outlines of their chunks, and each run's final figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 AXES = {"step": "Step", "tokens": "Tokens", "time": "Running time", "hours": "GPU-hours"}
 MOST_POINTS = 1000
 ALL_POINTS = 150_000
-"""Of an answer, however many curves it has."""
+"""Points of an answer, however many curves it has."""
 FEWEST_POINTS = 100
 LAST_SHARE = 0.1
 LESS_IS_BETTER = ("loss", "grad_norm", "step_time", "frac_reward_zero_std", "completions/clipped_ratio")
@@ -37,16 +37,16 @@ class Curve(TypedDict):
 class Final(TypedDict):
     last: float
     best: float | None
-    """None where neither high nor low is good."""
+    """None if neither high nor low is better."""
     mean: float
-    """Of the last tenth of the points."""
+    """Mean of the last tenth of the points."""
 
 
 class CurvesAnswer(TypedDict):
     last: dict[str, int]
-    """Each run's seq up to which its curves go."""
+    """The seq up to which each run's curves go."""
     series: dict[str, dict[str, Curve]]
-    """metric -> run -> curve; a run whose seq the asker knows is left out."""
+    """metric -> run -> curve; runs without news are left out."""
 
 
 def curves(
@@ -57,22 +57,22 @@ def curves(
     points: int = 400,
     known: Mapping[str, int] | None = None,
 ) -> CurvesAnswer:
-    """`runs` with their attempts. `known`: run -> the seq that the asker has; nothing new, nothing sent."""
+    """`runs` with their attempts. `known`: run -> the seq that the client has; runs without news are left out."""
     last = {run.pk: run.last_seq for run in runs}
     fresh = [run for run in runs if (known or {}).get(run.pk) != run.last_seq]
     points = max(FEWEST_POINTS, min(points, MOST_POINTS, ALL_POINTS // max(1, len(fresh) * len(metrics))))
     stored = _stored([run.pk for run in fresh], [*metrics, TOKENS] if x == "tokens" else metrics, points)
     series: dict[str, dict[str, Curve]] = {name: {} for name in metrics}
     for run in fresh:
-        clock = _Clock(run, stored.get((run.pk, TOKENS)))
+        clock = _RunClock(run, stored.get((run.pk, TOKENS)))
         for name in metrics:
-            if (found := stored.get((run.pk, name))) and (curve := _curve(thin(found, points), clock, x)):
+            if (outlined := stored.get((run.pk, name))) and (curve := _curve(thin(outlined, points), clock, x)):
                 series[name][run.pk] = curve
     return {"last": last, "series": series}
 
 
 def finals(runs: Sequence[Run], metric: str) -> dict[str, Final]:
-    """What each run's values of a metric came to. Only the chunks of the last tenth are read whole."""
+    """The final values of a metric for each run. Only the chunks of the last tenth are read in full."""
     ids = [run.pk for run in runs]
     tails = _tails(ids, [metric])
     chunks: dict[str, list[tuple[int, int, Points]]] = {run_id: [] for run_id in ids}
@@ -89,8 +89,8 @@ def finals(runs: Sequence[Run], metric: str) -> dict[str, Final]:
             if missing > 0 or not len(outlined):
                 ends[run_id].append(pk)
             missing -= count
-    wanted = MetricChunk.objects.filter(pk__in=[pk for pks in ends.values() for pk in pks])
-    whole = {pk: Points.unpack(data, count) for pk, count, data in wanted.values_list("pk", "points", "data")}
+    last_chunks = MetricChunk.objects.filter(pk__in=[pk for pks in ends.values() for pk in pks])
+    whole = {pk: Points.unpack(data, count) for pk, count, data in last_chunks.values_list("pk", "points", "data")}
     answer: dict[str, Final] = {}
     for run_id, of_run in chunks.items():
         parts = [whole.get(pk, outlined) for pk, _, outlined in of_run]
@@ -102,8 +102,8 @@ def finals(runs: Sequence[Run], metric: str) -> dict[str, Final]:
 
 
 def _stored(ids: Sequence[str], metrics: Sequence[str], points: int) -> dict[Key, Points]:
-    """Each run's series by its outlines; whole where those are too coarse for so many points."""
-    # The tails first: a fold between the reads moves rows into chunks, never the other way.
+    """Each run's series from outlines; from whole chunks where outlines are too coarse for `points`."""
+    # The tails first: a fold between the reads moves rows into chunks, never back.
     tails = _tails(ids, metrics)
     outlines: dict[Key, list[Points]] = {}
     hidden: dict[Key, int] = {}
@@ -123,14 +123,14 @@ def _stored(ids: Sequence[str], metrics: Sequence[str], points: int) -> dict[Key
 
 
 def _whole(keys: Iterable[Key]) -> dict[Key, list[Points]]:
-    found: dict[Key, list[Points]] = {key: [] for key in keys}
-    runs, metrics = {run for run, _ in found}, {metric for _, metric in found}
+    by_key: dict[Key, list[Points]] = {key: [] for key in keys}
+    runs, metrics = {run for run, _ in by_key}, {metric for _, metric in by_key}
     chunks = MetricChunk.objects.filter(run__in=runs, metric__in=metrics).order_by("run", "metric", "first_seq")
     rows = chunks.values_list("run_id", "metric", "points", "data")
-    for run_id, metric, count, data in rows.iterator(READ_AT_ONCE) if found else ():
-        if (run_id, metric) in found:
-            found[run_id, metric].append(Points.unpack(data, count))
-    return found
+    for run_id, metric, count, data in rows.iterator(READ_AT_ONCE) if by_key else ():
+        if (run_id, metric) in by_key:
+            by_key[run_id, metric].append(Points.unpack(data, count))
+    return by_key
 
 
 def _outline(data: bytes | memoryview[int] | None) -> Points:
@@ -138,7 +138,7 @@ def _outline(data: bytes | memoryview[int] | None) -> Points:
 
 
 def _tails(ids: Sequence[str], metrics: Sequence[str]) -> dict[Key, Points]:
-    """What is not folded yet. As text: the driver's own way of JSON takes several times as long."""
+    """The rows not folded yet. As text: the driver's own JSON decoding takes several times as long."""
     tails: dict[Key, list[tuple[int, int | None, float, float]]] = {}
     rows = MetricRow.objects.filter(run__in=ids, seq__gt=F("run__folded_seq"), superseded=False).order_by("run", "seq")
     texts = rows.annotate(text=Cast("values", TextField())).values_list("run_id", "seq", "step", "t", "text")
@@ -150,9 +150,8 @@ def _tails(ids: Sequence[str], metrics: Sequence[str]) -> dict[Key, Points]:
     return {key: Points.of(points) for key, points in tails.items()}
 
 
-class _Clock:
-    """How far a run had come at a point: in tokens, or in time over its attempts. What lies between two of them is
-    nobody's time."""
+class _RunClock:
+    """A run's progress at a point: in tokens, or in time over its attempts, without the gaps between them."""
 
     def __init__(self, run: Run, tokens: Points | None) -> None:
         import numpy as np
@@ -171,27 +170,27 @@ class _Clock:
         return np.round(np.interp(points.seq, self.known.seq, self.known.value, left=0.0))
 
     def time(self, points: Points, *, hours: bool) -> NDArray[np.float64]:
-        """Seconds; or hours, each of which counts once for every GPU and from its lease on."""
+        """Seconds, or GPU hours, which count from the lease and once per GPU."""
         import numpy as np
 
         out = np.zeros(len(points))
         which = np.clip(np.searchsorted(self.first, points.seq, side="right") - 1, 0, None)
         before = 0.0
         for number, attempt in enumerate(self.attempts):
-            assert attempt.started_at is not None  # noqa: S101  chosen so above
-            mine = which == number
-            times, start = points.t[mine], attempt.started_at.timestamp()
-            if len(times):  # a host's clock that is behind ours makes no time negative
+            assert attempt.started_at is not None  # noqa: S101  # attempts without it are filtered out above
+            within = which == number
+            times, start = points.t[within], attempt.started_at.timestamp()
+            if len(times):  # a host's clock that is behind must not make times negative
                 start = min(start, float(times[0]))
             lead = (attempt.started_at - (attempt.dispatched_at or attempt.started_at)).total_seconds()
             count, first = (len(attempt.gpus) / 3600, max(0.0, lead)) if hours else (1.0, 0.0)
-            out[mine] = before + count * (first + times - start)
+            out[within] = before + count * (first + times - start)
             ran = (attempt.ended_at - attempt.started_at).total_seconds() if attempt.ended_at else 0.0
             before += count * (first + max(0.0, ran))
         return np.round(out, 4)
 
 
-def _curve(points: Points, clock: _Clock, x: str) -> Curve | None:
+def _curve(points: Points, clock: _RunClock, x: str) -> Curve | None:
     along: NDArray[Any] | None
     if x == "tokens":
         along = clock.tokens(points)

@@ -1,4 +1,4 @@
-"""The same prompts' completions of several runs: which prompts they all visited, and what each answered."""
+"""Several runs' completions of the same prompts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ VISITS = {"last": "Last visit", "first": "First visit"}
 
 @dataclass(frozen=True)
 class Offer:
-    """A prompt that can be chosen, by its row of the dataset."""
+    """A prompt to choose, by its dataset row."""
 
     row: int
     runs: int
@@ -25,7 +25,7 @@ class Offer:
 
 @dataclass(frozen=True)
 class PromptAnswer:
-    """What a run answered to the prompt at one visit; nothing if it never did, or that is not stored any more."""
+    """A run's completions of the prompt at one visit; empty if it never visited it or they are deleted."""
 
     run: Run
     step: int | None = None
@@ -43,10 +43,10 @@ class Answers:
     visit: str
     answers: list[PromptAnswer]
     by_all: bool
-    """Every run visited what is offered."""
+    """All runs visited the offered prompts."""
     one_dataset: bool
     prompt: str
-    """The same for all that visited it; empty where they differ."""
+    """The prompt if it is the same for all runs, otherwise empty."""
     expected: str = ""
 
     @property
@@ -59,22 +59,22 @@ class Answers:
 
 
 def answers(runs: Sequence[Run], row: int | None, visit: str) -> Answers:
-    """The prompt of `row`, or the first one that there is, at each run's first or last visit."""
+    """The prompt of `row`, or the first one available, at each run's first or last visit."""
     offers, by_all = offered(runs)
     rows = [offer.row for offer in offers]
     row = row if row in rows else (rows[0] if rows else None)
     visit = visit if visit in VISITS else "last"
-    found = [] if row is None else _answers(runs, row, visit)
-    prompts = {(answer.prompt, answer.expected) for answer in found if answer.step is not None}
+    per_run = [] if row is None else _answers(runs, row, visit)
+    prompts = {(answer.prompt, answer.expected) for answer in per_run if answer.step is not None}
     shared = prompts.pop() if len(prompts) == 1 else ("", "")
     shas = {part(run.spec, "data").get("sha256") for run in runs}
-    return Answers(offers, row, visit, found, by_all, len(shas) == 1, *shared)
+    return Answers(offers, row, visit, per_run, by_all, len(shas) == 1, *shared)
 
 
 def offered(runs: Sequence[Run]) -> tuple[list[Offer], bool]:
-    """Prompts that all runs visited; where there is none, those that at least two did, the most shared first."""
-    counted = _stored(runs).values("row").annotate(runs=Count("run", distinct=True))
-    several = counted.filter(runs__gte=min(2, len(runs))).order_by("-runs", "row")
+    """Prompts that all runs visited; if there are none, those that at least two visited, the most shared first."""
+    by_row = _stored(runs).values("row").annotate(runs=Count("run", distinct=True))
+    several = by_row.filter(runs__gte=min(2, len(runs))).order_by("-runs", "row")
     offers = [Offer(row, count) for row, count in several.values_list("row", "runs")[:OFFERED]]
     by_all = [offer for offer in offers if offer.runs == len(runs)]
     return by_all or offers, bool(by_all)
@@ -82,8 +82,8 @@ def offered(runs: Sequence[Run]) -> tuple[list[Offer], bool]:
 
 def _answers(runs: Sequence[Run], row: int, visit: str) -> list[PromptAnswer]:
     steps = {"first": Min("step"), "last": Max("step")}[visit]
-    found = _stored(runs).filter(row=row).values("run").annotate(at=steps, visits=Count("step", distinct=True))
-    visits = {run: (at, count) for run, at, count in found.values_list("run", "at", "visits")}
+    visited = _stored(runs).filter(row=row).values("run").annotate(at=steps, visits=Count("step", distinct=True))
+    visits = {run: (at, count) for run, at, count in visited.values_list("run", "at", "visits")}
     answers = []
     for run in runs:
         step, count = visits.get(run.pk, (None, 0))
@@ -95,7 +95,7 @@ def _answers(runs: Sequence[Run], row: int, visit: str) -> list[PromptAnswer]:
 
 
 def _answer(run: Run, sample: SampleRow, visits: int) -> PromptAnswer:
-    """Best first; a completion without a reward comes last."""
+    """A run's completions, best first; those without a reward come last."""
     data = sample.data
     completions = [each for each in data.get("completions") or () if isinstance(each, dict)]
     rewards = [each["reward"] for each in completions if isinstance(each.get("reward"), int | float)]

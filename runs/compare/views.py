@@ -1,4 +1,4 @@
-"""Runs beside each other: the page, and what it reads on its own."""
+"""The comparison page and the data it loads."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from runs.compare.comparison import Chosen, ComparedMetric
 from runs.compare.curves import AXES, curves, finals
 
 MOST_CURVES_OF = 50
-"""Runs in one answer of numbers; the page asks for fewer."""
+"""Runs per answer of curves; the page requests fewer."""
 OFFERED_RUNS = 100
 
 
@@ -29,69 +29,69 @@ OFFERED_RUNS = 100
 def compare(request: HttpRequest) -> HttpResponse:
     if request.GET.get("add", "").strip():
         return redirect(f"{reverse('compare_runs')}?{_with_added(request)}")
-    asked = comparison.chosen(request)
-    known = comparison.metrics(asked.runs)
-    shown = comparison.shown_metrics(request, known)
-    unlike, same = comparison.differences(asked.runs)
-    others = queries.runs_for(request).filter(archived_at=None).exclude(pk__in=asked.runs).exclude(kind="trial")
+    chosen = comparison.chosen(request)
+    metrics = comparison.metrics(chosen.runs)
+    selected = comparison.shown_metrics(request, metrics)
+    different, equal_count = comparison.differences(chosen.runs)
+    others = queries.runs_for(request).filter(archived_at=None).exclude(pk__in=chosen.runs).exclude(kind="trial")
     context = {
-        **_table(asked),
-        "asked": asked,
-        "metrics": known,
-        "shown": shown,
+        **_table(chosen),
+        "asked": chosen,
+        "metrics": metrics,
+        "shown": selected,
         "most_metrics": comparison.MOST_METRICS,
         "axes": AXES,
-        "differences": unlike,
-        "same": same,
+        "differences": different,
+        "same": equal_count,
         "others": others.values_list("pk", "name", "owner__username")[:OFFERED_RUNS],
         "prompts_query": _query(request, "row", "visit"),
-        "page": _document(asked, known, shown),
+        "page": _document(chosen, metrics, selected),
     }
     return render(request, "compare/compare.html", context)
 
 
 @require_safe
 def table(request: HttpRequest) -> HttpResponse:
-    """How each run is now, for the page to swap in."""
+    """The runs' current state, for the page to swap in."""
     return render(request, "compare/_table.html", _table(comparison.chosen(request)))
 
 
 @require_safe
 @gzip_page
 def series(request: HttpRequest) -> HttpResponse:
-    """Curves by the axis that is asked for, and the final figures of the metric `of`."""
-    asked = comparison.chosen(request, MOST_CURVES_OF)
+    """Curves over the requested axis, and the final figures of the metric `of`."""
+    chosen = comparison.chosen(request, MOST_CURVES_OF)
     x, of = request.GET.get("x", "step"), request.GET.get("of", "")
     known = dict(pair.rpartition(":")[::2] for pair in request.GET.get("known", "").split(",") if ":" in pair)
     answer = curves(
-        asked.runs,
+        chosen.runs,
         listed(request.GET.get("metrics", ""))[: comparison.MOST_METRICS],
         x=x if x in AXES else "step",
         points=whole(request, "points", 400, 2, 1000),
         known={run: int(seq) for run, seq in known.items() if seq.isdecimal()},
     )
-    whole_answer = {**answer, "finals": finals(asked.runs, of) if of else {}}
+    whole_answer = {**answer, "finals": finals(chosen.runs, of) if of else {}}
     return HttpResponse(msgspec.json.encode(whole_answer), content_type="application/json")
 
 
 @require_safe
 def prompts(request: HttpRequest) -> HttpResponse:
-    """One prompt and what each run answered."""
-    asked = comparison.chosen(request)
+    """One prompt with each run's completions."""
+    chosen = comparison.chosen(request)
     row = whole(request, "row", -1, -1, 2**31 - 1)
-    looks = comparison.looks(asked.runs)
-    found = compare_prompts.answers(asked.runs, row, request.GET.get("visit", ""))
+    looks = comparison.looks(chosen.runs)
+    prompt_answers = compare_prompts.answers(chosen.runs, row, request.GET.get("visit", ""))
     context = {
-        "asked": asked,
-        "found": found,
+        "asked": chosen,
+        "found": prompt_answers,
         "visits": compare_prompts.VISITS,
-        "columns": [(answer, looks[answer.run.pk]) for answer in found.answers],
+        "columns": [(answer, looks[answer.run.pk]) for answer in prompt_answers.answers],
     }
     return render(request, "compare/_prompts.html", context)
 
 
-def _table(asked: Chosen) -> dict[str, Any]:
-    looks, now = comparison.looks(asked.runs), timezone.now()
+def _table(chosen: Chosen) -> dict[str, Any]:
+    looks, now = comparison.looks(chosen.runs), timezone.now()
     rows = [
         {
             "run": run,
@@ -99,23 +99,23 @@ def _table(asked: Chosen) -> dict[str, Any]:
             "s": queries.summary(run, now, {}),
             "took": comparison.took(run, now),
             "tokens": run.last_metrics.get("num_tokens"),
-            "without": ",".join(other.pk for other in asked.runs if other is not run),
+            "without": ",".join(other.pk for other in chosen.runs if other is not run),
         }
-        for run in asked.runs
+        for run in chosen.runs
     ]
     return {"rows": rows}
 
 
-def _document(asked: Chosen, known: list[ComparedMetric], shown: list[str]) -> dict[str, Any]:
-    """For the browser, as one JSON document in the page."""
-    looks = comparison.looks(asked.runs)
+def _document(chosen: Chosen, metrics: list[ComparedMetric], selected: list[str]) -> dict[str, Any]:
+    """The page's data for its script, as one JSON document."""
+    looks = comparison.looks(chosen.runs)
     return {
         "runs": [
             {"id": run.pk, "name": run.name, **asdict(looks[run.pk]), "live": comparison.is_live(run)}
-            for run in asked.runs
+            for run in chosen.runs
         ],
-        "metrics": [asdict(metric) for metric in known],
-        "shown": shown,
+        "metrics": [asdict(metric) for metric in metrics],
+        "shown": selected,
         "most": comparison.MOST_METRICS,
         "axes": AXES,
         "series": reverse("compare_series"),
@@ -125,10 +125,10 @@ def _document(asked: Chosen, known: list[ComparedMetric], shown: list[str]) -> d
 
 
 def _with_added(request: HttpRequest) -> str:
-    """The query with one more run, named by its id or, of several runs with that name, the newest."""
+    """The query with one more run, by id or by name (the newest run of that name)."""
     query = request.GET.copy()
-    (said,) = query.pop("add")[-1:]
-    word = said.strip().replace("\0", "")
+    (entered,) = query.pop("add")[-1:]
+    word = entered.strip().replace("\0", "")
     runs = queries.runs_for(request)
     run = runs.filter(pk=word).first() or runs.filter(name=word).first()
     query["runs"] = ",".join(filter(None, [query.get("runs", ""), run.pk if run else word.replace(",", " ")]))
@@ -136,7 +136,7 @@ def _with_added(request: HttpRequest) -> str:
 
 
 def _query(request: HttpRequest, *names: str) -> str:
-    kept = request.GET.copy()
-    for name in set(kept) - {"runs", *names}:
-        del kept[name]
-    return kept.urlencode()
+    query = request.GET.copy()
+    for name in set(query) - {"runs", *names}:
+        del query[name]
+    return query.urlencode()

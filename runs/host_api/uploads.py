@@ -1,4 +1,4 @@
-"""Completions and log bytes of an attempt: each lands once, whatever is sent again."""
+"""Uploads of completions and logs: each part is stored once, however often it is sent."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from runs.host_api.ingest import BadLine, is_step
 from runs.models import Attempt, LogChunk, SampleRow, SampleStore
 
 LOG_CHUNK_BYTES = 64 * 1024
-"""A log grows by many small sends: the last chunk is extended up to this size."""
+"""The size up to which a log's last chunk is extended: logs grow by many small uploads."""
 
 
 def samples(attempt: Attempt, first_line: int, lines: Sequence[dict[str, Any]]) -> int:
-    """Store prompt groups from line `first_line` on; answers the last line stored. After a gap nothing is stored."""
+    """Store prompt groups from line `first_line` on. Return the last stored line. After a gap nothing is stored."""
     for index, line in enumerate(lines):
         if not isinstance(line, dict) or not is_step(line.get("step")):
             raise BadLine(index, "a prompt group is an object with a `step`, a whole number")
     with transaction.atomic():
-        held = Attempt.objects.select_for_update(of=("self",)).select_related("run").get(pk=attempt.pk)
-        known = held.samples_ack
-        if first_line > known + 1:
-            return known
-        fresh = lines[known + 1 - first_line :]
+        locked = Attempt.objects.select_for_update(of=("self",)).select_related("run").get(pk=attempt.pk)
+        stored = locked.samples_ack
+        if first_line > stored + 1:
+            return stored
+        fresh = lines[stored + 1 - first_line :]
         if not fresh:
-            return known
-        _store(held, known + 1, fresh)
-        ack = known + len(fresh)
-        Attempt.objects.filter(pk=held.pk).update(samples_ack=ack)
-        transaction.on_commit(lambda: hints.announce(held.run_id, 0))
+            return stored
+        _store(locked, stored + 1, fresh)
+        ack = stored + len(fresh)
+        Attempt.objects.filter(pk=locked.pk).update(samples_ack=ack)
+        transaction.on_commit(lambda: hints.announce(locked.run_id, 0))
     return ack
 
 
 def _store(attempt: Attempt, first_line: int, groups: Sequence[dict[str, Any]]) -> None:
-    """Rows and counts in a handful of queries, however many groups there are."""
+    """Store groups and counts in a constant number of queries."""
     store = progress.locked_store(attempt.run_id)
     void_from = progress.void_from(attempt)
     solving = solving_of(attempt.run.spec)
@@ -62,31 +62,31 @@ def _store(attempt: Attempt, first_line: int, groups: Sequence[dict[str, Any]]) 
 
 
 def _row(attempt: Attempt, line: int, data: dict[str, Any], solving: Solving, void_from: int | None) -> SampleRow:
-    told = figures(data, solving)
+    group = figures(data, solving)
     return SampleRow(
         run_id=attempt.run_id,
         attempt=attempt,
         line=line,
         step=data["step"],
-        row=told.row,
-        mode=told.mode,
-        reward_low=told.low,
-        reward_mean=told.mean,
-        reward_high=told.high,
-        completions=told.count,
-        solved=told.solved,
-        size=told.size,
+        row=group.row,
+        mode=group.mode,
+        reward_low=group.low,
+        reward_mean=group.mean,
+        reward_high=group.high,
+        completions=group.count,
+        solved=group.solved,
+        size=group.size,
         superseded=void_from is not None and data["step"] > void_from,
         data=data,
     )
 
 
 def log(attempt: Attempt, name: str, offset: int, data: bytes) -> int:
-    """Store bytes of a log that begin at `offset`; answers how many are stored from its start."""
+    """Store log bytes at `offset`. Return the number of bytes stored from the log's start."""
     with transaction.atomic():
         # The attempt's row is the lock of its logs.
-        held = Attempt.objects.select_for_update().get(pk=attempt.pk)
-        chunks = LogChunk.objects.filter(attempt=held, name=name).order_by("-offset")
+        locked = Attempt.objects.select_for_update().get(pk=attempt.pk)
+        chunks = LogChunk.objects.filter(attempt=locked, name=name).order_by("-offset")
         last = chunks.annotate(size=Length("data")).values("pk", "offset", "size").first()
         size = last["offset"] + last["size"] if last else 0
         fresh = data[size - offset :] if offset <= size else b""
@@ -98,8 +98,8 @@ def log(attempt: Attempt, name: str, offset: int, data: bytes) -> int:
         else:
             parts = range(0, len(fresh), LOG_CHUNK_BYTES)
             LogChunk.objects.bulk_create(
-                LogChunk(attempt=held, name=name, offset=size + at, data=fresh[at : at + LOG_CHUNK_BYTES])
+                LogChunk(attempt=locked, name=name, offset=size + at, data=fresh[at : at + LOG_CHUNK_BYTES])
                 for at in parts
             )
-        transaction.on_commit(lambda: hints.announce(held.run_id, 0))
+        transaction.on_commit(lambda: hints.announce(locked.run_id, 0))
     return size + len(fresh)

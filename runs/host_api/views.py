@@ -1,5 +1,5 @@
-"""What hosts call, each time with the attempt's token: supervisors claim, dataset, sync, samples and logs, reapers
-reaped, launchers not_launched."""
+"""The API for hosts, authenticated by the attempt's token: supervisors call claim, dataset, sync, samples and logs;
+reapers call reaped; launchers call not_launched."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ClaimBody(msgspec.Struct):
 class SyncBody(msgspec.Struct):
     lines: list[OutboxLine]
     seen: bool = True
-    """A supervisor's sign of life; a reaper hands over its lines without one."""
+    """False if a reaper sends the lines: they are no sign of life."""
 
 
 class SamplesBody(msgspec.Struct):
@@ -61,7 +61,7 @@ class ReapedBody(msgspec.Struct):
 
 
 def for_attempt(method: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
-    """The gate: one method, the attempt's own token compared in constant time, errors in the one JSON shape."""
+    """Guard a view: one method, the attempt's token compared in constant time, errors as JSON."""
 
     def gate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
         @csrf_exempt
@@ -69,8 +69,8 @@ def for_attempt(method: str) -> Callable[[Callable[..., HttpResponseBase]], Call
         @wraps(view)
         def guarded(request: HttpRequest, attempt_id: str, **rest: str) -> HttpResponseBase:
             if request.method != method:
-                what = f"{request.method} is not allowed here."
-                answer = error_json(405, what, where="method", fix=f"Use {method}.")
+                message = f"{request.method} is not allowed here."
+                answer = error_json(405, message, where="method", fix=f"Use {method}.")
                 answer.headers["Allow"] = method
                 return answer
             token = bearer(request)
@@ -79,7 +79,7 @@ def for_attempt(method: str) -> Callable[[Callable[..., HttpResponseBase]], Call
             if not attempt_token_fits(attempt_id, token):
                 return error_json(403, "The token is not this attempt's.", where="Authorization")
             try:
-                # Without its run: the spec is large, and most calls, one a second for each run, need nothing of it.
+                # Without its run: the spec is large, and most calls, one per second and run, don't need it.
                 attempt = Attempt.objects.get(pk=attempt_id)
             except Attempt.DoesNotExist:
                 return error_json(404, f"There is no attempt {attempt_id}.", where="attempt")
@@ -99,8 +99,8 @@ def for_attempt(method: str) -> Callable[[Callable[..., HttpResponseBase]], Call
 
 @for_attempt("POST")
 def claim(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    said = decode(body_of(request, SMALL_LIMIT), ClaimBody)
-    answer = claiming.claim(attempt, claiming.Claim(said.schema, said.host, said.pid, said.boot_id[:64]))
+    body = decode(body_of(request, SMALL_LIMIT), ClaimBody)
+    answer = claiming.claim(attempt, claiming.Claim(body.schema, body.host, body.pid, body.boot_id[:64]))
     return JsonResponse(to_dict(answer))
 
 
@@ -116,19 +116,19 @@ def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 
 @for_attempt("POST")
 def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    said = decode(body_of(request, SYNC_LIMIT), SyncBody)
-    ack = ingest.accept(attempt, said.lines, seen=said.seen)
-    # An attempt that was given up (`host_lost`) while its supervisor lived on must not train on unseen.
+    body = decode(body_of(request, SYNC_LIMIT), SyncBody)
+    ack = ingest.accept(attempt, body.lines, seen=body.seen)
+    # An attempt that was given up (`host_lost`) while its supervisor lived on must stop training.
     stop = StopMode.NOW if attempt.status in FINAL else attempt.stop_mode or None
     return JsonResponse(to_dict(SyncAnswer(ack=ack, stop=stop, watched=hints.watched(attempt.run_id))))
 
 
 @for_attempt("POST")
 def samples(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    said = decode(body_of(request, SAMPLES_LIMIT), SamplesBody)
-    if said.first_line < 1:
+    body = decode(body_of(request, SAMPLES_LIMIT), SamplesBody)
+    if body.first_line < 1:
         raise BadBody(400, "Lines are counted from 1.", where="first_line")
-    return JsonResponse({"ack": uploads.samples(attempt, said.first_line, said.lines)})
+    return JsonResponse({"ack": uploads.samples(attempt, body.first_line, body.lines)})
 
 
 @for_attempt("POST")
@@ -146,17 +146,17 @@ def logs(request: HttpRequest, attempt: Attempt, name: str) -> HttpResponseBase:
 
 @for_attempt("POST")
 def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    said = decode(body_of(request, SYNC_LIMIT), ReapedBody)
+    body = decode(body_of(request, SYNC_LIMIT), ReapedBody)
     try:
-        receipt = from_dict(Receipt, said.receipt, at="receipt") if said.receipt is not None else None
+        receipt = from_dict(Receipt, body.receipt, at="receipt") if body.receipt is not None else None
     except ContractError as error:
         raise BadBody(400, f"{error}.", where="receipt") from None
-    reaping.reaped(attempt, lock_held=said.lock_held, receipt=receipt, lines=said.lines, detail=said.detail)
+    reaping.reaped(attempt, lock_held=body.lock_held, receipt=receipt, lines=body.lines, detail=body.detail)
     return JsonResponse({"ok": True})
 
 
 @for_attempt("POST")
 def not_launched(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
-    said = decode(body_of(request, SMALL_LIMIT), NotLaunchedBody)
-    claiming.not_launched(attempt, said.detail, final=said.final)
+    body = decode(body_of(request, SMALL_LIMIT), NotLaunchedBody)
+    claiming.not_launched(attempt, body.detail, final=body.final)
     return JsonResponse({"ok": True})

@@ -1,4 +1,4 @@
-"""What the address of the list asks for: filters, an order, a page; and the runs that it leaves, in that order."""
+"""The run list's address: filters, order and page; and the runs that match, in that order."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ KINDS: dict[str, tuple[str, Q]] = {
     TRIAL: ("Trials of profiles", Q(kind=TRIAL)),
     "all": ("Every kind", Q()),
 }
-"""What the list's filter says -> its words, and the runs that it leaves."""
+"""A filter's value -> its label, and the matching runs."""
 ARCHIVED: dict[str, tuple[str, Q]] = {
     "": ("Not archived", Q(archived_at=None)),
     "only": ("Archived", ~Q(archived_at=None)),
     "all": ("Archived or not", Q()),
 }
 HEALTH = {"bad": "Bad", "watch": "Needs attention", "well": "Healthy"}
-"""A verdict -> its word; the worst first."""
+"""A verdict -> its label, the worst first."""
 HEALTH_ASKED: dict[str, tuple[str, list[str]]] = {
     "unwell": ("Unhealthy", ["bad", "watch"]),
     **{verdict: (word, [verdict]) for verdict, word in HEALTH.items()},
@@ -52,9 +52,9 @@ LONGEST = 100
 _LATEST = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
 _STATUS = Subquery(_LATEST.values("status")[:1])
 _HOST = Subquery(_LATEST.values("host__name")[:1])
-"""A run's status and host are its latest attempt's. As an alias, one that nothing reads is not looked up."""
+"""A run's status and host are its latest attempt's. As an alias, so that an unused one costs nothing."""
 _WAY = ["running", "stopping", "starting", "queued", "failed", "stopped", "succeeded"]
-"""Those under way first, and of the ended ones those that somebody should look at."""
+"""Active runs first, then ended ones that need attention."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +62,9 @@ class Sort:
     words: str
     by: Expression | F | Subquery[Any]
     first: str = ""
-    """What the first click asks for: `-` is from the top down."""
+    """The direction of the first click: `-` is descending."""
     flipped: bool = False
-    """An age grows as the moment that is stored lies further back."""
+    """The displayed value grows as the stored one falls, like an age."""
 
 
 def _places(lookup: str, values: Iterable[str]) -> Case:
@@ -74,7 +74,7 @@ def _places(lookup: str, values: Iterable[str]) -> Case:
 
 _SHARE = Case(When(max_steps__gt=0, then=Cast("step", FloatField()) / F("max_steps")), output_field=FloatField())
 SORTS: dict[str, Sort] = {
-    # The place is told within the look-up: around it, each case would look anew.
+    # The position is computed within the subquery; outside, each case would run it again.
     "status": Sort("Status", Subquery(_LATEST.values_list(_places("status", _WAY))[:1])),
     "name": Sort("Name", Lower("name")),
     "progress": Sort("Progress", _SHARE, first="-"),
@@ -88,7 +88,7 @@ DEFAULT_SORT = "age"
 
 
 class HasTag(Func):
-    """A list of words in JSON holds a word: each database says it in its own way."""
+    """Whether a JSON list contains a word, in each database's own way."""
 
     output_field = BooleanField()
 
@@ -102,7 +102,7 @@ class HasTag(Func):
 
 @dataclass(frozen=True)
 class RunListQuery:
-    """The list's address. What makes no sense counts as not said."""
+    """The list's address. Invalid values are ignored."""
 
     q: str = ""
     status: str = ""
@@ -115,14 +115,14 @@ class RunListQuery:
     archived: str = ""
     """One of ARCHIVED."""
     sort: str = DEFAULT_SORT
-    """One of SORTS, with a minus before it the other way round."""
+    """One of SORTS, with a minus for the opposite direction."""
     page: int = 1
 
     @classmethod
-    def of(cls, said: Mapping[str, str]) -> RunListQuery:
-        words = {f.name: said.get(f.name, "").replace("\0", "").strip()[:LONGEST] for f in fields(cls)}
-        known = {"status": STATUSES, "health": HEALTH_ASKED, "kind": KINDS, "archived": ARCHIVED}
-        for name, values in known.items():
+    def of(cls, parameters: Mapping[str, str]) -> RunListQuery:
+        words = {f.name: parameters.get(f.name, "").replace("\0", "").strip()[:LONGEST] for f in fields(cls)}
+        allowed = {"status": STATUSES, "health": HEALTH_ASKED, "kind": KINDS, "archived": ARCHIVED}
+        for name, values in allowed.items():
             words[name] = words[name] if words[name] in values else ""
         sort = words.pop("sort")
         page = words.pop("page")
@@ -133,11 +133,11 @@ class RunListQuery:
         )
 
     def address(self, **changes: str | int) -> str:
-        """The query string of the list with changes; what is as without a word is left out. Any change but of the page
-        leads to the first one."""
-        asked = replace(self, **{"page": 1, **changes})  # type: ignore[arg-type]
-        said = {f.name: getattr(asked, f.name) for f in fields(self)}
-        return urlencode({name: value for name, value in said.items() if value != _DEFAULTS[name]})
+        """The list's query string with changes, without defaults. Any change except of the page returns to the first
+        page."""
+        changed = replace(self, **{"page": 1, **changes})  # type: ignore[arg-type]
+        values = {f.name: getattr(changed, f.name) for f in fields(self)}
+        return urlencode({name: value for name, value in values.items() if value != _DEFAULTS[name]})
 
     def at_most(self, page: int) -> RunListQuery:
         return replace(self, page=min(self.page, page))
@@ -147,8 +147,8 @@ class RunListQuery:
         return bool(self.filters())
 
     def filters(self) -> dict[str, str]:
-        """Those that are set, as people would say them."""
-        said = {
+        """The active filters, in words."""
+        labels = {
             "q": f"“{self.q}”",
             "status": self.status,
             "health": f"health: {HEALTH_ASKED[self.health][0].lower()}" if self.health else "",
@@ -158,7 +158,7 @@ class RunListQuery:
             "kind": KINDS[self.kind][0].lower(),
             "archived": ARCHIVED[self.archived][0].lower(),
         }
-        return {name: words for name, words in said.items() if getattr(self, name)}
+        return {name: words for name, words in labels.items() if getattr(self, name)}
 
     @property
     def only_archived(self) -> bool:
@@ -182,9 +182,9 @@ class RunListQuery:
         return runs.filter(latest_status=self.status) if self.status else runs
 
     def ordered(self, runs: QuerySet[Run]) -> QuerySet[Run]:
-        """What has no figure comes last both ways; among equals the newest is first."""
+        """Runs without the figure come last in both directions; equal ones are sorted newest first."""
         column, down = SORTS[self.sort.removeprefix("-")], self.sort.startswith("-")
-        # Each run has a moment, and an index has them in their order if nothing is said of nulls.
+        # Every run has a creation time, and its index serves the order only without a clause about nulls.
         nulls_last = None if column.flipped else True
         by = OrderBy(column.by, descending=down != column.flipped, nulls_last=nulls_last)
         return runs.order_by(by, "-created_at", "pk")

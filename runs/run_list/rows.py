@@ -1,4 +1,4 @@
-"""The list of runs as its page shows it: a page of rows, the line that sums them up, and what can be chosen among."""
+"""The run list's page: rows, a summary line, and the choices of filters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ READY_VIEWS = {
     "Unhealthy": "status=active&health=unwell&sort=health",
     "Archived": "archived=only",
 }
-"""Views that everybody has -> their addresses."""
+"""Built-in views -> their addresses."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Row:
 
     @property
     def about(self) -> str:
-        """Model and dataset; of a model's folder on a host its name. A spec that can't be read says nothing."""
+        """Model (for a folder, its name) and dataset. Empty if the spec can't be read."""
         try:
             path, dataset = str(self.run.spec["model"]["path"]), str(self.run.spec["data"]["name"])
         except (KeyError, TypeError):
@@ -71,7 +71,7 @@ class Row:
 
     @property
     def health(self) -> Health | None:
-        """Of a run that failed: what it failed of, however well the policy was."""
+        """The run's health. A failed run shows its failure instead, however healthy the policy was."""
         if self.attempt.status == RunStatus.FAILED:
             return Health("failed", self.attempt.reason.replace("_", " "), "bad", [])
         return _health(self.run.health)
@@ -84,18 +84,18 @@ class Health:
     chip: str
     """Colour and shape of components/status.html."""
     titles: list[str]
-    """Of what was found, the worst first."""
+    """Findings, the worst first."""
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A heading of the table; its link asks for the order by it, or for the other way round."""
+    """A table heading; its link sorts by the column, or reverses the order."""
 
     key: str
     words: str
     address: str
     direction: str
-    """As aria-sort says it; empty: the list goes by another one."""
+    """The value of aria-sort; empty: another column determines the order."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class RunListing:
     gpus_busy: int
     gpus: int
     rising: int
-    """Of the running ones: how many have a higher reward now than at their start."""
+    """Running runs whose reward is higher now than at their start."""
 
     @property
     def running(self) -> int:
@@ -128,7 +128,7 @@ class RunListing:
 
     @property
     def before(self) -> str | None:
-        """The address of the page before; None: there is none."""
+        """The previous page's address, or None."""
         return self.asked.address(page=self.asked.page - 1) if self.asked.page > 1 else None
 
     @property
@@ -137,7 +137,7 @@ class RunListing:
 
     @property
     def any(self) -> bool:
-        """Asked of an empty list alone: whether what it leaves out without being asked is all there is."""
+        """For an empty list: whether runs exist that the default filters hide."""
         return Run.objects.exists()
 
     @property
@@ -146,7 +146,7 @@ class RunListing:
 
     @property
     def filters(self) -> list[tuple[str, str]]:
-        """(words, the list's address without it) of each filter that is set."""
+        """(label, address without it) of each active filter."""
         return [(words, self.asked.address(**{name: ""})) for name, words in self.asked.filters().items()]
 
     @property
@@ -156,7 +156,7 @@ class RunListing:
 
 @dataclass(frozen=True)
 class FilterField:
-    """One field of the filters; its first option asks for nothing."""
+    """A filter field; its first option stands for no filter."""
 
     name: str
     words: str
@@ -166,46 +166,46 @@ class FilterField:
 
 @dataclass(frozen=True)
 class Choices:
-    """What can be asked of the list."""
+    """The choices of all filters."""
 
     status: FilterField
     filters: list[FilterField]
     tags: list[str]
     views: list[tuple[str, str]]
-    """(name, address) of those that everybody has."""
+    """(name, address) of the built-in views."""
     own_views: list[SavedView]
 
 
 def listing(request: HttpRequest) -> RunListing:
-    """A fixed number of queries for any number of runs."""
-    asked = RunListQuery.of(request.GET.dict())
+    """The list, in a fixed number of queries for any number of runs."""
+    query = RunListQuery.of(request.GET.dict())
     everything = queries.runs_for(request)
-    matching = asked.matching(everything)
-    found = matching.count()
-    asked = asked.at_most(_last_page(found))
-    rows = _rows(everything, _page(asked, matching))
-    counts, rising = _going(asked.kind)
+    matching = query.matching(everything)
+    total = matching.count()
+    query = query.at_most(_last_page(total))
+    rows = _rows(everything, _page(query, matching))
+    counts, rising = _going(query.kind)
     busy = Lease.objects.filter(resource__startswith="gpu:").exclude(state=Lease.RELEASED).count()
-    gpus = sum(len(found or []) for found in Host.objects.values_list("inventory__gpus", flat=True))
-    return RunListing(asked, rows, found, counts, gpus_busy=busy, gpus=gpus, rising=rising)
+    gpus = sum(len(total or []) for total in Host.objects.values_list("inventory__gpus", flat=True))
+    return RunListing(query, rows, total, counts, gpus_busy=busy, gpus=gpus, rising=rising)
 
 
-def choices(request: HttpRequest, asked: RunListQuery) -> Choices:
+def choices(request: HttpRequest, query: RunListQuery) -> Choices:
     user, tags = person(request), _tags()
     owns = Exists(Run.objects.filter(owner=OuterRef("pk")))
     people = User.objects.filter(owns).order_by("username").values_list("username", flat=True)
     hosts = Host.objects.values_list("name", flat=True)
     health = [(value, words) for value, (words, _) in HEALTH_ASKED.items()]
     return Choices(
-        status=_filter(asked, "status", "Status", "Every status", [(each, each.capitalize()) for each in STATUSES]),
+        status=_filter(query, "status", "Status", "Every status", [(each, each.capitalize()) for each in STATUSES]),
         filters=[
-            _filter(asked, "health", "Health", "Any", health),
-            _filter(asked, "tag", "Tag", "Any", [(tag, tag) for tag in tags]),
-            _filter(asked, "by", "Launched by", "Anybody", [(name, name) for name in people]),
-            _filter(asked, "host", "Host", "Any", [(name, name) for name in hosts]),
-            _filter(asked, "kind", "Kind", "", [(kind, words) for kind, (words, _) in KINDS.items()]),
-            _filter(asked, "archived", "Archive", "", [(value, words) for value, (words, _) in ARCHIVED.items()]),
-            _filter(asked, "sort", "Order", "", _sorts()),
+            _filter(query, "health", "Health", "Any", health),
+            _filter(query, "tag", "Tag", "Any", [(tag, tag) for tag in tags]),
+            _filter(query, "by", "Launched by", "Anybody", [(name, name) for name in people]),
+            _filter(query, "host", "Host", "Any", [(name, name) for name in hosts]),
+            _filter(query, "kind", "Kind", "", [(kind, words) for kind, (words, _) in KINDS.items()]),
+            _filter(query, "archived", "Archive", "", [(value, words) for value, (words, _) in ARCHIVED.items()]),
+            _filter(query, "sort", "Order", "", _sorts()),
         ],
         tags=tags,
         views=[*READY_VIEWS.items(), ("My runs", RunListQuery(by=user.get_username()).address())],
@@ -220,21 +220,21 @@ def gain(rewards: Sequence[float]) -> float | None:
     return mean(rewards[-n:]) - mean(rewards[:n])
 
 
-def _last_page(found: int) -> int:
-    return max(1, -(-found // A_PAGE))
+def _last_page(total: int) -> int:
+    return max(1, -(-total // A_PAGE))
 
 
-def _page(asked: RunListQuery, matching: QuerySet[Run]) -> list[str]:
-    """Ids alone: to put whole rows in order a database reads all of them whole."""
-    first = (asked.page - 1) * A_PAGE
-    return list(asked.ordered(matching).values_list("pk", flat=True)[first : first + A_PAGE])
+def _page(query: RunListQuery, matching: QuerySet[Run]) -> list[str]:
+    """The page's ids alone: sorting whole rows would make the database read all of them in full."""
+    first = (query.page - 1) * A_PAGE
+    return list(query.ordered(matching).values_list("pk", flat=True)[first : first + A_PAGE])
 
 
 def _rows(everything: QuerySet[Run], ids: list[str]) -> list[Row]:
     runs = everything.in_bulk(ids)
-    shown = [runs[pk] for pk in ids if pk in runs]
-    places = queueing.places() if any(run.latest().status == RunStatus.QUEUED for run in shown) else {}
-    return [_row(run, places) for run in shown]
+    listed = [runs[pk] for pk in ids if pk in runs]
+    places = queueing.places() if any(run.latest().status == RunStatus.QUEUED for run in listed) else {}
+    return [_row(run, places) for run in listed]
 
 
 def _row(run: Run, places: Mapping[str, int]) -> Row:
@@ -244,33 +244,33 @@ def _row(run: Run, places: Mapping[str, int]) -> Row:
 
 
 def _going(kind: str) -> tuple[dict[str, int], int]:
-    """How many are in each status on the way, in the order of the way; of how many that run the reward rises."""
+    """The active runs by status, in life-cycle order, and how many running ones have a rising reward."""
     runs = Run.objects.filter(KINDS[kind][1], attempts__status__in=ACTIVE).order_by()
-    going = list(runs.values_list("attempts__status", "trend"))
-    counts = Counter(status for status, _ in going)
-    rising = sum(1 for status, trend in going if status == RunStatus.RUNNING and (gain(trend) or 0) > 0)
+    active = list(runs.values_list("attempts__status", "trend"))
+    counts = Counter(status for status, _ in active)
+    rising = sum(1 for status, trend in active if status == RunStatus.RUNNING and (gain(trend) or 0) > 0)
     return {status: counts[status] for status in RunStatus if counts[status]}, rising
 
 
-def _column(key: str, asked: RunListQuery) -> TableColumn:
+def _column(key: str, query: RunListQuery) -> TableColumn:
     sort = SORTS[key]
-    if asked.sort.removeprefix("-") != key:
-        return TableColumn(key, sort.words, asked.address(sort=sort.first + key), "")
-    down = asked.sort.startswith("-")
+    if query.sort.removeprefix("-") != key:
+        return TableColumn(key, sort.words, query.address(sort=sort.first + key), "")
+    down = query.sort.startswith("-")
     other = key if down else f"-{key}"
-    return TableColumn(key, sort.words, asked.address(sort=other), "descending" if down else "ascending")
+    return TableColumn(key, sort.words, query.address(sort=other), "descending" if down else "ascending")
 
 
 def _tags() -> list[str]:
-    """Each there is: the store sends each set of tags once."""
+    """All tags: the database sends each distinct set once."""
     sets = Run.objects.exclude(tags=[]).order_by().values_list("tags", flat=True).distinct()
     return sorted({tag for tags in sets for tag in tags})
 
 
 def _filter(
-    asked: RunListQuery, name: str, words: str, nothing: str, options: Iterable[tuple[str, str]]
+    query: RunListQuery, name: str, words: str, nothing: str, options: Iterable[tuple[str, str]]
 ) -> FilterField:
-    chosen, all_of_them = getattr(asked, name), [("", nothing)] if nothing else []
+    chosen, all_of_them = getattr(query, name), [("", nothing)] if nothing else []
     all_of_them += options
     if chosen not in dict(all_of_them):
         all_of_them.append((chosen, chosen))
@@ -278,18 +278,18 @@ def _filter(
 
 
 def _sorts() -> Iterator[tuple[str, str]]:
-    """For a list without headings: a phone's."""
+    """Orders to choose from in layouts without table headings, as on phones."""
     for key, sort in SORTS.items():
         yield key, f"{sort.words} ↑"
         yield f"-{key}", f"{sort.words} ↓"
 
 
-def _health(said: Mapping[str, Any]) -> Health | None:
-    verdict = said.get("verdict")
+def _health(assessment: Mapping[str, Any]) -> Health | None:
+    verdict = assessment.get("verdict")
     if verdict not in HEALTH:
         return None
     order = list(HEALTH)
-    findings = [found for found in said.get("findings", []) if found.get("level") in ("bad", "watch")]
-    findings.sort(key=lambda found: order.index(found["level"]))
+    findings = [finding for finding in assessment.get("findings", []) if finding.get("level") in ("bad", "watch")]
+    findings.sort(key=lambda finding: order.index(finding["level"]))
     chip = {"bad": "bad", "watch": "warn", "well": "good"}[verdict]
-    return Health(verdict, HEALTH[verdict].lower(), chip, [str(found.get("title", "")) for found in findings])
+    return Health(verdict, HEALTH[verdict].lower(), chip, [str(finding.get("title", "")) for finding in findings])

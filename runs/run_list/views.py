@@ -1,4 +1,4 @@
-"""The list of runs, what is done to several of them, and each person's saved views of it."""
+"""The run list, actions on several runs, and saved views."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def home(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def runs(request: HttpRequest) -> HttpResponse:
-    """The list; an htmx request gets the rows alone."""
-    shown = listing(request)
-    context = {"list": shown, "may_operate": person(request).may_operate}
+    """The list; an htmx request gets only the rows."""
+    run_listing = listing(request)
+    context = {"list": run_listing, "may_operate": person(request).may_operate}
     if request.headers.get("HX-Request") == "true":
         return render(request, "run_list/_rows.html", context)
-    more = {"choices": choices(request, shown.asked), "most_compared": comparison.MOST}
+    more = {"choices": choices(request, run_listing.asked), "most_compared": comparison.MAX_RUNS}
     return render(request, "run_list/list.html", {**context, **more})
 
 
@@ -43,51 +43,51 @@ def stop_several(request: HttpRequest) -> HttpResponseBase:
     if mode not in set(StopMode):
         return HttpResponse("Use mode=save or mode=now.", status=400, content_type="text/plain")
     chosen = queries.runs_for(request).filter(pk__in=_chosen(request))
-    done = stopping.request_stops([run.latest() for run in chosen], StopMode(mode), person(request))
-    if done.asked or done.cancelled:
-        messages.success(request, str(done))
+    counts = stopping.request_stops([run.latest() for run in chosen], StopMode(mode), person(request))
+    if counts.asked or counts.cancelled:
+        messages.success(request, str(counts))
     else:
-        messages.info(request, f"Nothing was stopped. {done}")
+        messages.info(request, f"Nothing was stopped. {counts}")
     return _back(request)
 
 
 @require_POST
 @operator_required
 def archive_several(request: HttpRequest) -> HttpResponseBase:
-    done = tags.archive(_chosen(request), person(request))
-    return _told(request, done, "Archived {}.", "Skipped {}: still running, or already archived.")
+    outcome = tags.archive(_chosen(request), person(request))
+    return _report(request, outcome, "Archived {}.", "Skipped {}: still running, or already archived.")
 
 
 @require_POST
 @operator_required
 def unarchive_several(request: HttpRequest) -> HttpResponseBase:
-    done = tags.unarchive(_chosen(request), person(request))
-    return _told(request, done, "Unarchived {}.", "{} were not archived.")
+    outcome = tags.unarchive(_chosen(request), person(request))
+    return _report(request, outcome, "Unarchived {}.", "{} were not archived.")
 
 
 @require_POST
 @operator_required
 def tag_several(request: HttpRequest) -> HttpResponseBase:
     add, remove = tags.words(request.POST.get("add", "")), request.POST.getlist("remove")
-    done = tags.tag(_chosen(request), person(request), add, remove)
-    return _told(request, done, "Changed the tags of {}.", "{} already had these tags, or have too many.")
+    outcome = tags.tag(_chosen(request), person(request), add, remove)
+    return _report(request, outcome, "Changed the tags of {}.", "{} already had these tags, or have too many.")
 
 
 @require_POST
 def save_view(request: HttpRequest) -> HttpResponseBase:
-    """Under a name that one of theirs has, it takes that one's place."""
+    """Save a view; an existing view of the same name is replaced."""
     name = " ".join(request.POST.get("name", "").replace("\0", "").split())[:60]
-    asked = _asked(request).address()
+    query = _list_query(request).address()
     if not name:
         return HttpResponse("Enter a name.", status=400, content_type="text/plain")
-    SavedView.objects.update_or_create(owner=person(request), name=name, defaults={"query": asked})
+    SavedView.objects.update_or_create(owner=person(request), name=name, defaults={"query": query})
     messages.success(request, f"Saved this view as “{name}”.")
     return _back(request)
 
 
 @require_POST
 def delete_view(request: HttpRequest, view_id: int) -> HttpResponseBase:
-    """Only one's own can be found."""
+    """Delete one of the user's own views."""
     deleted, _ = SavedView.objects.filter(pk=view_id, owner=person(request)).delete()
     if not deleted:
         raise Http404("You have no such view.")
@@ -98,18 +98,18 @@ def _chosen(request: HttpRequest) -> list[str]:
     return queries.readable(request.POST.getlist("run"))
 
 
-def _asked(request: HttpRequest) -> RunListQuery:
-    """The list as it was when the form was sent from it."""
+def _list_query(request: HttpRequest) -> RunListQuery:
+    """The list from which the form was submitted."""
     return RunListQuery.of(QueryDict(request.POST.get("back", "").removeprefix("?")).dict())
 
 
 def _back(request: HttpRequest) -> HttpResponseBase:
-    asked = _asked(request)
-    return redirect(f"{reverse('runs')}?{asked.address(page=asked.page)}".rstrip("?"))
+    query = _list_query(request)
+    return redirect(f"{reverse('runs')}?{query.address(page=query.page)}".rstrip("?"))
 
 
-def _told(request: HttpRequest, done: Done, changed: str, left: str) -> HttpResponseBase:
-    parts = [changed.format(counted(done.changed, "run"))] if done.changed else ["Nothing was changed."]
-    parts += [left.format(counted(done.left, "run"))] if done.left else []
-    (messages.success if done.changed else messages.info)(request, " ".join(parts))
+def _report(request: HttpRequest, outcome: Done, changed: str, left: str) -> HttpResponseBase:
+    parts = [changed.format(counted(outcome.changed, "run"))] if outcome.changed else ["Nothing was changed."]
+    parts += [left.format(counted(outcome.left, "run"))] if outcome.left else []
+    (messages.success if outcome.changed else messages.info)(request, " ".join(parts))
     return _back(request)

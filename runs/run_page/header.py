@@ -1,4 +1,4 @@
-"""What the run page says beside its charts: the line of facts, why it failed, what a stop will do."""
+"""The run page's head: facts, failure cause, stop dialogs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LogLine:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a run failed, before anything else on its page."""
+    """The cause of a run's failure, shown first on its page."""
 
     sentence: str
     detail: str
@@ -52,7 +52,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class Quarantine:
-    """What of the attempt is not proved free."""
+    """Resources of the attempt that are not proved free."""
 
     words: str
     several: bool
@@ -61,15 +61,16 @@ class Quarantine:
 
 
 @dataclass(frozen=True)
-class Makings:
-    """What the frozen spec names, read as far as it goes: one of another version is not understood as a whole."""
+class SpecNames:
+    """The model, dataset and rewards of the frozen spec, as far as they can be read: the spec may be of another
+    version."""
 
     model: str
     profile: str
 
     @property
     def model_name(self) -> str:
-        """A hub id as it is; of a folder on a host its name."""
+        """The hub id, or the folder's name."""
         return self.model.rstrip("/").rsplit("/", 1)[-1] if self.model.startswith("/") else self.model
 
 
@@ -83,7 +84,7 @@ class StopDialog:
 
 
 def head(run: Run, user: User) -> dict[str, Any]:
-    """Everything of the page that changes with the run's state; the socket's frames only say when to read it anew."""
+    """The parts of the page that change with the run's state; the socket's frames only trigger a reload."""
     attempt = run.latest()
     summary = _calm(queries.summary(run))
     final = attempt.status in FINAL
@@ -112,10 +113,10 @@ def head(run: Run, user: User) -> dict[str, Any]:
 
 
 def about(run: Run, user: User) -> dict[str, Any]:
-    """What the run is made of, and what people say about it."""
+    """What the run consists of, and its notes and tags."""
     return {
         "run": run,
-        "made": Makings(_told(run.spec, "model", "path"), _told(run.spec, "hardware", "profile")),
+        "made": SpecNames(_value_at(run.spec, "model", "path"), _value_at(run.spec, "hardware", "profile")),
         "where": placement_text(latest := run.latest()),
         "unsandboxed": bool((latest.placement or {}).get("unsandboxed")),
         "noted": notes.last(run),
@@ -126,15 +127,15 @@ def about(run: Run, user: User) -> dict[str, Any]:
     }
 
 
-def _told(spec: Any, *path: str) -> str:
+def _value_at(spec: Any, *path: str) -> str:
     for name in path:
         spec = spec.get(name) if isinstance(spec, dict) else None
     return spec if isinstance(spec, str) and spec else "–"
 
 
 def _calm(summary: queries.Summary) -> queries.Summary:
-    """Pace and time left by the mean of the last steps: a step that reuses a batch is several times as quick as one
-    that generates, and the figures would jump with each. The page's script goes by the same mean."""
+    """Pace and remaining time from the mean of the last steps: steps that reuse a batch are several times faster than
+    those that generate, so single steps would make the figures jump. The page's script uses the same mean."""
     if summary["status"] != RunStatus.RUNNING:
         return summary
     rows = MetricRow.objects.filter(run=summary["id"], kind=EventKind.TRAIN, superseded=False)
@@ -143,12 +144,12 @@ def _calm(summary: queries.Summary) -> queries.Summary:
     if not times:
         return summary
     pace = mean(times)
-    left = None if summary["max_steps"] is None else max(0, summary["max_steps"] - summary["step"])
-    return {**summary, "step_time": pace, "eta_s": None if left is None else pace * left}
+    steps_left = None if summary["max_steps"] is None else max(0, summary["max_steps"] - summary["step"])
+    return {**summary, "step_time": pace, "eta_s": None if steps_left is None else pace * steps_left}
 
 
 def _ran(attempt: Attempt) -> timedelta | None:
-    """Never negative: the clock may have been set back meanwhile."""
+    """Running time; never negative, as the clock may have been set back."""
     if attempt.started_at is None or attempt.ended_at is None:
         return None
     return max(attempt.ended_at - attempt.started_at, timedelta(0))
@@ -177,13 +178,13 @@ def cause(attempt: Attempt) -> Cause:
 def last_lines(attempt: Attempt, name: str, count: int = LAST_LINES) -> list[LogLine]:
     text = queries.log(attempt, name, offset=-16 * 1024).data.decode("utf-8", "replace")
     lines = [line.rsplit("\r", 1)[-1].rstrip() for line in text.splitlines()]
-    # A step's figures, as the trainer prints them, have names such as rewards/right/failed.
+    # The trainer prints a step's figures with names such as rewards/right/failed.
     telling = [not line.startswith("{'") and bool(TELLING.search(line)) for line in lines]
     return [LogLine(line[:400], tells) for line, tells in zip(lines, telling, strict=True) if line][-count:]
 
 
 def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
-    """What each kind of stop will do, to what, in words."""
+    """The consequences of each kind of stop, in words."""
     if attempt.status == RunStatus.QUEUED:
         text = ["It leaves the queue. It has not started, so nothing is lost."]
         return [StopDialog(StopMode.NOW, "Remove from queue", f"Remove “{run.name}” from the queue", text, False)]
@@ -212,7 +213,7 @@ def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
 
 
 def stop_follows(attempt: Attempt, *, away: bool) -> str:
-    """What becomes of a stop that was asked for."""
+    """What will happen after a requested stop."""
     if away:
         return "The host is out of reach: the run stops when it reconnects, and may train until then."
     if attempt.status == RunStatus.STOPPING:

@@ -1,4 +1,4 @@
-"""The logs of a run and its timeline."""
+"""A run's logs and timeline."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ def logs(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def _shown(run: Run, sizes: dict[str, int]) -> dict[str, int]:
-    """Name -> size: what has come, and what will."""
+    """Name -> size, of existing and expected logs."""
     expected = {"trainer", "supervisor", *(["vllm"] if _has_server(run.spec) else [])}
     order = ("trainer", *SERVER_ROLES, "download", "supervisor")
     return {name: sizes.get(name, 0) for name in order if name in sizes or name in expected}
 
 
 def _has_server(spec: dict[str, Any]) -> bool:
-    """Of a spec that another version may have written."""
+    """Whether the spec, of any version, has a vLLM server."""
     hardware = spec.get("hardware")
     return isinstance(hardware, dict) and bool(hardware.get("server"))
 
 
 @require_safe
 def log(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
-    """Bytes of a log from an offset (negative: from the end), or the whole file to keep; as text and never as anything
-    a browser would run."""
+    """Bytes of a log from an offset (negative: from the end), or the whole file as a download; always as text that no
+    browser executes."""
     run = queries.run_for(request, run_id)
     if name not in LOG_NAMES:
         raise Http404(f"There is no log named {name}.")
@@ -73,38 +73,38 @@ def log(request: HttpRequest, run_id: str, name: str) -> HttpResponseBase:
 
 @require_safe
 def search(request: HttpRequest, run_id: str, name: str) -> HttpResponse:
-    """Lines of a log that hold `?q=`, or with `?errors` tell of an error; `from` goes on where an answer ended."""
+    """Log lines that contain `?q=`, or with `?errors` errors; `from` continues an earlier answer."""
     run = queries.run_for(request, run_id)
     if name not in LOG_NAMES:
         raise Http404(f"There is no log named {name}.")
     text = request.GET.get("q", "")[: log_search.LONGEST_QUERY]
     find = log_search.of_errors if "errors" in request.GET else log_search.of_text(text) if text else None
     start = whole(request, "from", 0, 0, 2**40)
-    found = log_search.search(_attempt(run, request), name, find, start) if find else log_search.LogHits(done=True)
-    return JsonResponse(asdict(found))
+    hits = log_search.search(_attempt(run, request), name, find, start) if find else log_search.LogHits(done=True)
+    return JsonResponse(asdict(hits))
 
 
 def _download(request: HttpRequest, attempt: Attempt, name: str) -> StreamingHttpResponse:
-    """What is stored now, block by block: a log may be larger than the memory."""
+    """The log as stored now, block by block: it may be larger than memory."""
     size = queries.log_size(attempt, name)
     blocks = queries.log_blocks(attempt, name, size)
-    # Under ASGI Django would gather a plain iterator in memory first.
-    answer = StreamingHttpResponse(_asked_for(blocks) if isinstance(request, ASGIRequest) else blocks)
+    # Under ASGI Django would first collect a plain iterator in memory.
+    answer = StreamingHttpResponse(_on_demand(blocks) if isinstance(request, ASGIRequest) else blocks)
     answer["Content-Type"] = LOG_TYPE
     answer["Content-Length"] = str(size)
     answer["Content-Disposition"] = f'attachment; filename="{attempt.pk}-{name}.log"'
     return answer
 
 
-async def _asked_for(blocks: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """The next block once the browser has taken the one before."""
+async def _on_demand(blocks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield each block once the browser has taken the previous one."""
     while block := await from_store(lambda: next(blocks, b"")):
         yield block
 
 
 @require_safe
 def events(request: HttpRequest, run_id: str) -> HttpResponse:
-    """The timeline; with `?before=` the next page of its lines alone."""
+    """The timeline; `?before=` returns only its next page of lines."""
     run = queries.run_for(request, run_id)
     before = whole(request, "before", 0, 0, 2**62)
     lines, more = timeline.lines(run, before)
@@ -117,6 +117,6 @@ def events(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def _attempt(run: Run, request: HttpRequest) -> Attempt:
-    """The attempt that `?attempt=` names; the latest one without it."""
+    """The attempt named by `?attempt=`, by default the latest."""
     number = whole(request, "attempt", 0, 0, 10**6)
     return next((a for a in run.attempts.all() if a.number == number), run.latest())

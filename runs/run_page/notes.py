@@ -1,4 +1,4 @@
-"""A run's notes: a text that several people edit, where nobody's words go without being seen."""
+"""A run's notes: text that several people edit without overwriting each other unseen."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ NOTED = "noted"
 
 
 class Overtaken(Exception):
-    """Somebody has changed the notes since they were read."""
+    """The notes were changed by another user in the meantime."""
 
 
 def edition(text: str) -> str:
-    """Names a text; a form says with it what its own was made of."""
+    """A short id of a text; a form sends it to say which text was edited."""
     return sha256(text.encode()).hexdigest()[:16]
 
 
 @transaction.atomic
 def write(run: Run, text: str, based_on: str, user: User) -> bool:
-    """Put the notes of a run; False: they were so already. Raises Overtaken when others stand there than `based_on`."""
-    # The attempt's row is what writers of events hold; it also keeps two people's notes apart.
+    """Save a run's notes. False: unchanged. Raises Overtaken unless the stored notes match `based_on`."""
+    # Writers of events lock the attempt's row; that also serialises two users' notes.
     attempt = Attempt.objects.select_for_update().filter(run=run).latest("number")
     text = clean(text)
-    here = Run.objects.values_list("notes", flat=True).get(pk=run.pk)
-    if text == here:
+    stored = Run.objects.values_list("notes", flat=True).get(pk=run.pk)
+    if text == stored:
         return False
-    if based_on != edition(here):
+    if based_on != edition(stored):
         raise Overtaken
     Run.objects.filter(pk=run.pk).update(notes=text)
     name = user.get_username()
@@ -45,10 +45,11 @@ def write(run: Run, text: str, based_on: str, user: User) -> bool:
 
 
 def clean(text: str) -> str:
-    """Browsers send lines with a carriage return, and PostgreSQL takes no zero byte."""
+    """The text with plain line feeds (browsers send carriage returns) and without zero bytes (PostgreSQL rejects
+    them)."""
     return text.replace("\r\n", "\n").replace("\0", "").strip()[:LONGEST]
 
 
 def last(run: Run) -> RunEvent | None:
-    """Who wrote them, and when."""
+    """The last change: its author and time."""
     return run.events.filter(kind=NOTED).order_by("-pk").first() if run.notes else None

@@ -1,4 +1,4 @@
-"""What people say about a run: its tags and its notes, edited in the head of its page."""
+"""A run's notes and tags, edited in the head of its page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runs.run_page import header, notes
 
 @require_safe
 def about(request: HttpRequest, run_id: str) -> HttpResponse:
-    """The region; with `?edit` the notes are a form in it, for who may."""
+    """The region; `?edit` opens the notes as a form for users who may edit."""
     run = queries.run_for(request, run_id)
     editing = "edit" in request.GET and person(request).may_operate
     return _region(request, run, draft=run.notes if editing else None)
@@ -26,7 +26,7 @@ def about(request: HttpRequest, run_id: str) -> HttpResponse:
 @require_POST
 @operator_required
 def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """Tags are put on and taken off one by one, so two people at once lose nothing."""
+    """Tags are added and removed one by one, so concurrent users lose nothing."""
     run = queries.run_for(request, run_id)
     add = run_tags.words(request.POST.get("add", ""))
     run_tags.tag([run.pk], person(request), add, request.POST.getlist("remove"))
@@ -39,7 +39,7 @@ def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @require_POST
 @operator_required
 def write_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    """422 with both texts when somebody else has written meanwhile: the next save is made knowing theirs."""
+    """Answer 422 with both texts if another user has saved meanwhile; the next save then replaces theirs knowingly."""
     run = queries.run_for(request, run_id)
     text = request.POST.get("notes", "")
     try:
@@ -52,7 +52,7 @@ def write_notes(request: HttpRequest, run_id: str) -> HttpResponseBase:
 
 
 def _answer(request: HttpRequest, run: Run, **more: Any) -> HttpResponseBase:
-    """Without htmx a form is answered by the page."""
+    """Without htmx, redirect to the page."""
     return _region(request, run, **more) if request.headers.get("HX-Request") else redirect("run", run.pk)
 
 

@@ -1,4 +1,4 @@
-"""A run's timeline: its events as lines, and the phases between them with how long each took."""
+"""A run's timeline: events as lines, and phases with their durations."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from runs.states import FINAL, RunStatus
 from workers.contract import EventKind, Phase
 
 PAGE = 200
-"""Lines that are shown at once."""
+"""Lines per page."""
 SHORTEST_S = 0.5
-"""Of a phase that is worth a line."""
+"""The shortest phase to show."""
 HOST = dict.fromkeys(("supervisor", "launcher", "reaper"), "the host")
-OURS = dict.fromkeys(("tick", "dispatcher", "claim", "ingest", "health"), "the control plane")
-MACHINES = {**HOST, **OURS}
-"""Actors that are no people, as they are named to people."""
+CONTROL_PLANE = dict.fromkeys(("tick", "dispatcher", "claim", "ingest", "health"), "the control plane")
+MACHINES = {**HOST, **CONTROL_PLANE}
+"""Actors that are machines, with their display names."""
 
 PHASES: dict[str, tuple[str, str]] = {
     RunStatus.QUEUED: ("Waiting in the queue", "c8"),
@@ -37,7 +37,7 @@ PHASES: dict[str, tuple[str, str]] = {
     Phase.STOPPING: ("Stopping", "c6"),
     Phase.VERIFYING: ("Checking that all resources are released", "c1"),
 }
-"""What begins it (a status, or a phase of the supervisor) -> its words and colour."""
+"""What starts a phase (a status, or a phase of the supervisor) -> its label and colour."""
 TRAINER_STAGE_COLOUR = "c5"
 
 
@@ -58,7 +58,7 @@ class PhaseSpan:
 
 @dataclass(frozen=True)
 class Phases:
-    """The phases of one attempt in their order."""
+    """The phases of one attempt in order."""
 
     attempt: Attempt
     spans: list[PhaseSpan]
@@ -77,13 +77,13 @@ class Phases:
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """For components/bar.html; a bar is in minutes."""
+        """Segments for components/bar.html, in minutes."""
         return [{"label": s.label, "value": s.seconds / 60, "colour": s.colour} for s in self.spans]
 
 
 @dataclass(frozen=True)
 class TimelineLine:
-    """One event as it is read."""
+    """One event as a line of text."""
 
     id: int
     at: datetime
@@ -94,16 +94,16 @@ class TimelineLine:
     step: int | None
     loud: bool
     after: str
-    """How long after the line below it, where that is a while."""
+    """The time since the line below, if significant."""
 
 
 def lines(run: Run, before: int = 0) -> tuple[list[TimelineLine], int]:
-    """The newest PAGE events, older than event `before` if that is one; and where the next page begins, 0: at none."""
+    """The newest PAGE events, optionally before event `before`; and the id where the next page starts, or 0."""
     events = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-pk")
-    found = list((events.filter(pk__lt=before) if before else events)[: PAGE + 1])
-    older = [*found[1:], None]
-    shown = [_line(event, below) for event, below in zip(found, older, strict=True)][:PAGE]
-    return shown, shown[-1].id if len(found) > PAGE else 0
+    page_events = list((events.filter(pk__lt=before) if before else events)[: PAGE + 1])
+    older = [*page_events[1:], None]
+    timeline = [_line(event, below) for event, below in zip(page_events, older, strict=True)][:PAGE]
+    return timeline, timeline[-1].id if len(page_events) > PAGE else 0
 
 
 def _line(event: RunEvent, below: RunEvent | None) -> TimelineLine:
@@ -123,32 +123,32 @@ def _line(event: RunEvent, below: RunEvent | None) -> TimelineLine:
 
 
 def phases(run: Run, now: datetime | None = None) -> list[Phases]:
-    """Of every attempt that began something, the latest first."""
+    """The phases of all attempts that have any, the latest first."""
     kinds = ("status", EventKind.PHASE, EventKind.STAGE, EventKind.TRAINING)
     events = RunEvent.objects.filter(run=run, kind__in=kinds).order_by("pk")
     by_attempt: dict[str, list[RunEvent]] = {}
     for event in events:
         by_attempt.setdefault(event.attempt_id, []).append(event)
     attempts = sorted(run.attempts.all(), key=lambda attempt: -attempt.number)
-    found = [Phases(each, _spans(each, by_attempt.get(each.pk, []), now or timezone.now())) for each in attempts]
-    return [each for each in found if each.spans]
+    all_phases = [Phases(each, _spans(each, by_attempt.get(each.pk, []), now or timezone.now())) for each in attempts]
+    return [each for each in all_phases if each.spans]
 
 
 def _spans(attempt: Attempt, events: Iterable[RunEvent], now: datetime) -> list[PhaseSpan]:
-    """A phase lasts until the next one begins. Hosts' clocks may differ from ours a little: never less than nothing."""
-    begun = [(attempt.created_at, *PHASES[RunStatus.QUEUED])]
+    """A phase lasts until the next one begins; durations are never negative, as hosts' clocks may differ slightly."""
+    starts = [(attempt.created_at, *PHASES[RunStatus.QUEUED])]
     end = now
     for event in events:
         if event.kind == "status" and event.data.get("to") in FINAL:
             end = event.at
             break
-        if (phase := _begins(event)) and phase != begun[-1][1:]:
-            begun.append((event.at, *phase))
-    going = attempt.status not in FINAL
-    until = [at for at, _, _ in begun[1:]] + [end]
+        if (phase := _begins(event)) and phase != starts[-1][1:]:
+            starts.append((event.at, *phase))
+    active = attempt.status not in FINAL
+    ends = [at for at, _, _ in starts[1:]] + [end]
     spans = [
-        PhaseSpan(label, colour, at, max(0.0, (to - at).total_seconds()), going and to is end)
-        for (at, label, colour), to in zip(begun, until, strict=True)
+        PhaseSpan(label, colour, at, max(0.0, (to - at).total_seconds()), active and to is end)
+        for (at, label, colour), to in zip(starts, ends, strict=True)
     ]
     return [span for span in spans if span.seconds >= SHORTEST_S or span.going]
 
@@ -163,8 +163,8 @@ def _begins(event: RunEvent) -> tuple[str, str] | None:
 
 
 def clock(seconds: float) -> str:
-    """00:42, 1:05:09: as a stopwatch shows it."""
-    whole = int(seconds)
-    hours, rest = divmod(whole, 3600)
+    """00:42, 1:05:09: like a stopwatch."""
+    total = int(seconds)
+    hours, rest = divmod(total, 3600)
     text = f"{rest // 60:02}:{rest % 60:02}"
     return f"{hours}:{text}" if hours else text

@@ -1,4 +1,4 @@
-"""One run's page: its head, its tabs without a module of their own, its stop and its resume."""
+"""A run's page: its head, the tabs without a module of their own, stop and resume."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TABS = {
     "spec": "Spec",
 }
 MOST_CHECKPOINTS = 300
-"""That the page lists; the tab of events has them all."""
+"""The most checkpoints to list; the events tab has all of them."""
 
 
 @require_safe
@@ -72,13 +72,13 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
 def _tiles(run: Run) -> list[run_charts.Tile]:
     try:
         return run_charts.tiles(spec_of(run), run_charts.gpus_of(run))
-    except ContractError:  # another version's spec: which figures it has can't be told
+    except ContractError:  # a spec of another version: its figures are unknown
         return []
 
 
 @require_safe
 def head(request: HttpRequest, run_id: str) -> HttpResponse:
-    """What changes with the run's state, for the page to swap in."""
+    """The parts that change with the run's state, for the page to swap in."""
     return render(request, "run_page/_head.html", header.head(queries.run_for(request, run_id), person(request)))
 
 
@@ -88,19 +88,18 @@ def checkpoints(request: HttpRequest, run_id: str) -> HttpResponse:
     saved = run.events.filter(kind=EventKind.CHECKPOINT).select_related("attempt__host").order_by("-seq")
     void = set(saved.filter(queries.superseded(run)).values_list("pk", flat=True))
     newest = list(saved[:MOST_CHECKPOINTS])
-    kept = _kept(run, newest)
+    existing = _existing(run, newest)
     context = {
         "run": run,
-        "checkpoints": [(event, event.pk in void, event.pk not in kept) for event in newest],
+        "checkpoints": [(event, event.pk in void, event.pk not in existing) for event in newest],
         "count": saved.count(),
         "live": run.latest().status in ACTIVE,
     }
     return render(request, "run_page/_checkpoints.html", context)
 
 
-def _kept(run: Run, newest: Iterable[RunEvent]) -> set[int]:
-    """Of checkpoints, newest first, those that the trainer has not removed since: in each attempt's folder it keeps the
-    newest so many."""
+def _existing(run: Run, newest: Iterable[RunEvent]) -> set[int]:
+    """The checkpoints that still exist: the trainer keeps the newest few in each attempt's folder."""
     limit = (run.spec.get("grpo") or {}).get("save_total_limit")
     of_attempt: dict[str, list[int]] = {}
     for event in newest:
