@@ -1,4 +1,4 @@
-"""What a change of a person's account means for runs: open sockets ask again, and a queued run may start."""
+"""Effects of account changes on runs: open sockets check their sign-in, and queued runs may start."""
 
 from __future__ import annotations
 

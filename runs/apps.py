@@ -5,4 +5,4 @@ class RunsConfig(AppConfig):
     name = "runs"
 
     def ready(self) -> None:
-        from runs import account_changes  # noqa: F401  # it connects, and its models exist only now
+        from runs import account_changes  # noqa: F401  # connects signal handlers; its models are only ready now

@@ -1,7 +1,7 @@
-"""Hints that something new is stored: one PUBLISH of a number, only for runs that somebody watches.
+"""Hints that new rows are stored: one PUBLISH of a number, only for watched runs.
 
-A hint may be lost, doubled or late; readers go by their cursor. So nothing here may slow or break a writer.
-"""
+Hints may be lost, duplicated or late, because readers go by their cursors. So nothing here may slow down or break a
+writer."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from redis.retry import Retry
 log = logging.getLogger(__name__)
 
 CHANNEL = "live"
-"""Messages are `<run id> <seq>`; seq 0 stands for a change of the run itself."""
+"""Messages are `<run id> <seq>`; seq 0 means a change of the run itself."""
 PERSON = "person"
-"""`person <user id>`: their sign-in may have ended, so each open socket of theirs asks again."""
+"""`person <user id>`: the sign-in may have ended, so each of the user's sockets checks it."""
 LIST = "*"
 """The name under which the list of runs is watched."""
 WATCH_EXPIRES_S = 15
 WATCHED_CACHE_S = 1.0
 BROKEN_PAUSE_S = 5.0
-"""After a failure Redis is left alone for so long: a time-out per batch would slow every writer."""
+"""Seconds without attempts after Redis fails: a time-out per batch would slow every writer."""
 
 
 class _Redis:
-    """One long-lived client a process; connections are made on first use and re-made after a fork."""
+    """One long-lived client per process; connections are opened on first use and again after a fork."""
 
     def __init__(self) -> None:
         self._client: redis.Redis | None = None
@@ -43,16 +43,16 @@ class _Redis:
         self._try(lambda client: client.publish(CHANNEL, message))
 
     def watched(self, run_id: str) -> bool:
-        """Cached for a second: asked for every batch of every run."""
+        """Whether anyone watches the run; cached for a second, because every batch asks."""
         now = time.monotonic()
-        known = self._watched.get(run_id)
-        if known is not None and known[1] > now:
-            return known[0]
-        found = self._try(lambda client: client.exists(watch_key(run_id)))
+        cached = self._watched.get(run_id)
+        if cached is not None and cached[1] > now:
+            return cached[0]
+        exists = self._try(lambda client: client.exists(watch_key(run_id)))
         if len(self._watched) > 10_000:
             self._watched.clear()
-        self._watched[run_id] = (bool(found), now + WATCHED_CACHE_S)
-        return bool(found)
+        self._watched[run_id] = (bool(exists), now + WATCHED_CACHE_S)
+        return bool(exists)
 
     def forget(self) -> None:
         self._watched.clear()
@@ -82,31 +82,31 @@ _redis = _Redis()
 
 
 def announce(run_id: str, seq: int) -> None:
-    """New rows up to `seq` are stored. Call it after the commit."""
+    """Announce new rows up to `seq`. Call it after the commit."""
     if watched(run_id) or watched(LIST):
         _redis.publish(f"{run_id} {seq}")
 
 
 def changed(run_id: str) -> None:
-    """The run itself changed (a status, an intent): rare, so it is said to everybody."""
+    """Announce a change of the run itself (status, stop request) to everyone."""
     _redis.publish(f"{run_id} 0")
 
 
 def person_changed(user_id: int) -> None:
-    """A password, a sign-out, an account disabled: rare, and said to everybody. Call it after the commit."""
+    """Announce a changed password, a sign-out or a disabled account to everyone. Call it after the commit."""
     _redis.publish(f"{PERSON} {user_id}")
 
 
 def watched(run_id: str) -> bool:
-    """Somebody has the run's page open (as far as this process knew a second ago)."""
+    """Whether anyone has the run's page open, as of a second ago."""
     return _redis.watched(run_id)
 
 
 def watch_key(run_id: str) -> str:
-    """Set by web processes while they have a viewer, with WATCH_EXPIRES_S to live."""
+    """The key that web processes set while they have a viewer; it expires after WATCH_EXPIRES_S."""
     return f"watched:{run_id}"
 
 
 def forget() -> None:
-    """Drop what is cached (tests, a changed address)."""
+    """Clear the cache, for tests and a changed address."""
     _redis.forget()

@@ -1,4 +1,4 @@
-"""What a page sends twice is made once: by a double click, a reload, two tabs."""
+"""Idempotent creation: a double click, a reload or a second tab creates no second row."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ M = TypeVar("M", bound=models.Model)
 
 
 def once(rows: models.QuerySet[M], key: str | None, make: Callable[[], M]) -> tuple[M, bool]:
-    """The row with this launch_key, and whether this call made it; without a key each call makes one.
+    """Get or create the row with this launch_key; True if this call created it. Without a key, always create.
 
-    `make` runs in the transaction, and stores the key in its row: a unique column decides between two at once.
-    """
+    `make` runs in the transaction and must store the key in its row: a unique column decides between two concurrent
+    calls."""
     try:
         with transaction.atomic():
             if key and (earlier := rows.filter(launch_key=key).first()):
                 return earlier, False
             return make(), True
     except (IntegrityError, QueueFull):
-        # The other click was first, and may have taken the last place in the queue; any other cause goes on up.
+        # The other request was first and may have taken the last place in the queue; other causes are raised.
         if key and (first := rows.filter(launch_key=key).first()):
             return first, False
         raise

@@ -1,4 +1,4 @@
-"""Rows of a run and its attempts. No side effects: flows live in the modules named after them."""
+"""The rows of runs and attempts. No side effects: flows live in the modules named after them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
 
 
 def new_run_id() -> str:
-    """A short random name for folders and URLs; letters first, nothing to mistake (no i, l, o, 0, 1)."""
+    """A short random id for folders and URLs. Starts with a letter and avoids look-alikes (i, l, o, 0, 1)."""
     return "r" + "".join(secrets.choice(_ALPHABET) for _ in range(9))
 
 
 class Run(models.Model):
-    """What people launch and look at. Status, reason, lease and receipt are its latest attempt's."""
+    """A run as people launch and view it. Status, reason, lease and receipt are those of its latest attempt."""
 
     id = models.CharField(primary_key=True, max_length=16, default=new_run_id, editable=False)
     name = models.CharField(max_length=120)
@@ -33,41 +33,42 @@ class Run(models.Model):
     spec = models.JSONField()
     """workers.contract.RunSpec, frozen at submit."""
     host = models.ForeignKey("hardware.Host", null=True, blank=True, on_delete=models.SET_NULL)
-    """The host asked for at launch; None: any host that fits."""
+    """The host requested at launch; None: any host that fits."""
     dataset_version = models.ForeignKey("datasets.DatasetVersion", on_delete=models.PROTECT, related_name="runs")
     reward_version = models.ForeignKey("rewards.RewardVersion", models.SET_NULL, related_name="runs", null=True)
     profile = models.ForeignKey("hardware.HardwareProfile", null=True, on_delete=models.SET_NULL)
     last_seq = models.BigIntegerField(default=0)
-    """Highest seq stored; written by ingest alone."""
+    """The highest stored seq; written only by ingest."""
     step = models.IntegerField(default=0)
     max_steps = models.IntegerField(null=True)
     last_metrics = models.JSONField(default=dict)
-    """The newest value of each metric, for lists and headlines; written by ingest alone."""
+    """The newest value of each metric, for lists and headlines; written only by ingest."""
     launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
-    """Made of who launched, the page and what it held: a second click finds the run of the first. NULL: no page."""
+    """Derived from the user, the page and its values, so that a second click finds the run of the first. NULL: no
+    page."""
     trial = models.ForeignKey("ProfileTrial", null=True, on_delete=models.SET_NULL, related_name="runs")
-    """Of kind `trial`: the question that it helps to answer."""
+    """For runs of kind `trial`: the trial they belong to."""
     folded_seq = models.BigIntegerField(default=0)
-    """Metric rows up to this seq are in chunks; written by folding alone."""
+    """Metric rows up to this seq are in chunks; written only by folding."""
     tags = models.JSONField(default=list)
-    """Short words that people gave it, each once, in the order of the alphabet."""
+    """Tags, without duplicates, in alphabetical order."""
     notes = models.TextField(blank=True)
     archived_at = models.DateTimeField(null=True)
-    """Put away: the list shows it only when asked."""
+    """Archived: listed only on request."""
     trend = models.JSONField(default=list)
-    """Its reward in at most 40 points, for the list's sparkline; written by ingest and folding alone."""
+    """The reward in at most 40 points, for the list's sparkline; written only by ingest and folding."""
     trend_of = models.IntegerField(default=0)
-    """How many rewards the trend stands for."""
+    """The number of rewards behind the trend."""
     preset = models.ForeignKey("HealthPreset", null=True, on_delete=models.SET_NULL)
-    """The bounds that its health goes by; None: those of the default preset."""
+    """The health bounds; None: those of the default preset."""
     health = models.JSONField(default=dict)
-    """The last assessment, as runs.health.assess answers it; written by runs.health alone. {}: none yet."""
+    """The last assessment (see runs.health.assess); written only by runs.health. {}: none yet."""
 
     class Meta:
         ordering = ("-created_at",)
         indexes = [
             models.Index(fields=["-created_at"], name="run_newest"),
-            # The list as it usually is, counted and put in order without a look at the wide rows.
+            # Covers the default list, so that counting and sorting skip the wide rows.
             models.Index(fields=["archived_at", "-created_at", "kind"], name="run_listed"),
         ]
 
@@ -80,7 +81,7 @@ class Run(models.Model):
 
 
 class ProfileTrial(models.Model):
-    """Which hardware profiles fit a model on a host: two steps of each candidate, as runs of kind `trial`."""
+    """A trial of hardware profiles for a model on a host: two steps of each candidate, as runs of kind `trial`."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT)
     host = models.ForeignKey("hardware.Host", null=True, on_delete=models.SET_NULL)
@@ -90,25 +91,25 @@ class ProfileTrial(models.Model):
     refused = models.JSONField(default=list)
     """Candidates that were not launched: [{"profile": id, "name": str, "why": str, "fits": False or None}]."""
     launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
-    """As a run's: a second click finds the trial of the first."""
+    """As for runs: a second click finds the trial of the first."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
         ordering = ("-created_at",)
 
     def candidates(self) -> int:
-        """No query if the runs are prefetched."""
+        """The number of candidates; no query if the runs are prefetched."""
         return len(self.runs.all()) + len(self.refused)
 
 
 class Waits(StrEnum):
-    """How what an attempt waits for is another run's."""
+    """How another run blocks a queued attempt."""
 
     HELD = "held"
     QUARANTINED = "quarantined"
-    """Not proved free after that run: a person's act, or the host's, lets it go."""
+    """Not proved free after that run; released by an operator or a reboot of the host."""
     KEPT = "kept"
-    """Free, and kept for that run, which is before it in the queue."""
+    """Free, and reserved for that run, which is ahead in the queue."""
 
 
 class Priority(models.IntegerChoices):
@@ -127,19 +128,19 @@ class Attempt(models.Model):
     status = models.CharField(max_length=12, choices=[(s, s) for s in RunStatus], default=RunStatus.QUEUED)
     reason = models.CharField(max_length=24, blank=True, choices=[(r, r) for r in EndReason])
     detail = models.TextField(blank=True)
-    """What exactly happened, in words, beside the reason's own sentence."""
+    """Details in words, besides the reason's own sentence."""
     host = models.ForeignKey("hardware.Host", null=True, on_delete=models.PROTECT)
     placement = models.JSONField(null=True)
     first_seq = models.BigIntegerField(null=True)
     last_seq = models.BigIntegerField(default=0)
-    """Last seq of this attempt stored without a gap: what it is told as `ack`; written by ingest alone."""
+    """The last seq stored without a gap, sent to the supervisor as `ack`; written only by ingest."""
     resume_from = models.TextField(blank=True)
     resume_step = models.IntegerField(default=0)
     priority = models.IntegerField(default=Priority.NORMAL)
     turn = models.FloatField(default=time.time)
-    """Its place among those of its priority, in seconds since 1970; runs.scheduling.queueing has the order."""
+    """Position among attempts of the same priority, as seconds since 1970 (see runs.scheduling.queueing)."""
     waits_for = models.CharField(max_length=200, blank=True)
-    """In words; whose that is, is in the next two. runs.sentences puts them together."""
+    """In words; the next two fields name the run. runs.sentences combines them."""
     waits_how = models.CharField(max_length=12, blank=True, choices=[(w, w) for w in Waits])
     waits_on = models.ForeignKey(Run, null=True, on_delete=models.SET_NULL, related_name="+")
     phase = models.CharField(max_length=24, blank=True)
@@ -155,10 +156,10 @@ class Attempt(models.Model):
     """When it became RUNNING."""
     ended_at = models.DateTimeField(null=True)
     last_seen_at = models.DateTimeField(null=True)
-    """When its supervisor was last heard, by the control plane's clock."""
+    """The supervisor's last contact, by the control plane's clock."""
     boot_id = models.CharField(max_length=64, blank=True)
     supervisor_pid = models.IntegerField(null=True)
-    """With boot_id: which supervisor has claimed the attempt."""
+    """With boot_id: the supervisor that has claimed the attempt."""
     reap_sent_at = models.DateTimeField(null=True)
     stop_requested_at = models.DateTimeField(null=True)
     stop_mode = models.CharField(max_length=8, blank=True, choices=[(m, m) for m in StopMode])
@@ -185,13 +186,13 @@ class Attempt(models.Model):
 
     @property
     def gpus(self) -> tuple[int, ...]:
-        """Those it was placed on: the trainer's, then vLLM's, each once."""
+        """The GPUs of its placement: the trainer's, then vLLM's, without duplicates."""
         placed: dict[str, list[int]] = self.placement or {}
         return tuple(dict.fromkeys(gpu for of in ("gpus", "server_gpus") for gpu in placed.get(of) or ()))
 
 
 class RunEvent(models.Model):
-    """The timeline: a line of the outbox that is no metric (seq set), or an act of the control plane (seq null)."""
+    """A timeline entry: an outbox line other than a metric (with seq), or an act of the control plane (without)."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events")
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="events")
@@ -211,7 +212,7 @@ class RunEvent(models.Model):
 
 
 class MetricRow(models.Model):
-    """One outbox line of numbers, raw: serves "what is after n". Goes once folded and acked."""
+    """One outbox line of numbers, unfolded; serves reads after a cursor. Deleted once folded and acknowledged."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE)
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE)
@@ -221,7 +222,7 @@ class MetricRow(models.Model):
     step = models.IntegerField(null=True)
     values = models.JSONField()
     superseded = models.BooleanField(default=False)
-    """A later attempt resumed from an earlier step: counted and drawn no more."""
+    """A later attempt resumed from an earlier step: no longer counted or drawn."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "seq"], name="metric_seq")]
@@ -244,10 +245,9 @@ class MetricChunk(models.Model):
 
 
 class ChunkOutline(models.Model):
-    """The lowest and the highest points of each stretch of a chunk: what a chart of a long run is drawn from.
+    """The lowest and highest points of each stretch of a chunk, from which charts of long runs are drawn.
 
-    In a table of its own, because a database that keeps rows whole would read the chunk's data on the way to it.
-    """
+    A separate table, because a row store would read the chunk's data on the way to it."""
 
     chunk = models.OneToOneField(MetricChunk, on_delete=models.CASCADE, primary_key=True, related_name="outline")
     data = models.BinaryField()
@@ -255,16 +255,16 @@ class ChunkOutline(models.Model):
 
 
 class HealthPreset(models.Model):
-    """Bounds of the health rules under a name; a run goes by one of them."""
+    """A named set of bounds for the health rules; each run uses one."""
 
     name = models.CharField(max_length=80, unique=True)
     slug = models.CharField(max_length=40, unique=True, null=True)  # noqa: DJ001
-    """Of a shipped one; NULL: somebody's own."""
+    """Of a built-in preset; NULL for custom ones."""
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     bounds = models.JSONField(default=dict)
-    """Rule -> its numbers and whether it is on, where they differ from the rule's own."""
+    """Rule -> its bounds and whether it is on, where they differ from the rule's defaults."""
     source = models.TextField(blank=True)
-    """Where the numbers come from."""
+    """The source of the numbers."""
     is_default = models.BooleanField(default=False)
     updated_at = models.DateTimeField(auto_now=True)
 
@@ -279,12 +279,12 @@ class HealthPreset(models.Model):
 
 
 class SavedView(models.Model):
-    """A filter and an order of the list of runs, under a name of its owner's."""
+    """A saved filter and order of the run list."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="saved_views")
     name = models.CharField(max_length=60)
     query = models.TextField()
-    """The query string of the list, without its question mark."""
+    """The list's query string, without the question mark."""
 
     class Meta:
         ordering = ("name",)
@@ -295,11 +295,11 @@ class SavedView(models.Model):
 
 
 class PromptProgress(models.Model):
-    """One prompt of the dataset over a run: its visits, and completions solved; kept when its groups are not."""
+    """One prompt of the dataset over a run: visits and solved completions; stays when its groups are deleted."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="prompts")
     row = models.IntegerField()
-    """Number of the dataset's row."""
+    """Row number in the dataset."""
     visits = models.IntegerField(default=0)
     completions = models.IntegerField(default=0)
     solved = models.IntegerField(default=0)
@@ -307,11 +307,11 @@ class PromptProgress(models.Model):
     last_step = models.IntegerField()
     first_solved_step = models.IntegerField(null=True)
     first_mean = models.FloatField(null=True)
-    """Mean reward of the group at the first visit."""
+    """The group's mean reward at the first visit."""
     last_mean = models.FloatField(null=True)
     best = models.FloatField(null=True)
     gone = models.JSONField(default=dict)
-    """What the visits whose groups are forgotten add up to, by the names of the columns above; {}: none is."""
+    """Sums over the visits whose groups are deleted, by column name; {}: none."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["run", "row"], name="prompt_of_run")]
@@ -326,7 +326,7 @@ class SampleRow(models.Model):
     """Line number in the attempt's samples.jsonl, from 1."""
     step = models.IntegerField()
     row = models.IntegerField(null=True)
-    """Number of the dataset's row; NULL where the line named none."""
+    """Row number in the dataset; NULL if the line has none."""
     mode = models.CharField(max_length=8, default="train")
     """train | eval"""
     reward_low = models.FloatField(null=True)
@@ -335,11 +335,11 @@ class SampleRow(models.Model):
     reward_mean = models.FloatField(null=True)
     completions = models.IntegerField(default=0)
     solved = models.IntegerField(default=0)
-    """Of the completions, by what runs.completions.solving counts as solved."""
+    """Solved completions, as defined by runs.completions.solving."""
     size = models.IntegerField(default=0)
-    """Bytes of `data` as JSON; 0: the texts are gone, the figures of each completion are kept."""
+    """Size of `data` as JSON, in bytes; 0: the texts are deleted, the figures of each completion are kept."""
     superseded = models.BooleanField(default=False)
-    """As a metric row's: a later attempt resumed from an earlier step."""
+    """A later attempt resumed from an earlier step."""
     data = models.JSONField()
 
     class Meta:
@@ -348,23 +348,24 @@ class SampleRow(models.Model):
 
 
 class SampleStore(models.Model):
-    """How much of a run's completions is stored, and the lock of who writes them: uploads, thinning and forgetting."""
+    """The amount of a run's stored completions, and the lock of their writers: uploads, retention of texts and of
+    groups."""
 
     run = models.OneToOneField(Run, primary_key=True, on_delete=models.CASCADE)
     size = models.BigIntegerField(default=0)
-    """Bytes of the groups that have their texts."""
+    """Bytes of the groups that still have their texts."""
     one_in = models.IntegerField(default=1)
-    """Of the steps before `whole_from`, the texts of one prompt in so many are kept."""
+    """Before `whole_from`, one prompt in this many keeps its texts."""
     whole_from = models.IntegerField(default=0)
-    """Steps from it on have every text."""
+    """From this step on, all texts are stored."""
     completions = models.BigIntegerField(default=0)
-    """Of the groups that are stored, with their texts or without."""
+    """Completions of all stored groups, with or without texts."""
     groups_from = models.IntegerField(default=0)
-    """Groups of earlier steps are forgotten; their prompts stay counted."""
+    """Groups of earlier steps are deleted; their prompts stay counted."""
 
 
 class LogChunk(models.Model):
-    """Bytes of a log file of an attempt, as the supervisor sent them."""
+    """Bytes of an attempt's log file, as sent by the supervisor."""
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE)
     name = models.CharField(max_length=16)
@@ -377,7 +378,7 @@ class LogChunk(models.Model):
 
 
 class Lease(models.Model):
-    """Holds one resource of a host for an attempt; ends only when its GPUs are proved free."""
+    """Reserves one resource of a host for an attempt; released only once the GPUs are proved free."""
 
     HELD, QUARANTINED, RELEASED = "held", "quarantined", "released"
 

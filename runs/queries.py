@@ -1,4 +1,4 @@
-"""Set reads of runs. `run_for` is the one gate through which a view obtains a run."""
+"""Queries for runs. `run_for` is the one gate through which a view obtains a run."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ __all__ = [
 ]
 
 STARTED_AT = timezone.now()
-"""When this process of the control plane began to listen: silence before it is our own."""
+"""When this process of the control plane began to listen: earlier silence doesn't count."""
 
 
 class Summary(TypedDict):
-    """A run's figures as the list, the page and the socket show them."""
+    """A run's figures, as shown on the list, the page and the socket."""
 
     id: str
     name: str
@@ -56,7 +56,7 @@ class Summary(TypedDict):
     reward: float | None
     waits_for: str
     place: str
-    """In the queue: `2nd of 5`."""
+    """Position in the queue: `2nd of 5`."""
     out_of_reach_since: str | None
     stop_requested: str
     stop_requested_at: str | None
@@ -67,14 +67,14 @@ class Summary(TypedDict):
     exit_codes: dict[str, int]
     health: HealthSummary
     state: str
-    """Another one whenever the head of the run's page has to be read anew."""
+    """Changes whenever the head of the run's page must be reloaded."""
 
 
 class HealthSummary(TypedDict):
     verdict: str
     """well, watch, bad, or unknown: nothing could be judged yet"""
     count: int
-    """Of the findings, without mere notes."""
+    """The number of findings, not counting notes."""
 
 
 class EventView(TypedDict):
@@ -92,29 +92,29 @@ class LogPart:
     data: bytes
     offset: int
     size: int
-    """Bytes stored of the whole log."""
+    """The size of the whole stored log in bytes."""
 
 
 def run_for(request: HttpRequest, run_id: str) -> Run:
-    """Every signed-in person sees every run; what a role may do is the views' decorators' matter."""
-    found = runs_for(request).filter(pk__in=readable([run_id])).first()
-    if found is None:
+    """The run with this id, or 404. Every signed-in user sees every run; roles are checked by the views' decorators."""
+    run = runs_for(request).filter(pk__in=readable([run_id])).first()
+    if run is None:
         raise Http404(f"There is no run {run_id}.")
-    return found
+    return run
 
 
 def readable(ids: Iterable[str]) -> list[str]:
-    """Without what names no row, and PostgreSQL refuses to look for."""
+    """The ids that can name a row; PostgreSQL rejects the others."""
     return [each for each in ids if "\0" not in each]
 
 
 def runs_for(request: HttpRequest) -> QuerySet[Run]:
-    """Newest first, each with its owner and its attempts: two queries for any number of runs."""
+    """All runs, newest first, with their owners and attempts: two queries for any number of runs."""
     return with_attempts(Run.objects.select_related("owner"))
 
 
 def trial_for(request: HttpRequest, trial_id: int) -> ProfileTrial:
-    """The gate to trials of hardware profiles: open to everybody, as runs are."""
+    """The trial with this id, or 404; open to every signed-in user, as runs are."""
     try:
         return trials_for(request).get(pk=trial_id)
     except ProfileTrial.DoesNotExist:
@@ -122,25 +122,26 @@ def trial_for(request: HttpRequest, trial_id: int) -> ProfileTrial:
 
 
 def trials_for(request: HttpRequest) -> QuerySet[ProfileTrial]:
-    """Newest first."""
+    """All trials, newest first."""
     trials = ProfileTrial.objects.select_related("owner", "host", "dataset_version__dataset", "reward_version__config")
     return trials.defer("dataset_version__report")
 
 
 def with_attempts(runs: QuerySet[Run]) -> QuerySet[Run]:
-    # What a host says of itself is long, and no page of runs shows it.
+    # A host's announcement is long, and no page of runs shows it.
     unread = [f"host__{column}" for column in ("inventory", "trainer_schema", "history", "idle_mib")]
     attempts = Attempt.objects.select_related("host", "waits_on__owner").defer(*unread).order_by("number")
     return runs.prefetch_related(Prefetch("attempts", attempts))
 
 
 def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | None = None) -> Summary:
-    """No query if the run came through `runs_for`; a queued one takes `queueing.places()` for that."""
+    """The figures of a run. No query if it came through `runs_for` and, for a queued one, `places` is given (see
+    `queueing.places`)."""
     attempt = run.latest()
     step_time = _number(run.last_metrics.get("step_time"))
-    left = None if run.max_steps is None else max(0, run.max_steps - run.step)
+    steps_left = None if run.max_steps is None else max(0, run.max_steps - run.step)
     live, queued = attempt.status in ON_HOST, attempt.status == RunStatus.QUEUED
-    told: Summary = {
+    figures: Summary = {
         "id": run.pk,
         "name": run.name,
         "kind": run.kind,
@@ -155,7 +156,7 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
         "step": run.step,
         "max_steps": run.max_steps,
         "step_time": step_time,
-        "eta_s": step_time * left if live and step_time is not None and left is not None else None,
+        "eta_s": step_time * steps_left if live and step_time is not None and steps_left is not None else None,
         "reward": _number(run.last_metrics.get("reward")),
         "waits_for": str(sentences.waiting(attempt) or "") if queued else "",
         "place": _place(attempt, places) if queued else "",
@@ -173,25 +174,26 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
         },
         "state": "",
     }
-    told["state"] = _state(told, values_of=run.health.get("told_at"))
-    return told
+    figures["state"] = _state(figures, values_of=run.health.get("told_at"))
+    return figures
 
 
-def _state(told: Summary, *, values_of: str | None) -> str:
-    """What the run's page reads its parts anew for. `values_of`: when health last had values to show."""
+def _state(figures: Summary, *, values_of: str | None) -> str:
+    """The state that makes the run's page reload its parts when it changes. `values_of`: when health last had values to
+    show."""
     parts = [
-        told["status"],
-        told["attempt"],
-        told["phase"],
-        told["reason"],
-        told["stop_requested"],
-        told["waits_for"],
-        told["place"],
-        told["out_of_reach_since"] or "",
-        "receipt" if told["receipt"] else "",
-        told["max_steps"],
-        told["health"]["verdict"],
-        told["health"]["count"],
+        figures["status"],
+        figures["attempt"],
+        figures["phase"],
+        figures["reason"],
+        figures["stop_requested"],
+        figures["waits_for"],
+        figures["place"],
+        figures["out_of_reach_since"] or "",
+        "receipt" if figures["receipt"] else "",
+        figures["max_steps"],
+        figures["health"]["verdict"],
+        figures["health"]["count"],
         values_of,
     ]
     return "|".join(map(str, parts))
@@ -206,26 +208,27 @@ def _place(attempt: Attempt, places: Mapping[str, int] | None) -> str:
 
 
 def out_of_reach_since(attempt: Attempt, now: datetime) -> datetime | None:
-    """Silence is no status but a reading of `last_seen_at`, counted only from the control plane's own start."""
+    """When the host fell silent. Silence is no status: it is derived from `last_seen_at`, counted from the control
+    plane's start."""
     return attempt.last_seen_at if _silent(attempt.status, attempt.last_seen_at, now) else None
 
 
-def _silent(status: str, seen: datetime | None, now: datetime) -> bool:
-    if status not in ON_HOST or seen is None:
+def _silent(status: str, last_seen: datetime | None, now: datetime) -> bool:
+    if status not in ON_HOST or last_seen is None:
         return False
-    # Started by a clock that was set back since: it has listened for long enough.
-    silent = now - (max(seen, STARTED_AT) if now >= STARTED_AT else seen)
+    # If the clock was set back since the start, the control plane has been listening for long enough.
+    silent = now - (max(last_seen, STARTED_AT) if now >= STARTED_AT else last_seen)
     return silent > timedelta(seconds=settings.SILENT_AFTER_S)
 
 
 def rows_after(run_id: str, after: int, limit: int) -> list[tuple[int, float, int | None, str, dict[str, float]]]:
-    """Raw metric rows in the socket's shape: (seq, t, step, kind, values)."""
+    """Unfolded metric rows in the socket's format: (seq, t, step, kind, values)."""
     rows = MetricRow.objects.filter(run_id=run_id, seq__gt=after, superseded=False).order_by("seq")
     return list(rows.values_list("seq", "t", "step", "kind", "values")[:limit])
 
 
 def events(run: Run, limit: int = 500) -> list[EventView]:
-    """The timeline, oldest first; the newest `limit` of it."""
+    """The newest `limit` events of the timeline, oldest first."""
     newest = RunEvent.objects.filter(run=run).select_related("attempt").order_by("-id")[:limit]
     return [event_view(event) for event in reversed(newest)]
 
@@ -243,7 +246,7 @@ def event_view(event: RunEvent) -> EventView:
 
 
 def superseded(run: Run) -> Q:
-    """Rows (of a model with `attempt` and `step`) that a later attempt made void by resuming from before them."""
+    """Rows (of a model with `attempt` and `step`) that a later attempt replaced by resuming from an earlier step."""
     void = Q(pk__in=[])
     later = run.attempts.filter(number__gt=1, started_at__isnull=False).values_list("number", "resume_step")
     for number, step in later:
@@ -270,7 +273,7 @@ def log(attempt: Attempt, name: str, offset: int = 0, limit: int = 256 * 1024) -
 
 
 def log_blocks(attempt: Attempt, name: str, size: int, block: int = 1024 * 1024) -> Iterator[bytes]:
-    """The first `size` bytes of a log; no cursor stays open between two blocks."""
+    """The first `size` bytes of a log in blocks; no database cursor stays open in between."""
     at = 0
     while at < size and (data := _log_bytes(attempt, name, at, min(block, size - at))):
         yield data
@@ -280,9 +283,9 @@ def log_blocks(attempt: Attempt, name: str, size: int, block: int = 1024 * 1024)
 def _log_bytes(attempt: Attempt, name: str, start: int, limit: int) -> bytes:
     chunks = LogChunk.objects.filter(attempt=attempt, name=name)
     first = chunks.filter(offset__lte=start).order_by("-offset").values_list("offset", flat=True).first() or 0
-    wanted = chunks.filter(offset__gte=first, offset__lt=start + limit).order_by("offset")
-    found = b"".join(bytes(data)[max(0, start - at) :] for at, data in wanted.values_list("offset", "data"))
-    return found[:limit]
+    overlapping = chunks.filter(offset__gte=first, offset__lt=start + limit).order_by("offset")
+    content = b"".join(bytes(data)[max(0, start - at) :] for at, data in overlapping.values_list("offset", "data"))
+    return content[:limit]
 
 
 def log_size(attempt: Attempt, name: str) -> int:
@@ -292,8 +295,8 @@ def log_size(attempt: Attempt, name: str) -> int:
 
 
 def log_sizes(attempt: Attempt) -> dict[str, int]:
-    """Bytes stored of each log that has any, by name. From end to end, a look at the index for each: a log may be of
-    many thousand chunks, and a page that watches it asks with every frame."""
+    """Bytes stored of each log. One index lookup per log: it may have thousands of chunks, and an open page asks with
+    every frame."""
     sizes: dict[str, int] = {}
     chunks = LogChunk.objects.filter(attempt=attempt)
     ends = chunks.order_by("-name", "-offset").values_list("name", "offset", Length("data"))
@@ -306,14 +309,14 @@ def log_sizes(attempt: Attempt) -> dict[str, int]:
 
 
 def figures(newest: int = 500) -> dict[str, tuple[object, ...]]:
-    """What the list shows of its runs, to see which have changed; silence is a change that nobody announces."""
+    """The figures of the run list, for detecting changes; includes silence, which no one announces."""
     last = Attempt.objects.filter(run=OuterRef("pk")).order_by("-number")
-    shown = {name: Subquery(last.values(name)[:1]) for name in ("status", "stop_mode", "last_seen_at")}
-    runs = Run.objects.annotate(**shown).order_by("-created_at")
+    latest = {name: Subquery(last.values(name)[:1]) for name in ("status", "stop_mode", "last_seen_at")}
+    runs = Run.objects.annotate(**latest).order_by("-created_at")
     now = timezone.now()
     return {
-        pk: (seq, status, mode, _silent(status, seen, now))
-        for pk, seq, status, mode, seen in runs.values_list("pk", "last_seq", *shown)[:newest]
+        pk: (seq, status, mode, _silent(status, last_seen, now))
+        for pk, seq, status, mode, last_seen in runs.values_list("pk", "last_seq", *latest)[:newest]
     }
 
 

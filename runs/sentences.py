@@ -1,4 +1,4 @@
-"""What the timeline and the status line say to people."""
+"""The sentences of the timeline and the status line."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ WAITS: dict[str, tuple[str, str]] = {
     Waits.QUARANTINED: (", in quarantine after ", ": it was not proved free"),
     Waits.KEPT: (", kept for ", ", which is before it in the queue"),
 }
-"""How what is waited for is another run's -> the words before that run's name, and after it."""
+"""How another run blocks -> the words before and after that run's name."""
 STOPS = {"save": "save and stop", "now": "stop now"}
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """What a queued attempt waits for: words, and the run between them to link to."""
+    """What a queued attempt waits for: text with a run in the middle to link to."""
 
     before: str
     run_id: str = ""
@@ -56,7 +56,8 @@ def counted(number: int, word: str) -> str:
 
 
 def waiting(attempt: Attempt) -> Waiting | None:
-    """None: nobody has looked at it yet. No query if `waits_on` came with its owner."""
+    """What a queued attempt waits for; None before the first scheduling pass. No query if `waits_on` came with its
+    owner."""
     if not attempt.waits_for:
         return None
     on = attempt.waits_on
@@ -89,7 +90,7 @@ def of_attempt(attempt: Attempt) -> str:
 
 
 def is_saving(attempt: Attempt) -> bool:
-    """The trainer was asked to save, and nothing is ended yet."""
+    """Whether the trainer was asked to save and nothing has ended yet."""
     return attempt.phase == Phase.STOPPING and attempt.phase_detail == SAVING
 
 
@@ -100,23 +101,23 @@ def stopping(attempt: Attempt) -> str:
 
 
 def _download(metrics: dict[str, Any]) -> str:
-    """How far it has come, in the hub's own units."""
-    done, total = (metrics.get(f"download/{name}_mib") for name in ("done", "total"))
-    if not isinstance(done, int | float):
+    """The download's progress, in the hub's units."""
+    mib_done, mib_total = (metrics.get(f"download/{name}_mib") for name in ("done", "total"))
+    if not isinstance(mib_done, int | float):
         return PHASES[Phase.FETCHING_MODEL]
-    if not isinstance(total, int | float) or total < done:
-        return f"Downloading the model, {_gigabytes(done)} GB so far."
-    return f"Downloading the model, {_gigabytes(done)} of {_gigabytes(total)} GB."
+    if not isinstance(mib_total, int | float) or mib_total < mib_done:
+        return f"Downloading the model, {_gigabytes(mib_done)} GB so far."
+    return f"Downloading the model, {_gigabytes(mib_done)} of {_gigabytes(mib_total)} GB."
 
 
 def _gigabytes(mib: float) -> str:
-    """Small models in hundredths."""
+    """Gigabytes; two decimals for small models."""
     size = mib * 2**20 / 1e9
     return f"{size:.1f}" if size >= 1 or not size else f"{size:.2f}"
 
 
 def of_event(event: RunEvent) -> str:
-    """One line of the timeline. Everything in it is text to show, never markup."""
+    """One timeline line, as plain text, never markup."""
     say = _EVENTS.get(event.kind)
     return say(event.data) if say else f"{event.kind.replace('_', ' ').capitalize()}."
 
@@ -144,7 +145,7 @@ def _status(data: dict[str, Any]) -> str:
 def _phase(data: dict[str, Any]) -> str:
     detail = str(data.get("detail") or "")
     reason, _, more = detail.partition(" ")
-    if reason in frozenset(EndReason):  # why the run ends, by its name, before what is known of it
+    if reason in frozenset(EndReason):  # an end reason, before the reason's details are known
         detail = f"{sentence(EndReason(reason))} {more}".strip()
     return _with_detail(PHASES.get(data.get("phase", ""), "Working."), detail)
 
@@ -225,7 +226,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def placement_text(attempt: Attempt) -> str:
-    """`gpu-1 · GPU 0, 1`; one that waits for a host says which."""
+    """`gpu-1 · GPU 0, 1`; for a queued attempt, the host it asks for."""
     if attempt.host is None:
         return ""
     if attempt.placement is None:
@@ -235,10 +236,10 @@ def placement_text(attempt: Attempt) -> str:
 
 
 def resource_words(resources: Iterable[str]) -> str:
-    """`gpu:0`, `gpu:1`, `port:21000` as people say it: GPU 0, 1 and port 21000."""
+    """Resources for people: `gpu:0`, `gpu:1`, `port:21000` become "GPU 0, 1 and port 21000"."""
     kinds: dict[str, list[int]] = {}
     for resource in resources:
         kind, _, index = resource.partition(":")
         kinds.setdefault({"gpu": "GPU", "cpu": "CPU slot"}.get(kind, kind), []).append(int(index))
-    parts = [f"{kind} {', '.join(str(index) for index in sorted(found))}" for kind, found in sorted(kinds.items())]
+    parts = [f"{kind} {', '.join(str(index) for index in sorted(indexes))}" for kind, indexes in sorted(kinds.items())]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)

@@ -1,4 +1,4 @@
-"""From catalogue rows to the frozen spec: what is edited tomorrow can't change a run of yesterday."""
+"""Freezing catalogue rows into a spec: edits of tomorrow can't change a run of yesterday."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ AGGREGATION = "multi_objective_aggregation"
 
 @dataclass(frozen=True)
 class LaunchRequest:
-    """What a person chose for a run, with the catalogue's rows. What isn't chosen yet keeps a spec from being made."""
+    """The user's choices for a run, with their catalogue rows. No spec can be made until all are chosen."""
 
     name: str = ""
     model: ModelSpec | str = ""
     host: Host | None = None
-    """None: any that fits."""
+    """None: any host that fits."""
     dataset_version: DatasetVersion | None = None
     reward_version: RewardVersion | None = None
     profile: HardwareProfile | None = None
@@ -45,14 +45,14 @@ class LaunchRequest:
     trial: ProfileTrial | None = None
 
     def chosen(self) -> tuple[DatasetVersion, RewardVersion, HardwareProfile]:
-        """Raises ContractError while one of them isn't."""
+        """The chosen rows. Raises ContractError if one is missing."""
         if self.dataset_version is None or self.reward_version is None or self.profile is None:
             raise ContractError("a run needs a dataset, rewards and a hardware profile")
         return self.dataset_version, self.reward_version, self.profile
 
 
 def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
-    """Raises ContractError, naming the field, for rows that don't make a spec."""
+    """The frozen spec. Raises ContractError, naming the field, for rows that don't make one."""
     dataset_version, reward_version, profile = request.chosen()
     parts = reward_version.components
     rewards = tuple(from_dict(RewardSpec, part, at=f"rewards[{i}]") for i, part in enumerate(parts))
@@ -76,12 +76,12 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         attn_implementation=request.attn_implementation or None,
         failed_share=reward_version.failed_share,
     )
-    # Through JSON and back: a value that would not survive the way to the host fails here, in front of the person.
+    # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))
 
 
 def with_aggregation(version: RewardVersion, grpo: Mapping[str, Any]) -> dict[str, Any]:
-    """The reward config's way from components to advantages, unless the person chose one; TRL's own is left unsaid."""
+    """GRPO settings with the reward config's aggregation, unless the user chose one; TRL's default is left out."""
     if version.aggregation == SUM_THEN_NORMALIZE:
         return dict(grpo)
     return {AGGREGATION: version.aggregation, **grpo}
@@ -92,7 +92,7 @@ def spec_of(run: Run) -> RunSpec:
 
 
 def unreadable(run: Run) -> str:
-    """Why the spec of a run can't be read, which another version has written; "" as a rule."""
+    """Why this version can't read the run's spec, or ""."""
     try:
         spec_of(run)
     except ContractError as error:
@@ -104,8 +104,8 @@ def _check(dataset_version: DatasetVersion, rewards: tuple[RewardSpec, ...], eva
     if dataset_version.status != DatasetVersion.READY:
         raise ContractError(f"data: {dataset_version} is not ready ({dataset_version.status})")
     if not 0 <= eval_rows <= dataset_version.validation_rows:
-        kept = dataset_version.validation_rows
-        raise ContractError(f"data.eval_rows: {eval_rows} wanted, and {dataset_version} has {kept} validation rows")
+        rows = dataset_version.validation_rows
+        raise ContractError(f"data.eval_rows: {eval_rows} wanted, and {dataset_version} has {rows} validation rows")
     if not rewards:
         raise ContractError("rewards: a run needs at least one")
     names = [reward.name for reward in rewards]

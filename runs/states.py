@@ -1,7 +1,6 @@
-"""Statuses, the edges between them, and the status that each reason for an end leads to. Standard library only.
+"""Run statuses, their transitions, and the final status of each end reason. Standard library only.
 
-Few statuses, many reasons: a reason maps to exactly one final status and one sentence for people.
-"""
+Few statuses, many reasons: a reason has exactly one final status and one sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people put on runs to find them again: tags, and whether they are put away. Each act is in the timeline."""
+"""Tags and archiving of runs. Every change is recorded in the timeline."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from runs.states import ACTIVE
 LONGEST_TAG = 32
 MOST_TAGS = 12
 Change = Callable[[Run, Attempt], dict[str, Any]]
-"""What becomes of a run's columns; nothing: it stays as it is."""
+"""Returns a run's changed columns; empty: no change."""
 
 
 @dataclass(frozen=True)
 class Done:
-    """How many runs an act changed, and how many it left as they were."""
+    """How many runs an action changed, and how many it left unchanged."""
 
     changed: int
     left: int
 
 
 def words(text: str) -> list[str]:
-    """The tags in what somebody typed: parted by commas, each in small letters so that it has one spelling."""
-    found = (" ".join(part.split())[:LONGEST_TAG].strip().lower() for part in re.split(r"[,;\n]", text))
-    return sorted({word for word in found if word})
+    """Parse comma-separated tags; lower case, so that each has one spelling."""
+    names = (" ".join(part.split())[:LONGEST_TAG].strip().lower() for part in re.split(r"[,;\n]", text))
+    return sorted({word for word in names if word})
 
 
 def tagged(tags: Iterable[str], add: Iterable[str], remove: Iterable[str] = ()) -> list[str]:
-    """A run's tags after an act; what would be too many is left out."""
-    kept = set(tags) - set(remove)
-    new = sorted(set(add) - set(remove) - kept)[: max(0, MOST_TAGS - len(kept))]
-    return sorted([*kept, *new])
+    """A run's tags after adding and removing; tags beyond the limit are dropped."""
+    remaining = set(tags) - set(remove)
+    new = sorted(set(add) - set(remove) - remaining)[: max(0, MOST_TAGS - len(remaining))]
+    return sorted([*remaining, *new])
 
 
 def tag(run_ids: Iterable[str], user: User, add: Iterable[str], remove: Iterable[str] = ()) -> Done:
@@ -53,7 +53,7 @@ def tag(run_ids: Iterable[str], user: User, add: Iterable[str], remove: Iterable
 
 
 def archive(run_ids: Iterable[str], user: User) -> Done:
-    """Put runs away. One that is going stays in sight."""
+    """Archive runs, except active ones."""
 
     def change(run: Run, attempt: Attempt) -> dict[str, Any]:
         return {} if run.archived_at or attempt.status in ACTIVE else {"archived_at": timezone.now()}
@@ -69,14 +69,14 @@ def unarchive(run_ids: Iterable[str], user: User) -> Done:
 
 
 def _each(run_ids: Iterable[str], kind: str, user: User, change: Change) -> Done:
-    """Each run by itself: no act on several holds the rows of all of them."""
+    """Change runs one by one, so that no bulk action locks all of their rows."""
     changed = [_change(run_id, kind, user, change) for run_id in sorted(set(run_ids))]
     return Done(changed.count(True), changed.count(False))
 
 
 @transaction.atomic
 def _change(run_id: str, kind: str, user: User, change: Change) -> bool:
-    # The attempt's row is what writers of events hold; it also keeps two people's tags apart.
+    # Writers of events lock the attempt's row; that also serialises two users' tags.
     attempt = Attempt.objects.select_for_update().filter(run=run_id).order_by("-number").first()
     if attempt is None:
         return False

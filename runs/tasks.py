@@ -1,4 +1,4 @@
-"""The control plane's Celery tasks of runs: short, idempotent, no logic of their own."""
+"""The control plane's Celery tasks for runs: short, idempotent, no logic of their own."""
 
 from __future__ import annotations
 

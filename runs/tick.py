@@ -1,4 +1,5 @@
-"""The tick: what should have happened and didn't. Every step is guarded, so two ticks at once do no double work."""
+"""The tick: catches up on whatever should have happened and didn't. Every step is guarded, so concurrent ticks do
+nothing twice."""
 
 from __future__ import annotations
 
@@ -26,13 +27,13 @@ log = logging.getLogger(__name__)
 
 ACTOR = "tick"
 AHEAD = timedelta(seconds=5)
-"""A stamp further in the future than this was made before the clock was set back."""
+"""A timestamp further in the future was made before the clock was set back."""
 LOST_FOR = timedelta(days=7)
-"""How long a host that was given up is asked for what its attempts left, once it is back."""
+"""How long the remains of a lost host's attempts are still requested from it."""
 
 
 def tick(now: datetime, *, started_at: datetime | None = None) -> None:
-    """One round. `started_at` is when this control plane began to listen (tests say another)."""
+    """Run one tick. `started_at`: when this control plane began to listen (set by tests)."""
     since = started_at or queries.STARTED_AT
     steps: tuple[Callable[[], object], ...] = (
         lambda: resend_launches(now),
@@ -49,26 +50,26 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
     for step in steps:
         try:
             step()
-        except Exception as error:  # a loop's border: one sick run must not keep the others from being looked after
+        except Exception as error:  # loop boundary: one broken run must not block the others
             log.exception("a step of the tick failed")
             if outage.is_away(error):
-                return  # each further step would only wait for it as well
+                return  # no database: the other steps would fail as well
 
 
 def judge(now: datetime) -> None:
-    from runs.health import tick as health  # numpy comes with it, which the web does without
+    from runs.health import tick as health  # imports numpy, which the web process does without
 
     health.tick(now)
 
 
 def resend_launches(now: datetime) -> None:
-    """STARTING without a claim: send again when the last message has had its time, end after the third."""
+    """Resend the launch of STARTING attempts that nobody claimed in time; end them after the third message."""
     patience = timedelta(seconds=settings.LAUNCH_AGAIN_S)
     due = _with_host().filter(status=RunStatus.STARTING, claimed_at=None)
     for attempt in due.filter(_older("launch_sent_at", patience, now)):
         unclaimed = Q(claimed_at=None, launches_sent=attempt.launches_sent)
         if attempt.stop_mode:
-            # A claim that comes after all is refused.
+            # A claim that comes later is refused.
             ending.end(attempt, EndReason.CANCELLED, actor=ACTOR, only_if=unclaimed, proved_free=True)
         elif attempt.launches_sent >= MAX_LAUNCHES and not _seen_to_wait(attempt.launch_sent_at, patience, now):
             Attempt.objects.filter(unclaimed, pk=attempt.pk, status=RunStatus.STARTING).update(launch_sent_at=now)
@@ -78,13 +79,14 @@ def resend_launches(now: datetime) -> None:
                 attempt, EndReason.LAUNCH_FAILED, actor=ACTOR, detail=detail, only_if=unclaimed, proved_free=True
             )
         elif attempt.host is not None and not _stale(attempt, now):
-            # While the host is out of reach a message would only wait: the tries are kept for when it is back.
+            # Messages to a host that is out of reach would only wait: save the tries for its return.
             launching.send_launch(attempt, now)
 
 
 def end_rebooted(now: datetime, started_at: datetime) -> None:
-    """A host that is back with another boot id: nothing of its attempts can be alive, their memory is free. Only after
-    silence: a machine that was cloned, with the host's name and token, announces another one while they train."""
+    """End attempts of a host that came back with another boot id: their processes are dead and their memory is free.
+
+    Only after silence: a cloned machine with the same name and token may announce itself while they train."""
     if not _listened(now, started_at):
         return
     heard_since = Q(host__announced_at__gt=F("last_seen_at")) | Q(last_seen_at__gt=now + AHEAD)
@@ -93,13 +95,14 @@ def end_rebooted(now: datetime, started_at: datetime) -> None:
             continue
         detail = "The host has booted anew."
         if ending.end(attempt, EndReason.HOST_LOST, actor=ACTOR, detail=detail, proved_free=True):
-            # What the supervisor could not send any more still lies in its outbox.
+            # Lines that the supervisor could not send are still in its outbox.
             _send_reap(attempt, now)
 
 
 def release_rebooted(now: datetime) -> None:
-    """What is in quarantine on a host that has booted anew since: nothing is left in its memory. Unless somebody was
-    heard who lives in the earlier boot: then it is another machine that announces itself by the host's name."""
+    """Release quarantined resources of a host that has rebooted since: its memory is clear.
+
+    Not if a supervisor of the earlier boot was heard since: then another machine uses the host's name."""
     for lease in Lease.objects.filter(state=Lease.QUARANTINED).select_related("attempt__host"):
         earlier = Attempt.objects.filter(host_id=lease.host_id, boot_id=lease.attempt.boot_id)
         if has_rebooted(lease.attempt) and not earlier.exclude(_silent(now)).exists():
@@ -107,7 +110,7 @@ def release_rebooted(now: datetime) -> None:
 
 
 def reap_silent(now: datetime, started_at: datetime) -> None:
-    """Silence since the control plane listens: ask the host to look. Only what the reaper finds ends an attempt."""
+    """After long silence, ask the host to check. Only the reaper's report ends an attempt."""
     if not _listened(now, started_at):
         return
     for attempt in _on_host().filter(_silent(now), last_seen_at__isnull=False).filter(_asked_long_ago(now)):
@@ -116,17 +119,18 @@ def reap_silent(now: datetime, started_at: datetime) -> None:
 
 
 def reap_lost(now: datetime) -> None:
-    """Attempts that ended as `host_lost` without a reaper's word: once their host is back, what they left is looked
-    for, until a report has come. Their last lines, and the proof that their resources are free, are still there."""
-    told = RunEvent.objects.filter(attempt=OuterRef("pk"), kind="reaped", at__gte=OuterRef("ended_at"))
+    """Reap the remains of attempts that ended as `host_lost`, once their host is back and until it has reported: it
+    still has their last lines and the proof that their resources are free."""
+    reports = RunEvent.objects.filter(attempt=OuterRef("pk"), kind="reaped", at__gte=OuterRef("ended_at"))
     lost = _with_host().filter(reason=EndReason.HOST_LOST, claimed_at__isnull=False, ended_at__gte=now - LOST_FOR)
-    for attempt in lost.filter(_silent(now)).filter(_asked_long_ago(now)).exclude(Exists(told)):
+    for attempt in lost.filter(_silent(now)).filter(_asked_long_ago(now)).exclude(Exists(reports)):
         if not _stale(attempt, now):
             _send_reap(attempt, now)
 
 
 def give_up(attempt: Attempt, by: str) -> bool:
-    """A person says that the host is lost. Its resources are not proved free, so they go into quarantine."""
+    """Declare an attempt's host lost, at a user's request. Its resources are not proved free, so they are
+    quarantined."""
     unclaimed = attempt.claimed_at is None
     return ending.end(
         attempt,
@@ -142,11 +146,11 @@ def _send_reap(attempt: Attempt, now: datetime) -> None:
     if attempt.host is None:
         return
     with transaction.atomic():
-        mine = Attempt.objects.filter(pk=attempt.pk, reap_sent_at=attempt.reap_sent_at)
-        if not mine.update(reap_sent_at=now):
+        unchanged = Attempt.objects.filter(pk=attempt.pk, reap_sent_at=attempt.reap_sent_at)
+        if not unchanged.update(reap_sent_at=now):
             return
         if attempt.reap_sent_at is None or attempt.reap_sent_at < (attempt.last_seen_at or now):
-            # Once for each silence, not for each message.
+            # One event per silence, not per message.
             RunEvent.objects.create(
                 run_id=attempt.run_id, attempt=attempt, at=now, kind="reap_sent", actor=ACTOR, data={}
             )
@@ -162,7 +166,7 @@ def _with_host() -> QuerySet[Attempt]:
 
 
 def _on_host() -> QuerySet[Attempt]:
-    """Attempts with a supervisor, or that had one."""
+    """Attempts that have or had a supervisor."""
     return _with_host().filter(status__in=ON_HOST, claimed_at__isnull=False)
 
 
@@ -171,7 +175,7 @@ def _stale(attempt: Attempt, now: datetime) -> bool:
 
 
 def _listened(now: datetime, started_at: datetime) -> bool:
-    """For long enough that silence since is the host's, not ours."""
+    """Whether the control plane has listened for so long that the silence must be the host's."""
     return not now - timedelta(seconds=settings.SILENT_AFTER_S) < started_at <= now
 
 
@@ -184,12 +188,16 @@ def _asked_long_ago(now: datetime) -> Q:
 
 
 def _older(stamp: str, than: timedelta, now: datetime) -> Q:
-    """Unset, old, or of the future: then the clock was set back since, and the worst that comes of taking it for old
-    is one message too many. Every stamp is the control plane's own, so no host's clock counts here."""
+    """Whether a timestamp is unset, old or in the future.
+
+    A future one means that the clock was set back; treating it as old costs at most one extra message. All timestamps
+    are the control plane's own, so hosts' clocks don't matter."""
     return Q(**{stamp: None}) | Q(**{f"{stamp}__lte": now - than}) | Q(**{f"{stamp}__gt": now + AHEAD})
 
 
 def _seen_to_wait(since: datetime | None, patience: timedelta, now: datetime) -> bool:
-    """The wait is over, and this tick was there to see it. A stamp of the future or of long ago is that of a clock that
-    was set, or of a control plane that was away itself: whoever claimed meanwhile found nobody, and is given time."""
+    """Whether the wait is over and this tick saw it end.
+
+    A timestamp far in the past or in the future means that a clock was set or that the control plane was down itself;
+    hosts that tried to claim meanwhile get more time."""
     return since is not None and patience <= now - since <= 2 * patience + timedelta(seconds=4 * settings.TICK_S)

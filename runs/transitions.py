@@ -1,4 +1,4 @@
-"""The only door to a status: a guarded UPDATE, its event in the same transaction, and word of it on commit."""
+"""The only way to change a status: a guarded UPDATE, its event in the same transaction, and a hint on commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WAITS_NO_MORE = {"waits_for": "", "waits_how": "", "waits_on": None}
 
 
 class WrongReason(ValueError):
-    """A final status was asked for with a reason that means another one."""
+    """A final status was requested with the reason of another one."""
 
 
 def move(
@@ -33,20 +33,19 @@ def move(
     facts: Mapping[str, Any] | None = None,
     at: datetime | None = None,
 ) -> bool:
-    """Move an attempt to a status; False means that the race was lost and nothing was written.
+    """Move an attempt to a status. False: another writer was first, and nothing was written.
 
-    `reason` is an EndReason for a final status, a few words otherwise. `only_if` narrows the guard further (`unclaimed
-    only`), `facts` are columns that become true with the status. `attempt` holds the new values afterwards.
-    """
+    `reason` is an EndReason for a final status, otherwise a few words. `only_if` narrows the guard further (unclaimed
+    only); `facts` are columns set with the status. On success, `attempt` has the new values."""
     if to in FINAL and final_status(EndReason(reason)) != to:
         raise WrongReason(f"{reason} does not end a run as {to}.")
     at = at or timezone.now()
     columns = {**(facts or {}), "status": to.value, **_stamps(to, reason, detail, at)}
     with transaction.atomic():
-        # The row is locked first, so that the event names the status that was really left. Without an order: the usual
-        # one joins the run, whose row a writer of its figures may have.
-        held = Attempt.objects.select_for_update().filter(pk=attempt.pk).order_by()
-        old = held.values_list("status", flat=True).first()
+        # The row is locked first, so that the event names the actual previous status. Unordered: the default order
+        # joins the run, whose row another writer may hold.
+        row = Attempt.objects.select_for_update().filter(pk=attempt.pk).order_by()
+        old = row.values_list("status", flat=True).first()
         allowed = Attempt.objects.filter(pk=attempt.pk, status__in=sources(to))
         if not (allowed.filter(only_if) if only_if is not None else allowed).update(**columns):
             return False
@@ -63,7 +62,7 @@ def move(
 
 
 def _stamps(to: RunStatus, reason: str, detail: str, at: datetime) -> dict[str, Any]:
-    """What a status implies for the attempt's own columns."""
+    """The attempt's own columns that a status implies."""
     if to in FINAL:
         return {"reason": str(reason), "detail": detail, "ended_at": at, **WAITS_NO_MORE}
     if to == RunStatus.STARTING:

@@ -1,4 +1,4 @@
-"""The addresses of runs and of all that lives above the catalogue, room by room."""
+"""The URLs of runs and of everything built on the catalogue, by room."""
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ urlpatterns = [
     path("hardware/queue/<slug:run_id>/move", queue_views.queue_move, name="queue_move"),
     path("hardware/queue/<slug:run_id>/priority", queue_views.queue_priority, name="queue_priority"),
     path("hardware/queue/<slug:run_id>/remove/", queue_views.queue_remove, name="queue_remove"),
-    # Models that hosts are asked about
+    # Model inspections
     path("datasets/<int:dataset_id>/<int:number>/tokenizer/", tokenizer_views.tokenizer, name="dataset_tokenizer"),
     # Trials of profiles
     path("hardware/trials/new/", trial_views.trial_new, name="trial_new"),
     path("hardware/trials/<int:trial_id>/", trial_views.trial, name="trial"),
     path("hardware/trials/<int:trial_id>/stop", trial_views.trial_stop, name="trial_stop"),
-    # What hosts call
+    # The host API
     path("api/attempts/<slug:attempt_id>/claim", host_api_views.claim, name="api_claim"),
     path("api/attempts/<slug:attempt_id>/dataset", host_api_views.dataset, name="api_dataset"),
     path("api/attempts/<slug:attempt_id>/sync", host_api_views.sync, name="api_sync"),

@@ -1,4 +1,4 @@
-"""What an operator does with a host: release quarantined resources, give it up, remove it."""
+"""Operator actions on a host: release quarantined resources, declare the host lost, remove it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from runs.states import ACTIVE, ON_HOST, RunStatus
 
 
 def release(leases: Iterable[Lease], user: User) -> list[str]:
-    """Give quarantined resources back on a person's word, and to whoever waits for them. Answers which were."""
+    """Release quarantined leases at an operator's request and notify whoever waits for them. Return the resources
+    released."""
     with transaction.atomic():
         released = [lease.resource for lease in leases if leasing.release(lease, by=user.get_username())]
         if released:
@@ -27,17 +28,16 @@ def release(leases: Iterable[Lease], user: User) -> list[str]:
 
 
 def on_host(host: Host) -> list[Attempt]:
-    """The attempts that give_up would end."""
-    found = Attempt.objects.filter(host=host, status__in=ON_HOST).select_related("run", "run__owner", "host")
-    return list(found.order_by("dispatched_at", "pk"))
+    """The attempts that `give_up` would end."""
+    attempts = Attempt.objects.filter(host=host, status__in=ON_HOST).select_related("run", "run__owner", "host")
+    return list(attempts.order_by("dispatched_at", "pk"))
 
 
 def give_up(host: Host, user: User, *, free: bool) -> tuple[int, int]:
-    """End what ran on a host that is out of reach, on a person's word; with `free` what it held may be used again.
+    """End the attempts on a host that is out of reach; with `free`, release their resources as well.
 
-    Without it what was held goes into quarantine: a host that comes back may still have the processes. Answers how
-    many attempts were ended and how many resources released.
-    """
+    Otherwise the resources go into quarantine, because the processes may still be alive when the host comes back.
+    Return the number of attempts ended and of resources released."""
     if is_fresh(host):
         return 0, 0
     ended = sum(tick.give_up(attempt, user.get_username()) for attempt in on_host(host))
@@ -46,15 +46,15 @@ def give_up(host: Host, user: User, *, free: bool) -> tuple[int, int]:
 
 
 def remove(host: Host) -> str:
-    """Put a host out of sight until it announces itself again. Answers why not; "" when it is done."""
+    """Hide a host until it announces itself again. Return why that is not possible, or ""."""
     with transaction.atomic():
         row = Host.every.select_for_update().get(pk=host.pk)
         if is_fresh(row):
             return f"{host.name} is in reach and would reappear at its next check-in. Stop its worker first."
         if Lease.objects.filter(host=row).exclude(state=Lease.RELEASED).exists():
             return f"{host.name} still holds leases: give the host up first, or release what is in quarantine."
-        asked = Attempt.objects.filter(Q(host=row) | Q(host=None, run__host=row), status__in=ACTIVE)
-        waiting = asked.select_related("run").first()
+        attempts = Attempt.objects.filter(Q(host=row) | Q(host=None, run__host=row), status__in=ACTIVE)
+        waiting = attempts.select_related("run").first()
         if waiting is not None:
             verb = "waits for" if waiting.status == RunStatus.QUEUED else "is on"
             return f"{waiting.run.name} {verb} {host.name}: stop it first."

@@ -1,4 +1,4 @@
-"""An announcement into a host's row; and whether somebody looks, so that the host announces itself more often."""
+"""Storing a host's announcements, and shortening their interval while the Hardware page is open."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from controlplane.hardware.models import Host
 from runs.models import Lease
 
 WATCHED_FOR = timedelta(seconds=15)
-"""A page that is open asks every few seconds; after so long without a question nobody looks."""
+"""An open page polls every few seconds; after this long without a request it counts as closed."""
 TOUCH_EVERY = timedelta(seconds=5)
 
 
-def accept(name: str, said: dict[str, Any], schema: dict[str, Any] | None, now: datetime) -> Host:
-    """Store what a host says of itself; a host that was removed is back."""
-    facts = inventory.clean(said)
+def accept(name: str, announcement: dict[str, Any], schema: dict[str, Any] | None, now: datetime) -> Host:
+    """Store a host's announcement. A removed host comes back."""
+    facts = inventory.clean(announcement)
     gpus = facts.get("gpus") or []
     with transaction.atomic():
         Host.every.get_or_create(name=name)
@@ -37,7 +37,7 @@ def accept(name: str, said: dict[str, Any], schema: dict[str, Any] | None, now: 
 
 
 def watch(now: datetime) -> None:
-    """Somebody has the Hardware page open."""
+    """Note that the Hardware page is open."""
     due = Q(watched_at=None) | Q(watched_at__lt=now - TOUCH_EVERY)
     Host.objects.filter(due).update(watched_at=now)
 
@@ -47,7 +47,7 @@ def is_watched(host: Host, now: datetime) -> bool:
 
 
 def _idle(host: Host, gpus: list[dict[str, Any]]) -> dict[str, int]:
-    """What is in use on each GPU that nobody leases; a leased one keeps what it had before."""
+    """Memory in use on each GPU without a lease; a leased GPU keeps its last idle value."""
     before = host.idle_mib if isinstance(host.idle_mib, dict) else {}
     active = Lease.objects.filter(host=host, resource__startswith="gpu:").exclude(state=Lease.RELEASED)
     leased = set(active.values_list("resource", flat=True)) if gpus else set()
@@ -56,6 +56,6 @@ def _idle(host: Host, gpus: list[dict[str, Any]]) -> dict[str, int]:
         key = str(gpu["index"])
         if f"gpu:{key}" not in leased:
             idle[key] = gpu["used_mib"]
-        elif (kept := inventory.whole(before.get(key))) is not None:
-            idle[key] = kept
+        elif (previous := inventory.whole(before.get(key))) is not None:
+            idle[key] = previous
     return idle

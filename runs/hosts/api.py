@@ -1,4 +1,5 @@
-"""What hosts send: their announcement every 10 s, and answers about models. Guarded by the host's token."""
+"""The API for hosts: their announcements, every 10 s, and the results of model inspections. Requires the host's
+token."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ Document = dict[str, Any]
 def _document(
     view: Callable[Concatenate[HttpRequest, Document, P], HttpResponseBase],
 ) -> Callable[..., HttpResponseBase]:
-    """A POST of one JSON object, from a program: no session, no CSRF token."""
+    """Accept a POST of one JSON object from a program: no session, no CSRF token."""
 
     @wraps(view)
     def guarded(request: HttpRequest, *args: P.args, **kwargs: P.kwargs) -> HttpResponseBase:
@@ -77,7 +78,8 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
 
 
 def _is_schema(schema: object) -> bool:
-    """The shape that forms are built from; a host is trusted to run code, not to be free of bugs."""
+    """Whether the schema has the shape that forms are built from. Hosts are trusted to run code, not to be free of
+    bugs."""
     if not isinstance(schema, dict) or not isinstance(schema.get("defaults", {}), dict):
         return False
     fields = schema.get("fields")
@@ -88,12 +90,12 @@ def _is_schema(schema: object) -> bool:
 
 
 def _wants_schema(host: Host) -> bool:
-    """No schema yet, or one of another TRL than the host now has."""
+    """Whether the schema is missing, or belongs to a TRL version other than the host's."""
     if host.inventory.get("trainer") != "ready":
         return False
-    told = host.inventory.get("versions") or {}
+    versions = host.inventory.get("versions") or {}
     return host.trainer_schema is None or (
-        isinstance(told, dict) and bool(told.get("trl")) and host.trainer_schema.get("trl") != told["trl"]
+        isinstance(versions, dict) and bool(versions.get("trl")) and host.trainer_schema.get("trl") != versions["trl"]
     )
 
 
@@ -101,22 +103,23 @@ def _wants_schema(host: Host) -> bool:
 def inspection(request: HttpRequest, document: Document, inspection_id: int) -> HttpResponseBase:
     answer = document.get("answer")
     with transaction.atomic():
-        asked = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()
-        # The same words for a missing row and a wrong token: ids are not to be probed.
-        if asked is None or not _is_host(request, asked.host.name):
+        row = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()
+        # A missing row and a wrong token get the same answer, so that ids can't be probed.
+        if row is None or not _is_host(request, row.host.name):
             return error_json(403, "No such question to this host.", where="Authorization")
         if not isinstance(answer, dict):
             return error_json(400, "The answer is not an object.", where="answer", fix="Send one JSON object.")
-        # The first answer stays: a message delivered twice changes nothing.
-        ModelInspection.objects.filter(pk=asked.pk, answered_at=None).update(answer=answer, answered_at=timezone.now())
-        asked.refresh_from_db(fields=["answer"])
-    return JsonResponse({"ok": True, "want_tokenizer": tokenizers.wanted(asked)})
+        # The first answer stays: a repeated delivery changes nothing.
+        ModelInspection.objects.filter(pk=row.pk, answered_at=None).update(answer=answer, answered_at=timezone.now())
+        row.refresh_from_db(fields=["answer"])
+    return JsonResponse({"ok": True, "want_tokenizer": tokenizers.wanted(row)})
 
 
 @csrf_exempt
 @login_not_required
 def tokenizer(request: HttpRequest, host: str, inspection_id: int) -> HttpResponseBase:
-    """The body of workers.contract.tokenizers; its checksum is the one that the host's answer named."""
+    """Store an uploaded tokenizer (see workers.contract.tokenizers). Its checksum must match the one in the host's
+    answer."""
     if request.method != "POST":
         answer = error_json(405, "Only POST is allowed here.", where=request.path)
         answer.headers["Allow"] = "POST"
@@ -125,11 +128,11 @@ def tokenizer(request: HttpRequest, host: str, inspection_id: int) -> HttpRespon
         return error_json(401, "No token.", where="Authorization", fix="Send `Authorization: Bearer <host token>`.")
     if not host_token_fits(host, token):
         return error_json(403, f"This is not {host}'s token.", where="Authorization", fix="Use the host's own token.")
-    asked = ModelInspection.objects.filter(pk=inspection_id, host__name=host).first()
-    if asked is None or not tokenizers.named_in(asked):
+    row = ModelInspection.objects.filter(pk=inspection_id, host__name=host).first()
+    if row is None or not tokenizers.named_in(row):
         return error_json(403, "No such question to this host, or its answer names no tokenizer.", where="inspection")
     try:
-        stored = tokenizers.store(asked, request)
+        stored = tokenizers.store(row, request)
     except NoTokenizer as error:
         return error_json(400, str(error), where="body", fix="Send the files that the answer was about.")
     return JsonResponse({"ok": True, "sha256": stored.sha256})

@@ -1,4 +1,4 @@
-"""Hosts for people and for preflight: what they announced, read defensively, and what leases hold of it."""
+"""Host views for pages and preflight: the announcement, read defensively, and the leases on its resources."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Holder:
     quarantined: bool
     owner: str = ""
     role: str = ""
-    """What the run uses the GPU for; "" where that is not worth a word."""
+    """What the run uses the GPU for; "" if that is obvious."""
 
 
 @dataclass(frozen=True)
@@ -44,35 +44,35 @@ class GpuView:
     temperature_c: float | None
     holder: Holder | None
     idle_mib: int = 0
-    """What was in use before the run that holds it."""
+    """Memory in use before the run that holds the GPU."""
     history: Any = None
-    """The host's; Any: as it is stored."""
+    """The host's history as it is stored."""
     position: int = 0
 
     @property
     def busy(self) -> bool:
-        """Somebody uses it, whether they lease it or not."""
+        """Whether anyone uses the GPU, with or without a lease."""
         return self.used_mib > BUSY_MIB
 
     @property
     def held_mib(self) -> int:
-        """In use by the run that holds it: all above what was in use before."""
+        """Memory of the run that holds the GPU, in MiB: usage beyond the idle baseline."""
         return max(0, self.used_mib - self.idle_mib) if self.holder else 0
 
     @property
     def parts(self) -> list[dict[str, Any]]:
-        """For the memory bar."""
+        """Segments of the memory bar."""
         if self.holder is None:
             return [{"label": "in use", "value": self.used_mib, "colour": "c8"}]
-        held = ("left over", "left") if self.holder.quarantined else ("held by the run", "c1")
+        segment = ("left over", "left") if self.holder.quarantined else ("held by the run", "c1")
         return [
-            {"label": held[0], "value": self.held_mib, "colour": held[1]},
+            {"label": segment[0], "value": self.held_mib, "colour": segment[1]},
             {"label": "other", "value": self.used_mib - self.held_mib, "colour": "c8"},
         ]
 
     @property
     def use_lines(self) -> list[str]:
-        """Its use over the last ten minutes, as points of SVG lines."""
+        """Utilisation over the last ten minutes, as points of SVG lines."""
         return history.lines(self.history, self.position, timezone.now().timestamp())
 
 
@@ -108,16 +108,16 @@ class HostView:
     model_roots: tuple[str, ...]
     versions: dict[str, str]
     quarantined: tuple[tuple[str, Holder], ...] = field(default=())
-    """(resource, lease) of every lease whose resource isn't proved free."""
+    """(resource, lease) of all leases whose resource isn't proved free."""
     holders: tuple[Holder, ...] = ()
-    """Of every lease, one for each run."""
+    """One lease of each run."""
     links: Links = field(default_factory=lambda: Links(""))
     disk_total_mib: int | None = None
     cpu_percent: float | None = None
     listening: tuple[int, ...] = ()
-    """TCP ports that something on the host listens on."""
+    """TCP ports in use on the host."""
     programs: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """`trainer` and `vllm` -> how their command lines begin there."""
+    """`trainer` and `vllm` -> the beginning of their command lines on this host."""
     gpu_error: str = ""
     boot_id: str = ""
     booted_at: datetime | None = None
@@ -146,35 +146,37 @@ class HostView:
 
     @property
     def quarantines(self) -> list[QuarantinedResources]:
-        """What is in quarantine, by the run after which it is."""
-        found: dict[str, list[tuple[str, Holder]]] = {}
+        """Quarantined resources, grouped by the run that left them."""
+        by_run: dict[str, list[tuple[str, Holder]]] = {}
         for resource, holder in self.quarantined:
-            found.setdefault(holder.run_id, []).append((resource, holder))
-        return [QuarantinedResources(resource_words([name for name, _ in each]), each[0][1]) for each in found.values()]
+            by_run.setdefault(holder.run_id, []).append((resource, holder))
+        return [
+            QuarantinedResources(resource_words([name for name, _ in each]), each[0][1]) for each in by_run.values()
+        ]
 
     @property
     def gpu_names(self) -> list[str]:
-        """Each kind of GPU once."""
+        """The distinct GPU models."""
         return list(dict.fromkeys(gpu.name for gpu in self.gpus))
 
     @property
     def running(self) -> list[Holder]:
-        """The runs that hold something which is not in quarantine."""
+        """Runs that hold resources outside quarantine."""
         return [holder for holder in self.holders if not holder.quarantined]
 
     @property
     def removable(self) -> bool:
-        """Out of reach and holding nothing."""
+        """Whether the host is out of reach and holds nothing."""
         return not self.fresh and not self.holders
 
 
 def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
-    """Every host (or these), each with the leases that hold something of it."""
+    """Views of all hosts, or of those given, with their leases."""
     rows = list(Host.objects.all() if hosts is None else hosts)
-    held: dict[int, dict[str, Holder]] = {row.pk: {} for row in rows}
+    holders: dict[int, dict[str, Holder]] = {row.pk: {} for row in rows}
     leases = Lease.objects.filter(host__in=rows, state__in=[Lease.HELD, Lease.QUARANTINED])
     for lease in leases.select_related("attempt__run__owner").order_by("taken_at", "pk"):
-        held[lease.host_id][lease.resource] = Holder(
+        holders[lease.host_id][lease.resource] = Holder(
             lease_id=lease.pk,
             run_id=lease.attempt.run_id,
             run_name=lease.attempt.run.name,
@@ -183,21 +185,21 @@ def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
             owner=lease.attempt.run.owner.username,
             role=_role(lease.attempt, lease.resource),
         )
-    return [_view(row, held[row.pk]) for row in rows]
+    return [_view(row, holders[row.pk]) for row in rows]
 
 
 def is_fresh(host: Host) -> bool:
     return host.is_fresh(timezone.now())
 
 
-def _view(row: Host, held: dict[str, Holder]) -> HostView:
+def _view(row: Host, holders: dict[str, Holder]) -> HostView:
     facts = inventory.clean(row.inventory)
     gpus: list[dict[str, Any]] = facts.get("gpus") or []
     return HostView(
         row=row,
         fresh=is_fresh(row),
-        gpus=tuple(_gpu(row, position, gpu, held) for position, gpu in enumerate(gpus)),
-        slots=tuple(SlotView(i, held.get(f"cpu:{i}")) for i in range(facts.get("cpu_slots") or 0)),
+        gpus=tuple(_gpu(row, position, gpu, holders) for position, gpu in enumerate(gpus)),
+        slots=tuple(SlotView(i, holders.get(f"cpu:{i}")) for i in range(facts.get("cpu_slots") or 0)),
         trainer=facts.get("trainer") or "checking",
         cpu_count=facts.get("cpu_count") or 0,
         memory_mib=facts.get("memory_mib") or 0,
@@ -206,8 +208,8 @@ def _view(row: Host, held: dict[str, Holder]) -> HostView:
         models=tuple(facts.get("models") or ()),
         model_roots=tuple(facts.get("model_roots") or ()),
         versions=facts.get("versions") or {},
-        quarantined=tuple((resource, holder) for resource, holder in sorted(held.items()) if holder.quarantined),
-        holders=tuple({holder.run_id: holder for holder in reversed(held.values())}.values()),
+        quarantined=tuple((resource, holder) for resource, holder in sorted(holders.items()) if holder.quarantined),
+        holders=tuple({holder.run_id: holder for holder in reversed(holders.values())}.values()),
         links=links_of(gpus),
         disk_total_mib=facts.get("disk_total_mib"),
         cpu_percent=facts.get("cpu_percent"),
@@ -220,7 +222,7 @@ def _view(row: Host, held: dict[str, Holder]) -> HostView:
     )
 
 
-def _gpu(row: Host, position: int, gpu: Mapping[str, Any], held: Mapping[str, Holder]) -> GpuView:
+def _gpu(row: Host, position: int, gpu: Mapping[str, Any], holders: Mapping[str, Holder]) -> GpuView:
     idle = row.idle_mib if isinstance(row.idle_mib, dict) else {}
     return GpuView(
         index=gpu["index"],
@@ -231,7 +233,7 @@ def _gpu(row: Host, position: int, gpu: Mapping[str, Any], held: Mapping[str, Ho
         util_percent=gpu["util_percent"],
         power_w=gpu["power_w"],
         temperature_c=gpu["temperature_c"],
-        holder=held.get(f"gpu:{gpu['index']}"),
+        holder=holders.get(f"gpu:{gpu['index']}"),
         idle_mib=inventory.whole(idle.get(str(gpu["index"]))) or 0,
         history=row.history,
         position=position,

@@ -1,4 +1,4 @@
-"""The Hardware page's answer in one line, and its queue."""
+"""The Hardware page's summary line and queue."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runs.scheduling import queueing
 from runs.sentences import Waiting, counted
 
 PRIORITIES = [(priority.value, priority.label) for priority in reversed(Priority)]
-"""The highest first."""
+"""Highest first."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class QueueLine:
     place: int
     waits: Waiting
     above: str
-    """Id of the run before it; "" for the first."""
+    """The id of the run ahead of it; "" for the first."""
     below: str
 
     @property
@@ -44,7 +44,7 @@ class QueueLine:
 
 
 def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
-    """What the machines are doing, the worst of it last and coloured."""
+    """Summarise the hosts' state, with the worst news last and in colour."""
     gpus = [gpu for host in hosts for gpu in host.gpus]
     held = sum(1 for gpu in gpus if gpu.holder and not gpu.holder.quarantined)
     now = [gpu for host in hosts if host.fresh for gpu in host.gpus]
@@ -71,7 +71,7 @@ def verdict(hosts: Sequence[HostView], queued: int) -> Verdict:
 
 
 def queue() -> list[QueueLine]:
-    """In the order in which they are started, each with what it waits for."""
+    """Queued attempts in the order in which they start, each with what it waits for."""
     rows = list(queueing.waiting().select_related("run__owner", "run__host", "host", "waits_on__owner"))
     runs = ["", *(row.run_id for row in rows), ""]
     return [

@@ -1,4 +1,4 @@
-"""A model's tokenizer for a dataset version: a host looks at the model and uploads its tokenizer and chat template."""
+"""A model's tokenizer for a dataset version: a host inspects the model and uploads its tokenizer and chat template."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from controlplane.hardware import inspections
 from controlplane.hardware.models import Host, ModelInspection
 from runs.hosts.cards import host_views
 
-MOST = 500
+LONGEST_MODEL = 500
 COMES_WITHIN = timedelta(seconds=60)
-"""After a host's answer, the files that it names."""
+"""The time between a host's answer and the upload that it names."""
 
 
 @operator_required
 @require_http_methods(["GET", "POST"])
 def tokenizer(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """POST asks about `model`; GET (?inspection=) is what the page asks each second until a host has answered."""
+    """POST requests the tokenizer of `model`; GET with `inspection` polls until a host has answered."""
     version = version_for(request, dataset_id, number)
     context: dict[str, Any] = {"version": version, "dataset": version.dataset}
     if request.method == "GET":
-        asked = request.GET.get("inspection", "")
-        pk = int(asked) if asked.isdecimal() and len(asked) < 12 else 0
+        inspection_id = request.GET.get("inspection", "")
+        pk = int(inspection_id) if inspection_id.isdecimal() and len(inspection_id) < 12 else 0
         return _answered(request, context, get_object_or_404(ModelInspection.objects.select_related("host"), pk=pk))
-    model = request.POST.get("model", "").strip()[:MOST]
+    model = request.POST.get("model", "").strip()[:LONGEST_MODEL]
     host = _host(model)
     context |= {"model": model, "host": host}
     if not model or host is None:
@@ -45,28 +45,29 @@ def tokenizer(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
 
 
 def ask(host: Host, model: str) -> ModelInspection:
-    """Have a host look for a model's tokenizer. A recent answer is enough only if its tokenizer is here.
+    """Ask a host for a model's tokenizer; reuse a recent answer only if the tokenizer is stored.
 
-    Raises inspections.HostAway.
-    """
+    Raises inspections.HostAway."""
     return inspections.ask_inspection(host, model, again=tokenizers.of_model(model) is None)
 
 
 def _answered(request: HttpRequest, context: dict[str, Any], inspection: ModelInspection) -> HttpResponse:
-    found = tokenizers.of_model(inspection.model) if inspection.answered_at else None
+    tokenizer_file = tokenizers.of_model(inspection.model) if inspection.answered_at else None
     context |= {
         "model": inspection.model,
         "host": inspection.host,
         "inspection": inspection,
         "overdue": inspections.overdue(inspection),
-        "found": found,
-        # The files come a moment after the answer that names them.
-        "coming": found is None and inspection.answered_at is not None and _coming(inspection),
+        "found": tokenizer_file,
+        # The upload follows the answer that names it by a moment.
+        "coming": tokenizer_file is None and inspection.answered_at is not None and _coming(inspection),
         "note": tokenizers.note(inspection) if inspection.answered_at else "",
     }
     answer = render(request, "datasets/_tokenizer.html", context)
-    if found is not None:
-        answer["HX-Trigger"] = json.dumps({"tokenizerfound": {"sha256": found.sha256, "model": found.model}})
+    if tokenizer_file is not None:
+        answer["HX-Trigger"] = json.dumps(
+            {"tokenizerfound": {"sha256": tokenizer_file.sha256, "model": tokenizer_file.model}}
+        )
     return answer
 
 
@@ -76,7 +77,7 @@ def _coming(inspection: ModelInspection) -> bool:
 
 
 def _host(model: str) -> Host | None:
-    """One in reach that has the model, or any one in reach."""
+    """A connected host that has the model, otherwise any connected host."""
     hosts = [view for view in host_views() if view.fresh]
     having = [view for view in hosts if model in view.models]
     return next((view.row for view in (*having, *hosts)), None)

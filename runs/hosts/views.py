@@ -1,4 +1,4 @@
-"""The Hardware page: hosts, GPUs and who holds them; and what an operator can do about them."""
+"""The Hardware page: hosts, GPUs and their holders, and the actions of operators."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from runs.sentences import resource_words
 
 @require_safe
 def hardware(request: HttpRequest) -> HttpResponse:
-    """htmx asks every few seconds and gets the hosts alone."""
+    """htmx polls every few seconds and gets only the hosts."""
     announcements.watch(timezone.now())
     hosts = host_views(hosts_for(request))
     queue = overview.queue()
@@ -35,12 +35,12 @@ def hardware(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
-    """An operator's word that what a run left in quarantine is free again; the page before it says what that means."""
+    """Release the resources that a run left in quarantine, after a page that explains the consequences."""
     lease = get_object_or_404(Lease.objects.select_related("host", "attempt__run"), pk=lease_id)
-    same = Lease.objects.filter(host=lease.host, attempt=lease.attempt, state=Lease.QUARANTINED).order_by("pk")
+    leases = Lease.objects.filter(host=lease.host, attempt=lease.attempt, state=Lease.QUARANTINED).order_by("pk")
     if request.method == "POST":
         chosen = {lease.pk, *(int(pk) for pk in request.POST.getlist("lease") if pk.isascii() and pk.isdigit())}
-        released = actions.release([each for each in same if each.pk in chosen], person(request))
+        released = actions.release([candidate for candidate in leases if candidate.pk in chosen], person(request))
         if released:
             messages.success(request, f"{resource_words(released)} of {lease.host.name} can be used again.")
         else:
@@ -48,8 +48,8 @@ def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
         return redirect("hardware")
     gpus = {f"gpu:{gpu.index}": gpu for gpu in host_views([lease.host])[0].gpus}
     receipts = {f"gpu:{gpu.get('gpu')}": gpu for gpu in (lease.attempt.receipt or {}).get("gpus") or ()}
-    rows = [(each, receipts.get(each.resource), gpus.get(each.resource)) for each in same]
-    # The one that was clicked is released in any case.
+    rows = [(candidate, receipts.get(candidate.resource), gpus.get(candidate.resource)) for candidate in leases]
+    # The lease that was clicked is always released.
     rows.sort(key=lambda row: row[0].pk != lease.pk)
     words = resource_words([lease.resource])
     return render(request, "hosts/release.html", {"lease": lease, "rows": rows, "words": words})
@@ -58,7 +58,7 @@ def release_lease(request: HttpRequest, lease_id: int) -> HttpResponseBase:
 @require_POST
 @operator_required
 def drain(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """Stop a host from accepting runs, or let it accept them again."""
+    """Stop a host from accepting runs, or resume it."""
     host = host_for(request, host_id)
     host.draining = request.POST.get("draining") == "1"
     host.save(update_fields=["draining"])
@@ -70,7 +70,7 @@ def drain(request: HttpRequest, host_id: int) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @admin_required
 def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """Let rewards run code on a host although no sandbox holds it, or no more. The page before says what that means."""
+    """Let rewards run code on a host without a working sandbox, after a page that explains the consequences."""
     host = host_for(request, host_id)
     if request.method == "POST":
         host.unsandboxed_allowed = request.POST.get("allowed") == "1"
@@ -88,7 +88,7 @@ def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """An operator's word that a host is lost: its runs end, what they held is let go. The page before says so."""
+    """Declare a host lost: end its runs and let go of their resources, after a page that explains the consequences."""
     host = host_for(request, host_id)
     if request.method == "POST":
         if is_fresh(host):
@@ -107,7 +107,7 @@ def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def remove_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
-    """Put a host that is gone out of sight."""
+    """Hide a host that is out of reach."""
     host = known_host_for(request, host_id)
     if host.removed_at is not None:
         messages.info(request, f"{host.name} was already removed.")

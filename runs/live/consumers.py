@@ -1,4 +1,4 @@
-"""The websockets: a cursor and a pump. Signed-in people only, asked again for as long as the socket is open."""
+"""Websockets for signed-in users: a cursor and a pump. The sign-in is checked for as long as the socket is open."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ log = logging.getLogger(__name__)
 
 
 class SignedInConsumer(AsyncWebsocketConsumer):
-    """Accepts, so that the browser sees the close code, and closes with 4401 whoever is not, or no more, signed in."""
+    """Accept the connection so that the browser sees the close code, then close with 4401 unless a user is signed
+    in."""
 
     async def connect(self) -> None:
         self.tasks: list[asyncio.Task[None]] = []
@@ -44,8 +45,7 @@ class SignedInConsumer(AsyncWebsocketConsumer):
         self.spawn(self._stay_signed_in())
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """A page asks from time to time whether the connection still carries anything: a network that is gone
-        closes no socket."""
+        """Answer pings, with which a page checks the connection: a dead network closes no socket."""
         message = _message(text_data)
         if message.get("type") == "ping":
             await self.send_text('{"type":"pong"}')
@@ -53,7 +53,7 @@ class SignedInConsumer(AsyncWebsocketConsumer):
             await self.hear(message)
 
     async def hear(self, message: dict[str, Any]) -> None:
-        """What a page says besides."""
+        """Handle any other message of the page."""
 
     async def begin(self) -> None:
         """Join the hub and spawn the pump."""
@@ -81,16 +81,16 @@ class SignedInConsumer(AsyncWebsocketConsumer):
         try:
             await work
         except OSError:
-            # The browser went away while something was being sent to it.
+            # The browser went away in the middle of a send.
             log.debug("a socket of user %s is gone", self.user_id)
-        except Exception:  # a loop's border: the cause belongs in the log, and the socket must not hang open
+        except Exception:  # loop boundary: log the cause and close the socket
             log.exception("a websocket failed")
             await self.close(FAILED)
 
     async def _stay_signed_in(self) -> None:
         while await from_store(lambda: still_signed_in(self.session_key, self.user_id)):
             await self.sign_in.wait(settings.SOCKET_RECHECK_S)
-        # The pump must not send another row while the close is on its way.
+        # The pump must not send another row while the socket closes.
         for task in self.tasks:
             if task is not asyncio.current_task():
                 task.cancel()
@@ -98,19 +98,19 @@ class SignedInConsumer(AsyncWebsocketConsumer):
 
 
 class RunConsumer(SignedInConsumer):
-    """`/ws/runs/<id>/?after=N`: what is stored after line N, and then whatever comes."""
+    """`/ws/runs/<id>/?after=N`: rows stored after line N, followed by live updates."""
 
     viewer: Viewer | None = None
 
     async def begin(self) -> None:
         run_id = self.scope["url_route"]["kwargs"]["run_id"]
         after = _whole(self.scope["query_string"], "after")
-        found = await from_store(lambda: frames.start(run_id, after))
-        if found is None:
+        cursors = await from_store(lambda: frames.start(run_id, after))
+        if cursors is None:
             await self.close(NO_SUCH_RUN)
             return
-        here, end = found
-        self.viewer = Viewer(run_id, here, self.send_text)
+        cursor, end = cursors
+        self.viewer = Viewer(run_id, cursor, self.send_text)
         self.spawn(self._pump(self.viewer, hub().join(self.viewer, end)))
 
     async def end(self) -> None:
@@ -127,7 +127,7 @@ class RunConsumer(SignedInConsumer):
 
 
 class RunListConsumer(SignedInConsumer):
-    """`/ws/runs/`: which runs have changed."""
+    """`/ws/runs/`: the ids of changed runs."""
 
     viewer: ListViewer | None = None
 
@@ -153,7 +153,7 @@ def _message(text: str | None) -> dict[str, Any]:
 
 
 def still_signed_in(session_key: str | None, user_id: int) -> bool:
-    """Read anew: the session exists, is this user's, and its password and account are as they were at sign-in."""
+    """Whether the session still exists, belongs to this user, and matches the account's current password and status."""
     if session_key is None:
         return False
     store = import_module(settings.SESSION_ENGINE).SessionStore(session_key)

@@ -1,4 +1,4 @@
-"""What a viewer is told: everything after its cursor, read from the store and encoded once."""
+"""Frames for viewers: everything after a cursor, read from the store and encoded once."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from runs.models import MetricRow, Run, RunEvent
 from workers.contract import EventKind
 
 ROWS = 2000
-"""Rows in one frame; a viewer that is further behind gets several."""
+"""Rows per frame; viewers further behind get several frames."""
 RELOAD = '{"type":"reload"}'
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """What a viewer has: every line up to `seq`, and of the control plane's own events (no seq) every id up to
-    `event`."""
+    """A viewer's position: the last line (`seq`), and the last event of the control plane itself (`event`: an id, no
+    seq)."""
 
     seq: int
     event: int
@@ -28,17 +28,17 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Frame:
-    upto: Cursor
-    """What a viewer has who had what the frame begins after, and took it."""
+    cursor: Cursor
+    """The viewer's position after this frame."""
     texts: tuple[str, ...] = ()
-    """Messages to send; none if nothing is new."""
+    """The messages to send; none if nothing is new."""
     more: bool = False
-    """There was more than fits into one frame."""
+    """Whether more rows follow than fit into one frame."""
 
 
 @dataclass
 class FrameExtras:
-    """What the last frame said besides rows: said again only when it changes."""
+    """The last frame's content besides rows; sent again only when it changes."""
 
     run: dict[str, Any] | None = None
     logs: dict[str, int] | None = None
@@ -48,8 +48,7 @@ class FrameExtras:
 def read(
     run_id: str, base: Cursor, shown: FrameExtras, *, with_logs: bool = False, end: Cursor | None = None
 ) -> Frame | None:
-    """The frame after `base`, with lines and events up to `end` if that is given; `shown` is brought up to date. None:
-    the run is gone."""
+    """Read the frame after `base`, no further than `end`, and update `shown`. None: the run is gone."""
     run = queries.with_attempts(Run.objects.filter(pk=run_id)).first()
     if run is None:
         return None
@@ -61,38 +60,37 @@ def read(
     rows = rows[:ROWS]
     stored = run.last_seq if end is None else end.seq
     last = rows[-1][0] if more else max(stored, base.seq, *(row[0] for row in rows[-1:]))
-    own = Q(seq=None, pk__gt=base.event) & (Q() if end is None else Q(pk__lte=end.event))
-    fresh = Q(seq__gt=base.seq, seq__lte=last) | own
+    control_events = Q(seq=None, pk__gt=base.event) & (Q() if end is None else Q(pk__lte=end.event))
+    fresh = Q(seq__gt=base.seq, seq__lte=last) | control_events
     events = list(RunEvent.objects.filter(fresh, run_id=run_id).select_related("attempt").order_by("pk"))
     newest = [event.pk for event in events if event.seq is None] if end is None else [end.event]
-    upto = Cursor(last, max([base.event, *newest]))
+    cursor = Cursor(last, max([base.event, *newest]))
     extra = _changes(run, shown, with_logs)
     texts = []
     if rows or events or extra:
         views = [queries.event_view(event) for event in events]
         texts.append(_text({"type": "frame", "last": last, "rows": rows, "events": views, **extra}))
     if too_old or any(event.kind == EventKind.TRAINING and event.attempt.number > 1 for event in events):
-        # The rows are folded away, or a resume made drawn points void: the page takes the series anew.
+        # The rows are folded away, or a resume made drawn points void: the page reloads the series.
         texts.append(RELOAD)
-    return Frame(upto, tuple(texts), more)
+    return Frame(cursor, tuple(texts), more)
 
 
 def start(run_id: str, after: int) -> tuple[Cursor, Cursor] | None:
-    """Where a viewer stands that has the lines up to `after`, and the end of the store. None: there is no such run.
+    """The cursor of a viewer that has the lines up to `after`, and the end of the store. None: there is no such run.
 
-    The viewer may be told of an event twice (each has an id), but of none too few.
-    """
+    The viewer may receive an event twice (each has an id), but never misses one."""
     last = Run.objects.filter(pk=run_id).values_list("last_seq", flat=True).first()
     if last is None:
         return None
     seq = min(after, last)
     events = RunEvent.objects.filter(run_id=run_id)
-    # Ids are given in the order of commit: every writer of events holds the attempt's row.
-    seen = events.filter(seq__lte=seq).aggregate(newest=Max("pk"))["newest"] or 0
-    own = events.filter(seq=None)
-    had = own.filter(pk__lt=seen).aggregate(newest=Max("pk"))["newest"] or 0
-    newest = own.aggregate(newest=Max("pk"))["newest"] or 0
-    return Cursor(seq, had), Cursor(last, newest)
+    # Ids follow the order of commits: every writer of events locks the attempt's row.
+    newest_seen = events.filter(seq__lte=seq).aggregate(newest=Max("pk"))["newest"] or 0
+    control_events = events.filter(seq=None)
+    last_control_event = control_events.filter(pk__lt=newest_seen).aggregate(newest=Max("pk"))["newest"] or 0
+    newest = control_events.aggregate(newest=Max("pk"))["newest"] or 0
+    return Cursor(seq, last_control_event), Cursor(last, newest)
 
 
 def _text(message: dict[str, Any]) -> str:
@@ -107,8 +105,8 @@ def _too_old(run: Run, seq: int) -> bool:
 
 
 def _changes(run: Run, shown: FrameExtras, with_logs: bool) -> dict[str, Any]:
-    """What the last frame did not say. `shown` is brought up to date when all of it is read: a reading that fails half
-    way says everything again."""
+    """Changes since the last frame. `shown` is updated only once everything is read, so a failed read is repeated in
+    full."""
     extra: dict[str, Any] = {}
     summary = dict(queries.summary(run))
     if summary != shown.run:

@@ -1,9 +1,7 @@
-"""From the store to the viewers of one web process: one subscription, one reader a watched run, bounded queues.
+"""Delivery from the store to a web process's viewers: one subscription, one reader per watched run, bounded queues.
 
-Async like consumers.py, whose other half this is. A reader reads new rows once, encodes them once and keeps
-the last frames; each viewer takes them at its own pace, and one that falls behind catches up from the store by its own
-cursor, to where the reader is.
-"""
+The asynchronous counterpart of consumers.py. A reader reads and encodes new rows once and keeps the last frames.
+Viewers take them at their own pace; one that falls behind catches up from the store to the reader's position."""
 
 from __future__ import annotations
 
@@ -27,26 +25,26 @@ from runs.live.frames import Cursor, Frame, FrameExtras
 log = logging.getLogger(__name__)
 
 FRAME_S = 0.1
-"""At most ten frames a second a run, fewer with more than VIEWERS_AT_FULL_RATE viewers."""
+"""At most ten frames per second and run, fewer with more than VIEWERS_AT_FULL_RATE viewers."""
 VIEWERS_AT_FULL_RATE = 200
 LIST_S = 0.5
 FALLBACK_S = 2.0
-"""Readers look without a hint this often: without Redis everything is only later."""
+"""How often readers look without a hint: without Redis everything still arrives, only later."""
 RETRY_S = 1.0
-KEPT = 8
-"""Frames of a run that are kept for its viewers; who is further behind catches up by its cursor."""
+FRAMES_KEPT = 8
+"""Frames of a run kept for its viewers; slower viewers catch up from the store."""
 
 T = TypeVar("T")
 
 
 async def from_store(read: Callable[[], T]) -> T:
-    # Not thread-sensitive: all sockets of the process would share one thread.
+    # Not thread-sensitive: otherwise all sockets of the process would share one thread.
     result: T = await database_sync_to_async(read, thread_sensitive=False)()
     return result
 
 
 class Viewer:
-    """One open run page. `send` may block for as long as its browser pleases."""
+    """An open run page. `send` may block for as long as the browser does."""
 
     def __init__(self, run_id: str, cursor: Cursor, send: Callable[[str], Awaitable[None]]) -> None:
         self.run_id = run_id
@@ -55,16 +53,16 @@ class Viewer:
         self._send = send
 
     async def run(self, reader: Reader) -> None:
-        """Deliver until cancelled, or until the run is gone."""
+        """Deliver frames until cancelled or until the run is gone."""
         while (number := await self._catch_up(reader)) is not None:
-            # In step: the reader's frames follow each other, and this one's cursor is where the next begins.
+            # In step: the reader's frames are consecutive, and this cursor is where the next one begins.
             while (frame := await reader.frame(number)) is not None:
                 await self._deliver(frame)
                 number += 1
 
     async def _catch_up(self, reader: Reader) -> int | None:
-        """From the store up to where the reader is, not further: so the reader's frames can be taken from there on.
-        The answer is the number of the next of them; None: the run is gone."""
+        """Catch up from the store to the reader's position. Return the number of the reader's next frame. None: the run
+        is gone."""
         while True:
             end, number = reader.end, reader.count
             frame = await reader.between(self._cursor, with_logs=self.wants_logs)
@@ -74,56 +72,56 @@ class Viewer:
             if self._cursor == end:
                 return number
             if not frame.more:
-                # The page knew more than the reader: wait until that has come as far.
+                # The page is ahead of the reader: wait for the reader to catch up.
                 reader.hint.set()
                 await reader.frame(number)
 
     async def _deliver(self, frame: Frame) -> None:
         for text in frame.texts:
             await self._send(text)
-        self._cursor = frame.upto
+        self._cursor = frame.cursor
 
 
 class Reader:
-    """Reads one run for all its viewers. It keeps its last frames, numbered; who is further behind asks the store."""
+    """Reads one run for all its viewers and keeps the last frames, numbered; slower viewers read from the store."""
 
     def __init__(self, run_id: str, end: Cursor) -> None:
         self.run_id = run_id
         self.viewers: set[Viewer] = set()
         self.hint = asyncio.Event()
         self.end = end
-        """Where the last frame ends."""
+        """The end of the last frame."""
         self.count = 0
-        """Frames so far: the number of the next."""
-        self._frames: deque[Frame] = deque(maxlen=KEPT)
+        """The number of frames so far, and of the next one."""
+        self._frames: deque[Frame] = deque(maxlen=FRAMES_KEPT)
         self._news = asyncio.Event()
         self._shown = FrameExtras()
-        self._asked: dict[tuple[Cursor, Cursor, bool], asyncio.Task[Frame | None]] = {}
+        self._reads: dict[tuple[Cursor, Cursor, bool], asyncio.Task[Frame | None]] = {}
 
     def logs_wanted(self) -> None:
-        """A viewer has just opened the logs: their sizes are said again."""
+        """Send the log sizes again: a viewer has just opened the logs."""
         self._shown.logs = None
         self.hint.set()
 
     async def frame(self, number: int) -> Frame | None:
-        """Wait for the frame of this number; None: it is kept no more."""
+        """Wait for a frame by its number. None: it has been dropped."""
         while number >= self.count:
             await self._news.wait()
         place = number - self.count + len(self._frames)
         return self._frames[place] if place >= 0 else None
 
     async def between(self, base: Cursor, *, with_logs: bool) -> Frame | None:
-        """From the store: what is after `base`, up to the last frame's end. Those who ask the same at the same time (a
-        thousand pages, when a web process is back) are answered by one reading."""
-        asked = (base, self.end, with_logs)
-        task = self._asked.get(asked)
+        """Read from the store what lies between `base` and the last frame's end. Concurrent identical requests (a
+        thousand pages after a restart) share one read."""
+        request = (base, self.end, with_logs)
+        task = self._reads.get(request)
         if task is None:
-            task = self._asked[asked] = asyncio.get_running_loop().create_task(self._read(*asked))
-            task.add_done_callback(lambda _: self._asked.pop(asked))
-        return await asyncio.shield(task)  # whoever leaves takes it from nobody
+            task = self._reads[request] = asyncio.get_running_loop().create_task(self._read(*request))
+            task.add_done_callback(lambda _: self._reads.pop(request))
+        return await asyncio.shield(task)  # one viewer's departure must not cancel the read for the others
 
     async def tick(self) -> None:
-        """Wait for a hint, or not too long, and tell what is new."""
+        """Wait for a hint or a timeout, then publish what is new."""
         await _wait(self.hint, FALLBACK_S)
         self.hint.clear()
         began = time.monotonic()
@@ -131,7 +129,7 @@ class Reader:
         frame = await from_store(lambda: frames.read(self.run_id, self.end, self._shown, with_logs=logs))
         if frame is None:
             return
-        if frame.texts or frame.upto != self.end:
+        if frame.texts or frame.cursor != self.end:
             self._tell(frame)
         if frame.more:
             self.hint.set()
@@ -141,8 +139,8 @@ class Reader:
     def _tell(self, frame: Frame) -> None:
         self._frames.append(frame)
         self.count += 1
-        self.end = frame.upto
-        self._news.set()  # wakes whoever waits now
+        self.end = frame.cursor
+        self._news.set()  # wakes the waiting viewers
         self._news.clear()
 
     async def _read(self, base: Cursor, end: Cursor, with_logs: bool) -> Frame | None:
@@ -150,7 +148,7 @@ class Reader:
 
 
 class ListViewer:
-    """One open list of runs: told which ones changed, at most twice a second."""
+    """An open list of runs: receives the ids of changed runs, at most twice a second."""
 
     def __init__(self, send: Callable[[list[str]], Awaitable[None]]) -> None:
         self._send = send
@@ -171,14 +169,14 @@ class ListViewer:
 
 
 class SignIn:
-    """One open socket's person; `doubt` is set when their sign-in may have ended."""
+    """A socket's signed-in user; `doubt` is set when the sign-in may have ended."""
 
     def __init__(self, user_id: int) -> None:
         self.user_id = user_id
         self.doubt = asyncio.Event()
 
     async def wait(self, seconds: float) -> None:
-        """Until there is doubt, or not too long: hints may be lost."""
+        """Wait until the sign-in is in doubt, or for `seconds`: hints may be lost."""
         await _wait(self.doubt, seconds)
         self.doubt.clear()
 
@@ -195,7 +193,7 @@ class ViewerHub:
         self._somebody_new = asyncio.Event()
 
     def join(self, viewer: Viewer, end: Cursor) -> Reader:
-        """`end` is what the store held when the viewer came: a new reader begins there."""
+        """Add a viewer. `end` is the end of the store at that moment: a new reader begins there."""
         reader = self._readers.get(viewer.run_id)
         if reader is None:
             reader = self._readers[viewer.run_id] = Reader(viewer.run_id, end)
@@ -235,7 +233,7 @@ class ViewerHub:
         self._rest()
 
     def watch_sign_in(self, sign_in: SignIn) -> None:
-        """For as long as its socket is joined as a viewer too; that is what the subscription is kept for."""
+        """Watch a sign-in. The socket must also be joined as a viewer, which keeps the subscription open."""
         self._sign_ins.add(sign_in)
 
     def forget_sign_in(self, sign_in: SignIn) -> None:
@@ -259,11 +257,11 @@ class ViewerHub:
             task.cancel()
 
     async def _listen(self) -> None:
-        """The one subscription; it ends only by an error, and is then made anew."""
+        """Keep the one subscription; it ends only with an error and is then renewed."""
         if not settings.REDIS_URL:
             await asyncio.sleep(FALLBACK_S)
             return
-        # Idle for hours is normal here, so no read may time out.
+        # Idle for hours is normal here, so reads have no timeout.
         async with (
             redis.asyncio.Redis.from_url(settings.REDIS_URL, socket_timeout=None) as client,
             client.pubsub(ignore_subscribe_messages=True) as subscription,
@@ -289,7 +287,7 @@ class ViewerHub:
             viewer.offer(run_id)
 
     async def _say_watched(self) -> None:
-        """Tell the writers which runs have viewers here, well before their note of it expires."""
+        """Mark the runs with viewers here for the writers, well before the marks expire."""
         self._somebody_new.clear()
         names = [*self._readers, *([hints.LIST] if self._lists else [])]
         if settings.REDIS_URL and names:
@@ -303,7 +301,7 @@ class ViewerHub:
         await _wait(self._somebody_new, hints.WATCH_EXPIRES_S / 3)
 
     async def _list_tick(self) -> None:
-        """The list's own look at the store, for hints that were lost."""
+        """Poll the store for the list, in case hints were lost."""
         await asyncio.sleep(FALLBACK_S)
         now = await from_store(queries.figures)
         if self._figures:
@@ -318,7 +316,7 @@ _hubs: WeakKeyDictionary[asyncio.AbstractEventLoop, ViewerHub] = WeakKeyDictiona
 
 
 def hub() -> ViewerHub:
-    """The process's hub; one for each event loop, which outside tests is the same."""
+    """The hub of this process and event loop."""
     loop = asyncio.get_running_loop()
     if loop not in _hubs:
         _hubs[loop] = ViewerHub()
@@ -332,7 +330,7 @@ async def _forever(name: str, tick: Callable[[], Awaitable[None]]) -> None:
         except (RedisError, OSError) as error:
             log.warning("%s: %s", name, error)
             await asyncio.sleep(RETRY_S)
-        except Exception:  # a loop's border: a reader that dies would leave its viewers with a still picture
+        except Exception:  # loop boundary: a dead reader would freeze its viewers' pages
             log.exception("%s failed", name)
             await asyncio.sleep(RETRY_S)
 

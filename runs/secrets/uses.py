@@ -1,4 +1,4 @@
-"""Who uses a secret: the reward configs that name it, and the runs that wait or run with it."""
+"""Uses of secrets: the reward configs that name them, and the runs that wait or run with them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class SecretView:
 
     row: Secret
     trouble: str
-    """Why it can't be opened; "" as a rule."""
+    """Why the secret can't be decrypted, or ""."""
     configs: tuple[RewardConfig, ...]
     attempts: tuple[Attempt, ...]
-    """Of runs that wait, or are on a host."""
+    """Attempts of runs that are queued or on a host."""
     last_run: Run | None
 
     @property
     def consequences(self) -> list[str]:
-        """Of deleting it."""
+        """The consequences of deleting it."""
         lines = ["Its key is deleted. Runs that start from now on don't get it."]
         if self.row.name == HUB_TOKEN:
             return [*lines, "Models that only this token's account can see can no longer be fetched."]
@@ -60,27 +60,27 @@ def _trouble(row: Secret) -> str:
 
 
 def _configs() -> dict[str, list[RewardConfig]]:
-    found: dict[str, list[RewardConfig]] = defaultdict(list)
+    configs: dict[str, list[RewardConfig]] = defaultdict(list)
     for version in newest_versions():
         try:
             rewards = [from_dict(RewardSpec, part) for part in version.components]
         except ContractError:
-            continue  # of another version; its own page says so
+            continue  # another version; its own page reports it
         for name in vault.names_in(rewards):
-            found[name].append(version.config)
-    return found
+            configs[name].append(version.config)
+    return configs
 
 
 def _attempts() -> dict[str, list[Attempt]]:
-    found: dict[str, list[Attempt]] = defaultdict(list)
+    attempts: dict[str, list[Attempt]] = defaultdict(list)
     for attempt in Attempt.objects.exclude(status__in=FINAL).select_related("run"):
         try:
             rewards = spec_of(attempt.run).rewards
         except ContractError:
             continue
         for name in vault.names_in(rewards):
-            found[name].append(attempt)
-    return found
+            attempts[name].append(attempt)
+    return attempts
 
 
 def _listed(names: list[str], most: int = 3) -> str:

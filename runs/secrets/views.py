@@ -1,4 +1,4 @@
-"""The secrets page: keys of judges' endpoints and the model hub's token. For admins; no page shows one again."""
+"""The secrets page: keys of judge endpoints and the model hub's token. Admins only; stored values are never shown."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def secrets(request: HttpRequest) -> HttpResponse:
 def secret(request: HttpRequest, secret_id: int) -> HttpResponse:
     """Enter a new key, or change the name or the address."""
     secret = get_object_or_404(Secret, pk=secret_id)
-    name = secret.name  # as it is, not as the form would have it
+    name = secret.name  # the stored name, not the submitted one
     form = SecretForm(request.POST or None, instance=secret)
     if request.method == "POST" and form.is_valid():
         secret = form.save_by(person(request))

@@ -1,4 +1,4 @@
-"""The form that asks which hardware profiles to try, and what the host has for each of them."""
+"""The form that selects hardware profiles to try, with the host's capacity for each of them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from runs.sentences import counted
 from runs.trials.trials import Wanted, too_small
 from workers.contract import ContractError, Quantization, Rollout, ServerSpec, WeightSync
 
-MOST = 40
+MAX_PROFILES = 40
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A line of the form."""
+    """A row of the form."""
 
     row: HardwareProfile
     summary: str
@@ -99,8 +99,8 @@ class TrialForm(forms.Form):
 
     def clean_profiles(self) -> Any:
         chosen = self.cleaned_data["profiles"]
-        if len(chosen) > MOST:
-            raise forms.ValidationError(f"At most {MOST} profiles at a time.")
+        if len(chosen) > MAX_PROFILES:
+            raise forms.ValidationError(f"At most {MAX_PROFILES} profiles at a time.")
         return chosen
 
     def wanted(self) -> Wanted:
@@ -108,11 +108,11 @@ class TrialForm(forms.Form):
         return Wanted(values["host"], values["model"], values["dataset_version"], values["reward_version"])
 
     def chosen_host(self) -> Host | None:
-        """What the form holds now, whether it is valid or not."""
+        """The selected host, even if the form is invalid."""
         return host_numbered(self["host"].value())
 
     def candidates(self) -> list[Candidate]:
-        """Every profile, each with what the chosen host has for it."""
+        """All profiles, each with the selected host's capacity for it."""
         host = self.chosen_host()
         view = candidates(host)[0] if host else None
         sent = self["profiles"].value() or []
@@ -137,7 +137,7 @@ def _room(profile: Profile, view: HostView) -> str:
 
 
 def summary(profile: Profile) -> str:
-    """One line: who trains, where completions come from, what is trained."""
+    """A one-line summary: the trainer's devices, the rollout backend, the trained parameters."""
     spec = profile.spec
     trains = counted(spec.trainer_gpus, "trainer GPU") if spec.trainer_gpus else "on the CPU"
     parts = [f"{trains}, {STRATEGIES[spec.strategy]}" if spec.strategy in STRATEGIES else trains]

@@ -1,4 +1,4 @@
-"""How each candidate of a trial did, or does: a row for each, read from its run."""
+"""The results of a trial's candidates, read from their runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runs.states import ACTIVE, EndReason, RunStatus, sentence
 from workers.contract import EventKind, Placement, from_dict
 
 SYSTEM_ROWS = 2000
-"""Of GPU readings of a candidate that is under way: more than an hour of them. Its receipt then says the peak."""
+"""GPU samples of an active candidate to read, more than an hour of them. Afterwards its receipt has the peak."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Result:
     name: str
     profile_id: int | None
     status: str
-    """A run's status, or `refused`."""
+    """A run status, or `refused`."""
     fits: str
-    """yes, no, failed, stopped; "" while it is open."""
+    """yes, no, failed, stopped; "" while undecided."""
     why: str
     run: Run | None = None
     peaks: tuple[GpuPeak, ...] = ()
@@ -45,7 +45,7 @@ class Result:
     receipt: dict[str, Any] | None = None
     best: bool = False
     use: str = ""
-    """The New run page with this profile."""
+    """Link to the New run page with this profile."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class TrialProgress:
 
 
 def progress(trial: ProfileTrial) -> TrialProgress:
-    """A fixed number of queries, whatever the number of candidates."""
+    """The trial's progress, in a fixed number of queries whatever the number of candidates."""
     runs = list(queries.with_attempts(trial.runs.select_related("host", "profile").order_by("created_at", "pk")))
     hosts = {view.row.pk: view for view in host_views([run.host for run in runs if run.host][:1])}
     rows = _metric_rows(runs)
@@ -84,13 +84,13 @@ def progress(trial: ProfileTrial) -> TrialProgress:
 def _of_run(trial: ProfileTrial, run: Run, rows: Sequence[MetricRow], hosts: Mapping[int, HostView]) -> Result:
     attempt = run.latest()
     train = [row for row in rows if row.kind == EventKind.TRAIN]
-    fits, why = _outcome(attempt)
+    fits, note = _outcome(attempt)
     return Result(
         name=run.profile.name if run.profile else str(run.spec.get("hardware", {}).get("profile") or run.name),
         profile_id=run.profile_id,
         status=attempt.status,
         fits=fits,
-        why=why,
+        why=note,
         run=run,
         peaks=tuple(_peaks(run, attempt, rows, hosts)),
         measured=_measured(train, attempt),
@@ -101,8 +101,11 @@ def _of_run(trial: ProfileTrial, run: Run, rows: Sequence[MetricRow], hosts: Map
 
 def _outcome(attempt: Attempt) -> tuple[str, str]:
     if attempt.status in ACTIVE:
-        said = sentences.of_attempt(attempt)
-        return "", f"{said} {attempt.phase_detail}".strip() if attempt.status == RunStatus.STARTING else said
+        status = sentences.of_attempt(attempt)
+        return (
+            "",
+            f"{status} {attempt.phase_detail}".strip() if attempt.status == RunStatus.STARTING else status,
+        )
     if attempt.status == RunStatus.SUCCEEDED:
         return "yes", ""
     if attempt.reason == EndReason.OOM:
@@ -127,28 +130,28 @@ def _peaks(run: Run, attempt: Attempt, rows: Sequence[MetricRow], hosts: Mapping
 
 
 def _most_in_use(attempt: Attempt, rows: Iterable[MetricRow]) -> dict[int, float]:
-    """By the receipt, which watched closer; by the samples while there is none."""
-    found = _most(rows, "gpu/", "/memory_mib")
+    """Peak memory in MiB by GPU: from the receipt, which is more exact, otherwise from samples."""
+    peaks = _most(rows, "gpu/", "/memory_mib")
     for gpu in (attempt.receipt or {}).get("gpus") or ():
         index, peak = str(gpu.get("gpu", "")), number(gpu.get("peak_mib"))
         if index.isdigit() and peak is not None:
-            found[int(index)] = max(peak, found.get(int(index), 0.0))
-    return found
+            peaks[int(index)] = max(peak, peaks.get(int(index), 0.0))
+    return peaks
 
 
 def _most(rows: Iterable[MetricRow], before: str, after: str) -> dict[int, float]:
-    """The largest value of `<before><number><after>` by its number."""
-    found: dict[int, float] = {}
+    """The largest value of the metrics `<before><number><after>`, by number."""
+    largest: dict[int, float] = {}
     for row in rows:
         for name, value in row.values.items():
             middle = name.removeprefix(before).removesuffix(after)
             if f"{before}{middle}{after}" == name and middle.isdigit() and (size := number(value)) is not None:
-                found[int(middle)] = max(size, found.get(int(middle), 0.0))
-    return found
+                largest[int(middle)] = max(size, largest.get(int(middle), 0.0))
+    return largest
 
 
 def _measured(train: Sequence[MetricRow], attempt: Attempt) -> Measured:
-    """Tokens of the second step over its time; where it reuses the first one's completions, of both over both."""
+    """The second step's tokens per second; over both steps if the second reuses the first one's completions."""
     steps = [row for row in train if row.step and number(row.values.get("step_time")) is not None]
     if not steps:
         return Measured()
@@ -172,16 +175,16 @@ def _measured(train: Sequence[MetricRow], attempt: Attempt) -> Measured:
 
 
 def _metric_rows(runs: Sequence[Run]) -> dict[str, list[MetricRow]]:
-    """What two steps leave lies unfolded: every training row, and readings of those without a receipt."""
-    found: dict[str, list[MetricRow]] = {run.pk: [] for run in runs}
+    """The metric rows of two steps are still unfolded: all training rows, and samples of runs without a receipt."""
+    by_run: dict[str, list[MetricRow]] = {run.pk: [] for run in runs}
     open_runs = [run for run in runs if run.latest().receipt is None]
     rows = MetricRow.objects.filter(superseded=False).order_by("seq")
     for row in rows.filter(run__in=runs, kind=EventKind.TRAIN):
-        found[row.run_id].append(row)
+        by_run[row.run_id].append(row)
     system = rows.filter(run__in=open_runs, kind=EventKind.SYSTEM).order_by("-seq")
     for row in system[: SYSTEM_ROWS * max(1, len(open_runs))]:
-        found[row.run_id].append(row)
-    return found
+        by_run[row.run_id].append(row)
+    return by_run
 
 
 def _refused(entry: dict[str, Any]) -> Result:
@@ -208,7 +211,7 @@ def _use(trial: ProfileTrial, run: Run) -> str:
 
 
 def _with_best(results: list[Result]) -> list[Result]:
-    """The quickest of those that fit is marked."""
+    """Mark the fastest of the candidates that fit."""
     fitting = [result for result in results if result.fits == "yes" and result.measured.tokens_per_s]
     best = max(fitting, key=lambda result: result.measured.tokens_per_s or 0.0, default=None)
     return [dataclasses.replace(result, best=result is best) for result in results]

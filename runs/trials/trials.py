@@ -1,8 +1,7 @@
-"""Trying hardware profiles: two steps of each candidate on one host, as runs of their own kind.
+"""Trials of hardware profiles: two steps of each candidate on one host, as runs of a kind of their own.
 
-They are leased, supervised, killed and proved like any run. A candidate that could never run there is not queued: the
-trial keeps why.
-"""
+They are leased, supervised and ended like any run. A candidate that could never run on the host is not queued; the
+trial stores the reason."""
 
 from __future__ import annotations
 
@@ -31,13 +30,13 @@ from workers.contract import ContractError, StopMode
 
 KIND = "trial"
 STEPS = 2
-"""The first step holds what happens once (compiling, warming up); the second is measured."""
+"""The first step includes one-time work (compiling, warm-up); the second is measured."""
 ONLY = {"max_steps": STEPS, "save_strategy": "no"}
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What all candidates are tried with."""
+    """The setup that all candidates share."""
 
     host: Host
     model: str
@@ -51,45 +50,44 @@ class Refusal:
 
     why: str
     fits: bool | None = None
-    """False: the host is too small for it. None: something else is wrong."""
+    """False: the host is too small for it. None: another problem."""
 
 
-def start(wanted: Wanted, profiles: Iterable[HardwareProfile], user: User, page: str) -> tuple[ProfileTrial, bool]:
-    """The trial with its runs, and whether this call made it: the same page sent twice is one trial.
+def start(setup: Wanted, profiles: Iterable[HardwareProfile], user: User, page: str) -> tuple[ProfileTrial, bool]:
+    """Start a trial and its runs; a page submitted twice returns the existing trial and False.
 
-    QueueFull: its runs are more than this person may still queue.
-    """
+    Raises QueueFull if this user may not queue that many runs."""
     chosen = list(profiles)
-    key = _key(wanted, chosen, user, page)
+    key = _key(setup, chosen, user, page)
     # Outside the transaction, which other writers wait for.
-    [view] = host_views([wanted.host])
-    found = [(row, refusal(row, wanted, view)) for row in chosen]
+    [view] = host_views([setup.host])
+    candidates = [(row, refusal(row, setup, view)) for row in chosen]
 
     def make() -> ProfileTrial:
         trial = ProfileTrial.objects.create(
             owner=user,
-            host=wanted.host,
-            model=wanted.model,
-            dataset_version=wanted.dataset_version,
-            reward_version=wanted.reward_version,
+            host=setup.host,
+            model=setup.model,
+            dataset_version=setup.dataset_version,
+            reward_version=setup.reward_version,
             launch_key=key,
         )
-        _launch(trial, wanted, found, user)
+        _launch(trial, setup, candidates, user)
         return trial
 
     return once(ProfileTrial.objects.all(), key, make)
 
 
 def stop_all(trial: ProfileTrial, user: User) -> int:
-    """Stop what is still going. Nothing of a trial is worth a checkpoint."""
+    """Stop the runs that are still active. Trials save no checkpoint."""
     runs = queries.with_attempts(trial.runs.all())
     live = [run.latest() for run in runs if run.latest().status in ACTIVE]
-    done = stopping.request_stops(live, StopMode.NOW, user)
-    return done.asked + done.cancelled
+    counts = stopping.request_stops(live, StopMode.NOW, user)
+    return counts.asked + counts.cancelled
 
 
-def refusal(row: HardwareProfile, wanted: Wanted, view: HostView) -> Refusal | None:
-    """What preflight would say of this candidate on this host; None when it can be tried."""
+def refusal(row: HardwareProfile, setup: Wanted, view: HostView) -> Refusal | None:
+    """Preflight's verdict on a candidate on this host. None: it can be tried."""
     try:
         profile = profile_of(row)
     except ContractError as error:
@@ -97,7 +95,7 @@ def refusal(row: HardwareProfile, wanted: Wanted, view: HostView) -> Refusal | N
     small = too_small(profile, view)
     if small:
         return Refusal(small, fits=False)
-    draft = drafting.draft_of(_request(wanted, row, profile), hosts=[view])
+    draft = drafting.draft_of(_request(setup, row, profile), hosts=[view])
     floor = next((finding for finding in memory.check(draft) if finding.grade == preflight.Grade.STOP), None)
     if floor:
         return Refusal(floor.cause, fits=False)
@@ -106,46 +104,46 @@ def refusal(row: HardwareProfile, wanted: Wanted, view: HostView) -> Refusal | N
 
 
 def too_small(profile: Profile, view: HostView) -> str:
-    """What the host would need to have for this profile; "" when it has it, whether free now or not."""
+    """The resources that the host lacks for this profile, whether free or not; "" if none."""
     need = leasing.need_of(profile.spec)
     gpus = need.gpus + need.server_gpus
     if gpus > len(view.gpus):
-        has = len(view.gpus) or "none"
-        return f"Needs {gpus} GPU{'' if gpus == 1 else 's'}, {view.name} has {has}."
+        available = len(view.gpus) or "none"
+        return f"Needs {gpus} GPU{'' if gpus == 1 else 's'}, {view.name} has {available}."
     placed = leasing.place(need, view.row, {})
     return "" if not isinstance(placed, leasing.Shortage) else f"{placed.text[:1].upper()}{placed.text[1:]}."
 
 
 def _launch(
-    trial: ProfileTrial, wanted: Wanted, found: Sequence[tuple[HardwareProfile, Refusal | None]], user: User
+    trial: ProfileTrial, setup: Wanted, candidates: Sequence[tuple[HardwareProfile, Refusal | None]], user: User
 ) -> None:
     # All or none: half of the candidates would answer another question.
-    limits.claim_room(user.pk, adding=sum(refused is None for _, refused in found))
-    for row, refused in found:
-        refused = refused or _submit(trial, wanted, row, user)
+    limits.claim_room(user.pk, adding=sum(refused is None for _, refused in candidates))
+    for row, refused in candidates:
+        refused = refused or _submit(trial, setup, row, user)
         if refused is not None:
             trial.refused.append({"profile": row.pk, "name": row.name, "why": refused.why, "fits": refused.fits})
     trial.save(update_fields=["refused"])
     transaction.on_commit(launching.dispatch_ready, robust=True)
 
 
-def _submit(trial: ProfileTrial, wanted: Wanted, row: HardwareProfile, user: User) -> Refusal | None:
+def _submit(trial: ProfileTrial, setup: Wanted, row: HardwareProfile, user: User) -> Refusal | None:
     profile = profile_of(row)
     try:
-        request = replace(_request(wanted, row, profile), trial=trial)
+        request = replace(_request(setup, row, profile), trial=trial)
         launching.submit(request, user=user, dispatch=False)
     except ContractError as error:
         return Refusal(f"This can't be launched: {error}.")
     return None
 
 
-def _request(wanted: Wanted, row: HardwareProfile, profile: Profile) -> LaunchRequest:
+def _request(setup: Wanted, row: HardwareProfile, profile: Profile) -> LaunchRequest:
     return LaunchRequest(
         name=f"{row.name[:100]} · trial",
-        model=wanted.model,
-        host=wanted.host,
-        dataset_version=wanted.dataset_version,
-        reward_version=wanted.reward_version,
+        model=setup.model,
+        host=setup.host,
+        dataset_version=setup.dataset_version,
+        reward_version=setup.reward_version,
         profile=row,
         grpo=_grpo(profile),
         lora=profile.lora,
@@ -157,10 +155,10 @@ def _grpo(profile: Profile) -> dict[str, Any]:
     return {**profile.batch, **ONLY}
 
 
-def _key(wanted: Wanted, profiles: Sequence[HardwareProfile], user: User, page: str) -> str | None:
-    """Who, which page, and what it held: Back and a change make a new trial, a second click doesn't."""
+def _key(setup: Wanted, profiles: Sequence[HardwareProfile], user: User, page: str) -> str | None:
+    """The key that makes a repeated submission the same trial: user, page and values. A changed form is a new trial."""
     if not page:
         return None
-    rows = (wanted.host.pk, wanted.dataset_version.pk, wanted.reward_version.pk)
-    held = (user.pk, page, wanted.model, rows, sorted(row.pk for row in profiles))
-    return hashlib.sha256(repr(held).encode()).hexdigest()
+    rows = (setup.host.pk, setup.dataset_version.pk, setup.reward_version.pk)
+    identity = (user.pk, page, setup.model, rows, sorted(row.pk for row in profiles))
+    return hashlib.sha256(repr(identity).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Pages of trials: what to try, how each candidate did, and stopping them."""
+"""The pages of trials: choosing candidates, results, stopping."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from runs.trials.results import progress
 
 FROM_LINKS = ("model", "dataset_version", "reward_version", "host")
 STOP_POLLING = 286
-"""htmx's status for "swap this, and ask no more"."""
+"""htmx's status for "swap, then stop polling"."""
 RECENT = 10
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def trial_new(request: HttpRequest) -> HttpResponseBase:
-    """An htmx request gets the candidates alone, as the host that it names has room for them."""
+    """An htmx request gets only the candidates, as they fit the selected host."""
     if request.method == "POST":
         form = TrialForm(request.POST)
         if not form.is_valid():
@@ -50,12 +50,12 @@ def trial_new(request: HttpRequest) -> HttpResponseBase:
 
 @require_safe
 def trial(request: HttpRequest, trial_id: int) -> HttpResponse:
-    """An htmx request gets the rows alone, until all have ended."""
+    """An htmx request gets only the rows, until all runs have ended."""
     row = queries.trial_for(request, trial_id)
-    found = progress(row)
-    context = {"trial": row, "progress": found, "may_operate": person(request).may_operate}
+    trial_progress = progress(row)
+    context = {"trial": row, "progress": trial_progress, "may_operate": person(request).may_operate}
     if request.headers.get("HX-Request") == "true":
-        return render(request, "trials/_results.html", context, status=200 if found.live else STOP_POLLING)
+        return render(request, "trials/_results.html", context, status=200 if trial_progress.live else STOP_POLLING)
     return render(request, "trials/trial.html", context)
 
 
@@ -72,7 +72,7 @@ def trial_stop(request: HttpRequest, trial_id: int) -> HttpResponseBase:
 
 
 def _initial(request: HttpRequest) -> dict[str, Any]:
-    """A link's choices; without a host the one in reach with the most GPUs."""
+    """Initial values from the link; without a host in it, the connected host with the most GPUs."""
     chosen: dict[str, Any] = {name: request.GET[name][:500] for name in FROM_LINKS if request.GET.get(name)}
     chosen["profiles"] = [value[:20] for value in request.GET.getlist("profiles")][:100]
     if "host" not in request.GET:
@@ -83,13 +83,13 @@ def _initial(request: HttpRequest) -> dict[str, Any]:
 
 
 def _only_ones() -> dict[str, int]:
-    """Where there is one to choose, it is chosen."""
+    """Preselect fields that have only one choice."""
     rows = {
         "dataset_version": DatasetVersion.objects.filter(status=DatasetVersion.READY, archived_at=None),
         "reward_version": offered_versions(),
     }
-    found = {name: list(queryset.values_list("pk", flat=True)[:2]) for name, queryset in rows.items()}
-    return {name: pks[0] for name, pks in found.items() if len(pks) == 1}
+    choices = {name: list(queryset.values_list("pk", flat=True)[:2]) for name, queryset in rows.items()}
+    return {name: pks[0] for name, pks in choices.items() if len(pks) == 1}
 
 
 def _page(request: HttpRequest, form: TrialForm, status: int = 200) -> HttpResponse:

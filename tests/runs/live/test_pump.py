@@ -61,7 +61,7 @@ async def pumped(attempt: Attempt) -> AsyncIterator[Pumped]:
         yield pumped
     for task in pumped.tasks:
         task.cancel()
-    await asyncio.gather(*pumped.tasks, *pumped.reader._asked.values(), return_exceptions=True)
+    await asyncio.gather(*pumped.tasks, *pumped.reader._reads.values(), return_exceptions=True)
 
 
 def seqs(said: list[str]) -> list[int]:
@@ -120,7 +120,7 @@ async def test_whoever_is_further_behind_than_frames_are_kept_loses_nothing(atte
 
     viewer = pump.Viewer(attempt.run_id, frames.Cursor(0, 0), slowly)
     pumped.tasks.append(asyncio.create_task(viewer.run(pumped.reader)))
-    last = 3 * pump.KEPT
+    last = 3 * pump.FRAMES_KEPT
     for seq in range(1, last + 1):
         await store(attempt, [train(seq)])
         await pumped.tick()
