@@ -44,8 +44,7 @@ class Run(models.Model):
     last_metrics = models.JSONField(default=dict)
     """The newest value of each metric, for lists and headlines; written only by ingest."""
     launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
-    """Derived from the user, the page and its values, so that a second click finds the run of the first. NULL: no
-    page."""
+    """Identifies the submitted page, so that a second click finds the run of the first. NULL: no page."""
     trial = models.ForeignKey("ProfileTrial", null=True, on_delete=models.SET_NULL, related_name="runs")
     """For runs of kind `trial`: the trial they belong to."""
     folded_seq = models.BigIntegerField(default=0)
@@ -348,8 +347,7 @@ class SampleRow(models.Model):
 
 
 class SampleStore(models.Model):
-    """The amount of a run's stored completions, and the lock of their writers: uploads, retention of texts and of
-    groups."""
+    """The amount of a run's stored completions; locked by their writers: uploads and retention."""
 
     run = models.OneToOneField(Run, primary_key=True, on_delete=models.CASCADE)
     size = models.BigIntegerField(default=0)
