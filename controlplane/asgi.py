@@ -1,4 +1,4 @@
-"""The ASGI entry: Django for HTTP, runs.live.consumers for websockets (own origin only, signed-in people only)."""
+"""The ASGI entry point: Django for HTTP, runs.live.consumers for websockets (same origin, signed-in users)."""
 
 import os
 from typing import Any
@@ -21,9 +21,9 @@ from runs.urls import websocket_urlpatterns  # noqa: E402
 
 
 class SameOrigin:
-    """Refuses a handshake whose Origin is not the address it came to, port included.
+    """Refuses websocket handshakes whose Origin differs from the requested address, port included.
 
-    Allowed hosts alone would let a page of any other port of this machine ride on the session's cookie.
+    Allowed hosts alone would let a page on another port of this machine use the session's cookie.
     """
 
     def __init__(self, inner: Any) -> None:
@@ -32,8 +32,8 @@ class SameOrigin:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> Any:
         headers = {name: value.decode("latin-1") for name, value in scope.get("headers", [])}
         origin = headers.get(b"origin", "")
-        here = urlsplit(origin).netloc.lower() == headers.get(b"host", "").lower() != ""
-        if here or origin in settings.CSRF_TRUSTED_ORIGINS:
+        same_origin = urlsplit(origin).netloc.lower() == headers.get(b"host", "").lower() != ""
+        if same_origin or origin in settings.CSRF_TRUSTED_ORIGINS:
             return await self.inner(scope, receive, send)
         return await WebsocketDenier()(scope, receive, send)
 

@@ -1,6 +1,6 @@
-"""Which database an installation has chosen: CONTROLPLANE_DATABASE_URL, else SQLite in the data folder.
+"""The chosen database: CONTROLPLANE_DATABASE_URL, otherwise SQLite in the data folder.
 
-Standard library only: the settings and manage.py use it before Django is there.
+Standard library only: the settings and manage.py use it before Django is loaded.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ WAIT = "CONTROLPLANE_DATABASE_WAIT_S"
 SHAPE = "postgresql://user:password@host:port/name"
 
 CONNECTION_WAIT_S = 3
-"""Supervisors and browsers are better told to come again than kept waiting."""
+"""Supervisors and browsers should retry later rather than wait."""
 LOCK_WAIT_S = 20
-"""Longer: whoever holds a lock is at work, and soon through."""
+"""Longer: a lock's holder is at work and will be done soon."""
 MOST_CONNECTIONS = 16
 SSL = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 PARTS = ("host", "port", "user", "password")
-"""May stand in the query too: a folder of a Unix socket has no other place."""
+"""Also allowed in the query: a Unix socket's folder fits nowhere else."""
 OPTIONS: dict[str, Any] = {
     "application_name": "controlplane",
     "connect_timeout": CONNECTION_WAIT_S,
-    # A server that has lost its power answers nothing: without these a request would wait a quarter of an hour for it.
+    # A server that lost its power answers nothing: without these a request would wait for a quarter of an hour.
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
-    # As long as SQLite waits for a lock; and what a frozen process holds is given back. A pooler that refuses
-    # parameters at the start is told `options=` in the address.
+    # As long as SQLite waits for a lock; and a frozen process loses its locks. For a pooler that rejects start-up
+    # parameters, set `options=` in the address.
     "options": f"-c lock_timeout={LOCK_WAIT_S}s -c idle_in_transaction_session_timeout=60s",
 }
 CHOICES = (*SSL, *OPTIONS)
 
 
 class DatabaseUnusable(EnvironmentUnusable):
-    """CONTROLPLANE_DATABASE_URL can't be used. The text never holds the address: it has a password."""
+    """CONTROLPLANE_DATABASE_URL can't be used. The text never includes the address, which has a password."""
 
 
 def databases(data: Path) -> dict[str, dict[str, Any]]:
@@ -54,9 +54,9 @@ def _sqlite(data: Path) -> dict[str, Any]:
     return {
         "ENGINE": "controlplane.sqlite",
         "NAME": data / "controlplane.sqlite3",
-        # A file as in real life: tests with several threads can't share one in memory.
+        # A file as in production: tests with several threads can't share a database in memory.
         "TEST": {"NAME": data / "test.sqlite3"},
-        # The last connection that closes writes the whole journal back and waits for the disk: not after each request.
+        # Closing the last connection would write back the whole journal and wait for the disk: not after every request.
         "CONN_MAX_AGE": 60,
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
@@ -68,23 +68,23 @@ def _sqlite(data: Path) -> dict[str, Any]:
 
 def _postgresql(url: str) -> dict[str, Any]:
     parts = _split(url)
-    asked = _query(parts)
+    options = _query(parts)
     name = unquote(parts.path.removeprefix("/"))
     if not name or "/" in name:
         raise DatabaseUnusable(f"{URL} names no database: {SHAPE}.")
     return {
         "ENGINE": "controlplane.postgres",
         "NAME": name,
-        "USER": asked.pop("user", unquote(parts.username or "")),
-        "PASSWORD": asked.pop("password", unquote(parts.password or "")),
-        "HOST": asked.pop("host", unquote(parts.hostname or "")),
-        "PORT": asked.pop("port", str(parts.port or "")),
-        "OPTIONS": {**OPTIONS, **asked, **_lending()},
+        "USER": options.pop("user", unquote(parts.username or "")),
+        "PASSWORD": options.pop("password", unquote(parts.password or "")),
+        "HOST": options.pop("host", unquote(parts.hostname or "")),
+        "PORT": options.pop("port", str(parts.port or "")),
+        "OPTIONS": {**OPTIONS, **options, **_lending()},
     }
 
 
 def _split(url: str) -> SplitResult:
-    """Errors in our words: the library's own quote what they could not read, which may be half of a password."""
+    """Parse the address with errors of our own: the library's quote the text, which may be half a password."""
     try:
         parts = urlsplit(url)
         readable = parts.port is None or parts.port > 0
@@ -99,13 +99,13 @@ def _split(url: str) -> SplitResult:
 
 
 def _query(parts: SplitResult) -> dict[str, str]:
-    asked = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if set(asked) - {*PARTS, *CHOICES}:
-        known = ", ".join((*PARTS, *CHOICES))
-        raise DatabaseUnusable(f"{URL} has an option after its ? that is not known here. Known are: {known}.")
-    return asked
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if set(options) - {*PARTS, *CHOICES}:
+        names = ", ".join((*PARTS, *CHOICES))
+        raise DatabaseUnusable(f"{URL} has an option after its ? that is not known here. Known are: {names}.")
+    return options
 
 
 def _lending() -> dict[str, int]:
-    """Of controlplane.postgres: how many connections a process has at most, and how long one is waited for."""
+    """Options of controlplane.postgres: the most connections per process, and the time to wait for one."""
     return {"most": whole(CONNECTIONS, MOST_CONNECTIONS), "wait_s": whole(WAIT, CONNECTION_WAIT_S)}

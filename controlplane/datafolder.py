@@ -1,4 +1,4 @@
-"""The data folder and the secret key in it. Standard library only: manage.py uses it before Django is there."""
+"""The data folder and its secret key. Standard library only: manage.py uses it before Django is loaded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class DataFolderUnusable(Exception):
 
 
 def data_folder(base: Path) -> Path:
-    """CONTROLPLANE_DATA, or .data beside manage.py; made with mode 0700 if missing."""
+    """CONTROLPLANE_DATA, or .data beside manage.py; created with mode 0700 if missing."""
     folder = Path(os.environ.get("CONTROLPLANE_DATA") or base / ".data").resolve()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -28,18 +28,18 @@ _ELSEWHERE = "Set CONTROLPLANE_DATA to a folder of yours."
 
 
 def incoming(folder: Path) -> Path:
-    """Where uploads lie until they are whole: on the datasets' disk, so that moving them copies nothing."""
+    """The folder of unfinished uploads, on the datasets' disk so that they can be moved without copying."""
     return folder / "datasets" / "incoming"
 
 
 def secret_key(folder: Path) -> str:
-    """The installation's secret key, made once, mode 0600. Two processes that start at once agree on one."""
+    """The installation's secret key, created once with mode 0600. Processes that start at once agree on one."""
     path = folder / "secret_key"
     try:
         return path.read_text()
     except FileNotFoundError:
         pass
-    # Written whole under another name and linked into place: nobody can read half a key.
+    # Written in full under another name and linked into place: no one can read half a key.
     draft = folder / f".secret_key.{os.getpid()}"
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as f:
         f.write(secrets.token_urlsafe(50))
@@ -55,8 +55,8 @@ def secret_key(folder: Path) -> str:
 
 
 def _take_turns(draft: Path, path: Path) -> None:
-    """The same where the file system knows no hard links: the draft is renamed by one process at a time, and only while
-    there is no key."""
+    """The same for file systems without hard links: one process at a time renames its draft, only while there is no
+    key."""
     with (path.parent / ".secret_key.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():

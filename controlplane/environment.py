@@ -1,6 +1,6 @@
-"""Numbers that an installation chooses in the environment, and what is said of one that can't be used.
+"""Settings from the environment, and errors for invalid ones.
 
-Standard library only: the settings and manage.py use it before Django is there.
+Standard library only: the settings and manage.py use it before Django is loaded.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from pathlib import Path
 
 
 class EnvironmentUnusable(Exception):
-    """A variable of the environment says what can't be used; the text names it."""
+    """An environment variable has an invalid value; the text names it."""
 
 
-def whole(variable: str, default: int, *, least: int = 1) -> int:
-    given = os.environ.get(variable, "")
-    if given and (not given.isdecimal() or int(given) < least):
-        raise EnvironmentUnusable(f"{variable} must be a whole number from {least} on.")
-    return int(given or default)
+def whole(variable: str, default: int, *, minimum: int = 1) -> int:
+    value = os.environ.get(variable, "")
+    if value and (not value.isdecimal() or int(value) < minimum):
+        raise EnvironmentUnusable(f"{variable} must be a whole number from {minimum} on.")
+    return int(value or default)
 
 
 def one_of(variable: str, choices: tuple[str, ...]) -> str:
-    """The first choice is the default."""
-    given = os.environ.get(variable, "") or choices[0]
-    if given not in choices:
+    """The variable's value; the first choice is the default."""
+    value = os.environ.get(variable, "") or choices[0]
+    if value not in choices:
         raise EnvironmentUnusable(f"{variable} must be one of: {', '.join(choices)}.")
-    return given
+    return value
 
 
 def password_of(variable: str) -> str:
-    """The text in the file that a variable names, without its last line break; "" when it names none."""
+    """The content of the file that a variable names, without its last line break; "" if the variable is unset."""
     path = os.environ.get(variable, "")
     if not path:
         return ""

@@ -1,6 +1,7 @@
-"""Serves chosen files out of an installed package, below an address that has the package's version in it.
+"""Serves selected files of an installed package under a URL with the package's version, so that browsers may cache them
+forever.
 
-Browsers are told to keep them for good. Nothing else of the package is served: packages carry more than pages need.
+Nothing else of the package is served: packages contain more than pages need.
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ from django.core.files.storage import FileSystemStorage
 class PackageFinder(BaseFinder):
     package: str
     inside: str
-    """The folder in it."""
+    """The folder inside the package."""
     folder: str
-    """What the files' names begin with here."""
+    """The prefix of the served names."""
     files: tuple[str, ...]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        spec = find_spec(self.package)  # found, not imported: a package's Python side may take long to load
+        spec = find_spec(self.package)  # located, not imported: a package may be slow to import
         if spec is None or spec.origin is None:
             raise RuntimeError(f"The {self.package} package is not installed.")
         self._storage = FileSystemStorage(location=Path(spec.origin).parent / self.inside)
-        setattr(self._storage, "prefix", self.folder)  # noqa: B010  collectstatic joins it before the name
+        setattr(self._storage, "prefix", self.folder)  # noqa: B010  # collectstatic prepends it to the name
 
     def find(self, path: str, find_all: bool = False, **kwargs: Any) -> Any:
         name = path.removeprefix(f"{self.folder}/")
         if name == path or name not in self.files:
             return []
-        found = self._storage.path(name)
-        return [found] if find_all else found
+        location = self._storage.path(name)
+        return [location] if find_all else location
 
     def list(self, ignore_patterns: Iterable[str] | None) -> Any:
         for name in self.files:
@@ -47,7 +48,7 @@ PLOTLY = f"{PLOTLY_FOLDER}/plotly.min.js"
 
 
 class PlotlyFinder(PackageFinder):
-    """plotly.min.js from the plotly wheel, and nothing else of its package data (that has sample data sets)."""
+    """plotly.min.js from the plotly wheel, and none of its other package data (which includes sample datasets)."""
 
     package = "plotly"
     inside = "package_data"
@@ -58,13 +59,13 @@ class PlotlyFinder(PackageFinder):
 ACE_FOLDER = f"ace/{version('django-ace')}"
 ACE, ACE_STYLES = "ace.js", "css/ace.css"
 ACE_IMAGES = tuple(f"css/main-{n}.{'svg' if n in (*range(5, 13), 25) else 'png'}" for n in range(1, 27))
-"""What the style sheet names; a test holds that it is all of it."""
+"""The images that the style sheet refers to; a test checks that they are complete."""
 
 
 class AceFinder(PackageFinder):
-    """The code editor Ace from the django-ace wheel: what Python in it needs, none of its other modes and themes.
+    """The Ace code editor from the django-ace wheel: what Python code needs, without the other modes and themes.
 
-    Its style sheet is linked: a page's policy refuses the <style> elements that Ace would write.
+    The style sheet is linked: the page's policy refuses the <style> elements that Ace would insert.
     """
 
     package = "django_ace"

@@ -186,8 +186,8 @@ REAP_EVERY_S = _seconds("REAP_EVERY_S", 60)
 there and keep launches waiting."""
 LAUNCH_AGAIN_S = _seconds("LAUNCH_AGAIN_S", 30)
 """A launch that nobody has claimed for so long is sent again."""
-MAX_RUNNING = whole("CONTROLPLANE_MAX_RUNNING", 0, least=0)
-MAX_QUEUED = whole("CONTROLPLANE_MAX_QUEUED", 0, least=0)
+MAX_RUNNING = whole("CONTROLPLANE_MAX_RUNNING", 0, minimum=0)
+MAX_QUEUED = whole("CONTROLPLANE_MAX_QUEUED", 0, minimum=0)
 """Runs on hosts and runs in the queue, of each person for whom the Users page says nothing else; 0: no limit."""
 SOCKET_RECHECK_S = _seconds("SOCKET_RECHECK_S", 60)
 """How often an open websocket asks whether its person is still signed in."""

@@ -1,7 +1,8 @@
 """Hints that new rows are stored: one PUBLISH of a number, only for watched runs.
 
 Hints may be lost, duplicated or late, because readers go by their cursors. So nothing here may slow down or break a
-writer."""
+writer.
+"""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ def once(rows: models.QuerySet[M], key: str | None, make: Callable[[], M]) -> tu
     """Get or create the row with this launch_key; True if this call created it. Without a key, always create.
 
     `make` runs in the transaction and must store the key in its row: a unique column decides between two concurrent
-    calls."""
+    calls.
+    """
     try:
         with transaction.atomic():
             if key and (earlier := rows.filter(launch_key=key).first()):

@@ -246,7 +246,8 @@ class MetricChunk(models.Model):
 class ChunkOutline(models.Model):
     """The lowest and highest points of each stretch of a chunk, from which charts of long runs are drawn.
 
-    A separate table, because a row store would read the chunk's data on the way to it."""
+    A separate table, because a row store would read the chunk's data on the way to it.
+    """
 
     chunk = models.OneToOneField(MetricChunk, on_delete=models.CASCADE, primary_key=True, related_name="outline")
     data = models.BinaryField()

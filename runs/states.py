@@ -1,6 +1,7 @@
 """Run statuses, their transitions, and the final status of each end reason. Standard library only.
 
-Few statuses, many reasons: a reason has exactly one final status and one sentence."""
+Few statuses, many reasons: a reason has exactly one final status and one sentence.
+"""
 
 from __future__ import annotations
 

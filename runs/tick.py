@@ -86,7 +86,8 @@ def resend_launches(now: datetime) -> None:
 def end_rebooted(now: datetime, started_at: datetime) -> None:
     """End attempts of a host that came back with another boot id: their processes are dead and their memory is free.
 
-    Only after silence: a cloned machine with the same name and token may announce itself while they train."""
+    Only after silence: a cloned machine with the same name and token may announce itself while they train.
+    """
     if not _listened(now, started_at):
         return
     heard_since = Q(host__announced_at__gt=F("last_seen_at")) | Q(last_seen_at__gt=now + AHEAD)
@@ -102,7 +103,8 @@ def end_rebooted(now: datetime, started_at: datetime) -> None:
 def release_rebooted(now: datetime) -> None:
     """Release quarantined resources of a host that has rebooted since: its memory is clear.
 
-    Not if a supervisor of the earlier boot was heard since: then another machine uses the host's name."""
+    Not if a supervisor of the earlier boot was heard since: then another machine uses the host's name.
+    """
     for lease in Lease.objects.filter(state=Lease.QUARANTINED).select_related("attempt__host"):
         earlier = Attempt.objects.filter(host_id=lease.host_id, boot_id=lease.attempt.boot_id)
         if has_rebooted(lease.attempt) and not earlier.exclude(_silent(now)).exists():
@@ -191,7 +193,8 @@ def _older(stamp: str, than: timedelta, now: datetime) -> Q:
     """Whether a timestamp is unset, old or in the future.
 
     A future one means that the clock was set back; treating it as old costs at most one extra message. All timestamps
-    are the control plane's own, so hosts' clocks don't matter."""
+    are the control plane's own, so hosts' clocks don't matter.
+    """
     return Q(**{stamp: None}) | Q(**{f"{stamp}__lte": now - than}) | Q(**{f"{stamp}__gt": now + AHEAD})
 
 
@@ -199,5 +202,6 @@ def _seen_to_wait(since: datetime | None, patience: timedelta, now: datetime) ->
     """Whether the wait is over and this tick saw it end.
 
     A timestamp far in the past or in the future means that a clock was set or that the control plane was down itself;
-    hosts that tried to claim meanwhile get more time."""
+    hosts that tried to claim meanwhile get more time.
+    """
     return since is not None and patience <= now - since <= 2 * patience + timedelta(seconds=4 * settings.TICK_S)

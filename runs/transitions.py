@@ -36,7 +36,8 @@ def move(
     """Move an attempt to a status. False: another writer was first, and nothing was written.
 
     `reason` is an EndReason for a final status, otherwise a few words. `only_if` narrows the guard further (unclaimed
-    only); `facts` are columns set with the status. On success, `attempt` has the new values."""
+    only); `facts` are columns set with the status. On success, `attempt` has the new values.
+    """
     if to in FINAL and final_status(EndReason(reason)) != to:
         raise WrongReason(f"{reason} does not end a run as {to}.")
     at = at or timezone.now()

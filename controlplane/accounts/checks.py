@@ -1,4 +1,4 @@
-"""What must be true before the web listens beyond this machine."""
+"""Conditions for the web to listen beyond this machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from controlplane.accounts.models import Role, User
 
 
 def may_bind(host: str) -> str | None:
-    """None when the web may listen on `host`, else the reason why not and what to do."""
+    """Why the web may not listen on `host`, with the remedy; None if it may."""
     if is_loopback(host) or any(u.has_usable_password() for u in User.objects.filter(role=Role.ADMIN, is_active=True)):
         return None
     return (
@@ -24,4 +24,4 @@ def is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
-        return False  # a name or an empty string (every interface): not known to stay on this machine
+        return False  # a name or an empty string (all interfaces): not known to stay on this machine

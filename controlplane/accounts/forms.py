@@ -1,4 +1,4 @@
-"""Forms of the sign-in, password and users pages."""
+"""The forms of the sign-in, password and users pages."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class SignInForm(forms.Form):
 
 
 class PasswordForm(forms.Form):
-    """A new password, typed twice. The current one is asked for when there is one, unless a one-time link has just
-    proved who this is: it is for people who forgot theirs."""
+    """A new password, entered twice. The current one is required if there is one, except after a one-time link, which
+    is for people who forgot it."""
 
     current = _password("Current password", "current-password")
     new = _password(

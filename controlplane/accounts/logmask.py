@@ -1,7 +1,7 @@
-"""What the logs leave out. The tokens of one-time links: whoever reads a log must not be able to sign in by it. And
-tracebacks of refusals, which are no crashes.
+"""Filters of the logs: tokens of one-time links are masked, because readers of logs must not be able to sign in with
+them; and refusals are logged without tracebacks, because they are no crashes.
 
-Django writes a request's path for a refused form, for 4xx and for 5xx answers. Loaded with the settings, so no models.
+Django logs the request's path for rejected forms, 4xx and 5xx. Loaded with the settings, so no models here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PLAIN = logging.Formatter()
 
 
 class MaskLinkTokens(logging.Filter):
-    """Lets every record through, with link tokens masked in its text and in its traceback."""
+    """Mask link tokens in records and their tracebacks."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         text = record.getMessage()
@@ -29,7 +29,7 @@ class MaskLinkTokens(logging.Filter):
 
 
 class NoTracebackOfRefusals(logging.Filter):
-    """Lets every record through; one of an answer below 500 is its line alone."""
+    """Drop the traceback of records about answers below 500."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if getattr(record, "status_code", 500) < 500:

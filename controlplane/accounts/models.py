@@ -1,4 +1,4 @@
-"""People and their role. Viewer sees all; operator launches, stops, uploads; admin has users and secrets."""
+"""Users and roles. Viewers see everything; operators launch, stop and upload; admins manage users and secrets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db import models
 
 from controlplane import sealing
 
-HUB_TOKEN = "HF_TOKEN"  # noqa: S105  the name of it
+HUB_TOKEN = "HF_TOKEN"  # noqa: S105  # its name
 
 
 class Role(models.TextChoices):
@@ -23,9 +23,9 @@ class Role(models.TextChoices):
 class User(AbstractUser):
     role = models.CharField(max_length=10, choices=Role.choices, default=Role.VIEWER)
     max_running = models.PositiveIntegerField(null=True, blank=True)
-    """How many of this person's runs may be on hosts at once. None: the installation's limit; 0: no limit."""
+    """The user's limit of active runs. None: the installation's limit; 0: no limit."""
     max_queued = models.PositiveIntegerField(null=True, blank=True)
-    """How many may wait. None and 0: as above."""
+    """The user's limit of queued runs; None and 0 as above."""
 
     @property
     def may_operate(self) -> bool:
@@ -37,20 +37,19 @@ class User(AbstractUser):
 
 
 class SignInLink(models.Model):
-    """A link that signs one person in, once. Only the token's hash is kept: the table gives nobody a way in."""
+    """A link that signs one user in, once. Only the token's hash is stored, so the table can't be used to sign in."""
 
     user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="sign_in_links")
     token_hash = models.CharField(max_length=64, unique=True)
     asks_first = models.BooleanField(default=False)
-    """Opening it shows a button, and pressing that uses it up: for links that travel through chat or mail,
-    where a preview opens them before the person does."""
+    """Opening it shows a button, which uses it up: for links sent by chat or mail, where previews open them first."""
     created_at = models.DateTimeField(auto_now_add=True)
     expires_at = models.DateTimeField()
     used_at = models.DateTimeField(null=True)
 
 
 class FailedSignIn(models.Model):
-    """A wrong password, kept for as long as it counts against further guesses."""
+    """A wrong password, kept while it counts against further guesses."""
 
     name = models.CharField(max_length=150)
     address = models.CharField(max_length=64)
@@ -58,7 +57,7 @@ class FailedSignIn(models.Model):
 
 
 class Secret(models.Model):
-    """A key that runs need and people must not see. Nothing but `vault` opens one."""
+    """A key that runs need and people must not see. Only `vault` decrypts secrets."""
 
     class Kind(models.TextChoices):
         ENDPOINT = "endpoint", "Endpoint of a judge"
@@ -71,19 +70,19 @@ class Secret(models.Model):
     )
     kind = models.CharField(max_length=8, choices=Kind.choices, default=Kind.ENDPOINT)
     address = models.CharField(max_length=500, blank=True)
-    """What requests to an endpoint begin with; "" for a token."""
+    """The URL prefix of requests to an endpoint; "" for a token."""
     private_too = models.BooleanField(default=False)
-    """The endpoint may be inside our network."""
+    """Whether the endpoint may be inside the private network."""
     sealed = models.TextField()
-    """The key with its address: whoever writes another address into the row gets no key with it."""
+    """The encrypted key and address: a row whose address was changed yields no key."""
     by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
-    """Who saved it last."""
+    """The user who saved it last."""
     created_at = models.DateTimeField(auto_now_add=True)
     updated_at = models.DateTimeField()
     """When the key was last entered."""
     used_at = models.DateTimeField(null=True)
     used_by = models.CharField(max_length=20, blank=True)
-    """Id of the run that it was last given to; "" when that was a try on the config's page."""
+    """The id of the run that last received it; "" after a trial on the config's page."""
 
     class Meta:
         ordering = ("name",)
@@ -95,8 +94,9 @@ class Secret(models.Model):
         self.sealed = sealing.seal(json.dumps({"address": self.address, "key": key}))
 
     def key(self) -> str:
-        """Raises sealing.CannotOpen, also where the address is another than the key was entered for."""
-        held = json.loads(sealing.unseal(self.sealed))
-        if held["address"] != self.address:
+        """The decrypted key. Raises sealing.CannotOpen, also if the address differs from the one the key was entered
+        for."""
+        content = json.loads(sealing.unseal(self.sealed))
+        if content["address"] != self.address:
             raise sealing.CannotOpen("It was entered for another address.")
-        return str(held["key"])
+        return str(content["key"])

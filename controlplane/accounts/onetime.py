@@ -1,4 +1,4 @@
-"""One-time sign-in links: made for the first start and for invited people, used up by the first who opens them."""
+"""One-time sign-in links, for the first start and for invitations; the first person to open one uses it up."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INVITATION_VALID_FOR = timedelta(days=3)
 
 
 def make_link(user: User, base_url: str, *, valid_for: timedelta = VALID_FOR, asks_first: bool = False) -> str:
-    """A fresh link for `user` below `base_url` (http://127.0.0.1:8000). The token exists in this answer only."""
+    """Create a link for `user` below `base_url` (http://127.0.0.1:8000). The token is only in the return value."""
     now = timezone.now()
     SignInLink.objects.filter(Q(expires_at__lt=now) | Q(used_at__isnull=False)).delete()
     token = secrets.token_urlsafe(32)
@@ -26,20 +26,20 @@ def make_link(user: User, base_url: str, *, valid_for: timedelta = VALID_FOR, as
 
 
 def invite(user: User, base_url: str) -> str:
-    """A link to hand to somebody. An older one of theirs that still waits stops working."""
+    """Create an invitation link; the user's older unused links stop working."""
     user.sign_in_links.all().delete()
     return make_link(user, base_url, valid_for=INVITATION_VALID_FOR, asks_first=True)
 
 
 def peek(token: str) -> SignInLink | None:
-    """The link behind a token that would still work, or None."""
+    """The link of a token that would still work, or None."""
     return _usable(token).select_related("user").first()
 
 
 def use(token: str) -> User | None:
-    """Use the link up. None when it is unknown, used, too old, or its person is disabled.
+    """Use the link up. None if it is unknown, used or expired, or its user is disabled.
 
-    One conditional UPDATE decides, so of two who open it at once only one gets in.
+    One conditional UPDATE decides between concurrent requests.
     """
     if not _usable(token).update(used_at=timezone.now()):
         return None

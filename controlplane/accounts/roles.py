@@ -1,4 +1,4 @@
-"""What a role may do, as decorators of views. Being signed in is asked of every view by the middleware."""
+"""Role checks as view decorators. The middleware already requires signing in."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ View = Callable[Concatenate[HttpRequest, P], HttpResponseBase]
 
 
 def person(request: HttpRequest) -> User:
-    """The signed-in person; for views that the sign-in middleware guards."""
+    """The signed-in user, for views behind the sign-in middleware."""
     if not isinstance(request.user, User):
         raise PermissionDenied("Sign in first.")
     return request.user
 
 
 def operator_required(view: View[P]) -> View[P]:
-    """Launching, stopping, uploading, editing the catalogue."""
+    """Required for launching, stopping, uploading and editing the catalogue."""
     return _guarded(view, lambda user: user.may_operate, "This requires the operator role.")
 
 
 def admin_required(view: View[P]) -> View[P]:
-    """Users and secrets."""
+    """Required for users and secrets."""
     return _guarded(view, lambda user: user.may_administer, "This requires the admin role.")
 
 

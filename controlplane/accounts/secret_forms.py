@@ -1,4 +1,4 @@
-"""The form of a secret. Its key is never written back into a page: an empty field keeps what there is."""
+"""The form of a secret. The key is never sent back to the page: an empty field keeps the stored one."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
             self.add_error("address", error)
 
     def _clean_kept(self, kind: str | None, key: str) -> None:
-        """The key belongs to the address that it was entered for."""
+        """Require the key again if its address changed."""
         if not self.instance.pk or key or self._has_no_key:
             return
         if (self.initial["kind"], self.initial["address"]) != (kind, self.cleaned_data["address"]):
@@ -117,7 +117,7 @@ def _has_no_key(secret: Secret) -> bool:
 
 
 def _is_private(address: str) -> bool:
-    """Entered as a private address, it is meant so."""
+    """Whether the address is written as a private one, which is then intended."""
     try:
         host = urlsplit(address).hostname or ""
         return host == "localhost" or addresses.is_private(str(ipaddress.ip_address(host)))

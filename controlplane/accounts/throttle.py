@@ -1,4 +1,4 @@
-"""Slows down whoever guesses passwords: failures are counted in the database, so every web process sees them."""
+"""Throttling of password guesses: failures are counted in the database, so all web processes see them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ WINDOW = timedelta(minutes=10)
 PER_NAME_AND_ADDRESS = 5
 PER_ADDRESS = 30
 PER_NAME = 50
-"""Higher than the two others: somebody far away who guesses at a name shall not easily keep its owner out."""
+"""Higher than the other limits: a distant attacker should not easily lock out a name's owner."""
 
 
 def must_wait(name: str, address: str) -> bool:
-    """Whether a further try is refused before its password is even looked at."""
+    """Whether the next try is refused without checking its password."""
     recent = FailedSignIn.objects.filter(at__gt=timezone.now() - WINDOW)
     name = _key(name)
     return (
@@ -33,7 +33,7 @@ def note_failure(name: str, address: str) -> None:
 
 
 def forget(name: str, address: str) -> None:
-    """After a success: the failures before it were this person's own slips."""
+    """Forget failures after a success: they were the user's own mistakes."""
     FailedSignIn.objects.filter(name=_key(name), address=address).delete()
 
 

@@ -1,4 +1,4 @@
-"""The users page: an admin invites people by a one-time link, gives roles, disables and enables."""
+"""The users page: admins invite users by one-time link, assign roles, disable and enable accounts."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def role(request: HttpRequest, user_id: int) -> HttpResponse:
 @admin_required
 @require_POST
 def active(request: HttpRequest, user_id: int) -> HttpResponse:
-    """Disable or enable. A disabled person's sessions are refused from their next request on."""
-    wanted = request.POST.get("active") == "1"
+    """Disable or enable an account. A disabled user's sessions are refused from the next request on."""
+    activate = request.POST.get("active") == "1"
     with transaction.atomic():
         user = get_object_or_404(User, pk=user_id)
-        if not wanted and user == person(request):
+        if not activate and user == person(request):
             return _page(request, problem="You can't disable yourself; another admin can.", status=409)
-        if not wanted and _is_last_admin(user):
+        if not activate and _is_last_admin(user):
             return _page(request, problem="The last admin can't be disabled.", status=409)
-        user.is_active = wanted
+        user.is_active = activate
         user.save(update_fields=["is_active"])
         user.sign_in_links.all().delete()
     sign_in_changed.send(User, user_id=user.pk)
@@ -67,7 +67,7 @@ def active(request: HttpRequest, user_id: int) -> HttpResponse:
 @admin_required
 @require_POST
 def limits(request: HttpRequest, user_id: int) -> HttpResponse:
-    """How many runs the person may have going and waiting."""
+    """Set the user's limits of active and queued runs."""
     user = get_object_or_404(User, pk=user_id)
     form = LimitsForm(request.POST, instance=user)
     if not form.is_valid():
@@ -82,7 +82,7 @@ def limits(request: HttpRequest, user_id: int) -> HttpResponse:
 @admin_required
 @require_POST
 def link(request: HttpRequest, user_id: int) -> HttpResponse:
-    """A new link for somebody whose invitation ran out, or who forgot the password."""
+    """Create a new link for a user whose invitation expired or who forgot the password."""
     user = get_object_or_404(User, pk=user_id, is_active=True)
     return _page(request, link_for=user)
 
@@ -95,7 +95,7 @@ def _page(
     problem: str = "",
     status: int = 200,
 ) -> HttpResponse:
-    # The link is drawn into this one answer: a flash message would store the token in a cookie.
+    # The link is rendered only into this response: a flash message would store the token in a cookie.
     link_url = onetime.invite(link_for, request.build_absolute_uri("/")) if link_for else ""
     context = {
         "form": form or NewUserForm(),
@@ -110,6 +110,6 @@ def _page(
 
 
 def _is_last_admin(user: User) -> bool:
-    # Locked, in one order: two admins who take each other's role at the same instant would both find the other one.
+    # Locked in a fixed order: otherwise two admins who demote each other at once would each still see the other one.
     admins = User.objects.select_for_update().filter(role=Role.ADMIN, is_active=True).order_by("pk")
     return user.role == Role.ADMIN and all(admin.pk == user.pk for admin in admins)

@@ -1,6 +1,6 @@
-"""Secrets on their way out: those that a run's rewards name, to its supervisor at the claim, and one endpoint to a try.
+"""Access to secrets: those named by a run's rewards at its claim, and single endpoints for trials.
 
-Nothing else opens a secret. What is opened goes into one answer or one process and is written down nowhere.
+Nothing else decrypts secrets. A decrypted one goes into one answer or one process and is stored nowhere.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ ENTER_ANEW = "An admin must enter its key again under Settings, Secrets."
 
 
 class NotGiven(Exception):
-    """A secret that can't be had. The text says which, why, and what to do."""
+    """A secret is unavailable. The text names it, the cause and the remedy."""
 
 
 def names_in(rewards: Iterable[RewardSpec]) -> list[str]:
-    """Each secret that these rewards name, once."""
-    found = (name for reward in rewards for name in _named(reward.function, reward.params))
-    return list(dict.fromkeys(found))
+    """The secrets that these rewards name, without duplicates."""
+    secret_names = (name for reward in rewards for name in _named(reward.function, reward.params))
+    return list(dict.fromkeys(secret_names))
 
 
 def problem(name: str) -> str:
-    """Why an endpoint of this name could not be given; "" when it could."""
+    """Why an endpoint of this name is unavailable, or ""."""
     try:
         _open(name)
     except NotGiven as error:
@@ -42,29 +42,28 @@ def problem(name: str) -> str:
 
 
 def for_run(spec: RunSpec) -> dict[str, str]:
-    """The environment variables that a run gets at its claim, and nothing beyond what its spec names. Raises
-    NotGiven."""
+    """The environment variables for a run at its claim: only what its spec names. Raises NotGiven."""
     names = names_in(spec.rewards)
-    given = {SECRET_PREFIX + name: _as_variable(*_open(name)) for name in names}
+    variables = {SECRET_PREFIX + name: _as_variable(*_open(name)) for name in names}
     if _fetches_from_hub(spec) and (token := Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()):
-        given[HUB_TOKEN] = _key(token)
+        variables[HUB_TOKEN] = _key(token)
         names.append(HUB_TOKEN)
     note_use(names, run=spec.run_id)
-    return given
+    return variables
 
 
 def endpoint(name: str) -> tuple[Secret, str]:
     """An endpoint with its key. Raises NotGiven."""
-    found = _open(name)
+    opened = _open(name)
     note_use([name])
-    return found
+    return opened
 
 
 def endpoint_for_trial(name: str) -> Endpoint:
-    """By its name on the secrets page. Raises Unavailable.
+    """An endpoint by its name on the secrets page. Raises Unavailable.
 
-    Its `refusal` holds for what its name leads to at that moment: the network around the web is not the trainer's, and
-    whoever tries a reward reads what the server answers.
+    Its `refusal` checks the IP address at connection time: the web's network is not the trainer's, and users who try a
+    reward see the server's answers.
     """
     try:
         secret, key = endpoint(name)
@@ -79,8 +78,8 @@ def note_use(names: Iterable[str], *, run: str = "") -> None:
 
 
 def _named(function: str, params: Mapping[str, Any]) -> list[str]:
-    known = LIBRARY.get(function)
-    entries = known.schema() if known else []
+    entry = LIBRARY.get(function)
+    entries = entry.schema() if entry else []
     values = (params.get(e["name"], e["default"]) for e in entries if e["widget"] == "secret")
     return [value for value in values if isinstance(value, str) and value]
 
@@ -107,7 +106,7 @@ def _as_variable(secret: Secret, key: str) -> str:
 
 
 def _fetches_from_hub(spec: RunSpec) -> bool:
-    """The model, or a reward's, is named by a hub id. What it isn't, the download says itself."""
+    """Whether the model, or a reward model, is named by a hub id. The download validates it."""
     return bool(hub_models(spec))
 
 

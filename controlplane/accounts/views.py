@@ -1,4 +1,4 @@
-"""Signing in and out, passwords, and the health answer."""
+"""Sign-in and sign-out, passwords, and the health check."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LINK_PROVES_FOR_S = 900.0
 @never_cache
 @require_GET
 def health(request: HttpRequest) -> JsonResponse:
-    """For container health checks: the web answers and reaches its database."""
+    """Health check for containers: the web responds and reaches its database."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
@@ -44,7 +44,7 @@ def health(request: HttpRequest) -> JsonResponse:
 
 @require_safe
 def settings(request: HttpRequest) -> HttpResponse:
-    """Where what is set for the whole installation is found; an admin sees more of it."""
+    """Links to the installation's settings; admins see more of them."""
     return render(request, "accounts/settings.html")
 
 
@@ -66,7 +66,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 
 
 def _authenticated(request: HttpRequest, form: SignInForm) -> User | None:
-    """The person, or None with an error on the form that doesn't tell which of name and password was wrong."""
+    """The user, or None with a form error that doesn't say whether the name or the password was wrong."""
     name, address = form.cleaned_data["username"], request.META.get("REMOTE_ADDR", "")
     if throttle.must_wait(name, address):
         form.add_error(None, "Too many wrong passwords. Wait ten minutes and try again.")
@@ -84,7 +84,7 @@ def _authenticated(request: HttpRequest, form: SignInForm) -> User | None:
 @never_cache
 @require_http_methods(["GET", "POST"])
 def sign_in_once(request: HttpRequest, token: str) -> HttpResponse:
-    """A one-time link. Invitations show a button first; the first start's link signs in as it is opened."""
+    """A one-time link. Invitations show a button first; the first start's link signs in at once."""
     link = onetime.peek(token)
     if link is None:
         return render(request, "accounts/link_gone.html", status=410)
@@ -110,7 +110,7 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters()
 @require_http_methods(["GET", "POST"])
 def password(request: HttpRequest) -> HttpResponse:
-    """Set a first password, or change it. Every other session of the person ends: its hash no longer fits."""
+    """Set or change the password. The user's other sessions end, because their hash no longer matches."""
     user = person(request)
     address = request.META.get("REMOTE_ADDR", "")
     form = PasswordForm(user, request.POST or None, proved_by_link=_came_by_link(request))
@@ -130,17 +130,17 @@ def password(request: HttpRequest) -> HttpResponse:
 
 
 def _came_by_link(request: HttpRequest) -> bool:
-    """A short while ago: an open browser found later shall not be enough for a new password."""
+    """Whether the user signed in by link recently; an older open browser is not enough to set a new password."""
     return time.time() - float(request.session.get(BY_LINK_AT, 0)) < LINK_PROVES_FOR_S
 
 
 def _next(request: HttpRequest) -> str:
-    """Where the person wanted to go, if that is a page of ours."""
-    wanted = request.POST.get("next") or request.GET.get("next") or ""
-    safe = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
-    return wanted if safe and wanted.startswith("/") else "runs"
+    """The page that the user wanted, if it is on this site."""
+    target = request.POST.get("next") or request.GET.get("next") or ""
+    safe = url_has_allowed_host_and_scheme(target, {request.get_host()}, require_https=request.is_secure())
+    return target if safe and target.startswith("/") else "runs"
 
 
 def _is_preview(request: HttpRequest) -> bool:
-    """A browser that loads a link before anybody clicked it must not use it up."""
+    """Whether a browser is prefetching the link, which must not use it up."""
     return "prefetch" in request.headers.get("Sec-Purpose", "") or "prefetch" in request.headers.get("Purpose", "")

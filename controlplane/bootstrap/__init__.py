@@ -1,9 +1,9 @@
-"""Gets the right interpreter under manage.py on a bare machine. Standard library only, in the whole package.
+"""Provides manage.py with the right interpreter on a bare machine. Standard library only, in the whole package.
 
-On a machine with nothing but python3 and pip this builds `.venv` (control plane, host side), `.venv-train`
-(the trainer) and `.venv-test` from the committed locks, and re-executes manage.py in the one its command needs.
-An activated environment that has what the command needs is used as it is, and CONTROLPLANE_BOOTSTRAP=off uses
-any interpreter as it is: for images, and for machines that can fetch nothing.
+With nothing but python3 and pip, this builds `.venv` (control plane, host side), `.venv-train` (the trainer) and
+`.venv-test` from the committed locks, and re-executes manage.py in the one that the command needs. An activated
+environment that has the required packages is used unchanged. CONTROLPLANE_BOOTSTRAP=off uses any interpreter unchanged:
+for images, and for machines without network access.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from controlplane.bootstrap.console import Failed, interruptible, say
 from controlplane.bootstrap.environments import BASE, ROOT, TEST, TRAINER, Environment, build
 
 WITH_TEST_TOOLS = frozenset({"test", "bench"})
-"""Benchmarks drive the tests' browser and use their helpers."""
+"""Benchmarks use the tests' browser and helpers."""
 WITH_TRAINER = frozenset({"demo", "up", "test", "bench"})
 OPTIONAL_TRAINER = frozenset({"up"})
-"""What serves without a trainer too: launches then wait, everything else works."""
+"""Commands that also work without a trainer: launches then wait, everything else works."""
 
 STARTED = "CONTROLPLANE_STARTED"
 INSTALL_SECONDS = "CONTROLPLANE_INSTALL_SECONDS"
@@ -29,7 +29,7 @@ _INSIDE = "CONTROLPLANE_BOOTSTRAPPED"
 
 
 def ensure(argv: list[str]) -> None:
-    """Returns in an interpreter that can run the command, or doesn't return."""
+    """Return in an interpreter that can run the command, or don't return."""
     command = argv[1] if len(argv) > 1 else ""
     os.environ.setdefault(STARTED, repr(time.time()))
     if os.environ.get("CONTROLPLANE_BOOTSTRAP") == "off" or os.environ.get(_INSIDE) == sys.prefix:
@@ -57,7 +57,7 @@ def ensure(argv: list[str]) -> None:
 
 
 def _is_suitable_environment(environment: Environment) -> bool:
-    """Whether we already run in an environment that somebody chose, and that has what is needed."""
+    """Whether this is already a chosen environment with the required packages."""
     inside = sys.prefix != sys.base_prefix
     return inside and all(find_spec(module) is not None for module in environment.needs)
 
@@ -72,7 +72,7 @@ def _build_trainer(*, optional: bool) -> None:
 
 
 def _point_at_trainer() -> None:
-    """Whoever starts the trainer reads a setting; only this package knows the folder's name."""
+    """Set the trainer's interpreter: only this package knows the folder's name."""
     if TRAINER.is_built() or (TRAINER.is_foreign() and TRAINER.python.exists()):
         os.environ.setdefault("GRPO_TRAINER_PYTHON", str(TRAINER.python))
 

@@ -1,7 +1,7 @@
-"""`python -m controlplane.bootstrap` writes the lock files anew from pyproject.toml (needs uv and the network).
+"""`python -m controlplane.bootstrap` regenerates the lock files from pyproject.toml (needs uv and the network).
 
-No uv.lock: it would write the package index's address into every entry. `--universal --python-version 3.11`: a lock
-made plainly on a newer 3.11 leaves out what 3.11.2 needs.
+No uv.lock: it would contain the package index's address in every entry. `--universal --python-version 3.11`: a lock
+made for a newer 3.11 would lack packages that 3.11.2 needs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def main() -> None:
 
 
 def locked(lock: Path) -> dict[str, set[str]]:
-    """The names in a lock, each with its versions (a universal lock may hold one a Python version)."""
-    found: dict[str, set[str]] = {}
+    """The names in a lock with their versions (a universal lock may have one per Python version)."""
+    versions: dict[str, set[str]] = {}
     for name, version in re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^ ;\\]+)", lock.read_text(), re.MULTILINE):
-        found.setdefault(name.lower(), set()).add(version)
-    return found
+        versions.setdefault(name.lower(), set()).add(version)
+    return versions
 
 
 def _compile(arguments: list[str], lock: Path) -> None:

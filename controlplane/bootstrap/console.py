@@ -1,4 +1,4 @@
-"""Words to the person who waits, and programs run on their behalf."""
+"""Messages to the waiting user, and programs run on their behalf."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import FrameType
 
 
 class Failed(Exception):
-    """A step of the installation failed; the message says what to do."""
+    """An installation step failed; the message says what to do."""
 
 
 def say(text: str) -> None:
@@ -20,7 +20,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
-    """SIGTERM ends the installation as Ctrl-C does."""
+    """Let SIGTERM end the installation like Ctrl-C."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -33,7 +33,7 @@ def interruptible() -> Iterator[None]:
 
 
 def run(argv: list[str], env: dict[str, str] | None = None) -> int:
-    """Run a program that shows its own progress; it is gone when this returns, an interrupt included."""
+    """Run a program that shows its own progress; it has ended when this returns, even after an interrupt."""
     process = subprocess.Popen(argv, env=env, stdout=sys.stderr, stdin=subprocess.DEVNULL)
     try:
         return process.wait()
@@ -48,9 +48,9 @@ def run(argv: list[str], env: dict[str, str] | None = None) -> int:
 
 
 def ask(argv: list[str], env: dict[str, str] | None = None) -> str | None:
-    """A program's standard output, or None when it can't be run or fails."""
+    """A program's standard output; None if it can't be run or fails."""
     try:
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
+        completed = subprocess.run(argv, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=120)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return completed.stdout if completed.returncode == 0 else None

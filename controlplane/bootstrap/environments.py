@@ -1,8 +1,8 @@
-"""The environments: which lock fills which folder, and building one so that an interruption leaves nothing broken.
+"""The environments: which lock fills which folder, built so that an interruption leaves nothing broken.
 
-A finished environment carries a stamp with the hash of its lock, an unfinished one a mark; both change under a file
-lock. A mark, or a stamp with another hash, means build again, which is quick: downloads stay in the installer's
-cache. A folder with neither was made by somebody else: it is used if it has what is needed, and never deleted.
+A finished environment has a stamp with the hash of its lock, an unfinished one a mark; both change under a file lock. A
+mark, or a stamp with another hash, triggers a rebuild, which is quick because downloads are cached. A folder with
+neither was made by someone else: it is used if it has the required packages, and never deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Environment:
     folder: Path
     lock: Path
     needs: tuple[str, ...]
-    """Modules by which an environment that somebody else made is recognised as suitable."""
+    """Modules that a suitable environment of another origin must have."""
     trainer: bool = False
 
     @property
@@ -58,7 +58,7 @@ class Environment:
             return False
 
     def is_foreign(self) -> bool:
-        """Made by somebody else."""
+        """Whether someone else made it."""
         return self.folder.exists() and not self.stamp.exists() and not self.building.exists()
 
     def has_needs(self) -> bool:
@@ -78,7 +78,7 @@ TRAINER = Environment(
 
 
 def build(environment: Environment) -> None:
-    """Build it unless it is there already."""
+    """Build the environment unless it exists."""
     if environment.is_built():
         return
     if environment.is_foreign():
@@ -89,7 +89,7 @@ def build(environment: Environment) -> None:
             "Move it away, and run the command again."
         )
     with _alone():
-        if not environment.is_built():  # somebody else may have built it while we waited
+        if not environment.is_built():  # another process may have built it meanwhile
             try:
                 _build(environment)
             except OSError as error:
@@ -102,7 +102,7 @@ def build(environment: Environment) -> None:
 def _build(environment: Environment) -> None:
     say(f"Installing {environment.title} into {environment.folder.name} (needed once) …")
     installer = choose_installer(TOOLS)
-    # An interrupted installer may have left half a package that counts as installed: start from an empty folder.
+    # An interrupted installer may leave half a package that counts as installed: start from an empty folder.
     _empty(environment)
     installer.make_environment(environment.folder)
     installer.install_lock(environment.python, environment.lock)
@@ -114,7 +114,7 @@ def _build(environment: Environment) -> None:
 
 
 def _empty(environment: Environment) -> None:
-    """An empty folder that carries the mark, at every moment of the way there too."""
+    """Make an empty folder that has the mark at every moment."""
     environment.folder.mkdir(exist_ok=True)
     environment.building.touch()
     for entry in environment.folder.iterdir():
@@ -128,7 +128,7 @@ def _empty(environment: Environment) -> None:
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """One installation at a time. A lock file left by a dead process holds nothing: the kernel dropped its lock."""
+    """Allow one installation at a time. A dead process's lock file doesn't block: the kernel released its lock."""
     try:
         TOOLS.mkdir(exist_ok=True)
         handle = os.open(TOOLS / "install.lock", os.O_RDWR | os.O_CREAT, 0o644)

@@ -1,4 +1,4 @@
-"""uv where it can be had (on PATH, fetched before, or fetched now by pip), else pip with the venv module."""
+"""uv if available (on PATH, fetched before, or installable by pip), otherwise pip with the venv module."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NO_PIP = (
 
 
 class Installer(ABC):
-    """Makes environments and fills them."""
+    """Creates environments and installs packages."""
 
     @abstractmethod
     def make_environment(self, folder: Path) -> None: ...
@@ -34,7 +34,7 @@ class Installer(ABC):
 
     @abstractmethod
     def would_install(self, python: Path, requirement: str) -> str:
-        """What the installer says it would do for one requirement, without its dependencies."""
+        """The installer's dry-run output for one requirement, without its dependencies."""
 
     def install_lock(self, python: Path, lock: Path) -> None:
         self.install(python, ["--require-hashes", "--no-deps", "-r", str(lock)], lock.name)
@@ -45,7 +45,7 @@ class Uv(Installer):
         self.program = program
         pip = pip_settings()
         self.env = uv_environment(pip)
-        # uv has no variable for it. An index that was named for uv itself is meant to be asked.
+        # uv has no variable for it. An index configured for uv itself takes effect.
         self.sources = ["--no-index"] if _is_on(pip, "no-index") and not os.environ.get("UV_DEFAULT_INDEX") else []
 
     def make_environment(self, folder: Path) -> None:
@@ -66,8 +66,8 @@ class Uv(Installer):
 
 
 class Pip(Installer):
-    """Debian's python3 has the venv module without ensurepip, and a pip that refuses its own environment: so an
-    environment without pip, filled by the pip outside."""
+    """Debian's python3 has the venv module without ensurepip, and its pip refuses its own environment: so the
+    environment has no pip and is filled by the pip outside."""
 
     def make_environment(self, folder: Path) -> None:
         if run([sys.executable, "-m", "venv", "--without-pip", str(folder)]):
@@ -103,14 +103,14 @@ def _runs(program: str) -> bool:
 
 
 PIP_OPTIONS = ("find-links", "index-url", "extra-index-url", "no-index", "trusted-host", "cert")
-"""What of pip's configuration says where packages come from."""
+"""pip's settings about the sources of packages."""
 
 
 def uv_environment(pip: dict[str, str]) -> dict[str, str]:
-    """uv reads none of pip's configuration: hand on its indexes, find-links, certificates and trusted hosts.
-    What is set for uv itself stays."""
+    """pip's configuration for uv, which doesn't read it: indexes, find-links, certificates, trusted hosts. uv's own
+    settings stay."""
     env = {**os.environ, "UV_PYTHON_DOWNLOADS": "never"}
-    # A VIRTUAL_ENV of the caller's is not where we install.
+    # The caller's VIRTUAL_ENV is not the target.
     env.pop("VIRTUAL_ENV", None)
     if "find-links" in pip:
         env.setdefault("UV_FIND_LINKS", ",".join(pip["find-links"].split()))
@@ -118,7 +118,7 @@ def uv_environment(pip: dict[str, str]) -> dict[str, str]:
         env.setdefault("UV_DEFAULT_INDEX", pip["index-url"])
     if "extra-index-url" in pip:
         env.setdefault("UV_INDEX", " ".join(pip["extra-index-url"].split()))
-        # As pip does. uv's own way stops at the first index that has the name, also where it lacks the pinned version.
+        # As pip does. uv's default stops at the first index that has the name, even without the pinned version.
         env.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     if "trusted-host" in pip:
         env.setdefault("UV_INSECURE_HOST", " ".join(pip["trusted-host"].split()))
@@ -128,7 +128,7 @@ def uv_environment(pip: dict[str, str]) -> dict[str, str]:
 
 
 def pip_settings() -> dict[str, str]:
-    """What pip is configured with: its files, and PIP_* in the environment, which win."""
+    """pip's configuration: its files, overridden by PIP_* in the environment."""
     settings: dict[str, str] = {}
     listing = ask([sys.executable, "-m", "pip", "config", "list"]) or ""
     environment: dict[str, str] = {}
@@ -138,9 +138,9 @@ def pip_settings() -> dict[str, str]:
         target = environment if section == ":env:" else settings
         target[name.strip()] = _unquoted(value)
     for name in PIP_OPTIONS:
-        # Without pip there is still what it would have read from the environment.
-        if given := os.environ.get("PIP_" + name.upper().replace("-", "_")):
-            environment[name] = given
+        # Without pip, what it would have read from the environment.
+        if override := os.environ.get("PIP_" + name.upper().replace("-", "_")):
+            environment[name] = override
     return {**settings, **environment}
 
 

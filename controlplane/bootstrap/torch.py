@@ -1,7 +1,7 @@
-"""Which torch, and with it which vLLM: by whether a GPU with a recent driver answers, pinned exactly.
+"""The versions of torch and vLLM, pinned exactly, chosen by whether a GPU with a recent driver responds.
 
-torch stays out of the hashed lock because its CPU and CUDA builds differ, and pins of vLLM's own dependencies
-differ from a machine without it. The sets are data: preflight reads them too.
+torch is not in the hashed lock because its CPU and CUDA builds differ, and vLLM's own pins differ from a machine
+without it. The sets are data: preflight reads them too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TorchSet:
-    """Versions that are pinned together."""
+    """Versions that belong together."""
 
     torch: str
     min_driver: int
@@ -35,7 +35,7 @@ GPU = TorchSet(torch="2.13.0", min_driver=580, vllm="0.31.0", extras=("deepspeed
 GPU_TORCH_2_11 = TorchSet(
     torch="2.11.0", min_driver=580, vllm="0.22.1", extras=("deepspeed==0.19.8", "bitsandbytes==0.50.2")
 )
-"""For hosts whose image brings torch 2.11; they bring their own interpreter and set GRPO_TRAINER_PYTHON."""
+"""For hosts whose image includes torch 2.11; they bring their own interpreter and set GRPO_TRAINER_PYTHON."""
 
 SETS = {"cpu": CPU, "gpu": GPU, "gpu-torch-2.11": GPU_TORCH_2_11}
 
@@ -48,7 +48,7 @@ raise SystemExit(cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)) or
 
 
 def has_gpu() -> bool:
-    """Whether a driver and a GPU answer. In processes of their own: a CUDA context is not to be had twice."""
+    """Whether a driver and a GPU respond; checked in separate processes, which can each create a CUDA context."""
     smi = shutil.which("nvidia-smi")
     if smi and (ask([smi, "-L"]) or "").startswith("GPU "):
         return True
@@ -56,7 +56,7 @@ def has_gpu() -> bool:
 
 
 def driver() -> int | None:
-    """The major version of the NVIDIA driver; None where nvidia-smi doesn't say it."""
+    """The major version of the NVIDIA driver; None if nvidia-smi doesn't report it."""
     smi = shutil.which("nvidia-smi")
     answer = ask([smi, "--query-gpu=driver_version", "--format=csv,noheader"]) if smi else None
     major = (answer or "").strip().partition(".")[0]
@@ -82,7 +82,7 @@ def _install_gpu(installer: Installer, python: Path) -> None:
 
 
 def _install_cpu(installer: Installer, python: Path) -> None:
-    """The CPU build: from find-links where they have it, else from PyTorch's own index by uv's option for it."""
+    """Install the CPU build: from find-links if available, otherwise from PyTorch's index by uv's option for it."""
     from controlplane.bootstrap.installers import Uv
 
     requirement = f"torch=={CPU.torch}"
@@ -99,6 +99,6 @@ def _install_cpu(installer: Installer, python: Path) -> None:
 
 
 def _direct_pins() -> list[str]:
-    """The trainer's own pins, so that vLLM's dependencies can move other packages but not these."""
+    """The trainer's direct pins, so that vLLM's dependencies can move other packages but not these."""
     project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
     return list(project["dependency-groups"]["train"])

@@ -1,4 +1,4 @@
-"""Form fields of what is written as text and isn't one value: GPU indexes, names, addresses, variables."""
+"""Form fields for values entered as text: GPU indexes, names, addresses, variables."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NamesField(_TextField):
 
 
 class AddressesField(_TextField):
-    """One a line."""
+    """One address per line."""
 
     widget = forms.Textarea(
         attrs={"rows": 2, "class": "code", "spellcheck": "false", "placeholder": "http://127.0.0.1:8000"}
@@ -62,7 +62,7 @@ class AddressesField(_TextField):
 
 
 class EnvironmentField(_TextField):
-    """NAME=VALUE lines -> {"NAME": "VALUE"}; what may be set is problems()' to say."""
+    """NAME=VALUE lines -> {"NAME": "VALUE"}; problems() checks which may be set."""
 
     widget = forms.Textarea(
         attrs={
@@ -74,15 +74,15 @@ class EnvironmentField(_TextField):
     )
 
     def clean(self, value: Any) -> dict[str, str]:
-        found: dict[str, str] = {}
+        variables: dict[str, str] = {}
         for line in filter(None, (line.strip() for line in super().clean(value).splitlines())):
             name, equals, text = (part.strip() for part in line.partition("="))
             if not equals or not name:
                 raise forms.ValidationError(f"Write each variable as NAME=VALUE; this line is not: {line[:80]}")
-            if name in found:
+            if name in variables:
                 raise forms.ValidationError(f"{name[:80]} is set twice.")
-            found[name] = text
-        return found
+            variables[name] = text
+        return variables
 
     def prepare_value(self, value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -91,7 +91,7 @@ class EnvironmentField(_TextField):
 
 
 class YesNoField(forms.ChoiceField):
-    """Yes, no, or left to the device."""
+    """Yes, no, or the device's default."""
 
     def __init__(self, **kwargs: Any) -> None:
         choices = (("", "Auto"), ("on", "On"), ("off", "Off"))

@@ -1,4 +1,4 @@
-"""The profile form: a field for each one of the contract's dataclasses and of a profile's batch, typed by them."""
+"""The profile form: a field for each field of the contract's dataclasses and of a profile's batch, with its type."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from controlplane.hardware.profile_fields import (
 from controlplane.hardware.profiles import Profile, profile_of, profile_problems
 from workers.contract import ContractError, HardwareSpec, LoraSpec, Rollout, ServerSpec, from_dict
 
-MOST = 10**6
+LARGEST = 10**6
 WORDS = ("name", "description")
 LISTS: dict[str, type[forms.Field]] = {
     "trainer_gpu_ids": GpusField,
@@ -38,12 +38,12 @@ LISTS: dict[str, type[forms.Field]] = {
     "lora_targets": NamesField,
     "environment": EnvironmentField,
 }
-"""What is written as text, and isn't one value."""
+"""Values entered as text that are no single value."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Typed:
-    """A form field's type and default, as the contract has them."""
+    """A form field's type and default, as in the contract."""
 
     kind: Any
     optional: bool
@@ -51,16 +51,16 @@ class Typed:
 
 
 def spec_fields() -> dict[str, Typed]:
-    found = {**_of(HardwareSpec, "", but=("profile", "server")), **_of(ServerSpec, "server_")}
+    typed = {**_of(HardwareSpec, "", but=("profile", "server")), **_of(ServerSpec, "server_")}
     lora = _of(LoraSpec, "lora_")
     lora["lora_targets"] = lora.pop("lora_target_modules")
     batch = {name: Typed(int, True, None) for name in BATCH_FIELDS}
-    return {**found, "use_lora": Typed(bool, False, False), **lora, **batch}
+    return {**typed, "use_lora": Typed(bool, False, False), **lora, **batch}
 
 
 def _of(cls: type, prefix: str, but: tuple[str, ...] = ()) -> dict[str, Typed]:
     hints = typing.get_type_hints(cls)
-    found = {}
+    typed = {}
     for f in dataclasses.fields(cls):
         if f.name in but:
             continue
@@ -68,8 +68,8 @@ def _of(cls: type, prefix: str, but: tuple[str, ...] = ()) -> dict[str, Typed]:
         optional = typing.get_origin(hint) in (typing.Union, types.UnionType)
         kind = next(a for a in typing.get_args(hint) if a is not type(None)) if optional else hint
         default = f.default if f.default_factory is dataclasses.MISSING else f.default_factory()
-        found[prefix + f.name] = Typed(kind, optional, default)
-    return found
+        typed[prefix + f.name] = Typed(kind, optional, default)
+    return typed
 
 
 def _form_field(name: str, typed: Typed) -> forms.Field:
@@ -86,15 +86,16 @@ def _form_field(name: str, typed: Typed) -> forms.Field:
     if typed.kind is bool:
         return YesNoField(**common) if typed.optional else forms.BooleanField(**{**common, "required": False})
     if typed.kind is int:
-        return forms.IntegerField(**common, min_value=int(name in BATCH_FIELDS), max_value=MOST)
+        return forms.IntegerField(**common, min_value=int(name in BATCH_FIELDS), max_value=LARGEST)
     if typed.kind is float:
         widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
-        return forms.FloatField(**common, min_value=0, max_value=MOST, widget=widget)
+        return forms.FloatField(**common, min_value=0, max_value=LARGEST, widget=widget)
     raise TypeError(f"{name}: no form field for {typed.kind}")
 
 
 class ProfileForm(forms.Form):
-    """Clean, it holds a whole `result`; what the choices leave unused may hold anything, and becomes its default."""
+    """When valid, has the complete `result`; fields that the choices leave unused may hold anything and become their
+    defaults."""
 
     name = forms.CharField(max_length=80, help_text="The name shown when choosing a profile.")
     description = forms.CharField(
@@ -102,7 +103,7 @@ class ProfileForm(forms.Form):
     )
 
     seen = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
-    """What the profile was when the page was opened."""
+    """A digest of the profile when the page was opened."""
 
     def __init__(self, *args: Any, profile: HardwareProfile | None = None, **kwargs: Any) -> None:
         self.profile = profile
@@ -124,7 +125,7 @@ class ProfileForm(forms.Form):
         return name
 
     def _refuse_to_overwrite(self, seen: Any) -> None:
-        """Once: the form that comes back has seen it."""
+        """Refuse once to overwrite another user's change: the returned form has its digest."""
         if self.profile is None or not seen or seen == _digest(self.profile):
             return
         data = copy.copy(cast("dict[str, Any]", self.data))  # a QueryDict, whose copy can be changed
@@ -149,7 +150,7 @@ class ProfileForm(forms.Form):
             and "server_attached" not in self.errors
         ):
             self.add_error("server_attached", "Name the address of at least one server.")
-        # What is wrong with its words alone keeps nothing else from being said.
+        # Errors of name and description alone don't suppress other errors.
         if set(self.errors) - {*WORDS, NON_FIELD_ERRORS}:
             return values
         self.result = _result({**dict.fromkeys(WORDS, ""), **values})
@@ -171,7 +172,7 @@ class ProfileForm(forms.Form):
 
     @property
     def sections(self) -> list[dict[str, Any]]:
-        """For the template: each section with its parts, and their fields."""
+        """The sections with their parts and fields, for the template."""
         return [
             {
                 "title": section.title,
@@ -186,12 +187,12 @@ class ProfileForm(forms.Form):
 
     @property
     def wrong_fields(self) -> list[forms.BoundField]:
-        """Those with errors, in the order of the page."""
+        """Fields with errors, in page order."""
         return [self[name] for name in self.fields if name in self.errors]
 
 
 def values_of(profile: Profile) -> dict[str, Any]:
-    """A profile as the form's values, typed."""
+    """A profile as typed form values."""
     spec, lora = profile.spec, profile.lora
     server = spec.server or ServerSpec()
     attached = spec.rollout == Rollout.SERVER and bool(server.attached)
@@ -211,7 +212,7 @@ def _stored(row: HardwareProfile) -> dict[str, Any]:
     try:
         return values_of(profile_of(row))
     except ContractError:
-        # Written by a version that knew other fields: what it is called can still be shown, and saved anew.
+        # From a version with other fields: its name can still be shown, and saved again.
         return {"name": row.name, "description": row.description}
 
 
@@ -250,14 +251,14 @@ def save(form: ProfileForm, row: HardwareProfile) -> HardwareProfile:
 def sent(values: Mapping[str, Any]) -> dict[str, str]:
     """Typed values as a browser would send them."""
     form = ProfileForm()
-    shown = {name: form.fields[name].prepare_value(value) for name, value in values.items()}
+    prepared = {name: form.fields[name].prepare_value(value) for name, value in values.items()}
     return {
         name: "on" if value is True else "" if value is None else str(value)
-        for name, value in shown.items()
+        for name, value in prepared.items()
         if value is not False
     }
 
 
 def _digest(profile: HardwareProfile) -> str:
-    held = [profile.name, profile.description, profile.spec, profile.lora, profile.batch]
-    return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()
+    content = [profile.name, profile.description, profile.spec, profile.lora, profile.batch]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""The last ten minutes of a host's GPU use: a few numbers beside its inventory, and the lines they are drawn as."""
+"""The last ten minutes of a host's GPU use: numbers stored beside its inventory, and the lines of its chart."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from controlplane.hardware.inventory import number
 
 SPAN_S = 600
 LEAST_APART_S = 4
-"""A host that is watched tells more often than a line that wide can show."""
-MOST = SPAN_S // LEAST_APART_S + 1
+"""A watched host announces itself more often than such a line can show."""
+MAX_ENTRIES = SPAN_S // LEAST_APART_S + 1
 GAP_S = 45
-"""Longer silence is a gap in the line: nobody knows what was between."""
+"""Longer silence is a gap in the line."""
 
 Entry = list[Any]
-"""[unix seconds, [util_percent or None, one a GPU in their order]]"""
+"""[unix seconds, [util_percent or None, one per GPU in order]]"""
 
 
 def add(history: Any, gpus: Sequence[dict[str, Any]], now: float) -> list[Entry]:
-    """The history with one reading more, oldest first, never longer than its span."""
-    kept: list[Entry] = [[t, used] for t, used in _entries(history) if now - SPAN_S <= t <= now]
-    if gpus and (not kept or now - kept[-1][0] >= LEAST_APART_S):
-        kept.append([round(now, 1), [gpu.get("util_percent") for gpu in gpus]])
-    return kept[-MOST:]
+    """The history with one more reading, oldest first, within its span."""
+    recent: list[Entry] = [[t, used] for t, used in _entries(history) if now - SPAN_S <= t <= now]
+    if gpus and (not recent or now - recent[-1][0] >= LEAST_APART_S):
+        recent.append([round(now, 1), [gpu.get("util_percent") for gpu in gpus]])
+    return recent[-MAX_ENTRIES:]
 
 
 def lines(history: Any, position: int, now: float, *, width: float = 200, height: float = 24) -> list[str]:
-    """SVG points of one GPU's use: 0 to 100 % over the last ten minutes, a line for each stretch without a gap."""
+    """SVG points of one GPU's use: 0 to 100% over the last ten minutes, one line per stretch without gaps."""
     drawn: list[list[str]] = []
     before: float | None = None
     for t, used in _entries(history):

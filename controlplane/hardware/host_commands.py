@@ -1,4 +1,4 @@
-"""Commands to hosts over Celery: the one place that sends, and the one seam that tests patch."""
+"""Commands to hosts over Celery: the one place that sends them, and that tests patch."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from workers.contract import Task
 
 
 class BrokerDown(Exception):
-    """The message broker can't be reached; the tick sends again."""
+    """The message broker is unavailable; the tick sends again."""
 
 
 def send(host_name: str, task: Task, args: Sequence[Any]) -> None:
     """Put a command into a host's queue.
 
-    It doesn't expire: Celery would compare our clock's time with the host's, and a host whose clock is ahead would drop
-    every command unseen. So every command does no harm when it comes late: a launch is decided by its claim, a reap by
-    the lock, a stop's intent is never taken back. What got lost is sent again after times that are all ours.
+    It doesn't expire: Celery would compare our clock with the host's, and a host whose clock is ahead would drop every
+    command. So all commands are harmless when late: a launch is decided by its claim, a reap by the lock, a stop is
+    never taken back. Lost commands are sent again by our own timing.
     """
     if not settings.REDIS_URL:
         raise BrokerDown("REDIS_URL is not set.")

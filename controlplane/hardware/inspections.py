@@ -1,4 +1,4 @@
-"""Questions to hosts about models: sent over Celery, answered over HTTP."""
+"""Model inspections: requested over Celery, answered over HTTP."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ from controlplane.hardware.models import Host, ModelInspection
 from workers.contract import Task
 
 ANSWER_WITHIN_S = 60
-"""A question without an answer for so long is given up; the next look asks again."""
+"""Seconds until an unanswered request is given up; the next one asks again."""
 FRESH_FOR = timedelta(minutes=10)
-"""An answer may be used for so long: a folder on a host can change."""
+"""How long an answer may be reused: folders on a host can change."""
 
 
 class HostAway(Exception):
-    """The question can't be sent: no message reaches the host now."""
+    """The request can't be sent: the host is out of reach."""
 
 
 def ask_inspection(host: Host, model: str, *, again: bool = False) -> ModelInspection:
-    """The open or recent question about this model, or a new one, sent to the host. `again`: an answer that is there
-    won't do, since somebody has changed what it was about (accepted a model's terms, freed some disk)."""
-    known = latest(host, model)
-    if known is not None and not (again and known.answered_at):
-        return known
+    """The open or recent inspection of this model, or a new one sent to the host.
+
+    `again`: ignore an existing answer, because its cause has changed (accepted terms, freed disk space).
+    """
+    existing = latest(host, model)
+    if existing is not None and not (again and existing.answered_at):
+        return existing
     inspection = ModelInspection.objects.create(host=host, model=model)
     try:
         host_commands.send(host.name, Task.INSPECT_MODEL, [inspection.pk, model])
@@ -36,15 +38,15 @@ def ask_inspection(host: Host, model: str, *, again: bool = False) -> ModelInspe
 
 
 def latest(host: Host, model: str) -> ModelInspection | None:
-    """A recent answer, else a question that may still be answered."""
+    """A recent answer, otherwise a request that may still be answered."""
     now = timezone.now()
-    asked = ModelInspection.objects.filter(host=host, model=model)
-    answered = asked.filter(answered_at__gte=now - FRESH_FOR).order_by("-answered_at").first()
+    rows = ModelInspection.objects.filter(host=host, model=model)
+    answered = rows.filter(answered_at__gte=now - FRESH_FOR).order_by("-answered_at").first()
     if answered is not None:
         return answered
-    return asked.filter(answered_at=None, asked_at__gte=now - timedelta(seconds=ANSWER_WITHIN_S)).first()
+    return rows.filter(answered_at=None, asked_at__gte=now - timedelta(seconds=ANSWER_WITHIN_S)).first()
 
 
 def overdue(inspection: ModelInspection) -> bool:
-    """No answer came in time."""
+    """Whether the answer is overdue."""
     return inspection.answered_at is None and inspection.asked_at < timezone.now() - timedelta(seconds=ANSWER_WITHIN_S)

@@ -1,6 +1,6 @@
-"""What a host says of itself, as plain values of known shapes: a host is trusted to run code, not to be free of bugs.
+"""A host's announcement as plain values of known shapes: hosts are trusted to run code, not to be free of bugs.
 
-Cleaned when it arrives, so that whoever reads the stored row may rely on it, and once more when it is shown.
+Cleaned on arrival, so that readers of the stored row can rely on it, and again when shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Shape = Callable[[Any], Any]
 
 
 def clean(raw: Any) -> dict[str, Any]:
-    """Known keys in their shapes; what has another shape is left out, what is unknown is kept as plain values."""
+    """Keep known keys with valid values, drop those with invalid ones, and keep unknown keys as plain values."""
     facts = _plain(raw)
     if not isinstance(facts, dict):
         return {}
@@ -29,16 +29,16 @@ def clean(raw: Any) -> dict[str, Any]:
 
 
 def number(value: Any) -> float | None:
-    """A finite number that fits into a database's column."""
+    """A finite number that fits a database column, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) and abs(value) < 2**53 else None
 
 
 def whole(value: Any) -> int | None:
-    """A count: not negative."""
-    found = number(value)
-    return None if found is None or found < 0 else int(found)
+    """A non-negative count, or None."""
+    parsed = number(value)
+    return None if parsed is None or parsed < 0 else int(parsed)
 
 
 def text(value: Any) -> str | None:
@@ -54,9 +54,9 @@ def sandbox(value: Any) -> dict[str, Any] | None:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """JSON that every database stores: no NUL, no NaN, and not without end."""
+    """JSON that every database can store: no NUL, no NaN, bounded in size."""
     if isinstance(value, str):
-        # A lone half of a character is no text to a database.
+        # Databases reject unpaired surrogates.
         return value[:LONGEST_TEXT].replace("\0", "").encode("utf-8", "replace").decode()
     if isinstance(value, bool) or value is None:
         return value
@@ -67,20 +67,20 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list):
         return [_plain(part, depth + 1) for part in value[:MOST_LISTED]]
     if isinstance(value, dict):
-        some = list(value.items())[:MOST_LISTED]
-        return {str(_plain(str(key))): _plain(part, depth + 1) for key, part in some}
+        entries = list(value.items())[:MOST_LISTED]
+        return {str(_plain(str(key))): _plain(part, depth + 1) for key, part in entries}
     return None
 
 
 def _gpus(value: Any) -> list[dict[str, Any]] | None:
     if not isinstance(value, list):
         return None
-    found: dict[int, dict[str, Any]] = {}
+    gpus: dict[int, dict[str, Any]] = {}
     for entry in value[:MOST_GPUS]:
         index = whole(entry.get("index")) if isinstance(entry, dict) else None
         if index is not None and index < 1024:
-            found.setdefault(index, _gpu(index, entry))
-    return [found[index] for index in sorted(found)]
+            gpus.setdefault(index, _gpu(index, entry))
+    return [gpus[index] for index in sorted(gpus)]
 
 
 def _gpu(index: int, entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def _ports(value: Any) -> list[int] | None:
 
 
 def _range(value: Any) -> list[int] | None:
-    """[first, last]; two numbers in the wrong order are none."""
+    """[first, last], or None if they are in the wrong order."""
     ports = [whole(part) for part in value] if isinstance(value, list) else []
     if len(ports) != 2 or ports[0] is None or ports[1] is None or not 0 < ports[0] <= ports[1] < 65536:
         return None
@@ -136,8 +136,8 @@ def _range(value: Any) -> list[int] | None:
 
 
 def _slots(value: Any) -> int | None:
-    found = whole(value)
-    return None if found is None else min(found, 1024)
+    count = whole(value)
+    return None if count is None else min(count, 1024)
 
 
 def _list(value: Any) -> list[Any]:
@@ -165,4 +165,4 @@ SHAPES: dict[str, Shape] = {
     "programs": _programs,
     "sandbox": sandbox,
 }
-"""workers.host.announce.inventory()'s keys."""
+"""The keys of workers.host.announce.inventory()."""

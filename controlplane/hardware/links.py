@@ -1,4 +1,4 @@
-"""How a host's GPUs are joined, in one line where all pairs are alike and as a small table where they differ."""
+"""The connections between a host's GPUs: one line if all pairs are alike, otherwise a small table."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ PATHS = {
     "NODE": "bridges of one NUMA node",
     "SYS": "the link between CPUs",
 }
-"""What the short names of paths stand for, for a hover."""
+"""The meaning of the path types, shown on hover."""
 
 
 @dataclass(frozen=True)
 class Links:
     line: str
-    """For all pairs; "" when they differ or nothing is known."""
+    """The text for all pairs; "" if they differ or are unknown."""
     indexes: tuple[int, ...] = ()
     rows: tuple[tuple[int, tuple[str, ...]], ...] = ()
-    """(GPU, a label to each GPU; "" to itself), where pairs differ."""
+    """(GPU, a label for each other GPU; "" for itself), if pairs differ."""
     legend: tuple[tuple[str, str], ...] = ()
 
 
 def links_of(gpus: Sequence[Mapping[str, Any]]) -> Links:
-    """`gpus` as inventory.clean leaves them."""
+    """`gpus` as returned by inventory.clean."""
     indexes = tuple(gpu["index"] for gpu in gpus)
     labels = {
         frozenset((gpu["index"], link["gpu"])): _label(link)
@@ -38,11 +38,11 @@ def links_of(gpus: Sequence[Mapping[str, Any]]) -> Links:
     pairs = [frozenset((a, b)) for at, a in enumerate(indexes) for b in indexes[at + 1 :]]
     if not labels or not pairs:
         return Links("")
-    told = {labels.get(pair, "–") for pair in pairs}
-    if len(told) == 1:
-        return Links(f"{told.pop()} between {'both' if len(pairs) == 1 else 'all'}")
+    distinct = {labels.get(pair, "–") for pair in pairs}
+    if len(distinct) == 1:
+        return Links(f"{distinct.pop()} between {'both' if len(pairs) == 1 else 'all'}")
     rows = tuple((a, tuple("" if a == b else labels.get(frozenset((a, b)), "–") for b in indexes)) for a in indexes)
-    short = sorted({label.rpartition(" ")[2] for label in told} & set(PATHS))
+    short = sorted({label.rpartition(" ")[2] for label in distinct} & set(PATHS))
     return Links("", indexes, rows, tuple((name, PATHS[name]) for name in short))
 
 

@@ -1,6 +1,6 @@
-"""Every field of a hardware profile: its label, a sentence of help, and when it counts. Data; the form is made of it.
+"""All fields of a hardware profile: labels, help texts, and when they apply. Data from which the form is built.
 
-Names are the contract's own: HardwareSpec's bare, ServerSpec's after `server_`, LoraSpec's after `lora_`, and
+Names are the contract's: HardwareSpec's without a prefix, ServerSpec's with `server_`, LoraSpec's with `lora_`, and
 GRPOConfig's for the batch.
 """
 
@@ -13,7 +13,7 @@ from workers.contract import MAX_SERVERS, Offload, Optimizer, Precision, Quantiz
 from workers.contract.commands import ENVIRONMENT
 
 ATTACHED = "attached"
-"""The form's own rollout, beside the contract's: mode `server`, with servers that somebody else runs."""
+"""The form's additional rollout choice: mode `server` with external servers."""
 BATCH_FIELDS = (
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
@@ -21,15 +21,15 @@ BATCH_FIELDS = (
     "max_completion_length",
     "num_iterations",
 )
-"""What a profile may say of a run's batch, by GRPOConfig's names."""
+"""The batch settings of a profile, by GRPOConfig's names."""
 
 
 class When(StrEnum):
-    """What must be chosen for a part of the form to count; it is folded away otherwise, and may hold anything."""
+    """The choice that makes a part of the form apply; otherwise it is folded and may hold anything."""
 
     ALWAYS = "always"
     COLOCATE = "colocate"
-    OWN = "own"  # vLLM servers of the run's own
+    OWN = "own"  # the run's own vLLM servers
     ATTACHED = "attached"
     SERVERS = "servers"  # own or attached
     LORA = "lora"
@@ -37,7 +37,7 @@ class When(StrEnum):
 
 @dataclass(frozen=True)
 class FieldGroup:
-    """Fields that are shown, or not, together."""
+    """Fields that are shown or hidden together."""
 
     when: When
     names: tuple[str, ...]

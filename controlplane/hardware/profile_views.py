@@ -1,4 +1,4 @@
-"""Hardware profiles: looking at them, making, changing and deleting them, and taking them elsewhere as YAML."""
+"""Hardware profiles: viewing, creating, changing, deleting, and export and import as YAML."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def profile_new(request: HttpRequest) -> HttpResponseBase:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def profile(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """Everybody may look; saving takes the operator role."""
+    """Open to everyone; saving requires the operator role."""
     row = profile_for(request, profile_id)
     if request.method == "POST":
         return _change(request, row)
@@ -43,7 +43,7 @@ def _change(request: HttpRequest, row: HardwareProfile) -> HttpResponseBase:
 @require_POST
 @operator_required
 def profile_delete(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """Runs keep their frozen copy."""
+    """Delete a profile; runs keep their frozen copies."""
     row = profile_for(request, profile_id)
     row.delete()
     messages.success(request, f"Profile {row.name} is deleted. Runs that used it are not affected.")
@@ -52,7 +52,7 @@ def profile_delete(request: HttpRequest, profile_id: int) -> HttpResponseBase:
 
 @require_safe
 def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
-    """The whole profile as one YAML document."""
+    """The whole profile as a YAML document."""
     row = profile_for(request, profile_id)
     try:
         text = profile_yaml.export(profile_of(row))
@@ -67,19 +67,19 @@ def profile_export(request: HttpRequest, profile_id: int) -> HttpResponseBase:
 @require_http_methods(["GET", "HEAD", "POST"])
 @operator_required
 def profile_import(request: HttpRequest) -> HttpResponseBase:
-    """A document, by file or pasted, as a new profile's form with a message beside each field; saving is the form's."""
+    """Open an uploaded or pasted document in a new profile's form, with errors per field; nothing is saved yet."""
     if request.method != "POST":
-        return _asking(request)
+        return _import_form(request)
     try:
         imported = profile_yaml.read(safe_yaml.document(request, MOST_BYTES))
     except YamlRefused as error:
-        return _asking(request, str(error))
+        return _import_form(request, str(error))
     form = imported.form()
     context = {"form": form, "profile": None, "imported": True}
     return render(request, "hardware/profile.html", context, status=422 if form.errors else 200)
 
 
-def _asking(request: HttpRequest, problem: str = "") -> HttpResponse:
+def _import_form(request: HttpRequest, problem: str = "") -> HttpResponse:
     text = request.POST.get("text", "")
     context = {"problem": problem, "text": text if len(text) <= MOST_BYTES else "", "most_kb": MOST_BYTES // 1024}
     return render(request, "hardware/profile_import.html", context, status=422 if problem else 200)

@@ -1,4 +1,4 @@
-"""A hardware profile in a few words, for lists."""
+"""Short descriptions of hardware profiles, for lists."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _training(profile: Profile) -> str:
 
 
 def _batch(profile: Profile) -> str:
-    """Completions of one step: per process × processes × accumulation, in groups."""
+    """Completions per step: per process × processes × accumulation, in groups."""
     batch = profile.batch
     sizes = [batch.get("per_device_train_batch_size"), batch.get("gradient_accumulation_steps")]
     if None in sizes:

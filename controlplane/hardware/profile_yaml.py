@@ -1,4 +1,4 @@
-"""A hardware profile as one YAML document, with the code's own names, and back into the profile form."""
+"""A hardware profile as a YAML document with the code's names, and back into the profile form."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def export(profile: Profile) -> str:
 
 @dataclass
 class Imported:
-    """What a document says, by the form's names, and what is wrong with it."""
+    """A document's values, by the form's names, and its errors."""
 
     values: dict[str, Any]
     wrong: list[tuple[str, str]] = field(default_factory=list)
-    """(form field, or "" for what has none; cause, with the path in the document)"""
+    """(form field, or "" if none; cause, with the path in the document)"""
 
     def form(self) -> ProfileForm:
-        """The profile form filled in, with every message beside its field; nothing is stored."""
+        """The filled-in profile form with all errors; nothing is stored."""
         form = ProfileForm(sent(self.values))
         form.is_valid()
         for name in {name for name, _ in self.wrong} & set(form.errors):
-            del form.errors[name]  # about the text that stands for what the document says
+            del form.errors[name]  # about the text that stands in for the document's value
         for name, cause in self.wrong:
             form.add_error(name or None, cause)
         return form
@@ -48,16 +48,16 @@ class Imported:
             self.wrong.append(("", f"{path}: expected fields, got {short(value)}."))
         return dict(value) if isinstance(value, dict) else {}
 
-    def unknown(self, path: str, known: tuple[str, ...]) -> None:
-        self.wrong.append(("", f"{short(path)}: unknown field. Known fields: {', '.join(known)}."))
+    def unknown(self, path: str, allowed: tuple[str, ...]) -> None:
+        self.wrong.append(("", f"{short(path)}: unknown field. Known fields: {', '.join(allowed)}."))
 
     def take(self, cls: type, found: dict[str, Any], path: str, prefix: str = "", **needed: Any) -> None:
-        """The fields of one of the contract's dataclasses, each by itself, so that every wrong one is named."""
-        known = tuple(f.name for f in dataclasses.fields(cls) if f.name not in needed)
+        """Read the fields of one of the contract's dataclasses one by one, so that every wrong one is reported."""
+        names = tuple(f.name for f in dataclasses.fields(cls) if f.name not in needed)
         for key, raw in found.items():
             name = "lora_targets" if key == "target_modules" else prefix + key
-            if key not in known:
-                self.unknown(f"{path}.{key}", known)
+            if key not in names:
+                self.unknown(f"{path}.{key}", names)
                 continue
             try:
                 self.values[name] = getattr(from_dict(cls, {**needed, key: raw}, at=path), key)
@@ -70,51 +70,51 @@ class Imported:
 
 
 def read(content: bytes) -> Imported:
-    """Raises YamlRefused for what is no document of a profile at all."""
+    """Parse a document. Raises YamlRefused if it is no profile at all."""
     document = safe_yaml.load(content)
     if not isinstance(document, dict) or not set(document) & set(TOP):
         raise safe_yaml.YamlRefused(f"This is not a hardware profile, which has {', '.join(TOP)}.")
-    found = Imported(values_of(Profile("", "", HardwareSpec(""))))
+    imported = Imported(values_of(Profile("", "", HardwareSpec(""))))
     for key in document:
         if key not in TOP:
-            found.unknown(key, TOP)
+            imported.unknown(key, TOP)
     for key in ("name", "description"):
         value = document.get(key) or ""
-        found.values[key] = value
+        imported.values[key] = value
         if not isinstance(value, str):
-            found.refuse(key, value, f"{key}: expected text, got {short(value)}; put it in quotes.")
-    hardware = found.mapping(document.get("hardware"), "hardware")
-    server = found.mapping(hardware.pop("server", None), "hardware.server")
-    found.take(HardwareSpec, hardware, "hardware", profile="", server=None)
-    found.take(ServerSpec, server, "hardware.server", "server_")
-    found.take(LoraSpec, found.mapping(document.get("lora"), "lora"), "lora", "lora_")
-    found.values["use_lora"] = document.get("lora") is not None
-    if found.values["rollout"] == Rollout.SERVER and found.values["server_attached"]:
-        found.values["rollout"] = ATTACHED
-    _environment(found)
-    _batch(found, found.mapping(document.get("batch"), "batch"))
-    return found
+            imported.refuse(key, value, f"{key}: expected text, got {short(value)}; put it in quotes.")
+    hardware = imported.mapping(document.get("hardware"), "hardware")
+    server = imported.mapping(hardware.pop("server", None), "hardware.server")
+    imported.take(HardwareSpec, hardware, "hardware", profile="", server=None)
+    imported.take(ServerSpec, server, "hardware.server", "server_")
+    imported.take(LoraSpec, imported.mapping(document.get("lora"), "lora"), "lora", "lora_")
+    imported.values["use_lora"] = document.get("lora") is not None
+    if imported.values["rollout"] == Rollout.SERVER and imported.values["server_attached"]:
+        imported.values["rollout"] = ATTACHED
+    _environment(imported)
+    _batch(imported, imported.mapping(document.get("batch"), "batch"))
+    return imported
 
 
-def _environment(found: Imported) -> None:
-    environment = found.values["environment"]
+def _environment(imported: Imported) -> None:
+    environment = imported.values["environment"]
     if not isinstance(environment, dict):
         return
     for name, value in environment.items():
         if not isinstance(value, str):
-            found.wrong.append(
+            imported.wrong.append(
                 ("environment", f"hardware.environment.{short(name)}: expected text; put {short(value)} in quotes.")
             )
 
 
-def _batch(found: Imported, batch: dict[str, Any]) -> None:
+def _batch(imported: Imported, batch: dict[str, Any]) -> None:
     for key, value in batch.items():
         if key not in BATCH_FIELDS:
-            found.unknown(f"batch.{key}", BATCH_FIELDS)
+            imported.unknown(f"batch.{key}", BATCH_FIELDS)
         elif value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            found.refuse(key, value, f"batch.{key}: expected a whole number, got {short(value)}.")
+            imported.refuse(key, value, f"batch.{key}: expected a whole number, got {short(value)}.")
         else:
-            found.values[key] = value
+            imported.values[key] = value
 
 
 def _in_words(cause: str) -> str:

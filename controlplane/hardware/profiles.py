@@ -1,4 +1,4 @@
-"""Hardware profiles as plain values, and what a launch takes over from one."""
+"""Hardware profiles as plain values, and the settings that a launch takes from one."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Profile:
     spec: HardwareSpec
     lora: LoraSpec | None = None
     batch: dict[str, int] = field(default_factory=dict)
-    """Of BATCH_FIELDS; what isn't here is left open."""
+    """BATCH_FIELDS; missing ones are left open."""
 
     def columns(self) -> dict[str, Any]:
-        """As a HardwareProfile holds it."""
+        """The columns of a HardwareProfile row."""
         return {
             "name": self.name,
             "description": self.description,
@@ -37,14 +37,14 @@ class Profile:
 
 
 def profile_of(row: HardwareProfile) -> Profile:
-    """Raises ContractError for a row that the contract has outgrown."""
+    """Raises ContractError for a row of an older contract."""
     lora = from_dict(LoraSpec, row.lora, at="lora") if row.lora else None
     spec = from_dict(HardwareSpec, {**row.spec, "profile": row.name}, at="hardware")
     return Profile(row.name, row.description, spec, lora, {k: v for k, v in row.batch.items() if k in BATCH_FIELDS})
 
 
 def launch_values(row: HardwareProfile) -> dict[str, str]:
-    """Fields of the New run form -> what this profile was made for."""
+    """Fields of the New run form -> the values that this profile is intended for."""
     profile = profile_of(row)
     values = {name: str(value) for name, value in profile.batch.items()}
     if profile.lora is None:
@@ -60,31 +60,31 @@ def launch_values(row: HardwareProfile) -> dict[str, str]:
 
 
 def profile_problems(profile: Profile) -> list[Problem]:
-    """Whatever could not run: of the hardware, of the LoRA, of the profile's own batch and of its engines' lengths."""
+    """Everything that could not run: hardware, LoRA, the profile's batch, the engines' lengths."""
     return [*problems_with_lora(profile.spec, profile.lora), *_arithmetic(profile), *_lengths(profile)]
 
 
 def _arithmetic(profile: Profile) -> Iterator[Problem]:
-    given = profile.batch
-    known = {f.name for f in fields(Batch)}
-    sizes: dict[str, Any] = {name: value for name, value in given.items() if name in known}
+    batch_values = profile.batch
+    names = {f.name for f in fields(Batch)}
+    sizes: dict[str, Any] = {name: value for name, value in batch_values.items() if name in names}
     batch = Batch(**sizes, processes=max(profile.spec.processes, 1))
     for problem in broken(batch):
-        # Of sizes that the profile leaves open nothing is known yet.
-        whole = {"per_device_train_batch_size", "num_generations"} <= set(given)
-        if whole or (problem.rule == BatchRule.TWO_OR_MORE and "num_generations" in given):
+        # Sizes that the profile leaves open can't be checked yet.
+        whole = {"per_device_train_batch_size", "num_generations"} <= set(batch_values)
+        if whole or (problem.rule == BatchRule.TWO_OR_MORE and "num_generations" in batch_values):
             changes = repairs(batch, problem.rule)
-            nearest = [f"{name.replace('_', ' ')} {value}" for name, value in changes if name in given]
+            nearest = [f"{name.replace('_', ' ')} {value}" for name, value in changes if name in batch_values]
             fix = f"Nearest that fit: {', '.join(nearest[:3])}." if nearest else ""
             yield Problem(problem.field, problem.sentence, fix)
 
 
 def _lengths(profile: Profile) -> Iterator[Problem]:
     spec, completion = profile.spec, profile.batch.get("max_completion_length")
-    own = spec.vllm_server if spec.vllm_server and not spec.vllm_server.attached else None
+    server = spec.vllm_server if spec.vllm_server and not spec.vllm_server.attached else None
     limits = {
         "colocate_max_model_len": spec.colocate_max_model_len if spec.rollout == Rollout.COLOCATE else None,
-        "server_max_model_len": own.max_model_len if own else None,
+        "server_max_model_len": server.max_model_len if server else None,
     }
     for name, limit in limits.items():
         if completion and limit is not None and 0 < limit <= completion:

@@ -1,4 +1,4 @@
-"""The gates to hardware rows: the only way a view obtains one."""
+"""Access to hardware rows: the only way for views to get one."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def host_for(request: HttpRequest, host_id: int) -> Host:
 
 
 def known_host_for(request: HttpRequest, host_id: int) -> Host:
-    """Removed ones too: for a second click, and for what has a host of then."""
+    """Hosts including removed ones: for a second click, and for older rows that refer to them."""
     return get_object_or_404(Host.every, pk=host_id)

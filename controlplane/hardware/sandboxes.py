@@ -1,4 +1,4 @@
-"""How a host holds code that rewards run: what it told of itself, and what an admin allows."""
+"""How a host isolates code run by rewards: its own report, and an admin's permission."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ BARE = (
     "It can do all that the trainer’s user can: read files and keys, empty files, and use the network through that "
     "user’s other processes."
 )
-"""What code can do on a host where it runs without a sandbox; workers/README.md says it in full."""
+"""What code can do on a host without a sandbox; workers/README.md has the details."""
 
 
 @dataclass(frozen=True)
 class HostSandbox:
     known: bool
-    """The host has told; it does so within a minute of its worker's start."""
+    """The host has reported; it does so within a minute of its worker's start."""
     backend: str
-    """The best that holds there; "" where none does."""
+    """The best backend that works there; "" if none does."""
     lacks: tuple[tuple[str, str], ...]
-    """Those that don't, and why."""
+    """The backends that don't work, and why."""
     allowed: bool
-    """An admin lets code run there all the same."""
+    """An admin allows code to run there without a sandbox."""
 
     @property
     def bare(self) -> bool:
-        """Code runs there without a sandbox."""
+        """Whether code runs there without a sandbox."""
         return self.known and not self.backend and self.allowed
 
     @property
@@ -36,28 +36,28 @@ class HostSandbox:
 
     @property
     def reach(self) -> str:
-        """What code that a model wrote can do there, for people; "" where a sandbox holds it, or it doesn't run."""
+        """What model-written code can do there, in words; "" if a sandbox isolates it or it doesn't run."""
         return BARE if self.bare else ""
 
     @property
     def why_not(self) -> str:
-        """Of a host without one, in the host's words."""
-        return "; ".join(f"{name}: {why}" for name, why in self.lacks)
+        """Why no sandbox works, in the host's words."""
+        return "; ".join(f"{name}: {reason}" for name, reason in self.lacks)
 
 
 def sandbox_of(host: Host) -> HostSandbox:
-    told = inventory.sandbox(host.inventory.get("sandbox"))
-    if told is None:
+    report = inventory.sandbox(host.inventory.get("sandbox"))
+    if report is None:
         return HostSandbox(False, "", (), host.unsandboxed_allowed)
-    lacks = tuple((name, why) for name, why in told["tried"].items() if why)
-    return HostSandbox(True, told["backend"] or "", lacks, host.unsandboxed_allowed)
+    lacks = tuple((name, reason) for name, reason in report["tried"].items() if reason)
+    return HostSandbox(True, report["backend"] or "", lacks, host.unsandboxed_allowed)
 
 
 def problem(host: Host) -> str:
-    """Why no reward that runs code can be placed there; "" when one can."""
-    found = sandbox_of(host)
-    if found.runs_code:
+    """Why rewards that run code can't be placed there, or ""."""
+    host_sandbox = sandbox_of(host)
+    if host_sandbox.runs_code:
         return ""
-    if not found.known:
+    if not host_sandbox.known:
         return f"{host.name} has not reported yet how it holds code that rewards run"
     return f"{host.name} has no sandbox for code that rewards run"

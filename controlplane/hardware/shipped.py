@@ -1,7 +1,7 @@
-"""The hardware profiles that come with the product, each with the numbers of the set-up that it reproduces.
+"""The built-in hardware profiles, each with the numbers of the setup that it reproduces.
 
-Where today's stack (TRL 1.16, vLLM 0.22 to 0.31) refuses the original, the profile is corrected, and its description
-says how. A migration lays them into the database once.
+Where today's versions (TRL 1.16, vLLM 0.22 to 0.31) reject the original, the profile is corrected and its description
+says how. A migration inserts them once.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ SPAWN = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 @dataclass(frozen=True, kw_only=True)
 class Shipped(Profile):
     slug: str
-    """Stays when the name changes."""
+    """Stays the same when the name changes."""
     setup: str
-    """The set-up that it reproduces, and the hardware that it names."""
+    """The setup that it reproduces, and its hardware."""
 
 
 def by_slug(slug: str) -> Shipped:
@@ -46,12 +46,12 @@ def _batch(per_device: int, accumulation: int, generations: int, **more: int) ->
 
 
 def _one_card(name: str) -> HardwareSpec:
-    """A model in 4 bits on one small card, without vLLM."""
+    """A 4-bit model on one small card, without vLLM."""
     return HardwareSpec(name, trainer_gpus=1, quantization=Quantization.NF4, gradient_checkpointing=True)
 
 
 def _guide(name: str, share: float, optimizer: Optimizer) -> HardwareSpec:
-    """A server beside the trainer on one large GPU."""
+    """A vLLM server beside the trainer on one large GPU."""
     server = ServerSpec(
         shared=True, gpu_memory_utilization=share, max_model_len=4096, dtype="bfloat16", weight_sync=LORA
     )

@@ -1,7 +1,6 @@
-"""Which IP addresses alerts and judges may use: public ones, private ones where an admin allows it, others never.
+"""The IP addresses that alerts and judges may use: public ones, private ones if an admin allows it, others never.
 
-Asked of the very address that is connected to, so what a name said a moment ago, or how the address was written, makes
-no difference.
+The check applies to the address that is connected to, so neither DNS changes nor its notation matter.
 """
 
 from __future__ import annotations
@@ -20,23 +19,23 @@ METADATA = frozenset(
     ip_address(text)
     for text in ("169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")
 )
-"""Where clouds tell a machine its credentials; some lie in networks that are private or public otherwise."""
+"""Metadata services of clouds, which hand out credentials; some are in private or public ranges."""
 PRIVATE = tuple(
     ip_network(text)
     for text in (
         "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "100.64.0.0/10", "::1/128", "fc00::/7",
     )
 )  # fmt: skip
-"""Loopback, a company's own networks, and those of carriers and overlay networks."""
+"""Loopback, private networks, and those of carriers and overlays."""
 NOBODYS = tuple(
     ip_network(text) for text in ("192.0.0.0/24", "192.88.99.0/24", "2002::/16", "2001::/23", "64:ff9b:1::/48")
 )
-"""Tunnels and protocol assignments, which the standard library calls global in part."""
+"""Tunnels and protocol assignments, some of which the standard library calls global."""
 NAT64 = ip_network("64:ff9b::/96")
 
 
 def refusal(text: str, *, private_too: bool) -> str | None:
-    """Why nothing is sent to this IP address; None: it may be."""
+    """Why this IP address may not be contacted; None if it may."""
     address = plain(text)
     if address in METADATA:
         return f"{text} is where a cloud keeps a machine's credentials"
@@ -48,7 +47,7 @@ def refusal(text: str, *, private_too: bool) -> str | None:
 
 
 def rule_for(url: str, *, private_too: bool) -> Callable[[str], str | None]:
-    """For workers.outbound: whether an IP address that this URL leads to may be connected to."""
+    """A rule for workers.outbound: why an IP address of this URL may not be contacted, or None."""
     plain_http = urlsplit(url).scheme == "http"
 
     def why(ip: str) -> str | None:
@@ -61,9 +60,9 @@ def rule_for(url: str, *, private_too: bool) -> Callable[[str], str | None]:
 
 
 def check_url(address: str, *, private_too: bool) -> None:
-    """Its form only: where it leads is looked at whenever something is sent. Raises ValidationError."""
-    if why := outbound.problem(address):
-        raise ValidationError(why)
+    """Check the URL's form; its address is checked whenever something is sent. Raises ValidationError."""
+    if problem := outbound.problem(address):
+        raise ValidationError(problem)
     if urlsplit(address).scheme == "http" and not private_too:
         raise ValidationError("Public servers require https.")
 
@@ -73,7 +72,7 @@ def is_private(text: str) -> bool:
 
 
 def plain(text: str) -> Address:
-    """Without its scope, and the IPv4 address where an IPv6 one only carries that."""
+    """The address without scope, and the IPv4 address embedded in an IPv6 one."""
     address = ip_address(text.partition("%")[0])
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:

@@ -1,9 +1,9 @@
-"""Stops a request body at its limit while it arrives.
+"""Enforces the size limit of request bodies while they arrive.
 
-Django's ASGI handler writes a whole body to disk before any of its own limits is looked at, for everybody. So the limit
-stands in front of it: small for all requests, large only for an upload by somebody who is signed in, and for what comes
-with an attempt's or a host's own token (an HMAC: the database is not asked).
-Async because it is ASGI; it has no other work.
+Django's ASGI handler writes a whole body to disk before its own limits apply, for everyone. So this limit comes first:
+small in general, large only for uploads by signed-in users and for requests with the token of an attempt or a host (an
+HMAC, checked without the database).
+Async because it is ASGI; it does no other work.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 SMALL = 8 * 2**20
 ENVELOPE = 2**20
-"""What a form adds around its file."""
+"""The overhead that a form adds to its file."""
 _ATTEMPT = re.compile(r"/api/attempts/([^/]+)/")
 _TOKENIZER = re.compile(r"/api/hosts/([^/]+)/inspections/\d+/tokenizer")
 _UPLOAD = re.compile(r"/datasets/(\d+/)?upload/")
@@ -87,7 +87,7 @@ class BodyLimit:
 
 
 class _TooLarge(Exception):
-    """The body went over its limit."""
+    """The body exceeds its limit."""
 
 
 async def _limit(scope: Message) -> int:
@@ -102,7 +102,7 @@ async def _limit(scope: Message) -> int:
 
 
 def _is_signed_in(scope: Message) -> bool:
-    """Whether a session stands behind the cookie. Who it is and what they may do is Django's to say, later."""
+    """Whether the cookie belongs to a session. Django checks the user and the role later."""
     try:
         cookies = SimpleCookie(_header(scope, b"cookie"))
     except CookieError:
@@ -126,7 +126,7 @@ def _header(scope: Message, name: bytes) -> str:
     return next((v.decode("latin-1") for k, v in scope.get("headers", ()) if k == name), "")
 
 
-async def _refuse(send: Send, status: int, why: str) -> None:
+async def _refuse(send: Send, status: int, reason: str) -> None:
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": f"{why}\n".encode()})
+    await send({"type": "http.response.body", "body": f"{reason}\n".encode()})

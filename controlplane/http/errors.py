@@ -1,4 +1,4 @@
-"""The error pages, and the one shape of a JSON error: {"error": {"what", "where", "fix"}}."""
+"""The error pages, and the format of JSON errors: {"error": {"what", "where", "fix"}}."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def error_json(status: int, what: str, *, where: str = "", fix: str = "") -> Jso
 
 
 def wants_json(request: HttpRequest) -> bool:
-    """A program asks, not a person with a browser window."""
+    """Whether a program sent the request, not a browser window."""
     return request.path.startswith("/api/") or request.headers.get("Accept", "").startswith("application/json")
 
 
@@ -37,7 +37,7 @@ def bad_request(request: HttpRequest, exception: Exception | None = None) -> Htt
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    # A view's own PermissionDenied carries a sentence for people; anything else says nothing.
+    # The text of a view's own PermissionDenied is for people; others are empty.
     what = str(exception or "") or "You may not do this."
     return _error(request, 403, "Not allowed", what)
 
@@ -52,7 +52,7 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    # Django asks for this page while it handles the error.
+    # Django requests this page while it handles the error.
     if outage.is_away(sys.exc_info()[1]):
         return database_away(request)
     what = "Something went wrong on our side. It is in the web's log with its cause; runs are not affected."
@@ -62,8 +62,8 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def database_away(request: HttpRequest) -> HttpResponse:
-    """503. Nobody waits here: supervisors send again by their back-off, pages by the Refresh header, sockets by their
-    feed, the tick by its schedule."""
+    """503. Clients retry: supervisors with back-off, pages by the Refresh header, sockets by their feed, the tick on
+    schedule."""
     if wants_json(request):
         fix = "Send the same request again."
         response: HttpResponse = error_json(503, AWAY, where="database", fix=fix)
@@ -83,7 +83,7 @@ def database_away(request: HttpRequest) -> HttpResponse:
 
 
 def error_page(status: int, title: str, what: str) -> HttpResponse:
-    """Without the request: its context processors (database, session) may be what is broken."""
+    """Rendered without the request: its context processors (database, session) may be what is broken."""
     page = render_to_string("error.html", {"status": status, "title": title, "what": what})
     return HttpResponse(page, status=status)
 

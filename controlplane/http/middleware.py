@@ -1,4 +1,4 @@
-"""The strict Content-Security-Policy on every answer, and sign-in asked of every view."""
+"""The strict Content-Security-Policy of all answers, and the sign-in requirement of all views."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class ContentSecurityPolicy:
 
 
 class NoNul:
-    """No text that is stored has a NUL in it, and PostgreSQL refuses even to look for one.
+    """Rejects NUL characters, which no stored text has and PostgreSQL refuses even in queries.
 
-    Looked at are the path, the query and plain forms: uploads are their views', and the API of hosts has its own way.
+    Checks the path, the query and plain forms; uploads and the API for hosts check their own input.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
@@ -56,7 +56,7 @@ def _has_nul(sent: QueryDict) -> bool:
 
 
 class SignInRequired(LoginRequiredMiddleware):
-    """Django's own, but for requests of scripts: a redirect there would put the sign-in page into a fragment."""
+    """Django's own, except for requests of scripts: a redirect would put the sign-in page into a fragment."""
 
     def handle_no_permission(  # type: ignore[override]  # django-stubs narrows it to the redirect
         self, request: HttpRequest, view_func: Callable[..., HttpResponseBase]

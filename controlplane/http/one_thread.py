@@ -1,10 +1,9 @@
-"""Django's ASGI handler with each request in one thread of a pool: middleware, view and all.
+"""Django's ASGI handler with each whole request in one thread of a pool.
 
-Our code is synchronous. Django's own handler runs every middleware that can be both as async, hops to a thread and back
-for its every half, and starts a thread, with a connection to the database, for each request: that costs several times
-what a supervisor's sync does, all of it under the interpreter's one lock. Here a request is one hop, and the threads
-keep their connections as long as CONN_MAX_AGE says.
-Async because it is ASGI; it has no other work.
+Our code is synchronous. Django's handler runs every middleware that can be async as async, switches threads for each
+half of it, and starts a thread with a new database connection per request: several times the cost of a supervisor's
+sync, all of it under the GIL. Here a request switches once, and threads keep their connections for CONN_MAX_AGE.
+Async because it is ASGI; it does no other work.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from django.urls import set_script_prefix
 from controlplane.http.body_limit import Message
 
 THREADS = 64
-"""Most of them wait: for a lock of the database, or for a database that is away."""
+"""Most of them wait for a database lock, or for a database that is unavailable."""
 
 
 class OneThread(ASGIHandler):
@@ -53,7 +52,7 @@ class OneThread(ASGIHandler):
                 await self._in_thread(response.close)
 
     def _answer(self, scope: Message, body: IO[bytes]) -> Any:
-        """What Django does around a request, in the thread that has its connection."""
+        """Django's handling of a request, in the thread that has its connection."""
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=type(self), scope=scope)
         request, refusal = self.create_request(scope, body)
@@ -62,13 +61,13 @@ class OneThread(ASGIHandler):
         if isinstance(response, FileResponse):
             response.block_size = self.chunk_size
         if response.streaming:
-            close_old_connections()  # what is streamed has its own; the request ends in whatever thread is free then
+            close_old_connections()  # streamed content uses its own connection; the request may end in another thread
         else:
-            response.close()  # ends the request for Django; what is to be sent stays
+            response.close()  # ends the request for Django; content to be sent stays
         return response
 
     async def _stream(self, response: HttpResponseBase, receive: Any, send: Any) -> None:
-        """Until it is sent, or whoever asked has gone."""
+        """Send the response until it is complete or the client has disconnected."""
         sending = asyncio.create_task(self.send_response(response, send))
         leaving = asyncio.create_task(self.listen_for_disconnect(receive))
         try:
@@ -82,5 +81,5 @@ class OneThread(ASGIHandler):
                     await task
 
     async def _in_thread(self, call: Any, *arguments: Any) -> Any:
-        # So that what a view itself hands back to the event loop (a static file) finds it.
+        # For views that hand work back to the event loop (a static file).
         return await sync_to_async(call, thread_sensitive=False, executor=self._threads)(*arguments)

@@ -1,4 +1,4 @@
-"""Database outages: which errors count as one, and one line in the log for each."""
+"""Database outages: which errors count as one, and one log line per outage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from django.db import InterfaceError, InternalError, OperationalError
 
 QUIET_S = 60.0
-"""Failures closer to each other than this are one outage."""
+"""Failures closer together than this belong to one outage."""
 _WAITS = frozenset(
     {
         sqlite3.SQLITE_BUSY,
@@ -21,13 +21,13 @@ _WAITS = frozenset(
         sqlite3.SQLITE_READONLY,
     }
 )
-"""What waiting may mend. SQLite reports a missing table and a wrong statement by the same class."""
+"""Errors that may pass. SQLite reports missing tables and wrong statements by the same class."""
 _PASSING = frozenset({"25006", "25P03"})
-"""A server that was made read-only (a failover), and a transaction that the server gave up while we stood still."""
+"""A server that became read-only (a failover), and a transaction that the server ended while we were idle."""
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Gone, going, refusing, full or locked: the same request may succeed later."""
+    """Whether the database is gone, starting, full or locked: the same request may succeed later."""
     if isinstance(error, OperationalError | InterfaceError):
         code = getattr(error.__cause__, "sqlite_errorcode", None)
         return code is None or code & 0xFF in _WAITS
@@ -35,7 +35,7 @@ def is_away(error: BaseException | None) -> bool:
 
 
 class OncePerOutage(logging.Filter):
-    """Whatever logs such an error: one line without a traceback, then silence until it has been well for a while."""
+    """One line without a traceback for the first error, then silence until there has been none for a while."""
 
     _lock = threading.Lock()
     _last = float("-inf")
@@ -48,10 +48,10 @@ class OncePerOutage(logging.Filter):
         with self._lock:
             first = now - OncePerOutage._last > QUIET_S
             OncePerOutage._last = now
-        said = " ".join(str(error).split())
+        message = " ".join(str(error).split())
         record.msg, record.args = (
             "The database can't be reached (said once while it lasts; %s): %s",
-            (record.name, said),
+            (record.name, message),
         )
         record.levelno, record.levelname = logging.WARNING, "WARNING"
         record.exc_info, record.exc_text = None, None

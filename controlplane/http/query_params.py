@@ -1,4 +1,4 @@
-"""What a request's query string asks for, read so that nonsense counts as not said."""
+"""Query parameters, parsed leniently: invalid values are ignored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from django.http import HttpRequest
 
 
 def whole(request: HttpRequest, name: str, default: int, lowest: int, highest: int) -> int:
-    """A whole number of the query string; anything else counts as not said."""
+    """A whole number between the limits, otherwise the default."""
     try:
         return max(lowest, min(highest, int(request.GET[name])))
     except (KeyError, ValueError):
@@ -16,5 +16,5 @@ def whole(request: HttpRequest, name: str, default: int, lowest: int, highest: i
 
 
 def listed(text: str) -> list[str]:
-    """A list in one value, as urlstate.js writes it: a comma or a percent sign within a member is escaped."""
+    """A list in one value, as written by urlstate.js: commas and percent signs in members are escaped."""
     return list(dict.fromkeys(unquote(part) for part in text.split(",") if part))

@@ -1,4 +1,4 @@
-"""Bodies of requests that programs send: size limits, gzip, strict decoding, the bearer token."""
+"""Bodies of API requests: size limits, gzip, strict decoding, the bearer token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 
 
 class BadBody(Exception):
-    """A request's body can't be used."""
+    """The request's body can't be used."""
 
     def __init__(self, status: int, what: str, *, where: str = "body", fix: str = "") -> None:
         super().__init__(what)
@@ -23,13 +23,13 @@ class BadBody(Exception):
 
 
 def bearer(request: HttpRequest) -> str:
-    """The token of the Authorization header, or nothing."""
+    """The token of the Authorization header, or ""."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
 def body_of(request: HttpRequest, limit: int) -> bytes:
-    """The body, unpacked if it came gzipped, at most `limit` bytes of it."""
+    """The body, decompressed if gzipped, up to `limit` bytes."""
     too_large = BadBody(413, f"The body is larger than {limit} bytes.", fix="Send less at a time.")
     if int(request.headers.get("Content-Length") or 0) > limit:
         raise too_large
@@ -51,9 +51,9 @@ def body_of(request: HttpRequest, limit: int) -> bytes:
 
 
 def decode(body: bytes, kind: type[T]) -> T:
-    """JSON of a known shape. BadBody names the place (`$.lines[3].seq`)."""
+    """Decode JSON of a known shape. BadBody names the place (`$.lines[3].seq`)."""
     if b"\\u0000" in body:
-        # PostgreSQL stores no NUL in text, and a completion may well contain one.
+        # PostgreSQL stores no NUL in text, and completions may contain one.
         body = _NUL.sub(rb"\1\\ufffd", body)
     try:
         return msgspec.json.decode(body, type=kind)
@@ -65,7 +65,7 @@ def decode(body: bytes, kind: type[T]) -> T:
 
 
 def _decode_lax(body: bytes, kind: type[T]) -> T:
-    """Python's own writer says NaN and lone surrogates: a line with one must not block all that come after it."""
+    """Python's JSON writer emits NaN and unpaired surrogates: a line with one must not block the lines after it."""
     try:
         value = json.loads(body, parse_constant=lambda name: None)
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""A large file as an answer, block by block, under WSGI and ASGI."""
+"""A large file as a streaming response, under WSGI and ASGI."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def file_answer(request: HttpRequest, file: IO[bytes], content_type: str, *, sav
     """The rest of an open file, which is closed at the end."""
     if not isinstance(request, ASGIRequest):
         return FileResponse(file, as_attachment=bool(save_as), filename=save_as, content_type=content_type)
-    # Under ASGI Django would gather a plain iterator in memory first, and the file may be a gigabyte.
+    # Under ASGI Django would first collect a plain iterator in memory, and the file may be a gigabyte.
     answer = StreamingHttpResponse(_blocks(file), content_type=content_type)
     answer.headers["Content-Length"] = str(os.fstat(file.fileno()).st_size - file.tell())
     if header := content_disposition_header(bool(save_as), save_as):

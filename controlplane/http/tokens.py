@@ -1,4 +1,4 @@
-"""Tokens of hosts and attempts: HMACs of the server's key, so nothing is stored and a resend carries the same one."""
+"""Tokens of hosts and attempts: HMACs with the server's key, so nothing is stored and a resend has the same token."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from django.conf import settings
 
 
 def attempt_token(attempt_id: str) -> str:
-    """What a supervisor and a reaper show for one attempt."""
+    """The token of an attempt's supervisor and reaper."""
     return _sign(f"attempt:{attempt_id}")
 
 
 def host_token(name: str) -> str:
-    """What a host's worker shows for its announcements and inspections."""
+    """The token of a host's worker, for announcements and inspections."""
     return _sign(f"host:{name}")
 
 
-def attempt_token_fits(attempt_id: str, shown: str) -> bool:
-    return _same(attempt_token(attempt_id), shown)
+def attempt_token_fits(attempt_id: str, presented: str) -> bool:
+    return _equal(attempt_token(attempt_id), presented)
 
 
-def host_token_fits(name: str, shown: str) -> bool:
-    return _same(host_token(name), shown)
+def host_token_fits(name: str, presented: str) -> bool:
+    return _equal(host_token(name), presented)
 
 
 def _sign(text: str) -> str:
     return hmac.new(settings.SECRET_KEY.encode(), text.encode(), hashlib.sha256).hexdigest()
 
 
-def _same(expected: str, shown: str) -> bool:
-    # compare_digest refuses str outside ASCII, and a header may hold anything.
-    return hmac.compare_digest(expected.encode(), shown.encode("utf-8", "surrogateescape"))
+def _equal(expected: str, presented: str) -> bool:
+    # compare_digest rejects non-ASCII str, and a header may contain anything.
+    return hmac.compare_digest(expected.encode(), presented.encode("utf-8", "surrogateescape"))

@@ -1,8 +1,8 @@
-"""Connections that a process keeps: one lends each of them to one thread at a time, and never more than the setting.
+"""A process's connection pool: each connection is lent to one thread at a time, up to the configured number.
 
-Under ASGI each request has a thread of its own, so Django's connection of a thread would serve one request. psycopg's
-pool makes a request wait while the server refuses, hides why, and after a restart pauses between one dead connection
-and the next; here a refusal is told at once, and the first dead one found takes the others with it.
+Under ASGI each request has its own thread, so Django's thread-bound connections would serve one request each. psycopg's
+pool makes requests wait while the server refuses, hides the cause, and after a restart pauses between one dead
+connection and the next; here a refusal is reported at once, and the first dead connection discards the others.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from django.db.backends.postgresql import base
 from psycopg import Connection, IsolationLevel, OperationalError
 from psycopg.pq import TransactionStatus
 
-OURS = ("most", "wait_s")
-"""Options that the server's own driver knows nothing of."""
+POOL_OPTIONS = ("most", "wait_s")
+"""Options of the pool, unknown to the driver."""
 KEPT_S = 60.0
-"""Idle for longer, it is closed when another one is given back."""
+"""A connection idle for longer is closed when another one is returned."""
 
 
 class Shelf:
-    """The connections of one process to one database that nobody uses now, and how many more may be made."""
+    """A process's idle connections to one database, and the number of further ones allowed."""
 
     def __init__(self, most: int) -> None:
         self._slots = threading.BoundedSemaphore(most)
         self.lost: deque[None] = deque()
-        """One for each slot that is still to be given back of a loan that nobody ended."""
+        """One entry per slot that must still be returned because its loan was dropped without ending."""
         self._lock = threading.Lock()
         self._idle: list[tuple[float, Connection[Any]]] = []
 
     def acquire(self, wait_s: float) -> bool:
-        """A slot. False: none was free for so long."""
+        """Acquire a slot. False: none became free in time."""
         self._find_lost()
         if self._slots.acquire(timeout=wait_s):
             return True
@@ -46,7 +46,7 @@ class Shelf:
         self._slots.release()
 
     def take(self) -> Connection[Any] | None:
-        """The one used last, if it lives."""
+        """The most recently used connection, if it is alive."""
         with self._lock:
             connection = self._idle.pop()[1] if self._idle else None
         if connection is None or not _has_ended(connection):
@@ -59,10 +59,10 @@ class Shelf:
         now = time.monotonic()
         with self._lock:
             self._idle.append((now, connection))
-            old = [kept for since, kept in self._idle if now - since > KEPT_S]
-            self._idle = [(since, kept) for since, kept in self._idle if now - since <= KEPT_S]
-        for kept in old:
-            kept.close()
+            expired = [idle for since, idle in self._idle if now - since > KEPT_S]
+            self._idle = [(since, idle) for since, idle in self._idle if now - since <= KEPT_S]
+        for idle in expired:
+            idle.close()
 
     def clear(self) -> None:
         with self._lock:
@@ -80,7 +80,7 @@ class Shelf:
 
 
 class Loan:
-    """One slot, given back once: when its connection is, or with a thread that ended without giving it back."""
+    """One slot, returned once: with its connection, or when its thread ends without returning it."""
 
     def __init__(self, shelf: Shelf, wait_s: float) -> None:
         self._shelf: Shelf | None = None
@@ -94,7 +94,7 @@ class Loan:
             shelf.release()
 
     def __del__(self) -> None:
-        # Anywhere, even in a thread that is just taking a slot and has its lock: nothing here may take one.
+        # This runs anywhere, even in a thread that is taking a slot and holds the lock: it must not take a lock.
         if self._shelf is not None:
             self._shelf.lost.append(None)
 
@@ -107,7 +107,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     _loan: Loan | None = None
 
     def get_connection_params(self) -> dict[str, Any]:
-        return {name: value for name, value in super().get_connection_params().items() if name not in OURS}
+        return {name: value for name, value in super().get_connection_params().items() if name not in POOL_OPTIONS}
 
     def get_new_connection(self, conn_params: dict[str, Any]) -> Connection[Any]:
         shelf = self._shelf()
@@ -116,18 +116,19 @@ class DatabaseWrapper(base.DatabaseWrapper):
         try:
             connection = shelf.take() or super().get_new_connection(conn_params)
         except BaseException:
-            # psycopg's error is part of a cycle that holds this frame, and so the loan, until it is collected.
+            # psycopg's error is part of a reference cycle that holds this frame, and so the loan, until it is
+            # collected.
             loan.end()
             raise
         self._loan = loan
         return connection
 
     def close_pool(self) -> None:
-        """Django's tests ask for it before they drop a database."""
+        """Called by Django's tests before they drop a database."""
         self._shelf().clear()
 
     def _shelf(self) -> Shelf:
-        # A connection that was made before a fork is the parent's.
+        # A connection made before a fork belongs to the parent.
         where = [self.settings_dict[name] for name in ("HOST", "PORT", "NAME", "USER")]
         with _making:
             return _shelves.setdefault((os.getpid(), *where), Shelf(self.settings_dict["OPTIONS"]["most"]))
@@ -138,7 +139,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         if connection is None:
             return
         try:
-            # In the middle of a transaction it is of no use to anybody else.
+            # In the middle of a transaction it can't be reused.
             if loan is None or self.in_atomic_block or not _is_at_rest(connection):
                 with self.wrap_database_errors:
                     connection.close()
@@ -154,7 +155,7 @@ def _is_at_rest(connection: Connection[Any]) -> bool:
 
 
 def _has_ended(connection: Connection[Any]) -> bool:
-    """The server speaks first only to say goodbye."""
+    """Whether the server has closed the connection: it only speaks first to end it."""
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return bool(poll.poll(0))

@@ -1,7 +1,8 @@
 """Delivery of alerts: rows first, messages later, each retried until it is sent or given up.
 
 `notify` runs in the event's transaction, so no alert is lost and none reports something that didn't happen. `deliver`
-may run in several workers: a row belongs to the worker whose UPDATE claimed it."""
+may run in several workers: a row belongs to the worker whose UPDATE claimed it.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Retention of prompt groups: beyond a limit of completions the oldest are deleted; their prompts stay counted.
 
 Text retention removes most of their size, but the rest of each group, its row and the figures of its completions, would
-still grow for as long as the run trains."""
+still grow for as long as the run trains.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def forget_all(seconds: float = BUDGET_S) -> None:
 def forget(run_id: str, limit: int = LIMIT, *, until: float = math.inf) -> None:
     """Delete the oldest steps until a run's completions are below the limit, or until the time `until`.
 
-    The newest step stays, however large it is. Safe to run concurrently."""
+    The newest step stays, however large it is. Safe to run concurrently.
+    """
     while _forget_some(run_id, int(limit * ROOM)) and time.monotonic() < until:
         time.sleep(PAUSE_S)
 

@@ -61,7 +61,8 @@ def void_from(attempt: Attempt) -> int | None:
 def supersede(attempt: Attempt, step: int) -> None:
     """Void earlier attempts' groups after `step`, from which `attempt` resumed, and their visits.
 
-    Deleted groups stay counted: a resume starts from a checkpoint, and checkpoints are newer than those."""
+    Deleted groups stay counted: a resume starts from a checkpoint, and checkpoints are newer than those.
+    """
     locked_store(attempt.run_id)
     void = SampleRow.objects.filter(
         run_id=attempt.run_id, attempt__number__lt=attempt.number, step__gt=step, superseded=False

@@ -2,7 +2,8 @@
 stay.
 
 A hash of the row number selects these prompts, so they are the same at every visit, and a smaller share is a subset of
-a larger one."""
+a larger one.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """The completions of a run: a step, a search over all steps, one group, one prompt over time, difficulty.
 
 Each view renders a part of the run page's tab. Its links are addresses of the run page (`?tab=completions&s.step=4`),
-which the tab's script follows in place."""
+which the tab's script follows in place.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 A finding opens when its condition has lasted for the rule's hold, and closes when the figure has been back within the
 bound, by a tenth of it, for as long. So a single step beyond a bound opens nothing, and a figure that oscillates around
-a bound opens one finding, not twenty."""
+a bound opens one finding, not twenty.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ def with_bounds(groups: Sequence[ChartGroup], run: Run) -> list[ChartGroup]:
     """The charts with the bounds of the run's preset, labelled as on its health card.
 
     Rules that are off, don't apply to the run, or judge something other than a metric's own value draw nothing. One
-    query."""
+    query.
+    """
     if run.kind != "train":
         return list(groups)
     try:

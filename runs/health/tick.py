@@ -167,7 +167,8 @@ def _is_old(told_at: str | None, now: datetime) -> bool:
 def _shown(health: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What viewers are notified of at once, including a figure's first value: most have none in the first steps.
 
-    Figures of the machine are left out, because they come and go with its samples."""
+    Figures of the machine are left out, because they come and go with its samples.
+    """
     findings = [(finding["rule"], finding["level"]) for finding in health.get("findings") or ()]
     checks = (check for check in health.get("checks") or () if check["rule"] not in MACHINE)
     valued = [(check["rule"], "valued") for check in checks if check.get("value") is not None]

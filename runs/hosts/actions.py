@@ -37,7 +37,8 @@ def give_up(host: Host, user: User, *, free: bool) -> tuple[int, int]:
     """End the attempts on a host that is out of reach; with `free`, release their resources as well.
 
     Otherwise the resources go into quarantine, because the processes may still be alive when the host comes back.
-    Return the number of attempts ended and of resources released."""
+    Return the number of attempts ended and of resources released.
+    """
     if is_fresh(host):
         return 0, 0
     ended = sum(tick.give_up(attempt, user.get_username()) for attempt in on_host(host))

@@ -47,7 +47,8 @@ def tokenizer(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
 def ask(host: Host, model: str) -> ModelInspection:
     """Ask a host for a model's tokenizer; reuse a recent answer only if the tokenizer is stored.
 
-    Raises inspections.HostAway."""
+    Raises inspections.HostAway.
+    """
     return inspections.ask_inspection(host, model, again=tokenizers.of_model(model) is None)
 
 

@@ -79,7 +79,8 @@ def read(
 def start(run_id: str, after: int) -> tuple[Cursor, Cursor] | None:
     """The cursor of a viewer that has the lines up to `after`, and the end of the store. None: there is no such run.
 
-    The viewer may receive an event twice (each has an id), but never misses one."""
+    The viewer may receive an event twice (each has an id), but never misses one.
+    """
     last = Run.objects.filter(pk=run_id).values_list("last_seq", flat=True).first()
     if last is None:
         return None

@@ -1,7 +1,8 @@
 """Delivery from the store to a web process's viewers: one subscription, one reader per watched run, bounded queues.
 
 The asynchronous counterpart of consumers.py. A reader reads and encodes new rows once and keeps the last frames.
-Viewers take them at their own pace; one that falls behind catches up from the store to the reader's position."""
+Viewers take them at their own pace; one that falls behind catches up from the store to the reader's position.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The charts of each section, derived from a run's frozen spec, which decides what is normal for the run.
 
-No KL with beta 0, no ratio that is 1 by construction, no gap to vLLM without its correction."""
+No KL with beta 0, no ratio that is 1 by construction, no gap to vLLM without its correction.
+"""
 
 from __future__ import annotations
 

@@ -94,7 +94,8 @@ def supersede(attempt: Attempt, step: int) -> None:
 
     Runs in the transaction of the lines that report the resume, so it touches only void points: in a long run that goes
     back a little, a chunk or two per metric. Steps never decrease within the valid points, since earlier resumes' void
-    points are deleted. So from a metric's first void point on all points are void, up to the start of `attempt`."""
+    points are deleted. So from a metric's first void point on all points are void, up to the start of `attempt`.
+    """
     before = attempt.first_seq
     if before is None:
         return

@@ -1,7 +1,8 @@
 """Peak memory per GPU of a run, split by use. Pure arithmetic.
 
 The trainer reports what torch reserved in each rank; a vLLM server takes its share of the whole card at the start; the
-rest of the measured peak is CUDA contexts, NCCL buffers and memory in use before."""
+rest of the measured peak is CUDA contexts, NCCL buffers and memory in use before.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The run page's charts and tiles, derived from the frozen spec and the metrics reported so far.
 
-The page reserves their space before any number arrives."""
+The page reserves their space before any number arrives.
+"""
 
 from __future__ import annotations
 

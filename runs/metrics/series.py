@@ -1,7 +1,8 @@
 """The points of a chart: packed chunks and the raw tail, downsampled so that spikes stay visible.
 
 A long history is read as the outlines of its chunks, and as whole chunks only where outlines are too coarse for the
-request. So no answer reads more than about a hundred chunks per metric, however long the run is."""
+request. So no answer reads more than about a hundred chunks per metric, however long the run is.
+"""
 
 from __future__ import annotations
 
@@ -150,7 +151,8 @@ def thin(points: Points, count: int) -> Points:
     """Downsample to at most `count` points that keep the shape.
 
     Each stretch keeps its minimum and maximum and, unless there are too many, two spikes in one stretch: a spike of a
-    single step stays visible."""
+    single step stays visible.
+    """
     if len(points) <= count:
         return points
     import numpy as np

@@ -1,7 +1,8 @@
 """A run's reward in a few points, updated as it arrives: the sparkline of the list.
 
 Each point is the mean of equally many consecutive rewards; the last one may have fewer. The number is a power of two
-that doubles when there are too many points, so besides the points only the count is stored."""
+that doubles when there are too many points, so besides the points only the count is stored.
+"""
 
 from __future__ import annotations
 

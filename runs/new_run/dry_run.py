@@ -1,6 +1,7 @@
 """A draft or a run as the commands of its processes, and as a .zip that trains without the control plane.
 
-Nothing is stored or sent: the attempt described here exists only on the page."""
+Nothing is stored or sent: the attempt described here exists only on the page.
+"""
 
 from __future__ import annotations
 

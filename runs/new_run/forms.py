@@ -1,6 +1,7 @@
 """The New run form: a model, catalogue rows and GRPOConfig arguments.
 
-The form validates single values; preflight judges whether the launch makes sense."""
+The form validates single values; preflight judges whether the launch makes sense.
+"""
 
 from __future__ import annotations
 

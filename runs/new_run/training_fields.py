@@ -1,7 +1,8 @@
 """The fields of the New run page that become GRPOConfig arguments, with their help texts.
 
 Names are TRL's. Other arguments, except those that the control plane sets, are under Advanced, typed by the trainer's
-schema."""
+schema.
+"""
 
 from __future__ import annotations
 

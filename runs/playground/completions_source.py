@@ -1,7 +1,8 @@
 """Sources of the playground's completions: a dataset row, a stored group of a run, or manual entry.
 
 The page identifies a source by a few fields and the source is read again on each request, so anything deleted in
-between is reported and never an error. Texts can be edited: a stored one keeps its turns and tokens while unchanged."""
+between is reported and never an error. Texts can be edited: a stored one keeps its turns and tokens while unchanged.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,8 @@ def column(
     """Score completions by one component. rows[i] belongs to completions[i]. `ask`: allow rewards that call other
     servers.
 
-    `recorded`: the same component's scores in the run, used where it can't or may not be scored here."""
+    `recorded`: the same component's scores in the run, used where it can't or may not be scored here.
+    """
     reward = LIBRARY[spec.function]
     nothing: list[float | None] = [None] * len(completions)
     if reward.cost is Cost.TRAINER or (reward.cost is Cost.HTTP and not ask):

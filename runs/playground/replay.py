@@ -1,7 +1,8 @@
 """Replay: scoring a run's stored completions with another config, and comparing ranks and advantages.
 
 `score` scores groups until the time is up; `compare` sets the results beside the run's own. Pure computation:
-replay_source selects the groups and their rows."""
+replay_source selects the groups and their rows.
+"""
 
 from __future__ import annotations
 
@@ -227,7 +228,8 @@ def score(
     """Score as many groups as the turn has time for; each group is scored by all components or not at all.
 
     `of_run`: the run's frozen spec. Scores of an identical component of the run are reused where it can't be scored
-    here."""
+    here.
+    """
     recorded_names = {spec.name: recorded_as(of_run or {}, spec) for spec in specs}
     rescored: list[Rescored] = []
     for group in stored:
@@ -265,7 +267,8 @@ def compare(
 ) -> Replay:
     """Compare rescored groups with the run. `scale`: the run's scale_rewards.
 
-    Each step counts as a batch: what TRL computes over a batch is computed over the available groups of the step."""
+    Each step counts as a batch: what TRL computes over a batch is computed over the available groups of the step.
+    """
     replays: list[GroupReplay] = []
     for _, of_step in groupby(rescored, key=lambda scored: scored.stored.step):
         # Groups of one size, as TRL requires; a run that changed its group size within a step has several.

@@ -130,7 +130,8 @@ def try_on(
 def variance_shares(columns: Sequence[ComponentScores], aggregation: str) -> list[float | None]:
     """Each component's share of a group's variance: its covariance with the sum, over the sum's variance.
 
-    A negative share means that the component works against the others."""
+    A negative share means that the component works against the others.
+    """
     parts = [_contributions(column, aggregation) for column in columns]
     if not parts or not parts[0]:
         return [None] * len(parts)

@@ -1,7 +1,8 @@
 """Preflight: will this launch work? One module per subject; checks read a Draft, yield findings and have no side
 effects.
 
-A finding of grade STOP blocks the launch. Findings about fields are in the order of the form."""
+A finding of grade STOP blocks the launch. Findings about fields are in the order of the form.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,8 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
     """Freeze the spec and queue the run's first attempt; it is dispatched on commit if its resources are free.
 
     `dispatch=False`: the caller submits several runs and dispatches once. Raises QueueFull if the owner may not queue
-    more runs."""
+    more runs.
+    """
     run_id = new_run_id()
     spec = freeze(request, run_id)
     dataset_version, reward_version, profile = request.chosen()
@@ -77,7 +78,8 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
 def resume(run: Run, user: User) -> Attempt:
     """Queue a new attempt of an ended run: from its last checkpoint, on the host that has it; otherwise from the start.
 
-    Raises QueueFull if the run's owner may not queue more runs."""
+    Raises QueueFull if the run's owner may not queue more runs.
+    """
     try:
         with transaction.atomic():
             limits.claim_room(run.owner_id)

@@ -1,6 +1,7 @@
 """Resources of a host: an attempt's needs, what is free, leasing all of it at once, and releasing it.
 
-A partial unique constraint on (host, resource) is the lock: of two dispatchers one gets an IntegrityError."""
+A partial unique constraint on (host, resource) is the lock: of two dispatchers one gets an IntegrityError.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +124,8 @@ def keepable(need: Need, host: Host, unavailable: Taken) -> list[str]:
     """Free resources of the host to reserve for a waiting attempt: all that it needs, or whatever of that is free.
 
     None on a host where it could not start even after every run there had ended: what it lacks is in quarantine or
-    missing, so it waits for an operator. That may take days, and one broken GPU must not block a whole host."""
+    missing, so it waits for an operator. That may take days, and one broken GPU must not block a whole host.
+    """
     lasting = {name: hold for name, hold in unavailable.items() if hold.how == Waits.QUARANTINED}
     if isinstance(_place(need, host, lasting, leased=unavailable), Shortage):
         return []
@@ -215,7 +217,8 @@ def _choose(
 def take(attempt: Attempt, host: Host, placement: Placement) -> None:
     """Insert all leases, inside the caller's transaction. IntegrityError: another dispatcher was first.
 
-    Sorted, so that two dispatchers that want the same two resources can't deadlock."""
+    Sorted, so that two dispatchers that want the same two resources can't deadlock.
+    """
     names = sorted(resources(placement))
     Lease.objects.bulk_create([Lease(attempt=attempt, host=host, resource=name) for name in names])
 
@@ -232,7 +235,8 @@ def resources(placement: Placement) -> list[str]:
 def settle(attempt: Attempt, receipt: Receipt | None, *, by: str, proved: bool = False) -> None:
     """At an attempt's end, release what is proved free and quarantine the rest until an operator releases it.
 
-    `proved`: the end needs no receipt, because nothing was started or the host has rebooted."""
+    `proved`: the end needs no receipt, because nothing was started or the host has rebooted.
+    """
     leases = Lease.objects.filter(ACTIVE, attempt=attempt)
     if not (proved or (receipt is not None and receipt.free)):
         leases.filter(state=Lease.HELD).update(state=Lease.QUARANTINED)

@@ -1,7 +1,8 @@
 """Limits on a user's active and queued runs.
 
 Both are checked with the user's row locked, so that two launches or two dispatchers can't both take the last place. A
-run counts for its owner, whoever resumed it; trials count like any run."""
+run counts for its owner, whoever resumed it; trials count like any run.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +85,8 @@ def hold(user_id: int) -> User:
     """The user's current row, locked until the caller's transaction ends, so that others who start or queue the user's
     runs wait.
 
-    Rows that only refer to the user are not locked."""
+    Rows that only refer to the user are not locked.
+    """
     return User.objects.select_for_update(no_key=True).get(pk=user_id)
 
 

@@ -1,7 +1,8 @@
 """The queue: its order, defined in one place, and the capacity left as one goes through it.
 
 A later run may overtake a waiting one only if that can't delay it. So free resources that a waiting run needs are
-reserved for it, on each host where it could start once other runs have ended; runs behind it get the rest."""
+reserved for it, on each host where it could start once other runs have ended; runs behind it get the rest.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ class Capacity:
     """The hosts' resources and their holders during one pass through the queue.
 
     It only fills up: what is released during the pass is left to the next one, which the release starts. Otherwise it
-    would go to the next run in this pass instead of the first one that waits for it."""
+    would go to the next run in this pass instead of the first one that waits for it.
+    """
 
     def __init__(self, hosts: Iterable[Host], leases: Mapping[int, Mapping[str, Hold]]) -> None:
         self.hosts = list(hosts)
@@ -112,7 +114,8 @@ class Capacity:
         """Reserve free resources for a waiting run.
 
         None on hosts that accept no launches: only an operator or chance can change that (leasing.keepable covers
-        similar cases)."""
+        similar cases).
+        """
         hold = Hold.of(run, Waits.KEPT)
         for host in self.hosts:
             if host_id in (None, host.pk) and not leasing.host_problem(host, timezone.now()):

@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool = True) -> bool:
     """Request a stop. `save` may be escalated to `now`, never back. False: nothing to change.
 
-    `dispatch=False`: the caller dispatches afterwards."""
+    `dispatch=False`: the caller dispatches afterwards.
+    """
     now = timezone.now()
     weaker = Q(stop_mode="") | Q(stop_mode=StopMode.SAVE) if mode == StopMode.NOW else Q(stop_mode="")
     with transaction.atomic():
@@ -82,7 +83,8 @@ class StopCounts:
 def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> StopCounts:
     """Request stops of several runs, each by itself, so that one that has ended doesn't affect the others.
 
-    Freed resources are dispatched only at the end, so that no run starts just before it is stopped."""
+    Freed resources are dispatched only at the end, so that no run starts just before it is stopped.
+    """
     outcomes: Counter[str] = Counter()
     for attempt in attempts:
         changed = request_stop(attempt, mode, user, dispatch=False)

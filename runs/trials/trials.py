@@ -1,7 +1,8 @@
 """Trials of hardware profiles: two steps of each candidate on one host, as runs of a kind of their own.
 
 They are leased, supervised and ended like any run. A candidate that could never run on the host is not queued; the
-trial stores the reason."""
+trial stores the reason.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ class Refusal:
 def start(setup: Wanted, profiles: Iterable[HardwareProfile], user: User, page: str) -> tuple[ProfileTrial, bool]:
     """Start a trial and its runs; a page submitted twice returns the existing trial and False.
 
-    Raises QueueFull if this user may not queue that many runs."""
+    Raises QueueFull if this user may not queue that many runs.
+    """
     chosen = list(profiles)
     key = _key(setup, chosen, user, page)
     # Outside the transaction, which other writers wait for.

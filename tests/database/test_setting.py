@@ -83,7 +83,7 @@ def test_the_most_connections_of_a_process_can_be_chosen(address: Any, monkeypat
 @pytest.mark.parametrize(("given", "found"), [("", 5), ("0", 0), ("12", 12)])
 def test_a_number_may_be_chosen(given: str, found: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CONTROLPLANE_MAX_RUNNING", given)
-    assert whole("CONTROLPLANE_MAX_RUNNING", 5, least=0) == found
+    assert whole("CONTROLPLANE_MAX_RUNNING", 5, minimum=0) == found
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,8 @@ def without_trouble(outcomes: Mapping[int, Outcome], values: list[float | None])
 
     Only where no code can bring that about to be spared a 0: its zygote ended or hung, or no process could be made. The
     verifier's end is no such trouble, since values that a candidate gives can take its memory and its time. (Without
-    seccomp a bare candidate could end the zygote; it could do anything else there, too.)"""
+    seccomp a bare candidate could end the zygote; it could do anything else there, too.)
+    """
     failures = [failure(index, outcome) for index, outcome in outcomes.items() if outcome.trouble]
     for each in failures:
         values[each.index] = None

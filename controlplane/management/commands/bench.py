@@ -31,7 +31,7 @@ class Command(BaseCommand):
         if name is not None and name not in names():
             raise CommandError(f"There is no benchmark {name!r}. There are: {', '.join(names())}.")
         sys.path.insert(0, str(BASE_DIR))
-        # After the name everything is the benchmark's, but for this one.
+        # Everything after the name belongs to the benchmark, except this option.
         arguments = [word for word in options["arguments"] if word not in ("--json", "--")]
         as_json = options["json"] or "--json" in options["arguments"]
         for chosen in [name] if name else names():
@@ -54,7 +54,7 @@ class Command(BaseCommand):
 
 
 def _beside(figures: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
-    """Under `about`, where a benchmark has that: its other keys are then things, not figures."""
+    """Merge into `about`, if the benchmark has one: its other keys are then things, not figures."""
     if "about" in figures:
         return {**figures, "about": {**figures["about"], **more}}
     return {**figures, **more}

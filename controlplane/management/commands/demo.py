@@ -1,4 +1,4 @@
-"""`manage.py demo`: everything of `up`, and a language model that learns arithmetic while you watch."""
+"""`manage.py demo`: like `up`, with a language model that learns arithmetic while you watch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ONCE_DEADLINE_S = 3600.0
 class Command(BaseCommand):
     help = "Set everything up, launch the demo run, and serve until Ctrl-C, which stops the run and everything else."
     requires_system_checks: list[str] = []
-    """Checks load every page, and the first one is to be shown soon; `test` runs them."""
+    """Checks load every page, and the first one should appear soon; `test` runs them."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_serving_arguments(parser)
@@ -89,5 +89,5 @@ class Command(BaseCommand):
 
 
 def _plain(text: str) -> str:
-    """Django colours standard error red; these are no errors."""
+    """Plain text: Django colours standard error red, and these are no errors."""
     return text

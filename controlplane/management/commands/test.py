@@ -1,4 +1,4 @@
-"""`manage.py test [pytest arguments]`: every test there is, in real processes where that is what is tested."""
+"""`manage.py test [pytest arguments]`: all tests, in real processes where needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def run_from_argv(self, argv: list[str]) -> None:
-        # Everything after `test` is pytest's, its options too, so Django's parser must not see it.
+        # Everything after `test`, options included, is pytest's: Django's parser must not see it.
         if "--help" in argv[2:]:
             super().run_from_argv(argv)
         else:
@@ -34,10 +34,10 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         arguments: list[str] = options["arguments"]
         self._say_what_is_missing()
-        # A process of its own: pytest must set up the environment before Django's settings are read.
+        # A separate process: pytest must set up the environment before Django's settings are read.
         chosen = arguments or ["--durations=10", "-ra"]
-        done = subprocess.run([sys.executable, "-m", "pytest", *chosen], cwd=BASE_DIR, env=dict(os.environ))
-        sys.exit(done.returncode)
+        completed = subprocess.run([sys.executable, "-m", "pytest", *chosen], cwd=BASE_DIR, env=dict(os.environ))
+        sys.exit(completed.returncode)
 
     def _say_what_is_missing(self) -> None:
         if not any(map(shutil.which, CHROMIUMS)):
@@ -50,9 +50,9 @@ class Command(BaseCommand):
 
 
 def _missing_packages(python: str) -> list[str]:
-    """Optional packages of the trainer, in no lock, that some tests need."""
+    """Optional trainer packages, in no lock, that some tests need."""
     code = f"import importlib.util as u; print(*(n for n in {OPTIONAL} if u.find_spec(n) is None))"
     try:
         return subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.split()
-    except OSError:  # no such interpreter: the trainer's tests say so
+    except OSError:  # no such interpreter: the trainer's tests report it
         return []

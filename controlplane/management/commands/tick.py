@@ -1,4 +1,4 @@
-"""`manage.py tick`: one round of the control plane's housekeeping, as Celery beat does every five seconds."""
+"""`manage.py tick`: one round of housekeeping, as Celery beat runs it every five seconds."""
 
 from __future__ import annotations
 

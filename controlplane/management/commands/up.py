@@ -1,4 +1,4 @@
-"""`manage.py up`: serve the control plane and work as a host on this machine, until Ctrl-C."""
+"""`manage.py up`: serve the control plane and act as a host on this machine, until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from controlplane.serving.serving import Options, Serving, served, uninterrupted
 class Command(BaseCommand):
     help = "Serve the control plane, with this machine as a host, until Ctrl-C. Runs go on training after it."
     requires_system_checks: list[str] = []
-    """Checks load every page, and the first one is to be shown soon; `test` runs them."""
+    """Checks load every page, and the first one should appear soon; `test` runs them."""
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_serving_arguments(parser)
@@ -38,15 +38,15 @@ class Command(BaseCommand):
         if adopted := leftover.training():
             self.say(f"{leftover.plural(adopted, 'run')} went on training and report here again.")
         self.say("Ctrl-C stops serving" + (" and stops the runs." if stop_runs else "; runs go on training."))
-        connection.close()  # for as long as people serve, it may be cut; what comes after asks for a new one
+        connection.close()  # it may be cut in the meantime; later code opens a new one
         try:
             serving.watch()
         finally:
             with uninterrupted(self.say):
                 if stop_runs:
                     leftover.stop_all(serving, owner(), self.say)
-                elif left := leftover.training():
-                    left_training = leftover.plural(left, "run")
+                elif training := leftover.training():
+                    left_training = leftover.plural(training, "run")
                     self.say(f"{left_training} left training; the next start finds them. (--stop-runs stops them.)")
 
     def say(self, text: str) -> None:

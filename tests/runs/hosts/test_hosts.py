@@ -88,7 +88,7 @@ def test_a_host_that_tells_often_keeps_no_more_than_is_drawn():
     kept: list[Any] = []
     for tenth in range(0, 20_000, 5):
         kept = history.add(kept, [GPU], 1000 + tenth / 10)
-    assert len(kept) <= history.MOST
+    assert len(kept) <= history.MAX_ENTRIES
 
 
 @pytest.mark.parametrize("stored", [None, 3, [3], [[1]], [["x", []]], [[1, "x"]], [[1, [None]]]])
