@@ -1,6 +1,6 @@
-"""A small, strict YAML: mappings, lists, text, numbers, true, false and null, and nothing that can surprise.
+"""A small, strict YAML: mappings, lists, text, numbers, true, false and null, without surprises.
 
-No anchors, aliases or tags, no key twice, no second document, at most 64 KB as a rule, and 8 levels. What looks
+No anchors, aliases or tags, no duplicate keys, no second document, by default at most 64 KB, and 8 levels. Anything
 like a date, a sexagesimal number, `yes` or `off` is text, as in YAML 1.2.
 """
 
@@ -31,12 +31,12 @@ _SCALARS: tuple[tuple[str, str, str], ...] = (
 
 
 class YamlRefused(ValueError):
-    """The document isn't one that is taken here; the message says where and why."""
+    """The document is not acceptable; the message says where and why."""
 
 
-def load(content: bytes, most: int = MOST_BYTES) -> Any:
-    if len(content) > most:
-        raise YamlRefused(f"It is larger than {most // 1024} KB, the most that is read here.")
+def load(content: bytes, limit: int = MOST_BYTES) -> Any:
+    if len(content) > limit:
+        raise YamlRefused(f"It is larger than {limit // 1024} KB, the most that is read here.")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -52,9 +52,8 @@ def load(content: bytes, most: int = MOST_BYTES) -> Any:
         raise YamlRefused(f"It is no YAML: {str(error).splitlines()[0]}.") from error
 
 
-def document(request: HttpRequest, most: int) -> bytes:
-    """A document on its way in: the field `file`, else the field `text`. One byte more than `most` is enough to tell
-    that there was more.
+def document(request: HttpRequest, limit: int) -> bytes:
+    """A document from the field `file` or `text`, read one byte beyond `most` to detect that there is more.
 
     Raises YamlRefused.
     """
@@ -62,7 +61,7 @@ def document(request: HttpRequest, most: int) -> bytes:
         raise YamlRefused(problem)
     file = request.FILES.get("file")
     if file is not None:
-        return bytes(file.read(most + 1))
+        return bytes(file.read(limit + 1))
     text = request.POST.get("text", "")
     if not text.strip():
         raise YamlRefused("Choose a file, or paste a document.")
@@ -70,12 +69,12 @@ def document(request: HttpRequest, most: int) -> bytes:
 
 
 def dump(value: dict[str, Any], keys: tuple[str, ...]) -> str:
-    """These keys of a mapping, in their order."""
+    """These keys of a mapping, in order."""
     return yaml.dump({key: value[key] for key in keys}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def short(value: Any) -> str:
-    """For a sentence about it: at most 80 characters."""
+    """The value for an error message: at most 80 characters."""
     text = value if isinstance(value, str) else str(value)
     return text if len(text) <= 80 else text[:79] + "…"
 
@@ -103,15 +102,15 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        found: dict[Hashable, Any] = {}
+        mapping: dict[Hashable, Any] = {}
         for key_node, value_node in node.value:
             key = self.construct_object(key_node, deep=True)
             if not isinstance(key, str):
                 raise yaml.MarkedYAMLError(problem="a key must be text", problem_mark=key_node.start_mark)
-            if key in found:
+            if key in mapping:
                 raise yaml.MarkedYAMLError(problem=f"{key[:60]!r} is there twice", problem_mark=key_node.start_mark)
-            found[key] = self.construct_object(value_node, deep=True)
-        return found
+            mapping[key] = self.construct_object(value_node, deep=True)
+        return mapping
 
     def construct_scalar(self, node: Any) -> Any:
         text = super().construct_scalar(node)
@@ -133,13 +132,13 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes what this loader or one of YAML 1.1 would not read as text."""
+    """Quotes text that this loader or a YAML 1.1 one would not read as text."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
     def represent_text(self, data: str) -> yaml.ScalarNode:
-        """Lines as lines, where YAML can: code is to be read."""
+        """Multi-line blocks where YAML allows them: code should be readable."""
         return self.represent_scalar("tag:yaml.org,2002:str", data, style="|" if "\n" in data else None)
 
 

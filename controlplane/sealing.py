@@ -1,4 +1,5 @@
-"""Small secrets at rest: sealed with a key made of the installation's own, so a copy of the database opens none."""
+"""Encryption of small secrets at rest, with a key derived from the installation's: a copy of the database reveals
+none."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from django.conf import settings
 
 
 class CannotOpen(Exception):
-    """It was sealed with another secret key than this installation's."""
+    """It was encrypted with another installation's secret key."""
 
 
 def seal(text: str) -> str:
@@ -27,7 +28,7 @@ def unseal(sealed: str) -> str:
 
 
 def _keys() -> tuple[str, ...]:
-    """The first one seals; what earlier ones sealed can still be opened."""
+    """The first key encrypts; the others still decrypt older secrets."""
     return (settings.SECRET_KEY, *map(str, settings.SECRET_KEY_FALLBACKS))
 
 
@@ -37,6 +38,6 @@ def _box(keys: tuple[str, ...]) -> MultiFernet:
 
 
 def _derived(key: str) -> bytes:
-    # A key of its own: what Django signs with the secret key tells nothing about what is sealed.
+    # A separate key: signatures made with Django's secret key reveal nothing about it.
     derived = HKDF(algorithm=SHA256(), length=32, salt=None, info=b"sealed at rest").derive(key.encode())
     return base64.urlsafe_b64encode(derived)

@@ -79,7 +79,7 @@ TEMPLATES = [
 DATABASES = databases(DATA_DIR)
 
 REDIS_URL = os.environ.get("REDIS_URL", "")
-"""Set by `up` and `demo` for their children when they run the embedded Valkey."""
+"""Set by `up` and `demo` for their children if they run the embedded Valkey."""
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
@@ -89,8 +89,8 @@ AUTH_PASSWORD_VALIDATORS = [
 
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
-# Cookies know no ports: with one name, two installations on a machine would sign each other's people out. The key is
-# each one's own, which the data folder's path is not in containers.
+# Cookies ignore ports: with the same name, two installations on one machine would sign each other's users out. The key
+# is unique per installation; the data folder's path is not, in containers.
 _MARK = hashlib.sha256(f"cookies of {SECRET_KEY}".encode()).hexdigest()[:8]
 SESSION_COOKIE_NAME = f"controlplane_session_{_MARK}"
 CSRF_COOKIE_NAME = f"controlplane_csrf_{_MARK}"
@@ -115,9 +115,9 @@ STATICFILES_FINDERS = [
     "controlplane.packagefinder.AceFinder",
 ]
 
-# Every start collects the static files into the data folder, so an edit or an upgrade of the checkout can't change a
-# file under a running web. Names stay plain, revalidated by ETag: our ES modules import each other by relative names.
-# Plotly, most of what a run page loads, and Ace have their version in their address: browsers keep them for good.
+# Every start collects the static files into the data folder, so editing or upgrading the checkout can't change a file
+# under a running web. Names stay plain and are revalidated by ETag: our ES modules import each other by relative names.
+# Plotly, most of what a run page loads, and Ace have their version in the URL: browsers keep them forever.
 STATIC_ROOT.mkdir(exist_ok=True)
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
@@ -129,11 +129,11 @@ SERVESTATIC_MAX_AGE = 0
 SERVESTATIC_ALLOW_ALL_ORIGINS = False
 
 LOGGING = {
-    # Errors of a request go to standard error with their traceback: `up` keeps it in web.log. No level here: the
-    # workers say at INFO that they are ready.
+    # Errors of requests go to standard error with their traceback: `up` keeps it in web.log. No level here: the workers
+    # report readiness at INFO.
     "version": 1,
     "disable_existing_loggers": False,
-    # On the handler it sees what any logger of ours and Django's passes up; the others write by themselves.
+    # On the handler it sees everything that our loggers and Django's pass up; others write by themselves.
     "filters": {
         "refusals": {"()": "controlplane.accounts.logmask.NoTracebackOfRefusals"},
         "link_tokens": {"()": "controlplane.accounts.logmask.MaskLinkTokens"},
@@ -156,38 +156,38 @@ _SMTP_SECURITY = one_of("CONTROLPLANE_SMTP_SECURITY", ("starttls", "tls", "none"
 EMAIL_USE_TLS, EMAIL_USE_SSL = _SMTP_SECURITY == "starttls", _SMTP_SECURITY == "tls"
 EMAIL_TIMEOUT = 10
 DEFAULT_FROM_EMAIL = os.environ.get("CONTROLPLANE_MAIL_FROM", "") or EMAIL_HOST_USER or "grpo@localhost"
-"""Alerts by mail. The password is in a file, so that no process list and no child's environment has it."""
+"""Alerts by mail. The password is in a file, so that it appears in no process list or child's environment."""
 
 DATASET_MAX_BYTES = whole("CONTROLPLANE_DATASET_MAX_MB", 4096) * 2**20
 DATASET_HUB_SILENCE_S = whole("CONTROLPLANE_DATASET_HUB_SILENCE_S", 10)
-"""Of each try; then it is asked again, a few times."""
+"""Per try; failed requests are retried a few times."""
 DATASET_ROOTS = tuple(folder for folder in os.environ.get("CONTROLPLANE_DATASET_ROOTS", "").split(":") if folder)
-"""Folders of this machine that operators may import datasets from; none: no folder."""
+"""Folders of this machine from which operators may import datasets; none by default."""
 DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 2**20
 DATA_UPLOAD_MAX_NUMBER_FILES = 4
 FILE_UPLOAD_HANDLERS = ["controlplane.datasets.upload.LimitedUpload"]
 FILE_UPLOAD_TEMP_DIR = incoming(DATA_DIR)
 FILE_UPLOAD_TEMP_DIR.mkdir(mode=0o700, parents=True, exist_ok=True)
-"""Uploads lie on the data folder's disk from the first byte: /tmp may be memory, and may be another disk."""
+"""Uploads are on the data folder's disk from the first byte: /tmp may be memory, or another disk."""
 
 
 def _seconds(name: str, default: float) -> float:
-    """A deadline: tests scale it, and a slow network may want a longer one."""
+    """A deadline in seconds: tests scale it, and slow networks may need a longer one."""
     return float(os.environ.get(f"CONTROLPLANE_{name}", default))
 
 
 TICK_S = _seconds("TICK_S", 5)
 HOST_STALE_AFTER_S = _seconds("HOST_STALE_AFTER_S", 30)
-"""An announcement comes every 10 s; without one for this long launches can't arrive."""
+"""An announcement comes every 10 s; without one for this long, launches can't arrive."""
 SILENT_AFTER_S = _seconds("SILENT_AFTER_S", 30)
 """A supervisor's heartbeat comes every 2 s."""
 REAP_EVERY_S = _seconds("REAP_EVERY_S", 60)
-"""Between two questions to a host about one silent attempt: longer than a reap takes at most, or they would pile up
-there and keep launches waiting."""
+"""The interval of requests to a host about a silent attempt: longer than a reap takes, or they would pile up there and
+delay launches."""
 LAUNCH_AGAIN_S = _seconds("LAUNCH_AGAIN_S", 30)
-"""A launch that nobody has claimed for so long is sent again."""
+"""An unclaimed launch is sent again after this time."""
 MAX_RUNNING = whole("CONTROLPLANE_MAX_RUNNING", 0, minimum=0)
 MAX_QUEUED = whole("CONTROLPLANE_MAX_QUEUED", 0, minimum=0)
-"""Runs on hosts and runs in the queue, of each person for whom the Users page says nothing else; 0: no limit."""
+"""Each user's limits of active and queued runs, unless the Users page sets others; 0: no limit."""
 SOCKET_RECHECK_S = _seconds("SOCKET_RECHECK_S", 60)
-"""How often an open websocket asks whether its person is still signed in."""
+"""How often an open websocket checks that its user is still signed in."""

@@ -1,6 +1,6 @@
-"""Static files: collected with a compressed copy beside each, and served by a synchronous middleware.
+"""Static files: collected with a compressed copy of each, and served by a synchronous middleware.
 
-The package's own middleware is async, and would cost each request two more hops.
+The package's own middleware is async and would cost each request two more thread switches.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def static_files(get_response: GetResponse) -> GetResponse:
     package = Files(_nothing)
 
     def answer(request: HttpRequest) -> HttpResponseBase:
-        found = package.files.get(request.path_info)
-        if found is None:
+        file = package.files.get(request.path_info)
+        if file is None:
             return get_response(request)
-        response: HttpResponseBase = async_to_sync(package.aserve)(found, request)
+        response: HttpResponseBase = async_to_sync(package.aserve)(file, request)
         return response
 
     return answer
@@ -38,7 +38,7 @@ def static_files(get_response: GetResponse) -> GetResponse:
 
 class Files(ServeStaticMiddleware):  # type: ignore[misc]  # servestatic has no types
     def immutable_file_test(self, path: str, url: str) -> bool:
-        """What has its version in its address. The package looks for hashes in names, whatever its setting says."""
+        """Files with their version in the URL. The package looks for hashes in names, whatever its setting."""
         return url.startswith((static(packagefinder.PLOTLY_FOLDER), static(packagefinder.ACE_FOLDER)))
 
 
@@ -47,10 +47,10 @@ async def _nothing(request: HttpRequest) -> HttpResponseBase:
 
 
 class StaticStorage(CompressedStaticFilesStorage):  # type: ignore[misc]  # servestatic has no types
-    """Compresses only what has changed: every start collects, and Plotly (4.8 MB, 1.5 MB compressed) takes a second."""
+    """Compresses only changed files: every start collects, and Plotly (4.8 MB, 1.5 MB compressed) takes a second."""
 
     def post_process(self, paths: dict[str, Any], dry_run: bool = False, **options: Any) -> Iterator[Any]:
-        changed = {name: found for name, found in paths.items() if not self._compressed(name)}
+        changed = {name: entry for name, entry in paths.items() if not self._compressed(name)}
         yield from super().post_process(changed, dry_run=dry_run, **options)
 
     def _compressed(self, name: str) -> bool:

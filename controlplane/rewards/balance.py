@@ -1,4 +1,4 @@
-"""How far each component of a config can move the total, and whether one drowns the others."""
+"""How much each component of a config can move the total, and whether one dominates the others."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from workers.contract import RewardSpec
 from workers.rewards import LIBRARY
 
 TIMES = 4.0
-"""A component drowns the others if its part of the total spans so many times that of the largest other, over and above
-what their weights say: 1 beside 0.2 says five times by itself."""
+"""A component dominates if its part of the total spans this many times that of the largest other one, beyond what their
+weights express: 1 beside 0.2 already means five times."""
 BY_WEIGHT = 25.0
-"""And if it spans so many times that one, whatever the weights say; 1 beside 0.05 is how people weigh a format."""
+"""It also dominates if it spans this many times the other, whatever the weights; 1 beside 0.05 is a usual weight for a
+format."""
 NORMALISED = {"unique_chars": "unique_chars_normalised"}
-"""Of a reward without a bound: the one that says the same between 0 and 1."""
+"""For an unbounded reward, its equivalent between 0 and 1."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """One component's part of the total, by its weight."""
+    """A component's weighted part of the total."""
 
     spec: RewardSpec
     title: str
@@ -30,13 +31,13 @@ class Span:
     """None: no bound."""
     high: float | None
     usual: tuple[float, float] | None
-    """Between which its part usually lies; None: nobody knows."""
+    """The usual range of its part; None: unknown."""
     raw: tuple[float, float] | None
-    """The same before the weight."""
+    """The same, unweighted."""
     place: int = 0
-    """In the config, by which it has its colour."""
+    """Position in the config, which determines its colour."""
     bar: tuple[float, float] = (0.0, 0.0)
-    """Where its bar begins, and how wide it is, of 100 on the axis that all components share."""
+    """Start and width of its bar, of 100 on the axis that all components share."""
 
     @property
     def words(self) -> str:
@@ -52,26 +53,26 @@ class Span:
 
     @property
     def said(self) -> float:
-        """What its weight says of it: its size, if it scored from 0 to 1. A narrower range is a weight, too."""
+        """The size that its weight suggests, with scores from 0 to 1. A narrower range counts as a weight, too."""
         scale = abs(self.raw[1] - self.raw[0]) if self.raw else 1.0
         return abs(self.spec.weight) * min(scale, 1.0)
 
 
 @dataclass(frozen=True)
 class Drowns:
-    """A component that leaves the others nothing to say, and what would mend it."""
+    """A component that dominates the others, and the remedy."""
 
     span: Span
     times: float
-    """Of the span of the largest of the others."""
+    """Ratio to the span of the largest other component."""
     largest: Span
-    """Of the others."""
+    """The largest other component."""
     size: float
     """Its span."""
     weight: float
-    """That gives the one that drowns them the same."""
+    """The weight that would make both equal."""
     instead: str
-    """Key of the reward that says the same between 0 and 1; "": none."""
+    """Key of the equivalent reward between 0 and 1; "" if none."""
     instead_title: str
 
 
@@ -81,9 +82,9 @@ class Balance:
     low: float | None
     high: float | None
     zero: float
-    """Where 0 is on the shared axis, of 100."""
+    """The position of 0 on the shared axis, of 100."""
     normalised: bool
-    """Each component by itself, before the weights."""
+    """Each component is normalised by itself, before the weights."""
     drowns: Drowns | None
 
     @property
@@ -92,34 +93,33 @@ class Balance:
 
 
 def in_words(low: float | None, high: float | None) -> str:
-    """A range for people; None: no bound."""
+    """A range in words; None: no bound."""
     if low is None:
         return "no bounds" if high is None else f"up to {significant(high)}"
     return f"{significant(low)} and up" if high is None else f"{significant(low)} to {significant(high)}"
 
 
 def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
-    """Of a config's components; None: one that is wrong as it stands. It and what the library doesn't have are left
-    out."""
+    """The balance of a config's components; invalid ones (None) and unknown functions are left out."""
     spans = [_span(spec, place) for place, spec in enumerate(specs) if spec is not None and spec.function in LIBRARY]
     lows = [span.low for span in spans]
     highs = [span.high for span in spans]
-    shown = [edge for span in spans for edge in _shown(span)]
-    left, right = min([0.0, *shown]), max([0.0, *shown])
+    edges = [edge for span in spans for edge in _bar_edges(span)]
+    left, right = min([0.0, *edges]), max([0.0, *edges])
     width = (right - left) or 1.0
-    placed = [_placed(span, left, width) for span in spans]
+    bars = [_placed(span, left, width) for span in spans]
     return Balance(
-        spans=placed,
+        spans=bars,
         low=None if None in lows else math.fsum(low for low in lows if low is not None),
         high=None if None in highs else math.fsum(high for high in highs if high is not None),
         zero=round(-100 * left / width, 2),
         normalised=aggregation == NORMALIZE_THEN_SUM,
-        drowns=_drowns(placed, aggregation),
+        drowns=_drowns(bars, aggregation),
     )
 
 
 def expected(spec: RewardSpec) -> tuple[float, float | None]:
-    """Its lowest and highest score; with the default parameters where its own are wrong."""
+    """Its lowest and highest score; with default parameters if its own are invalid."""
     reward = LIBRARY[spec.function]
     return reward.range if reward.check(spec.params) else reward.expected(spec.params)
 
@@ -140,15 +140,15 @@ def _span(spec: RewardSpec, place: int) -> Span:
     return Span(spec, reward.title, edges[0], edges[1], usual, raw, place)
 
 
-def _shown(span: Span) -> tuple[float, ...]:
-    """The bar of one without a bound is what it usually gives."""
+def _bar_edges(span: Span) -> tuple[float, ...]:
+    """The edges of its bar; an unbounded one uses its usual range."""
     if span.low is not None and span.high is not None:
         return (span.low, span.high)
     return span.usual or ()
 
 
 def _placed(span: Span, left: float, width: float) -> Span:
-    edges = _shown(span)
+    edges = _bar_edges(span)
     if not edges:
         return span
     begin, end = (100 * (edge - left) / width for edge in (min(edges), max(edges)))
@@ -157,15 +157,15 @@ def _placed(span: Span, left: float, width: float) -> Span:
 
 
 def _drowns(spans: Sequence[Span], aggregation: str) -> Drowns | None:
-    """Where each is normalised by itself, scales don't matter: the weights alone are the spans."""
+    """If components are normalised separately, scales don't matter: the weights alone are the spans."""
     normalised = aggregation == NORMALIZE_THEN_SUM
     sizes = [(abs(span.spec.weight) if normalised else span.size, span) for span in spans]
-    counted = sorted((one for one in sizes if one[0] > 0), key=lambda one: one[0], reverse=True)
-    if len(counted) < 2:
+    ranked = sorted((one for one in sizes if one[0] > 0), key=lambda one: one[0], reverse=True)
+    if len(ranked) < 2:
         return None
-    (size, span), (other, largest) = counted[:2]
-    said = size / other if normalised else span.said / largest.said
-    if size < other * min(TIMES * max(said, 1.0), BY_WEIGHT):
+    (size, span), (other, largest) = ranked[:2]
+    ratio = size / other if normalised else span.said / largest.said
+    if size < other * min(TIMES * max(ratio, 1.0), BY_WEIGHT):
         return None
     instead = "" if normalised else NORMALISED.get(span.spec.function, "")
     return Drowns(
@@ -180,5 +180,5 @@ def _drowns(spans: Sequence[Span], aggregation: str) -> Drowns | None:
 
 
 def _rounded(number: float) -> float:
-    """To two digits, as people write weights."""
+    """Rounded to two digits, as people write weights."""
     return float(f"{number:.2g}")

@@ -1,4 +1,4 @@
-"""Custom code before it is saved: its signature, its syntax, and a trial on samples in the web's sandbox."""
+"""Checks of custom code before it is saved: signature, syntax, and a trial on samples in the web's sandbox."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workers.contract import RewardSpec
 from workers.rewards import LIBRARY, Completion, custom
 
 SECONDS = 20.0
-"""For the whole check; a function has half of it for its samples."""
+"""For the whole check; half of it for a function's samples."""
 KEY = "python"
 PARAM = "source"
 Sample = tuple[Completion, dict[str, Any]]
@@ -22,23 +22,23 @@ _ROW = {"row": 0, "prompt": "What is 6 times 7?", "answer": "42", "test_cases": 
 def problems(
     specs: Sequence[RewardSpec], user: User, samples: Callable[[], Sequence[Sample]] = lambda: ()
 ) -> dict[int, str]:
-    """By a component's place: why this person may not save it as it is. Code that a version has was checked then.
+    """By component index: why this user may not save it. Code of an existing version was checked then.
 
-    `samples`: what new code is tried on, of the playground, asked only where there is some; none: made-up ones.
+    `samples`: the playground's, requested only for new code; made-up ones if there are none.
     """
-    found = {}
+    by_index = {}
     for place, spec in enumerate(specs):
         if not permissions.may_use(user, spec):
-            found[place] = permissions.REFUSED
+            by_index[place] = permissions.REFUSED
         elif spec.function == KEY and not permissions.is_saved(spec):
-            said = check(str(spec.params.get(PARAM, _default())), samples()).problem
-            if said:
-                found[place] = f"It can't be saved like this: {said}"
-    return found
+            error_text = check(str(spec.params.get(PARAM, _default())), samples()).problem
+            if error_text:
+                by_index[place] = f"It can't be saved like this: {error_text}"
+    return by_index
 
 
 def check(source: str, samples: Sequence[Sample] = ()) -> custom.CodeTrial:
-    """Try a source. Never raises for what it does; without a sandbox on the web's machine its problem says so."""
+    """Try a source. Never raises because of it; without a sandbox on the web's machine, its problem says so."""
     turn = turns.turn(SECONDS)
     return custom.trial(source, [*samples] or made_up(), turn.tools, seconds=SECONDS / 2)
 

@@ -1,4 +1,4 @@
-"""A version of a reward config as one YAML document, with the code's own names, and back into the editor."""
+"""A version of a reward config as a YAML document with the code's names, and back into the editor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workers.contract import to_dict
 from workers.rewards import LIBRARY, Reward
 
 MOST_BYTES = 512 * 1024
-"""Of a document: code is longer than settings are."""
+"""Bytes of a document; code is longer than settings."""
 TOP = ("name", "description", "aggregation", "failed_share", "components")
 PART = ("name", "function", "weight", "params")
 KINDS = {"str": (str, "text"), "float": (int | float, "a number")}
@@ -35,22 +35,22 @@ def export(version: RewardVersion) -> str:
 
 @dataclass
 class _Read:
-    """What a document says, as the editor's form would send it, and what is wrong with it."""
+    """A document's values, as the editor's form would send them, and its errors."""
 
     sent: QueryDict = field(default_factory=lambda: QueryDict(mutable=True))
     problems: list[str] = field(default_factory=list)
-    """Of the document as a whole."""
+    """Errors of the document as a whole."""
     wrong: list[tuple[str, str, str]] = field(default_factory=list)
     """(component's prefix, or "" for the config; field, or "" for the whole component; cause)"""
 
     def editor(self) -> Editor:
-        """The editor filled in, with every message beside its field; nothing is stored."""
+        """The filled-in editor with all errors; nothing is stored."""
         editor = editor_from(self.sent)
         editor.is_valid()
         forms: dict[str, Any] = {"": editor.config, **{str(form.prefix): form for form in editor.components}}
         for prefix, name, cause in self.wrong:
             form = forms[prefix]
-            form.errors.pop(name, None)  # about the text that stands for what the document says
+            form.errors.pop(name, None)  # about the text that stands in for the document's value
             form.add_error(name or None, cause)
         editor.problem = " ".join([*self.problems, editor.problem]).strip()
         return editor
@@ -62,7 +62,7 @@ class _Read:
             self.sent[name] = value if isinstance(value, str) else short(value)
 
     def take(self, prefix: str, name: str, value: Any, kind: str, path: str) -> None:
-        """One value into one field of the form, or what is wrong with it."""
+        """Put a value into a form field, or record its error."""
         field_name = f"{prefix}-{name}" if prefix else name
         type_, words = KINDS[kind]
         self.send(field_name, value)
@@ -72,57 +72,57 @@ class _Read:
 
 
 def read(content: bytes) -> Editor:
-    """Raises YamlRefused for what is no document of a reward config at all."""
+    """Parse a document. Raises YamlRefused if it is no reward config at all."""
     document = safe_yaml.load(content, MOST_BYTES)
     if not isinstance(document, dict) or not set(document) & set(TOP):
         raise safe_yaml.YamlRefused(f"This is not a reward config, which has {', '.join(TOP)}.")
-    found = _Read()
-    found.problems += [_no_field(str(key), TOP) for key in document if key not in TOP]
+    result = _Read()
+    result.problems += [_no_field(str(key), TOP) for key in document if key not in TOP]
     for name in ("name", "description", "aggregation"):
         if document.get(name) is not None:
-            found.take("", name, document[name], "str", name)
+            result.take("", name, document[name], "str", name)
     share = document.get("failed_share")
-    found.take("", "failed_share", FAILED_SHARE if share is None else share, "float", "failed_share")
+    result.take("", "failed_share", FAILED_SHARE if share is None else share, "float", "failed_share")
     components = document.get("components") or []
     if not isinstance(components, list):
-        found.problems.append(f"components: expected a list, got {short(components)}.")
+        result.problems.append(f"components: expected a list, got {short(components)}.")
         components = []
     if len(components) > MOST_COMPONENTS:
-        found.problems.append(f"components: {len(components)}, of which the first {MOST_COMPONENTS} are taken.")
+        result.problems.append(f"components: {len(components)}, of which the first {MOST_COMPONENTS} are taken.")
     for place, part in enumerate(components[:MOST_COMPONENTS]):
-        _component(found, part, place)
-    return found.editor()
+        _component(result, part, place)
+    return result.editor()
 
 
-def _component(found: _Read, part: Any, place: int) -> None:
+def _component(result: _Read, part: Any, place: int) -> None:
     path, prefix = f"components[{place}]", f"c{place}"
     if not isinstance(part, dict):
-        found.problems.append(f"{path}: expected {', '.join(PART)}, got {short(part)}.")
+        result.problems.append(f"{path}: expected {', '.join(PART)}, got {short(part)}.")
         return
     key = part.get("function")
     reward = LIBRARY.get(key) if isinstance(key, str) else None
     if reward is None:
-        found.problems.append(f"{path}.function: there is no reward {short(key)} in the library; it is left out.")
+        result.problems.append(f"{path}.function: there is no reward {short(key)} in the library; it is left out.")
         return
-    found.sent.appendlist("row", prefix)
-    found.sent[f"{prefix}-function"] = reward.key
-    found.take(prefix, "name", part.get("name", reward.key), "str", f"{path}.name")
-    found.take(prefix, "weight", part.get("weight", 1.0), "float", f"{path}.weight")
-    found.wrong += [(prefix, "", _no_field(f"{path}.{name}", PART)) for name in part if name not in PART]
-    _params(found, prefix, reward, part.get("params"), path)
+    result.sent.appendlist("row", prefix)
+    result.sent[f"{prefix}-function"] = reward.key
+    result.take(prefix, "name", part.get("name", reward.key), "str", f"{path}.name")
+    result.take(prefix, "weight", part.get("weight", 1.0), "float", f"{path}.weight")
+    result.wrong += [(prefix, "", _no_field(f"{path}.{name}", PART)) for name in part if name not in PART]
+    _params(result, prefix, reward, part.get("params"), path)
 
 
-def _params(found: _Read, prefix: str, reward: Reward, params: Any, path: str) -> None:
+def _params(result: _Read, prefix: str, reward: Reward, params: Any, path: str) -> None:
     if params is not None and not isinstance(params, dict):
-        found.wrong.append((prefix, "", f"{path}.params: expected fields, got {short(params)}."))
-    given = params if isinstance(params, dict) else {}
+        result.wrong.append((prefix, "", f"{path}.params: expected fields, got {short(params)}."))
+    values = params if isinstance(params, dict) else {}
     for name, default in reward.defaults().items():
-        found.send(f"{prefix}-{PARAM}{name}", given.get(name, default))
-    for problem in reward.check({short(name): value for name, value in given.items()}):
+        result.send(f"{prefix}-{PARAM}{name}", values.get(name, default))
+    for problem in reward.check({short(name): value for name, value in values.items()}):
         name, words = placed(reward, problem)
         place = f"{path}.params.{name}" if name else f"{path}.params"
-        found.wrong.append((prefix, PARAM + name if name else "", f"{place}: {words}."))
+        result.wrong.append((prefix, PARAM + name if name else "", f"{place}: {words}."))
 
 
-def _no_field(path: str, known: tuple[str, ...]) -> str:
-    return f"{short(path)}: unknown field. Known fields: {', '.join(known)}."
+def _no_field(path: str, allowed: tuple[str, ...]) -> str:
+    return f"{short(path)}: unknown field. Known fields: {', '.join(allowed)}."

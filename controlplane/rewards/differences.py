@@ -1,4 +1,4 @@
-"""What one version of a config changed of the one before it."""
+"""The changes between a version of a config and the previous one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from workers.contract import RewardSpec
 from workers.rewards import LIBRARY
 
 MOST_LINES = 200
-"""Of a text's changed lines."""
+"""Changed lines of a text to show."""
 
 
 @dataclass(frozen=True)
@@ -22,27 +22,27 @@ class Difference:
     before: str = ""
     after: str = ""
     lines: tuple[str, ...] = ()
-    """Of a text with several lines: as a diff has them, with +, - or a blank before each."""
+    """Diff lines of a multi-line text, with +, - or a blank in front."""
 
 
 def differences(before: RewardVersion, after: RewardVersion) -> list[Difference]:
-    """By the components' names; one whose function has changed is another one."""
+    """Compare components by name; one whose function changed counts as another one."""
     old = {spec.name: spec for spec in specs(before)}
     new = {spec.name: spec for spec in specs(after)}
-    found = []
+    changes = []
     for name, spec in new.items():
         if name not in old or old[name].function != spec.function:
-            found.append(Difference(name, old[name].function if name in old else "", _words(spec)))
+            changes.append(Difference(name, old[name].function if name in old else "", _words(spec)))
         else:
-            found += _changed(old[name], spec)
-    found += [Difference(name, _words(spec), "") for name, spec in old.items() if name not in new]
-    kept = [name for name in old if name in new]
-    if not found and kept != [name for name in new if name in old]:
-        found.append(Difference("order", ", ".join(old), ", ".join(new)))
+            changes += _changed(old[name], spec)
+    changes += [Difference(name, _words(spec), "") for name, spec in old.items() if name not in new]
+    common = [name for name in old if name in new]
+    if not changes and common != [name for name in new if name in old]:
+        changes.append(Difference("order", ", ".join(old), ", ".join(new)))
     for what, column in (("aggregation", "aggregation"), ("failure threshold", "failed_share")):
         if getattr(before, column) != getattr(after, column):
-            found.append(Difference(what, setting(getattr(before, column)), setting(getattr(after, column))))
-    return found
+            changes.append(Difference(what, setting(getattr(before, column)), setting(getattr(after, column))))
+    return changes
 
 
 def _words(spec: RewardSpec) -> str:
@@ -51,16 +51,16 @@ def _words(spec: RewardSpec) -> str:
 
 
 def _changed(old: RewardSpec, new: RewardSpec) -> list[Difference]:
-    found = []
+    changes = []
     if old.weight != new.weight:
-        found.append(Difference(f"{new.name} weight", setting(old.weight), setting(new.weight)))
+        changes.append(Difference(f"{new.name} weight", setting(old.weight), setting(new.weight)))
     reward = LIBRARY.get(new.function)
     defaults = reward.defaults() if reward else {}
     first, second = defaults | old.params, defaults | new.params
     for name in dict.fromkeys([*first, *second]):
         if first.get(name) != second.get(name):
-            found.append(_param(f"{new.name} {name.replace('_', ' ')}", first.get(name), second.get(name)))
-    return found
+            changes.append(_param(f"{new.name} {name.replace('_', ' ')}", first.get(name), second.get(name)))
+    return changes
 
 
 def _param(what: str, old: Any, new: Any) -> Difference:

@@ -1,6 +1,6 @@
-"""The editor of a reward config: a form for the config, and one for each component, drawn from the library's schemas.
+"""The editor of a reward config: a form for the config and one for each component, built from the library's schemas.
 
-Rows come and go in the browser, so each has a random prefix; the hidden field `row` repeats them in their order.
+Rows are added and removed in the browser, so each has a random prefix; the hidden field `row` repeats them in order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from workers.rewards import LIBRARY, Reward
 
 MOST_COMPONENTS = 24
 _MOST_ROWS = 4 * MOST_COMPONENTS
-"""Rows of a form that are read, so that somebody who has too many loses none of them while being told."""
+"""Rows to read, so that a user with too many loses none along with the error."""
 PARAM = "p_"
 _PREFIX = re.compile(r"[a-z0-9]{1,16}")
 AGGREGATION_WORDS = ("weighted sum, then normalized", "each normalized, then weighted sum")
@@ -38,14 +38,14 @@ TEXT_AREAS: dict[str | None, dict[str, Any]] = {
     "pattern": {"class": "code", "rows": 2},
     "text": {"rows": 6},
 }
-"""How a form shows text by the widget that a reward's schema names."""
-TAKEN = "A reward config with this name already exists."
+"""Text inputs by the widget that a reward's schema names."""
+NAME_TAKEN = "A reward config with this name already exists."
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
-    """The config's own columns, and what a version is beside its components."""
+    """The config's own columns, and a version's settings besides its components."""
 
     aggregation = forms.ChoiceField(
         label="Aggregation",
@@ -75,7 +75,7 @@ class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
     class Meta:
         model = RewardConfig
         fields = ("name", "description")
-        error_messages = {"name": {"unique": TAKEN}}
+        error_messages = {"name": {"unique": NAME_TAKEN}}
         widgets = {"description": forms.TextInput()}
 
     def clean_name(self) -> str:
@@ -93,29 +93,29 @@ class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
 
 
 class TextField(forms.CharField):
-    """Lines end as they do in code and in YAML, whatever the browser makes of them."""
+    """Text with line feeds, as in code and YAML, whatever the browser sends."""
 
     def to_python(self, value: Any) -> str:
         return str(super().to_python(value) or "").replace("\r\n", "\n").replace("\r", "\n")
 
 
 class ChoiceParamField(forms.ChoiceField):
-    """Offers choices; whether a value is one of them is the reward's to say."""
+    """Offers choices; the reward validates the value."""
 
     def valid_value(self, value: Any) -> bool:
         return True
 
 
 class EndpointField(ChoiceParamField):
-    """The name of an endpoint on the secrets page; one that isn't there any more stays until another is chosen."""
+    """An endpoint's name on the secrets page; a deleted one stays until another is chosen."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(choices=_endpoints, **kwargs)
 
     def prepare_value(self, value: Any) -> Any:
-        known = _endpoints()
-        if value and value not in [name for name, _ in known]:
-            self.choices = [*known, (value, f"{value} (not there)")]
+        endpoints = _endpoints()
+        if value and value not in [name for name, _ in endpoints]:
+            self.choices = [*endpoints, (value, f"{value} (not there)")]
         return value
 
 
@@ -125,7 +125,7 @@ def _endpoints() -> list[tuple[str, str]]:
 
 
 class ComponentForm(forms.Form):
-    """One component: its name, its weight, and a field for each parameter of its function."""
+    """A component: its name, its weight, and a field for each parameter of its function."""
 
     name = forms.CharField(max_length=40, help_text="Names its chart and sets its color.")
     weight = forms.FloatField(
@@ -140,7 +140,7 @@ class ComponentForm(forms.Form):
 
     @property
     def params(self) -> list[forms.BoundField]:
-        """Those that a page may fold away."""
+        """Parameters that the page may fold away."""
         return [self[name] for name in self.fields if name.startswith(PARAM) and not self._is_code(name)]
 
     @property
@@ -149,20 +149,20 @@ class ComponentForm(forms.Form):
 
     @property
     def needed(self) -> bool:
-        """Whether its defaults alone don't do: the person has to say something."""
+        """Whether the defaults are not enough, so that the user must enter something."""
         return bool(self.reward.check(self.reward.defaults()))
 
     @property
     def wrong_inside(self) -> bool:
-        """Whether something in the fold is wrong."""
+        """Whether the fold contains an error."""
         return any(field.errors for field in self.params)
 
     @property
     def changed(self) -> str:
-        """Of the parameters in the fold, those that are not the defaults, in words."""
+        """The folded parameters that differ from the defaults, in words."""
         spec, defaults = self.standing(), self.reward.defaults()
-        own = spec.params.items() if spec else ()
-        words = [f"{name.replace('_', ' ')} {setting(value)}" for name, value in own if value != defaults.get(name)]
+        current = spec.params.items() if spec else ()
+        words = [f"{name.replace('_', ' ')} {setting(value)}" for name, value in current if value != defaults.get(name)]
         return ", ".join(word if len(word) <= 40 else f"{word[:39]}…" for word in words if "\n" not in word)
 
     def _is_code(self, name: str) -> bool:
@@ -182,20 +182,20 @@ class ComponentForm(forms.Form):
         return fields
 
     def standing(self) -> RewardSpec | None:
-        """What it is as it stands, sent or not; None while something in it is wrong."""
+        """The component in its current state, sent or not; None while it has errors."""
         if not self.is_bound:
             values = {name: self.initial.get(name) for name in self.fields}
             return RewardSpec(str(values["name"]), self.reward.key, float(values["weight"] or 0), _params(values))
         return self.spec() if self.is_valid() else None
 
-    def refuse(self, why: str) -> None:
-        """Say beside what an admin alone writes, or at the top, why it can't be saved like this."""
+    def refuse(self, reason: str) -> None:
+        """Add an error to the field that only admins edit, or at the top."""
         fields = [PARAM + entry["name"] for entry in self.reward.schema() if entry["widget"] == "code"]
-        self.add_error(fields[0] if fields else None, why)
+        self.add_error(fields[0] if fields else None, reason)
 
     @property
     def span(self) -> str:
-        """Its scores with the parameters that it has, in words."""
+        """The range of its scores with its current parameters, in words."""
         spec = self.standing()
         return in_words(*(expected(spec) if spec else self.reward.range))
 
@@ -208,7 +208,7 @@ class ComponentForm(forms.Form):
 
 @dataclass
 class Editor:
-    """The config's form and its components, as one thing that is valid or not."""
+    """The config's form and its components, validated together."""
 
     config: ConfigForm
     components: list[ComponentForm]
@@ -233,8 +233,8 @@ class Editor:
 
     @property
     def wrong(self) -> list[tuple[str, str, str]]:
-        """(id on the page, what it is, sentences) of each field with a mistake: the page is longer than a screen."""
-        found = [
+        """(id on the page, label, sentences) of each field with an error: the page is longer than a screen."""
+        mistakes = [
             (self.config[name].id_for_label, str(self.config[name].label), errors)
             for name, errors in _wrong(self.config)
         ]
@@ -242,26 +242,26 @@ class Editor:
             row = str(form["name"].value() or form.reward.title)
             for name, errors in _wrong(form):
                 what = str(form[name].label) if name in form.fields else ""
-                found.append((str(form.prefix), f"{row}, {what.lower()}" if what else row, errors))
-        return [(place, what, " ".join(map(str, errors))) for place, what, errors in found]
+                mistakes.append((str(form.prefix), f"{row}, {what.lower()}" if what else row, errors))
+        return [(place, what, " ".join(map(str, errors))) for place, what, errors in mistakes]
 
     def rebase(self, number: int) -> None:
-        """It was read anew by the person, who is told: what is sent next is a change of this version."""
+        """Base the form on this version: the user was shown it, and the next save changes it."""
         self.config.data = {**dict(self.config.data.items()), "based_on": str(number)}
 
     def balance(self) -> Balance:
-        """Of the components that are right as they stand, whether the form was sent or not."""
+        """The balance of the components that are currently valid, whether the form was sent or not."""
         specs = [form.standing() for form in self.components]
         return balance(specs, str(self.config["aggregation"].value() or AGGREGATIONS[0]))
 
     def composition(self) -> Composition:
-        """Of a valid editor."""
+        """The composition of a valid editor."""
         fields = self.config.cleaned_data
         parts = [to_dict(form.spec()) for form in self.components]
         return Composition(parts, fields["aggregation"], fields["failed_share"])
 
     def save(self, by: Any) -> tuple[RewardVersion, bool]:
-        """The version that scores like this, and whether this made it: the name and the description are the config's.
+        """The version with these scores, and whether this call created it: name and description belong to the config.
 
         IntegrityError: the name is taken.
         """
@@ -275,7 +275,7 @@ class Editor:
 
 
 def editor_of(version: RewardVersion) -> Editor:
-    """The editor as a version fills it; components that the library no longer has are left out, and said."""
+    """The editor filled from a version; components that the library no longer has are left out and reported."""
     forms_, lost = [], []
     for part in version.components:
         try:
@@ -293,7 +293,7 @@ def editor_from(post: QueryDict, config: RewardConfig | None = None) -> Editor:
 
 
 def components_from(post: QueryDict) -> list[ComponentForm]:
-    """The component rows of a form that was sent. A row of an unknown function is not one of ours: it is dropped."""
+    """The component rows of a submitted form. Rows of unknown functions are dropped."""
     prefixes = [p for p in dict.fromkeys(post.getlist("row")) if _PREFIX.fullmatch(p)]
     return [
         ComponentForm(LIBRARY[key], post, prefix=prefix)
@@ -309,19 +309,19 @@ def filled(spec: RewardSpec) -> ComponentForm:
     return ComponentForm(reward, prefix=_prefix(), initial={"name": spec.name, "weight": weight} | values)
 
 
-def fresh(key: str, taken: set[str], like: Mapping[str, Any] | None = None) -> ComponentForm:
-    """A new row for a function of the library, with a name that no other row has. `like`: values of the row that it
-    takes the place of, of which it keeps the name and the parameters that it has too."""
+def fresh(key: str, used: set[str], like: Mapping[str, Any] | None = None) -> ComponentForm:
+    """A new row for a function of the library, with an unused name. `like`: values of the row it replaces; the name and
+    shared parameters are kept."""
     if like:
-        known = [PARAM + entry["name"] for entry in LIBRARY[key].schema()]
+        fields = [PARAM + entry["name"] for entry in LIBRARY[key].schema()]
         row = filled(RewardSpec(name=str(like.get("name", key)), function=key))
         row.initial = {
             **row.initial,
-            **{name: like.get(name, "") for name in known if name in like or row.initial[name] is True},
+            **{name: like.get(name, "") for name in fields if name in like or row.initial[name] is True},
         }
         return row
-    names = [key, *(f"{key}_{n}" for n in range(2, len(taken) + 3))]
-    return filled(RewardSpec(name=next(name for name in names if name not in taken), function=key))
+    names = [key, *(f"{key}_{n}" for n in range(2, len(used) + 3))]
+    return filled(RewardSpec(name=next(name for name in names if name not in used), function=key))
 
 
 def _wrong(form: forms.BaseForm) -> list[tuple[str, Any]]:
@@ -329,13 +329,13 @@ def _wrong(form: forms.BaseForm) -> list[tuple[str, Any]]:
 
 
 def placed(reward: Reward, problem: str) -> tuple[str, str]:
-    """The parameter that a problem of Reward.check belongs beside, "" for the whole component, and what to say."""
+    """The parameter that a problem of Reward.check belongs to ("" for the whole component), and the message."""
     name, _, words = problem.partition(": ")
     return (name, words) if name in reward.defaults() else ("", problem)
 
 
 def sentence(words: str) -> str:
-    """Only the first letter is ours: what is quoted stays as it was written."""
+    """Capitalise only the first letter: quoted text stays unchanged."""
     return words[:1].upper() + words[1:].removesuffix(".") + "."
 
 
@@ -356,7 +356,7 @@ def _label(name: str) -> str:
 
 
 def _field(entry: Mapping[str, Any]) -> forms.Field:
-    """A form field for one entry of a reward's schema. It reads what was sent; Reward.check judges it."""
+    """A form field for one entry of a reward's schema. It parses the value; Reward.check validates it."""
     label = _label(entry["name"])
     common = {"label": label, "help_text": entry["help"]}
     if entry["type"] == "bool":

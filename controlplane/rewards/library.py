@@ -1,4 +1,4 @@
-"""The reward library as pages show it: by group, each with its range in words and its worked examples."""
+"""The reward library for pages: by group, with ranges in words and worked examples."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COSTS = {
 class Worked:
     example: Example
     params: dict[str, Any]
-    """Those that differ from the defaults."""
+    """Parameters that differ from the defaults."""
     row: list[tuple[str, str]]
     """The columns that it reads, as text."""
 
@@ -46,7 +46,7 @@ class LibraryEntry:
     params: list[dict[str, Any]]
     examples: list[Worked]
     offered: bool
-    """Whether this person may add it."""
+    """Whether this user may add it."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class LibraryGroup:
 
 
 def groups(user: User) -> list[LibraryGroup]:
-    """Every reward, in the library's order within its group."""
+    """All rewards, in the library's order within each group."""
     shelves = [
         LibraryGroup(TITLES[group], [_entry(reward, user) for reward in LIBRARY.values() if reward.group == group])
         for group in RewardGroup

@@ -1,4 +1,4 @@
-"""Reward configs and their versions. A version never changes: runs point at it."""
+"""Reward configs and their versions. A version never changes: runs refer to it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from django.db import models
 
 SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM = "sum_then_normalize", "normalize_then_sum"
 AGGREGATIONS = (SUM_THEN_NORMALIZE, NORMALIZE_THEN_SUM)
-"""TRL's two ways from components to advantages; the first one is its default."""
+"""TRL's two ways of combining components into advantages; the first one is its default."""
 FAILED_SHARE = 0.5
 
 
 class RewardConfig(models.Model):
-    """What a good completion is, by a name; its newest version says how it is scored now."""
+    """A named definition of a good completion; its newest version holds the current scoring."""
 
     name = models.CharField(max_length=80, unique=True)
     description = models.TextField(blank=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
     archived_at = models.DateTimeField(null=True)
-    """Put away: not offered for new runs."""
+    """Archived: not offered for new runs."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -28,7 +28,7 @@ class RewardConfig(models.Model):
         return self.name
 
     def newest(self) -> RewardVersion:
-        """One query. Every config has a version: both are made in one transaction."""
+        """The newest version, in one query. Every config has one: both are created in one transaction."""
         return self.versions.order_by("-number")[0]
 
 
@@ -41,9 +41,9 @@ class RewardVersion(models.Model):
         max_length=24, default=SUM_THEN_NORMALIZE, choices=[(name, name) for name in AGGREGATIONS]
     )
     failed_share = models.FloatField(default=FAILED_SHARE)
-    """A component that fails on more than this share of its rows ends the run; 1: never."""
+    """The share of rows on which a component may fail before the run ends; 1: never ends."""
     note = models.CharField(max_length=200, blank=True)
-    """What a person wrote of the change."""
+    """The user's note about the change."""
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
@@ -58,5 +58,5 @@ class RewardVersion(models.Model):
 
     @property
     def weights(self) -> list[tuple[str, float]]:
-        """Of each component, in their order."""
+        """(component, weight) in order."""
         return [(part.get("name", ""), part.get("weight", 1.0)) for part in self.components]

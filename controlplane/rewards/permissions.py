@@ -1,4 +1,4 @@
-"""Who may put which component into a config. An operator takes code that an admin has saved, as it stands."""
+"""Permissions for components. Operators may use code that an admin has saved, unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REFUSED = "Only an admin may add or change code. You may reuse code from a saved
 
 
 def may_use(user: User, spec: RewardSpec) -> bool:
-    """Save it, and try it: both run it. Name and weight are nobody's secret and anybody's choice."""
+    """Whether the user may save and try a component: both run it. Name and weight don't matter."""
     return user.may_administer or not is_admins(spec) or is_saved(spec)
 
 
@@ -25,13 +25,15 @@ def is_admins(spec: RewardSpec) -> bool:
 
 
 def is_saved(spec: RewardSpec) -> bool:
-    """Whether a version of any config has this function with these very parameters: an admin saved it then."""
+    """Whether a version of any config has this function with the same parameters: an admin saved it."""
     return _content(spec.function, spec.params) in _saved(spec.function)
 
 
 def _saved(function: str) -> set[str]:
-    found: Iterable[Any] = RewardVersion.objects.values_list("components", flat=True).iterator(chunk_size=200)
-    parts = (part for components in found if isinstance(components, list) for part in components)
+    components_lists: Iterable[Any] = RewardVersion.objects.values_list("components", flat=True).iterator(
+        chunk_size=200
+    )
+    parts = (part for components in components_lists if isinstance(components, list) for part in components)
     return {
         _content(function, part.get("params") or {})
         for part in parts
@@ -40,6 +42,6 @@ def _saved(function: str) -> set[str]:
 
 
 def _content(function: str, params: dict[str, Any]) -> str:
-    """A parameter that is left out is its default."""
+    """The function with all parameters; missing ones are defaults."""
     reward = LIBRARY.get(function)
     return json.dumps((reward.defaults() if reward else {}) | params, sort_keys=True)

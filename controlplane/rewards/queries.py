@@ -1,4 +1,4 @@
-"""The only way a view obtains a reward config or one of its versions."""
+"""Access to reward configs and versions: the only way for views to get one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.rewards.models import RewardConfig, RewardVersion
 
 
 def configs_for(request: HttpRequest) -> QuerySet[RewardConfig]:
-    """Everybody who is signed in sees every config; `run_count` says how many runs took one of its versions."""
+    """All configs, for every signed-in user; `run_count` is the number of runs with one of its versions."""
     if not request.user.is_authenticated:
         return RewardConfig.objects.none()
     return RewardConfig.objects.select_related("owner").annotate(run_count=Count("versions__runs"))
@@ -31,14 +31,14 @@ def version_for(request: HttpRequest, config_id: int, number: int) -> RewardVers
 
 
 def newest_versions() -> QuerySet[RewardVersion]:
-    """Of each config the version that new runs take, by the config's name."""
+    """The newest version of each config, ordered by the config's name."""
     newer = RewardVersion.objects.filter(config=OuterRef("config"), number__gt=OuterRef("number"))
     return RewardVersion.objects.filter(~Exists(newer)).select_related("config").order_by("config__name")
 
 
 def offered_versions(chosen: object = None) -> QuerySet[RewardVersion]:
-    """What a new run may take: the newest version of every config in use, and the one that is `chosen` (a pk as a form
-    has it), if its config is in use."""
+    """Versions to offer for a new run: the newest of each active config, and `chosen` (a pk from a form) if its config
+    is active."""
     in_use = RewardVersion.objects.filter(config__archived_at=None).select_related("config").order_by("config__name")
     newer = RewardVersion.objects.filter(config=OuterRef("config"), number__gt=OuterRef("number"))
     text = str(chosen or "")
@@ -47,8 +47,8 @@ def offered_versions(chosen: object = None) -> QuerySet[RewardVersion]:
 
 
 def free_name(wanted: str) -> str:
-    """`wanted`, or with a number behind it the first name that no config has."""
-    taken = set(RewardConfig.objects.values_list("name", flat=True))
+    """`wanted`, or the first free name with a number appended."""
+    used = set(RewardConfig.objects.values_list("name", flat=True))
     longest = 80 - len(" 999")
-    names = [wanted, *(f"{wanted[:longest]} {n}" for n in range(2, len(taken) + 3))]
-    return next(name for name in names if name not in taken)
+    names = [wanted, *(f"{wanted[:longest]} {n}" for n in range(2, len(used) + 3))]
+    return next(name for name in names if name not in used)

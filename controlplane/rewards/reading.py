@@ -1,4 +1,4 @@
-"""A stored version for pages: its components with the library's words, and how far each can move the total."""
+"""A stored version for pages: its components in the library's words, and their influence on the total."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from workers.contract import ContractError, RewardSpec, from_dict
 from workers.rewards import LIBRARY, Reward
 
 LONG = 60
-"""A text of more characters, or of several lines, is shown apart."""
+"""Longer or multi-line texts are shown separately."""
 
 
 @dataclass(frozen=True)
 class ComponentView:
     spec: RewardSpec
     reward: Reward | None
-    """None: the library doesn't have it any more."""
+    """None: no longer in the library."""
     params: list[tuple[str, Any]]
-    """Those that differ from the defaults, as far as they are short."""
+    """Short parameters that differ from the defaults."""
     texts: list[tuple[str, str]]
-    """The long ones: code, schemas, rubrics."""
+    """Long ones: code, schemas, rubrics."""
 
 
 def specs(version: RewardVersion) -> list[RewardSpec]:
-    """Those that the contract can read."""
-    found = []
+    """The components that the contract can read."""
+    readable = []
     for part in version.components:
         try:
-            found.append(from_dict(RewardSpec, part))
+            readable.append(from_dict(RewardSpec, part))
         except ContractError:
             continue
-    return found
+    return readable
 
 
 def parts(version: RewardVersion) -> list[ComponentView]:
@@ -47,10 +47,10 @@ def balance_of(version: RewardVersion) -> Balance:
 def _part(spec: RewardSpec) -> ComponentView:
     reward = LIBRARY.get(spec.function)
     defaults = reward.defaults() if reward else {}
-    own = {name: value for name, value in spec.params.items() if name not in defaults or defaults[name] != value}
-    texts = {name: value for name, value in own.items() if _is_long(value)}
+    changed = {name: value for name, value in spec.params.items() if name not in defaults or defaults[name] != value}
+    texts = {name: value for name, value in changed.items() if _is_long(value)}
     return ComponentView(
-        spec, reward, [(name, value) for name, value in own.items() if name not in texts], list(texts.items())
+        spec, reward, [(name, value) for name, value in changed.items() if name not in texts], list(texts.items())
     )
 
 

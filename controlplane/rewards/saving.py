@@ -16,7 +16,7 @@ from workers.rewards import LIBRARY
 
 @dataclass(frozen=True)
 class Composition:
-    """What a version is made of."""
+    """The content of a version."""
 
     components: Sequence[dict[str, Any]]
     aggregation: str = SUM_THEN_NORMALIZE
@@ -27,13 +27,13 @@ class Composition:
         return cls(version.components, version.aggregation, version.failed_share)
 
     def same_as(self, other: Composition) -> bool:
-        """Whether it scores in the same way; a weight or a parameter left out is the default."""
-        mine = (self.aggregation, self.failed_share, [_full(part) for part in self.components])
-        return mine == (other.aggregation, other.failed_share, [_full(part) for part in other.components])
+        """Whether both score the same; missing weights and parameters are defaults."""
+        content = (self.aggregation, self.failed_share, [_full(part) for part in self.components])
+        return content == (other.aggregation, other.failed_share, [_full(part) for part in other.components])
 
 
 def make(name: str, composition: Composition | Sequence[dict[str, Any]], **columns: Any) -> RewardVersion:
-    """A new config with its first version. `columns`: owner and description of the config, note of the version.
+    """Create a config with its first version. `columns`: the config's owner and description, the version's note.
 
     IntegrityError: the name is taken.
     """
@@ -46,20 +46,19 @@ def make(name: str, composition: Composition | Sequence[dict[str, Any]], **colum
 def save(
     config: RewardConfig, composition: Composition | Sequence[dict[str, Any]], *, by: Any = None, note: str = ""
 ) -> tuple[RewardVersion, bool]:
-    """The newest version that scores like this, and whether this call made it."""
+    """The newest version with these scores, and whether this call created it."""
     with transaction.atomic():
-        # Locked, so that of two who save at once the second sees what the first has made.
+        # Locked, so that the second of two concurrent saves sees the first one's version.
         RewardConfig.objects.select_for_update().get(pk=config.pk)
         newest = config.newest()
-        wanted = composition if isinstance(composition, Composition) else Composition(composition)
-        if wanted.same_as(Composition.of(newest)):
+        content = composition if isinstance(composition, Composition) else Composition(composition)
+        if content.same_as(Composition.of(newest)):
             return newest, False
-        return _add(config, newest.number + 1, wanted, by, note), True
+        return _add(config, newest.number + 1, content, by, note), True
 
 
 def copy(version: RewardVersion, owner: Any) -> RewardVersion:
-    """A config of its own that begins with this version, under the next free name, also when somebody takes that one
-    between the look and the save."""
+    """Copy a version into a new config under the next free name, even if another user takes that name meanwhile."""
     config = version.config
     while True:
         name = free_name(f"{config.name[:75]} copy")
@@ -73,19 +72,19 @@ def copy(version: RewardVersion, owner: Any) -> RewardVersion:
             )
         except IntegrityError:
             if not RewardConfig.objects.filter(name=name).exists():
-                raise  # something else than the name
+                raise  # a conflict other than the name
 
 
 def _add(
     config: RewardConfig, number: int, composition: Composition | Sequence[dict[str, Any]], by: Any, note: str
 ) -> RewardVersion:
-    wanted = composition if isinstance(composition, Composition) else Composition(composition)
+    content = composition if isinstance(composition, Composition) else Composition(composition)
     return RewardVersion.objects.create(
         config=config,
         number=number,
-        components=list(wanted.components),
-        aggregation=wanted.aggregation,
-        failed_share=wanted.failed_share,
+        components=list(content.components),
+        aggregation=content.aggregation,
+        failed_share=content.failed_share,
         note=note[:200],
         created_by=by,
     )

@@ -1,8 +1,8 @@
-"""The sandbox and the endpoints of the web process: opened when a reward first needs them, shared by all requests.
+"""The web process's sandbox and endpoints: opened on first use, shared by all requests.
 
-A request takes a Turn: until its deadline it may have rewards evaluated, a slice of evaluations at a time, between
-which other requests get theirs. What holds on this machine is decided by workers.sandbox; where nothing does, nothing
-runs, and the turn knows why.
+A request takes a Turn: until its deadline it may evaluate rewards, one slice at a time, so that other requests get
+theirs in between. workers.sandbox decides what works on this machine; if nothing does, nothing runs and the turn has
+the reason.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from workers.sandbox import (
 )
 
 AT_ONCE = 2
-"""Slices that are evaluated at a time, over all requests; one is as many evaluations as there are cores."""
+"""Concurrent slices over all requests; a slice has as many evaluations as there are cores."""
 SLICE = len(os.sched_getaffinity(0))
 LOOK_S = 0.2
 MOST_PAGES = 500
@@ -43,7 +43,7 @@ OutcomeT = TypeVar("OutcomeT")
 
 
 class OutOfTime(Unavailable):
-    """The time of a page was up before everything was scored."""
+    """The page's time was up before everything was scored."""
 
     def __init__(self) -> None:
         super().__init__("Scoring timed out.")
@@ -51,16 +51,16 @@ class OutOfTime(Unavailable):
 
 @dataclass
 class Turn:
-    """One request's use of what the process has."""
+    """A request's use of the shared tools."""
 
     until: float
-    """By the monotonic clock. An evaluation that has begun then still ends by its own limits."""
+    """By the monotonic clock. An evaluation under way still ends by its own limits."""
     wanted: Callable[[], bool] = lambda: True
-    """Whether somebody still waits for the answer."""
+    """Whether the client still waits for the answer."""
     unavailable: str = ""
-    """Why nothing can be run here, once something was to be."""
+    """Why nothing can be run here, once something was tried."""
     late: bool = False
-    """Something was not evaluated, because the time was up."""
+    """Something was not evaluated because the time was up."""
     tools: Tools = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Turn:
             raise
 
     def wait(self) -> None:
-        """For room to evaluate a slice. Raises OutOfTime."""
+        """Wait for room to evaluate a slice. Raises OutOfTime."""
         while not self.over:
             if _room.acquire(timeout=LOOK_S):
                 return
@@ -87,7 +87,7 @@ class Turn:
 
 
 def turn(seconds: float, *, of: str = "") -> Turn:
-    """`of`: what asks, if it asks again and again: its next turn ends this one."""
+    """`of`: an id of a repeating requester, whose next turn ends this one."""
     if not of:
         return Turn(until=time.monotonic() + seconds)
     number = next(_numbers)
@@ -105,35 +105,35 @@ def shared(preload: tuple[str, ...]) -> Sandbox:
 
 
 def close() -> None:
-    """Ends what the process has opened; the next request opens it anew."""
+    """Close the shared tools; the next request opens them again."""
     with _lock:
-        held, _held[:] = list(_held), []
-    for tools in held:
+        opened, _open_tools[:] = list(_open_tools), []
+    for tools in opened:
         tools.close()
 
 
 class _InTurn(Sandbox):
-    """The shared sandbox as one request sees it: for as long as its turn lasts. Closing it closes nothing."""
+    """The shared sandbox during one request's turn. Closing it closes nothing."""
 
-    def __init__(self, own: Turn, inner: Sandbox) -> None:
-        self._request, self._shared, self.backend = own, inner, inner.backend
+    def __init__(self, request_turn: Turn, inner: Sandbox) -> None:
+        self._request, self._shared, self.backend = request_turn, inner, inner.backend
 
     def run(self, jobs: Sequence[Job | Program], limits: Limits = _DEFAULT) -> list[Outcome]:
         outcomes: list[Outcome] = []
-        for some in _slices(jobs):
+        for chunk in _slices(jobs):
             self._request.wait()
             try:
-                outcomes += self._shared.run(some, limits)
+                outcomes += self._shared.run(chunk, limits)
             finally:
                 _room.release()
         return outcomes
 
     def test(self, jobs: Sequence[TestJob], limits: Limits = _DEFAULT) -> list[TestOutcome]:
         outcomes: list[TestOutcome] = []
-        for some in _slices(jobs):
+        for chunk in _slices(jobs):
             self._request.wait()
             try:
-                outcomes += self._shared.test(some, limits)
+                outcomes += self._shared.test(chunk, limits)
             finally:
                 _room.release()
         return outcomes
@@ -148,16 +148,16 @@ def _slices(jobs: Sequence[JobT]) -> list[Sequence[JobT]]:
 
 def _tools() -> Tools:
     with _lock:
-        if not _held:
-            _held.append(
+        if not _open_tools:
+            _open_tools.append(
                 Tools(open_sandbox=lambda preload: Sandbox(best_backend(), preload=preload), endpoint=endpoint)
             )
-        return _held[0]
+        return _open_tools[0]
 
 
 _lock = threading.Lock()
 _room = threading.BoundedSemaphore(AT_ONCE)
-_held: list[Tools] = []
+_open_tools: list[Tools] = []
 _numbers = itertools.count(1)
 _newest: OrderedDict[str, int] = OrderedDict()
 atexit.register(close)

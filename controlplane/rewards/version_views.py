@@ -1,4 +1,4 @@
-"""A config's versions, and what people do with a config as a whole: put it away, copy it, delete it."""
+"""A config's versions, and actions on a whole config: archive, copy, delete."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ NEWEST_RUNS = 20
 
 @require_GET
 def versions(request: HttpRequest, config_id: int) -> HttpResponse:
-    """All of a config's versions, the newest first, each with what it changed."""
+    """All versions of a config, the newest first, with their changes."""
     config = config_for(request, config_id)
-    found = list(config.versions.select_related("created_by").annotate(run_count=Count("runs")).order_by("-number"))
-    before = {version.number: version for version in found}
-    told = [
+    rows = list(config.versions.select_related("created_by").annotate(run_count=Count("runs")).order_by("-number"))
+    before = {version.number: version for version in rows}
+    entries = [
         (version, differences(before[version.number - 1], version) if version.number - 1 in before else [])
-        for version in found
+        for version in rows
     ]
-    return render(request, "rewards/versions.html", {"config": config, "versions": told})
+    return render(request, "rewards/versions.html", {"config": config, "versions": entries})
 
 
 @require_GET
@@ -39,7 +39,7 @@ def version(request: HttpRequest, config_id: int, number: int) -> HttpResponse:
 
 
 def version_page(request: HttpRequest, version: RewardVersion) -> HttpResponse:
-    """One version as it is, for reading, with the runs that took it."""
+    """A version, read-only, with the runs that use it."""
     config = config_for(request, version.config_id)
     context = {
         "config": config,

@@ -1,4 +1,4 @@
-"""The list of reward configs, the editor of one, and the library that its components come from."""
+"""The list of reward configs, the editor, and the library of components."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from workers.rewards import LIBRARY
 
 @require_GET
 def reward_configs(request: HttpRequest) -> HttpResponse:
-    """?q: words in the name, the description or the owner's name; ?archived: those that were put away, too."""
+    """?q: words in the name, the description or the owner's name; ?archived: include archived configs."""
     every = newest_versions().select_related("config__owner").annotate(run_count=Count("config__versions__runs"))
-    wanted, archived = request.GET.get("q", "").strip()[:80], bool(request.GET.get("archived"))
+    words, archived = request.GET.get("q", "").strip()[:80], bool(request.GET.get("archived"))
     versions = every if archived else every.filter(config__archived_at=None)
-    for word in wanted.split():
-        own = Q(config__name__icontains=word) | Q(config__description__icontains=word)
-        versions = versions.filter(own | Q(config__owner__username__icontains=word))
+    for word in words.split():
+        config_matches = Q(config__name__icontains=word) | Q(config__description__icontains=word)
+        versions = versions.filter(config_matches | Q(config__owner__username__icontains=word))
     context = {
         "versions": versions,
         "any": RewardConfig.objects.exists(),
         "away": 0 if archived else RewardConfig.objects.exclude(archived_at=None).count(),
-        "wanted": wanted,
+        "wanted": words,
         "archived": archived,
     }
     return render(request, "rewards/list.html", context)
@@ -36,29 +36,29 @@ def reward_configs(request: HttpRequest) -> HttpResponse:
 
 @require_GET
 def library(request: HttpRequest) -> HttpResponse:
-    """Every reward that there is, with its examples."""
+    """All rewards, with their examples."""
     return render(request, "rewards/library.html", {"groups": groups(person(request)), "count": len(LIBRARY)})
 
 
 @operator_required
 @require_GET
 def component(request: HttpRequest) -> HttpResponse:
-    """A new row of the editor, for a function of the library; ?instead=PREFIX: in the place of that row."""
+    """A new editor row for a function of the library; ?instead=PREFIX replaces that row."""
     key = request.GET.get("function", "")
     reward = LIBRARY.get(key)
     if reward is None or (reward.admin_only and not person(request).may_administer):
         return HttpResponse("That reward doesn't exist, or you may not add it.", status=404, content_type="text/plain")
     instead = request.GET.get("instead", "")
     like = {name.removeprefix(f"{instead}-"): value for name, value in request.GET.items()} if instead else None
-    taken = {str(value) for name, value in request.GET.items() if name.endswith("-name")}
+    used_names = {str(value) for name, value in request.GET.items() if name.endswith("-name")}
     place = request.GET.get("place", "")
     rows = int(place) if place.isdecimal() and len(place) < 4 else len(request.GET.getlist("row"))
-    row = fresh(key, taken, like)
+    row = fresh(key, used_names, like)
     return render(request, "rewards/_component.html", {"component": row, "place": rows, "open": not instead})
 
 
 @operator_required
 @require_POST
 def balance(request: HttpRequest) -> HttpResponse:
-    """How far each component of the form can move the total."""
+    """How much each component of the form can move the total."""
     return render(request, "rewards/_balance.html", {"balance": editor_from(request.POST).balance(), "fixable": True})

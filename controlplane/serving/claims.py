@@ -1,4 +1,4 @@
-"""What only one `up` or `demo` can have: the data folder, and a port."""
+"""Exclusive claims of an `up` or `demo`: the data folder, and a port."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ LEFT_OVER_S = 30.0
 
 
 class ServingRefused(Exception):
-    """Can't be served as asked; the message says why and what to do."""
+    """Serving is impossible as requested; the message says why and what to do."""
 
 
 @contextlib.contextmanager
 def data_folder_lock(data: Path, command: str) -> Iterator[DataFolderLock]:
-    """Hold the data folder. A lock file that a dead process left holds nothing: the kernel dropped its lock."""
+    """Lock the data folder. A dead process's lock file doesn't block: the kernel released its lock."""
     handle = os.open(data / "serving.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
@@ -46,7 +46,7 @@ class DataFolderLock:
         self._facts: dict[str, str | int] = {"pid": os.getpid()}
 
     def describe(self, **facts: str) -> None:
-        """For the message that a second one shows."""
+        """Describe the holder, for the message that a second command shows."""
         self._facts.update(facts)
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, json.dumps(self._facts).encode(), 0)
@@ -54,19 +54,19 @@ class DataFolderLock:
 
 @contextlib.contextmanager
 def children_lock(data: Path, report: Callable[[str], None], deadline_s: float = LEFT_OVER_S) -> Iterator[int]:
-    """A lock that our children inherit, so that it is held for as long as one of them lives.
+    """A lock that our children inherit, held as long as one of them lives.
 
-    Children of an `up` that was killed end by themselves, but not at once, and a Valkey that ends takes the socket's
-    name with it, whoever made it. So the next one waits for them.
+    Children of a killed `up` end by themselves but not at once, and a Valkey that ends removes the socket's name,
+    whoever created it. So the next `up` waits for them.
     """
     handle = os.open(data / "children.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         end = time.monotonic() + deadline_s
-        said = False
-        while not _taken(handle):
-            if not said:
+        reported = False
+        while not _acquired(handle):
+            if not reported:
                 report("Waiting for the processes of an earlier start to end …")
-                said = True
+                reported = True
             if time.monotonic() > end:
                 raise ServingRefused(
                     f"Processes of an earlier start on {data} do not end; `fuser {data}/children.lock` names them."
@@ -77,7 +77,7 @@ def children_lock(data: Path, report: Callable[[str], None], deadline_s: float =
         os.close(handle)
 
 
-def _taken(handle: int) -> bool:
+def _acquired(handle: int) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -99,7 +99,7 @@ def _who_holds(data: Path, text: bytes) -> str:
 
 
 def refuse_full_disk(data: Path, needed_mib: int = NEEDED_MIB) -> None:
-    """Better said before anything is half written."""
+    """Refuse to start with a full disk, before anything is half-written."""
     free_mib = shutil.disk_usage(data).free // 2**20
     if free_mib < needed_mib:
         raise ServingRefused(
@@ -109,9 +109,9 @@ def refuse_full_disk(data: Path, needed_mib: int = NEEDED_MIB) -> None:
 
 
 def open_listener(bind: str, port: int | None) -> socket.socket:
-    """A listening socket. A port that was asked for must be free; otherwise the first free one from 8000 on."""
-    wanted = [port] if port is not None else range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TO_TRY)
-    for candidate in wanted:
+    """A listening socket. A requested port must be free; otherwise the first free one from 8000 on is used."""
+    candidates = [port] if port is not None else range(DEFAULT_PORT, DEFAULT_PORT + PORTS_TO_TRY)
+    for candidate in candidates:
         try:
             return listen(bind, candidate)
         except OverflowError:
@@ -129,14 +129,14 @@ def open_listener(bind: str, port: int | None) -> socket.socket:
 
 
 def listen(bind: str, port: int) -> socket.socket:
-    """A socket that the web is handed; port 0 is any that is free. Raises OSError or OverflowError."""
+    """A listening socket for the web; port 0 picks any free one. Raises OSError or OverflowError."""
     family = socket.getaddrinfo(bind, port, type=socket.SOCK_STREAM)[0][0]
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        # A restart finds connections of its predecessor still winding down; that must not count as "in use".
+        # After a restart, connections of the predecessor may still be closing; that must not count as "in use".
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Its connections inherit this. Without it each answer waited 40 ms for the browser to confirm its first part:
-        # asyncio sets it only where it knows the protocol of a socket, which one that is handed over doesn't say.
+        # Its connections inherit this. Without it each answer waited 40 ms for the browser to acknowledge its first
+        # part: asyncio sets it only if it knows the socket's protocol, which an inherited one doesn't tell.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         listener.bind((bind, port))
         listener.listen(1024)

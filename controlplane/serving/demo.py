@@ -1,4 +1,4 @@
-"""The demo: a tiny model made on the spot, a few hundred problems, and a real run like any other."""
+"""The demo: a tiny model made on the spot, a few hundred problems, and a run like any other."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ DATASET_DEADLINE_S = 120.0
 
 
 class DemoFailed(Exception):
-    """The demo could not be set up; the message says what went wrong."""
+    """The demo could not be set up; the message says why."""
 
 
 class Demo:
-    """The demo's inputs in one installation; each step finds what an earlier demo left."""
+    """The demo's inputs in one installation; each step reuses those of an earlier demo."""
 
     def __init__(self, serving: Serving, user: User, report: Callable[[str], None], *, quick: bool) -> None:
         self.quick = quick
@@ -49,7 +49,7 @@ class Demo:
         self.python = str(self.installation.trainer_python)
 
     def launch(self, steps: int | None) -> Run:
-        """The demo run: one that still lives from an earlier demo, else a new one."""
+        """The demo run: the active one of an earlier demo, otherwise a new one."""
         living = Run.objects.filter(name=NAME, attempts__status__in=ACTIVE).first()
         if living is not None:
             self.report("The demo run of an earlier start is still going; going on with it.")
@@ -82,8 +82,8 @@ class Demo:
         ready = DatasetVersion.objects.filter(
             dataset__name=config["name"], status=DatasetVersion.READY, validation_rows__gte=config["eval_rows"]
         )
-        if found := ready.order_by("number").last():
-            return found
+        if existing := ready.order_by("number").last():
+            return existing
         problems = self.installation.data / "demo-problems.jsonl"
         self._tiny("--problems", str(problems))
         with problems.open("rb") as file:
@@ -97,7 +97,7 @@ class Demo:
         return version
 
     def _settled(self, version: DatasetVersion) -> DatasetVersion:
-        """Worked off here, or by the worker where that was sooner."""
+        """The version, processed here unless the worker was faster."""
         deadline = time.monotonic() + DATASET_DEADLINE_S
         worker.work(version)
         version.refresh_from_db()
@@ -120,7 +120,7 @@ class Demo:
         return HardwareProfile.objects.get_or_create(name=NAME, defaults=defaults)[0]
 
     def _model(self) -> Path:
-        """Made under another name and renamed: a folder of the final name is always whole."""
+        """The model's folder; created under another name and renamed, so that it is always complete."""
         name = f"{MODEL}-quick" if self.quick else MODEL
         model = self.installation.models_dir / name
         if model.exists():
@@ -146,24 +146,24 @@ class Demo:
 
         def ended() -> bool:
             nonlocal shown_at
-            said = tail(log, lines=1)
-            if said and time.monotonic() - shown_at > PROGRESS_S:
+            last_lines = tail(log, lines=1)
+            if last_lines and time.monotonic() - shown_at > PROGRESS_S:
                 shown_at = time.monotonic()
-                self.report(f"  {said}")
+                self.report(f"  {last_lines}")
             return has_ended(process)
 
         return ended
 
     def _host(self) -> Host:
         """This machine, once its worker has announced it."""
-        mine = Host.objects.filter(name=self.installation.host_name, announced_at__isnull=False)
-        if not self.serving.watch_until(mine.exists, HOST_DEADLINE_S):
+        announced = Host.objects.filter(name=self.installation.host_name, announced_at__isnull=False)
+        if not self.serving.watch_until(announced.exists, HOST_DEADLINE_S):
             raise DemoFailed(f"This machine's worker has not announced itself; see {self.installation.data}/host.log.")
-        return mine.get()
+        return announced.get()
 
     def _tiny(self, *arguments: str) -> str:
         argv = [self.python, "-m", "workers.trainer.tiny", *arguments]
-        done = subprocess.run(argv, cwd=BASE_DIR, capture_output=True, text=True)
-        if done.returncode:
-            raise DemoFailed(f"The trainer's interpreter failed:\n{done.stderr}")
-        return done.stdout
+        completed = subprocess.run(argv, cwd=BASE_DIR, capture_output=True, text=True)
+        if completed.returncode:
+            raise DemoFailed(f"The trainer's interpreter failed:\n{completed.stderr}")
+        return completed.stdout

@@ -1,4 +1,4 @@
-"""The one-machine installation: the environment its processes share, and the programs it is made of."""
+"""The one-machine installation: the environment its processes share, and its programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["BASE_DIR", "Installation"]
 
 @dataclass(frozen=True)
 class Installation:
-    """Everything the children need to know."""
+    """The settings that the children need."""
 
     data: Path
     port: int
@@ -31,12 +31,12 @@ class Installation:
 
     @property
     def control_url(self) -> str:
-        """The address for people and supervisors on this machine."""
+        """The address for users and supervisors on this machine."""
         return f"http://{'127.0.0.1' if self._binds_all else self._host}:{self.port}"
 
     @property
     def _host(self) -> str:
-        """As addresses and Host headers write it."""
+        """The host as URLs and Host headers write it."""
         return f"[{self.bind}]" if ":" in self.bind else self.bind
 
     @property
@@ -60,8 +60,8 @@ class Installation:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def environment(self) -> dict[str, str]:
-        """For every child. What the person has set stays: their value is a choice, ours a default."""
-        ours = {
+        """The environment of every child. The user's own variables take precedence over our defaults."""
+        defaults = {
             "GRPO_HOST_NAME": self.host_name,
             "GRPO_RUNS_DIR": str(self.runs_dir),
             "GRPO_HOST_TOKEN_FILE": str(self.host_token_file),
@@ -69,26 +69,26 @@ class Installation:
             "PYTHONUNBUFFERED": "1",
         }
         if self.trainer_python is not None:
-            ours["GRPO_TRAINER_PYTHON"] = str(self.trainer_python)
+            defaults["GRPO_TRAINER_PYTHON"] = str(self.trainer_python)
         allowed = [*os.environ.get("CONTROLPLANE_HOSTS", "").split(","), *([] if self._binds_all else [self._host])]
         fixed = {
-            # What we listen on by number is also a name that we answer to.
+            # An address that we listen on is also a valid Host header.
             "CONTROLPLANE_HOSTS": ",".join(dict.fromkeys(name for name in allowed if name)),
             "CONTROLPLANE_DATA": str(self.data),
             "REDIS_URL": self.redis_url,
             "GRPO_CONTROL_URL": self.control_url,
         }
-        return {**ours, **os.environ, **fixed}
+        return {**defaults, **os.environ, **fixed}
 
     def web(self, listener: socket.socket) -> Program:
-        """The web on a socket that we opened: a busy port is our clear message, and while a dead web is started
-        again, connections wait instead of being refused."""
+        """The web on a socket that we opened: a busy port gets our clear message, and while the web restarts,
+        connections wait instead of being refused."""
         argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--fd", str(listener.fileno())]
         argv += ["--workers", str(self.web_workers), "--lifespan", "off", "--no-access-log", "--log-level", "warning"]
         argv += ["--timeout-graceful-shutdown", "3", "--no-server-header"]
-        # A frame is encoded once for all viewers; deflating it anew for each of 200 would cost more than sending it.
+        # A frame is encoded once for all viewers; compressing it again for each of 200 would cost more than sending it.
         argv += ["--ws-per-message-deflate", "false"]
-        # A request's body lies there before any upload handler sees it: /tmp may be memory.
+        # Request bodies are buffered there before any upload handler sees them: /tmp may be memory.
         bodies = {"TMPDIR": str(incoming(self.data))}
         return Program(
             name="web",
@@ -100,14 +100,15 @@ class Installation:
         )
 
     def control_worker(self) -> Program:
-        """The control plane's own Celery worker, with beat inside."""
-        # One more than datasets are worked on at once (controlplane.datasets.worker.SLOTS): the tick waits for none.
+        """The control plane's Celery worker, with beat inside."""
+        # One more than the datasets processed at once (controlplane.datasets.worker.SLOTS), so that the tick never
+        # waits for one.
         argv = _celery("controlplane.celery", "control", f"control@{self.host_name}", concurrency=3)
         argv += ["--beat", "--schedule", str(self.data / "beat"), "--pidfile", ""]
         return self._worker("control", argv)
 
     def host_worker(self) -> Program:
-        """This machine's worker: launches, stops and reaps runs here."""
+        """This machine's worker, which launches, stops and reaps runs."""
         queue = f"host.{self.host_name}"
         return self._worker("host", _celery("workers.host.celery", queue, f"host@{self.host_name}", concurrency=2))
 
@@ -132,6 +133,6 @@ class Installation:
 
 def _celery(app: str, queue: str, node: str, *, concurrency: int) -> list[str]:
     argv = [sys.executable, "-m", "celery", "-A", app, "worker", "-Q", queue, "-n", node, "-c", str(concurrency)]
-    # Workers have nothing to tell each other. Besides, a worker that is starting when its Valkey is killed would try to
-    # send its first heartbeat for ever, and never end.
+    # Workers don't need to know each other. Also, a worker that starts while its Valkey is killed would retry its first
+    # heartbeat forever and never end.
     return [*argv, "--without-mingle", "--without-gossip", "--without-heartbeat", "--loglevel", "INFO"]

@@ -1,4 +1,4 @@
-"""The runs of this installation when it ends: counted and left training, or stopped and waited for."""
+"""The installation's runs at its end: left training and counted, or stopped and waited for."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from workers.contract import FileName, StopMode
 
 STOP_DEADLINE_S = 60.0
 HAND_OVER_DEADLINE_S = 15.0
-"""An end is known before the last completions and log lines are here."""
+"""Runs end before their last completions and log lines have arrived."""
 
 
 def training() -> int:
-    """0 where nobody can say: a database that is away must not spoil a clean end."""
+    """The number of active runs; 0 if unknown: an unavailable database must not spoil a clean end."""
     try:
         return Attempt.objects.filter(status__in=ON_HOST).count()
     except DatabaseError:
@@ -28,8 +28,7 @@ def training() -> int:
 
 
 def stop_all(serving: Serving, user: User, report: Callable[[str], None]) -> bool:
-    """Stop every run now, wait for the proof, and for what the supervisors of this machine still have to hand over.
-    True when all have ended."""
+    """Stop all runs and wait for their proof and the rest of this machine's uploads. Return whether all have ended."""
     from runs.scheduling.stopping import request_stop
 
     attempts = list(Attempt.objects.filter(status__in=ACTIVE))
@@ -42,13 +41,13 @@ def stop_all(serving: Serving, user: User, report: Callable[[str], None]) -> boo
         folders = [serving.installation.runs_dir / attempt.run_id / str(attempt.number) for attempt in attempts]
         serving.watch_until(lambda: not any(map(_supervised, folders)), HAND_OVER_DEADLINE_S)
         return True
-    left = ", ".join(Attempt.objects.filter(status__in=ACTIVE).values_list("pk", flat=True))
-    report(f"Still not ended after {STOP_DEADLINE_S:.0f} s: {left}. Their folders under runs/ say more.")
+    remaining = ", ".join(Attempt.objects.filter(status__in=ACTIVE).values_list("pk", flat=True))
+    report(f"Still not ended after {STOP_DEADLINE_S:.0f} s: {remaining}. Their folders under runs/ say more.")
     return False
 
 
 def _supervised(folder: Path) -> bool:
-    """A supervisor holds the lock of its attempt's folder until it leaves."""
+    """Whether a supervisor is alive: it holds the lock of its attempt's folder."""
     try:
         with open(folder / FileName.LOCK, "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

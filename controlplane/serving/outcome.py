@@ -1,4 +1,4 @@
-"""What became of the demo run, as the one JSON object of `demo --once --json`."""
+"""The outcome of the demo run, as the JSON object of `demo --once --json`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from workers.contract import FileName
 
 EVERY_POINT = 1_000_000
 EDGE = 10
-"""Steps at each end whose mean reward is compared. With several iterations a batch not every step has a reward."""
+"""Steps at each end whose mean reward is compared. With several iterations per batch not every step has a reward."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """When the page answered; the process start and the installation come from the bootstrap."""
+    """When the page first responded; process start and installation times come from the bootstrap."""
 
     page: float
 
@@ -61,13 +61,13 @@ def outcome(run: Run, times: Times, runs_dir: Path) -> dict[str, Any]:
 
 
 def rows_written(attempt: Attempt, runs_dir: Path) -> int:
-    """Lines of the outbox: the first truth. This command runs on the host too, so it may look."""
+    """Lines of the outbox, the source of truth; readable because this command runs on the host too."""
     outbox = runs_dir / attempt.run_id / str(attempt.number) / FileName.OUTBOX
     return outbox.read_bytes().count(b"\n") if outbox.exists() else 0
 
 
 def rows_stored(attempt: Attempt) -> int:
-    """Distinct seqs of the attempt in the store, raw, folded or as events."""
+    """Distinct seqs of the attempt in the store: raw, folded or as events."""
     first = attempt.first_seq or 1
     seqs: set[int] = set(MetricRow.objects.filter(attempt=attempt).values_list("seq", flat=True))
     seqs.update(RunEvent.objects.filter(attempt=attempt, seq__isnull=False).values_list("seq", flat=True))  # type: ignore[arg-type]

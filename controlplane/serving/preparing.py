@@ -1,4 +1,4 @@
-"""What must be in the data folder before the web starts: database, static files, the host's token. Quick when it is."""
+"""Preparing the data folder before the web starts: database, static files, the host's token. Quick when up to date."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def _migrate(report: Callable[[str], None]) -> None:
 
 
 def _refuse_half_old_tables() -> None:
-    """Before the first release each app's migrations became one. It stands for all of them, not for some."""
+    """Refuse a database with only some of the migrations that each app's single one replaces."""
     applied = MigrationRecorder(connection).applied_migrations()
     for migration in MigrationLoader(None).disk_migrations.values():
-        known = sum(tuple(name) in applied for name in migration.replaces)
-        if 0 < known < len(migration.replaces):
+        applied_count = sum(tuple(name) in applied for name in migration.replaces)
+        if 0 < applied_count < len(migration.replaces):
             raise DataFolderUnusable(
                 "The database was made by an early version of this project and can't be brought up to date. To begin "
                 "anew, set CONTROLPLANE_DATA to another folder, or move the data folder away; nothing was changed."
@@ -56,7 +56,7 @@ def _collect_static(report: Callable[[str], None]) -> None:
 
 
 def _static_fingerprint() -> str:
-    """Of our own files by size and time, and of the packages' by their lock."""
+    """A fingerprint of our own files by size and time, and of the packages' by their lock."""
     digest = hashlib.sha256((BASE_DIR / "requirements.lock").read_bytes())
     digest.update((BASE_DIR / "controlplane" / "settings.py").read_bytes())
     for path in sorted((BASE_DIR / "frontend" / "static").rglob("*")):
@@ -67,7 +67,7 @@ def _static_fingerprint() -> str:
 
 
 def _write_host_token(installation: Installation) -> None:
-    """This machine's host worker reads it; renamed into place, so that it is never seen half written."""
+    """Write the token for this machine's host worker; renamed into place, so that it is never seen half-written."""
     from controlplane.http.tokens import host_token
 
     path = installation.host_token_file

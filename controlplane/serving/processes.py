@@ -1,4 +1,4 @@
-"""Child processes: start them so that they can't outlive us, restart those that die, stop them all."""
+"""Child processes: tied to our life, restarted when they die, stopped together."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ BASE_DIR = Path(__file__).resolve().parent.parent.parent
 FIRST_BACKOFF_S = 1.0
 MAX_BACKOFF_S = 30.0
 LOG_LIMIT = 20_000_000
-"""A log longer than this is put aside at the program's next start."""
+"""Bytes; a longer log is rotated at the program's next start."""
 SICK_AFTER = 3
-"""So many deaths in a row are no accident: the cause is shown, not only where it is written."""
+"""After this many deaths in a row, the cause is shown, not only the log's path."""
 STEADY_AFTER_S = 60.0
-"""A child that lived this long starts again with the first back-off."""
+"""After living this long, a child restarts with the first back-off again."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """One child: what to run and how to know that it serves."""
+    """A child process: its command, and how to know that it is ready."""
 
     name: str
     argv: list[str]
@@ -38,11 +38,11 @@ class Program:
     pass_fds: tuple[int, ...] = ()
     grace_s: float = 8.0
     needed_to_the_end: bool = False
-    """By the others, to end well."""
+    """Needed by other children until they have ended."""
 
 
 class NotReady(RuntimeError):
-    """A child did not come up."""
+    """A child did not start."""
 
 
 @dataclass
@@ -53,20 +53,20 @@ class _Child:
     backoff_s: float
     restart_at: float | None = None
     deaths: int = 0
-    """In a row."""
+    """Deaths in a row."""
 
 
 @dataclass
 class Fleet:
-    """The children of one `up`. Call from the main thread only: the death signal a child gets is tied to the
-    *thread* that spawned it."""
+    """The children of one `up`. Call from the main thread only: the children's death signal is tied to the *thread*
+    that spawned them."""
 
     report: Callable[[str], None]
     clock: Callable[[], float] = time.monotonic
     first_backoff_s: float = FIRST_BACKOFF_S
     steady_after_s: float = STEADY_AFTER_S
     pass_fds: tuple[int, ...] = ()
-    """What every child inherits."""
+    """File descriptors that every child inherits."""
     _children: dict[str, _Child] = field(default_factory=dict)
 
     def start(self, program: Program) -> None:
@@ -74,7 +74,8 @@ class Fleet:
         self._children[program.name] = _Child(program, spawn(program), self.clock(), self.first_backoff_s)
 
     def wait_ready(self, names: Iterable[str], deadline_s: float = 120.0) -> None:
-        """Until every named child serves; raises NotReady with the end of its log when it dies or takes too long."""
+        """Wait until every named child is ready; raises NotReady with the end of its log if it dies or takes too
+        long."""
         end = self.clock() + deadline_s
         for name in names:
             child = self._children[name]
@@ -82,16 +83,16 @@ class Fleet:
             while not ready():
                 ended = has_ended(child.process)
                 if ended or self.clock() > end:
-                    why = (
+                    reason = (
                         f"ended with code {bury(child.process)}"
                         if ended
                         else f"does not answer after {deadline_s:.0f} s"
                     )
-                    raise NotReady(f"{name} {why}; the end of {child.program.log}:\n{tail(child.program.log)}")
+                    raise NotReady(f"{name} {reason}; the end of {child.program.log}:\n{tail(child.program.log)}")
                 time.sleep(0.02)
 
     def tick(self) -> None:
-        """Notice dead children, and start again those whose back-off is over."""
+        """Notice dead children and restart those whose back-off is over."""
         now = self.clock()
         for child in self._children.values():
             if child.restart_at is None:
@@ -121,8 +122,8 @@ class Fleet:
         return {name: child.program for name, child in self._children.items()}
 
     def stop(self, names: Iterable[str] | None = None) -> None:
-        """Stop children, all of them at once, and then what the others need to end: SIGTERM, and after its grace
-        SIGKILL to the whole group of each."""
+        """Stop children: first in parallel, then those that the others need to end. SIGTERM, and after the grace period
+        SIGKILL to the whole process group."""
         chosen = set(self._children if names is None else names)
         needed = {name for name in chosen if self._children[name].program.needed_to_the_end}
         for ending in (chosen - needed, needed):
@@ -140,7 +141,7 @@ class Fleet:
 
 
 def _ask_to_end(child: _Child) -> None:
-    # Popen's terminate() would reap one that has just died, and nobody could name what it left.
+    # Popen's terminate() would reap a child that has just died, and its group could no longer be identified.
     if child.restart_at is None and child.process.returncode is None:
         os.kill(child.process.pid, signal.SIGTERM)
 
@@ -150,14 +151,14 @@ def _is_over(child: _Child) -> bool:
 
 
 def has_ended(process: subprocess.Popen[bytes]) -> bool:
-    """Without reaping: as long as it is a zombie, its pid and its group's id can't be anybody else's."""
+    """Checked without reaping: while it is a zombie, its pid and group id can't be reused."""
     if process.returncode is not None:
         return True
     return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def bury(process: subprocess.Popen[bytes]) -> int:
-    """SIGKILL to its whole group, also after a clean end (a busy pool process may still be there); then reap."""
+    """SIGKILL to its whole group, even after a clean end (a busy pool process may remain); then reap."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -165,11 +166,11 @@ def bury(process: subprocess.Popen[bytes]) -> int:
 
 
 def spawn(program: Program) -> subprocess.Popen[bytes]:
-    """Start it in a session of its own, in the project's folder, to end when we do."""
+    """Start a program in its own session, in the project's folder, tied to our life."""
     if program.log.exists() and program.log.stat().st_size > LOG_LIMIT:
         program.log.replace(program.log.with_suffix(".log.1"))
     with program.log.open("ab") as log:
-        # A session of its own: Ctrl-C in the terminal reaches `up` alone, which then stops the children.
+        # Its own session: Ctrl-C in the terminal reaches only `up`, which then stops the children.
         return subprocess.Popen(
             program.argv,
             cwd=BASE_DIR,

@@ -1,4 +1,4 @@
-"""One `up` from start to end: claim the folder and the port, prepare, start the children, watch them, stop them."""
+"""The life of an `up`: claim folder and port, prepare, start the children, watch them, stop them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from workers.contract import broker_url
 
 TICK_S = 0.3
 AGAIN_S = 1.0
-"""After which an interrupt comes again that nobody has heeded."""
+"""Seconds after which an ignored interrupt is raised again."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Serving:
     report: Callable[[str], None]
 
     def watch_until(self, condition: Callable[[], bool], deadline_s: float) -> bool:
-        """Look after the children until something is true; False when the deadline comes first."""
+        """Watch the children until a condition holds. False: the deadline came first."""
         end = time.monotonic() + deadline_s
         while not _holds(condition):
             if time.monotonic() > end:
@@ -61,14 +61,14 @@ class Serving:
         return True
 
     def watch(self) -> None:
-        """Look after the children until Ctrl-C."""
+        """Watch the children until Ctrl-C."""
         while True:
             self.fleet.tick()
             time.sleep(TICK_S)
 
 
 def _holds(condition: Callable[[], bool]) -> bool:
-    """While the database is away nothing is known, and so nothing is true."""
+    """Whether the condition holds; False while the database is unavailable."""
     from django.db import Error, connection
 
     from controlplane.http.outage import is_away
@@ -84,9 +84,9 @@ def _holds(condition: Callable[[], bool]) -> bool:
 
 @contextlib.contextmanager
 def served(options: Options, report: Callable[[str], None]) -> Iterator[Serving]:
-    """Everything runs inside the block and is gone after it, however it ends."""
+    """Everything runs inside the block and has ended after it, however it ends."""
     data = Path(settings.DATA_DIR)
-    # The data folder may have been there before, open to others: what we and our children write in it is ours alone.
+    # The data folder may have existed with open permissions: what we and our children write in it is private.
     os.umask(0o077)
     with signals_interrupt(), data_folder_lock(data, options.command) as lock:
         refuse_full_disk(data)
@@ -97,8 +97,8 @@ def served(options: Options, report: Callable[[str], None]) -> Iterator[Serving]
         installation = _installation(options, data, listener)
         adopt(installation)
         lock.describe(url=installation.control_url)
-        with contextlib.closing(listener), children_lock(data, report) as held:
-            fleet = Fleet(report, pass_fds=(held,))
+        with contextlib.closing(listener), children_lock(data, report) as lock_handle:
+            fleet = Fleet(report, pass_fds=(lock_handle,))
             try:
                 _start(installation, fleet, listener, report)
                 yield Serving(installation, fleet, listener, report)
@@ -108,7 +108,7 @@ def served(options: Options, report: Callable[[str], None]) -> Iterator[Serving]
 
 
 def refuse_unsafe_bind(bind: str) -> None:
-    """Never beyond loopback without a password. Asked of the database, so it must be there."""
+    """Refuse to listen beyond loopback without a password. Needs the database."""
     from django.core.management import call_command
 
     from controlplane.accounts.checks import may_bind
@@ -120,22 +120,22 @@ def refuse_unsafe_bind(bind: str) -> None:
 
 
 def adopt(installation: Installation) -> None:
-    """This process sends messages and reads rows as the children do."""
+    """Configure this process to send messages and read rows like the children."""
     from controlplane.celery import app
 
     os.environ.update(installation.environment())
     settings.REDIS_URL = installation.redis_url
-    app.conf.broker_url = broker_url(installation.redis_url)  # it may have been imported before it could know
+    app.conf.broker_url = broker_url(installation.redis_url)  # it may have been imported before the address was known
 
 
 def _installation(options: Options, data: Path, listener: socket.socket) -> Installation:
     trainer = os.environ.get("GRPO_TRAINER_PYTHON")
-    given = os.environ.get("REDIS_URL", "")
+    redis = os.environ.get("REDIS_URL", "")
     return Installation(
         data=data,
         port=listener.getsockname()[1],
-        redis_url=given or valkey.redis_url(valkey.socket_path(data)),
-        embedded_redis=not given,
+        redis_url=redis or valkey.redis_url(valkey.socket_path(data)),
+        embedded_redis=not redis,
         host_name=os.environ.get("GRPO_HOST_NAME") or socket.gethostname(),
         trainer_python=Path(trainer) if trainer else None,
         bind=options.bind,
@@ -158,10 +158,10 @@ def _start(installation: Installation, fleet: Fleet, listener: socket.socket, re
 
 @contextlib.contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """SIGTERM and a closed terminal end us as Ctrl-C does."""
+    """Let SIGTERM and a closed terminal end the process like Ctrl-C."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        # Python drops what is raised while it finalizes an object: then the alarm raises it again.
+        # Python drops exceptions raised while it finalizes an object: then the alarm raises it again.
         signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         raise KeyboardInterrupt
 
@@ -174,7 +174,7 @@ def signals_interrupt() -> Iterator[None]:
 
 @contextlib.contextmanager
 def uninterrupted(report: Callable[[str], None]) -> Iterator[None]:
-    """A second Ctrl-C must not leave half of the children behind."""
+    """Keep a second Ctrl-C from leaving half of the children behind."""
 
     def wait(number: int, frame: FrameType | None) -> None:
         report("Stopping; a moment …")

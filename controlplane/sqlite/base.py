@@ -1,9 +1,9 @@
-"""SQLite whose writers wait in a queue: those of one process for each other, its first one for other processes.
+"""SQLite with queued writers: those of one process wait for each other, its first one for other processes.
 
-SQLite lets one transaction write. Whoever comes meanwhile sleeps and asks again, up to a tenth of a second apart and in
-no order: with 200 supervisors some would not come in for twenty seconds, though the database is idle half of the time.
-Here a transaction waits for a lock that wakes it, and only the one whose turn it is asks SQLite, every millisecond.
-Single statements outside a transaction go by SQLite's own way.
+SQLite allows one write transaction. Others sleep and retry, up to a tenth of a second apart and in no order: with 200
+supervisors some waited twenty seconds although the database was idle half of the time. Here a transaction waits for a
+lock that wakes it, and only the first in line polls SQLite, every millisecond. Single statements outside a transaction
+use SQLite's own way.
 """
 
 from __future__ import annotations

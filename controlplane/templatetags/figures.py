@@ -1,4 +1,4 @@
-"""How numbers, times and sizes are written on every page: few digits, small grey units, a dash for nothing."""
+"""Formatting of numbers, times and sizes on pages: few digits, small grey units, a dash for nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLOURS = 8
 
 
 def _number(value: Any) -> float | None:
-    """A finite number, or None for everything that can't be shown as one."""
+    """A finite number, or None if it can't be shown as one."""
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -33,7 +33,7 @@ def _number(value: Any) -> float | None:
 
 
 def significant(number: float, digits: int = 3) -> str:
-    """Three significant digits, never a bare float: 0.713, 41.2, 1,204, 2.1e-6. Halves go up, as in scripts."""
+    """Three significant digits, never a bare float: 0.713, 41.2, 1,204, 2.1e-6. Halves round up, as in scripts."""
     if number == 0:
         return "0"
     if not math.isfinite(number):
@@ -59,14 +59,14 @@ def sig(value: Any, digits: int = 3) -> str:
 
 @register.filter
 def fixed(value: Any, places: int = 2) -> str:
-    """A fixed number of places, for columns that are compared down."""
+    """A fixed number of decimals, for columns that are compared."""
     number = _number(value)
     return NOTHING if number is None else f"{number:,.{places}f}".replace("-", MINUS, 1)
 
 
 @register.filter
 def setting(value: Any) -> str:
-    """A setting as a person would type it: 1e-06, on, none."""
+    """A setting as a user would type it: 1e-06, on, none."""
     if isinstance(value, bool):
         return "on" if value else "off"
     if value is None:
@@ -76,8 +76,8 @@ def setting(value: Any) -> str:
 
 @register.filter
 def change(value: Any) -> str:
-    """A difference with its sign, for "against the last value". A small one in plain decimals, which say at a glance
-    how small it is beside its value; of one that is smaller still no direction is told."""
+    """A signed difference from the previous value. Small ones are plain decimals, which show at a glance how small they
+    are; still smaller ones have no sign."""
     number = _number(value)
     if number is None:
         return ""
@@ -113,21 +113,21 @@ def si(value: Any) -> str:
 
 @register.filter
 def size(value: Any) -> str | SafeString:
-    """Bytes with a binary unit."""
+    """Bytes in binary units."""
     number = _number(value)
     return NOTHING if number is None else format_html('{}<span class="unit">{}</span>', *_binary(number))
 
 
 @register.filter
 def size_in_words(value: Any) -> str:
-    """The same within a sentence: plain text, with a space that doesn't break."""
+    """The same within a sentence: plain text with a non-breaking space."""
     number = _number(value)
     return NOTHING if number is None else "\N{NO-BREAK SPACE}".join(_binary(number))
 
 
 @register.filter
 def download_size(value: Any) -> str:
-    """Bytes in the decimal units of downloads and of the hub's own pages: 2.9 GB, 4.1 MB, 12 kB."""
+    """Bytes in the decimal units of downloads and of the hub's pages: 2.9 GB, 4.1 MB, 12 kB."""
     number = _number(value)
     if number is None:
         return NOTHING
@@ -161,17 +161,17 @@ def duration(value: Any) -> str:
         return f"{seconds:.2f} s"
     if seconds < 10:
         return f"{seconds:.1f} s".replace(".0 s", " s")
-    whole = round(seconds)
+    total = round(seconds)
     for above, big, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= above:
-            rest = whole % above // below
-            return f"{whole // above} {big} {rest} {small}" if rest else f"{whole // above} {big}"
-    return f"{whole} s"
+        if total >= above:
+            rest = total % above // below
+            return f"{total // above} {big} {rest} {small}" if rest else f"{total // above} {big}"
+    return f"{total} s"
 
 
 @register.filter
 def about(value: Any) -> str:
-    """An estimate of seconds: no more exact than it is."""
+    """An estimate in seconds, rounded to its accuracy."""
     number = _number(value)
     if number is None:
         return NOTHING
@@ -207,7 +207,7 @@ def ago(value: datetime | None) -> str:
 
 @register.simple_tag
 def clock(value: datetime | None) -> str:
-    """A moment as a time of day, with its date unless that is today's: 14:05:12 UTC."""
+    """A moment as a time of day, with the date unless it is today: 14:05:12 UTC."""
     if value is None:
         return NOTHING
     form = "%H:%M:%S" if value.date() == timezone.now().date() else "%Y-%m-%d %H:%M:%S"
@@ -216,7 +216,7 @@ def clock(value: datetime | None) -> str:
 
 @register.filter
 def colour(index: Any) -> str:
-    """The colour class of a reward component by its place in the config, counted from 0."""
+    """The colour class of a reward component by its index in the config."""
     return f"c{int(index) % COLOURS + 1}"
 
 

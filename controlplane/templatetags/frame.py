@@ -1,4 +1,4 @@
-"""The rail's items, and the small drawings that pages share."""
+"""The navigation items, and small drawings that pages share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ register = template.Library()
 
 @register.inclusion_tag("components/nav_item.html", takes_context=True)
 def nav_item(context: Context, name: str, icon: str, label: str, **extra: Any) -> dict[str, Any]:
-    """A link of the rail. It is the current one when the page lies below its address; of two, the longer wins."""
+    """A navigation link. It is current if the page is below its address; of two, the longer one wins."""
     try:
         address = reverse(name)
     except NoReverseMatch:
@@ -55,7 +55,7 @@ def sparkline(values: Iterable[float | None], width: int = 88, height: int = 20)
 
 @register.inclusion_tag("components/bar.html")
 def stacked_bar(parts: Iterable[dict[str, Any]], total: float, unit: str = "", key: bool = True) -> dict[str, Any]:
-    """Parts of a whole: each part is {"label", "value", "colour": "c1".."c8"}; what is left over stays empty.
+    """Segments of a whole: each is {"label", "value", "colour": "c1".."c8"}; the rest stays empty.
 
     Widths are SVG attributes, so no inline style is needed.
     """
@@ -69,7 +69,7 @@ def stacked_bar(parts: Iterable[dict[str, Any]], total: float, unit: str = "", k
 
 @register.simple_tag
 def diverging(value: float | None, widest: float, width: int = 96) -> str | SafeString:
-    """A bar that grows from the middle: to the right above zero, to the left below."""
+    """A bar from the middle: to the right above zero, to the left below."""
     if value is None:
         return ""
     half = width / 2

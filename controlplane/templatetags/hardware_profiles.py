@@ -1,4 +1,4 @@
-"""`{% words_of profile as words %}`: a hardware profile in a few words."""
+"""`{% words_of profile as words %}`: a short description of a hardware profile."""
 
 from __future__ import annotations
 

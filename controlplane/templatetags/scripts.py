@@ -1,4 +1,4 @@
-"""Addresses of the scripts that a page loads ahead of their use."""
+"""URLs of the scripts that a page preloads."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def plotly_src() -> str:
 
 @register.simple_tag
 def ace_src(name: str = packagefinder.ACE) -> str:
-    """Of a file of the code editor; "" for the folder that it loads its parts from."""
+    """The URL of a file of the code editor; "" for the folder from which it loads its parts."""
     return static(f"{packagefinder.ACE_FOLDER}/{name}")
 
 
 @register.simple_tag
 def preload_modules(name: str) -> SafeString:
-    """A link for every module that `name` imports, itself or by another one.
+    """A preload link for every module that `name` imports, directly or indirectly.
 
-    Without them a browser learns of each only when it has read the one before: as many ways to the server and back as
-    the imports are deep.
+    Without them a browser learns of each only after reading the one before: as many round trips as the imports are
+    deep.
     """
     links = ((static(module),) for module in imported(name))
     return format_html_join("\n  ", '<link rel="modulepreload" href="{}">', links)
@@ -43,13 +43,13 @@ def preload_modules(name: str) -> SafeString:
 
 @cache
 def imported(name: str) -> tuple[str, ...]:
-    """Every module that `name` needs, once, the nearest first; a process reads them once."""
-    found = [name]
-    for module in found:
+    """All modules that `name` needs, without duplicates, the nearest first; read once per process."""
+    modules = [name]
+    for module in modules:
         path = finders.find(module)
         if path is None:
             raise LookupError(f"There is no static file {module}.")
         folder = module.rpartition("/")[0]
         near = [posixpath.normpath(f"{folder}/{other}") for other in _IMPORT.findall(Path(path).read_text("utf-8"))]
-        found += [other for other in dict.fromkeys(near) if other not in found]
-    return tuple(found[1:])
+        modules += [other for other in dict.fromkeys(near) if other not in modules]
+    return tuple(modules[1:])

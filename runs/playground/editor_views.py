@@ -12,7 +12,7 @@ from django.views.decorators.http import require_http_methods
 from controlplane import safe_yaml
 from controlplane.accounts.roles import operator_required, person
 from controlplane.rewards import code_check, config_yaml
-from controlplane.rewards.forms import TAKEN, ConfigForm, Editor, editor_from, editor_of, fresh
+from controlplane.rewards.forms import NAME_TAKEN, ConfigForm, Editor, editor_from, editor_of, fresh
 from controlplane.rewards.library import groups
 from controlplane.rewards.models import RewardConfig
 from controlplane.rewards.queries import config_for
@@ -62,7 +62,7 @@ def _save(request: HttpRequest, editor: Editor, config: RewardConfig | None) -> 
             with transaction.atomic():
                 saved, fresh_one = editor.save(person(request))
         except IntegrityError:  # the name was taken between the check and the save
-            editor.config.add_error("name", TAKEN)
+            editor.config.add_error("name", NAME_TAKEN)
         else:
             messages.success(request, _saved_message(saved.number, saved.config.name, fresh_one, renamed=before))
             return redirect("reward_config", saved.config_id)

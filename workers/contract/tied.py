@@ -1,4 +1,4 @@
-"""A process that ends with the one that started it, however that one ends."""
+"""Ties a process to the life of the one that started it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def end_with(parent: int, by: signal.Signals) -> None:
-    """In the child, also between fork and exec: get the signal `by` when its parent has died, or now where it has.
+    """In the child, also between fork and exec: receive the signal `by` when the parent has died, or now if it has.
 
-    The parent is the *thread* that started us: start what is tied from one that lives as long as its process.
+    The parent is the *thread* that started the child: start tied children from a thread that lives as long as its
+    process.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, by)
-    if os.getppid() != parent:  # it died before we asked
+    if os.getppid() != parent:  # it died before the call
         os.kill(os.getpid(), by)
