@@ -1,5 +1,5 @@
-"""One detached process per attempt: it claims, starts, watches, reports, stops and proves the end.
+"""The supervisor: one detached process per attempt that claims, starts, watches, reports, stops, and proves the end.
 
-The main thread alone spawns, signals and reaps, and never waits on the network or on NVML; those have threads of
-their own that hand results over in a queue.
+Only the main thread spawns, signals and reaps, and it never waits on the network or on NVML; those have threads of
+their own that pass results through a queue.
 """

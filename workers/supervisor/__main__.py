@@ -1,7 +1,7 @@
-"""python -m workers.supervisor FOLDER: run the attempt that FOLDER/spec.json describes, detached.
+"""python -m workers.supervisor FOLDER: run the attempt described by FOLDER/spec.json, detached.
 
-The token comes on standard input, so it is in no argument list and no environment. The process that was started
-returns at once; the one that does the work is nobody's child.
+The token comes on standard input, so it is in no argument list and no environment. The started process returns at once;
+the working one is detached from its parent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from workers.supervisor.folder import AttemptFolder, Lock
 log = logging.getLogger("workers.supervisor")
 
 LOCK_PATIENCE_S = 1.0
-"""Somebody who only asks whether the lock is held takes it for an instant."""
+"""A process that only checks whether the lock is held takes it for an instant."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,7 +37,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.folder is None:
         parser.error("FOLDER is needed")
     if not options.foreground and os.fork() > 0:
-        return 0  # no thread was started yet, so the fork is safe
+        return 0  # no thread has been started, so forking is safe
     return supervise(AttemptFolder(options.folder.resolve()))
 
 
@@ -49,13 +49,13 @@ def supervise(folder: AttemptFolder) -> int:
     procfs.become_subreaper()
     token = _read_token()
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
-    logging.raiseExceptions = False  # a full disk takes no log lines; that must not end the supervisor
+    logging.raiseExceptions = False  # a full disk must not end the supervisor through its log
     logging.getLogger("httpx").setLevel(logging.WARNING)
     folder.hold()
     if folder.was_started() or folder.has_ended():
         log.warning("this folder has been used by a supervisor before; it is not started again")
         return 0
-    lock.sign()  # not before: what the file says of the supervisor that ran stays true
+    lock.sign()  # not before: what the file says about an earlier supervisor stays true
     settings = HostSettings.from_env()
     _run(folder, settings, token)
     lock.release()
@@ -71,7 +71,7 @@ def _run(folder: AttemptFolder, settings: HostSettings, token: str) -> None:
         url_file = settings.control_url_file
         return Control(url=settings.control_url, token=token, timeout_s=settings.http_timeout_s, url_file=url_file)
 
-    # Through the module, so that a test can put other GPUs behind the seam.
+    # Through the module, so that tests can substitute other GPUs.
     life = Lifecycle(folder, folder.read_spec(), settings, make_control=make_control, read_gpus=lambda: gpus.read())
     signal.signal(signal.SIGTERM, lambda *_: life.told_to_end())
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,7 +1,6 @@
-"""A claimed attempt, from `go` to its receipt, as a tick() of the main thread: exits, stops, and the step it is in.
+"""A claimed attempt, from `go` to its receipt, as a tick() of the main thread: exits, stops, and the current step.
 
-Nothing here waits: the network, NVML and the dataset are asked by threads, whose results are found in the inbox or in
-a job.
+Nothing here waits: threads query the network, NVML and the dataset, and deliver results through the inbox or a job.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from workers.supervisor.training import Pair, Saving, Settling, Training
 from workers.supervisor.watching import HostFigures, TrainerWatch
 
 _KEPT_WITHOUT_A_FOLDER = frozenset({EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.DISK_FULL})
-"""What ends an attempt beside these, when its folder is gone, is the folder's loss seen from somewhere else."""
+"""Reasons that stand if the folder is gone. Any other end is then a consequence of losing the folder."""
 
 
 class ClaimedAttempt:
@@ -103,7 +102,7 @@ class ClaimedAttempt:
         self._draining.hurry(now)
 
     def finish(self, end: End, now: float) -> None:
-        """The one door to the end: the reason is written down, then the tree goes."""
+        """The only way to end: record the reason, then end the tree."""
         if self.end is not None:
             return
         if not self._folder_is_there() and end.reason not in _KEPT_WITHOUT_A_FOLDER:
@@ -117,13 +116,13 @@ class ClaimedAttempt:
             self.finish(End(EndReason.FOLDER_LOST, ""), now)
 
     def _folder_is_there(self) -> bool:
-        """With its outbox: a removal that met files being written may leave the folder itself."""
+        """Whether the folder exists with its outbox: a removal that races with writes may leave the folder itself."""
         folder = self._shared.folder
         folder.lost = folder.lost or self.report.outbox.removed
         return folder.look()
 
     def _go(self, outcome: Outcome, now: float) -> None:
-        """Through as many steps as have nothing to wait for."""
+        """Run through all steps that have nothing to wait for."""
         while isinstance(outcome, Step):
             self.step = outcome
             outcome = self._works[outcome].begin(now)
@@ -131,7 +130,7 @@ class ClaimedAttempt:
             self.finish(outcome, now)
 
     def _look_at_exits(self, now: float) -> None:
-        """What has ended by itself is judged before any stop is taken on: the stop was not its cause."""
+        """Judge exits before accepting any stop: the stop was not their cause."""
         for exit_ in self._shared.children.reap():
             tell_exit(self._shared, exit_)
         if self.step in STARTED and self._shared.children.exits:
@@ -149,7 +148,7 @@ class ClaimedAttempt:
             self._request_stop(StopMode(answer.stop), self._clock())
 
     def _request_stop(self, mode: StopMode, now: float) -> None:
-        """Both roads end here, as often as they like; `now` after `save` is an escalation, never the reverse."""
+        """Handle a stop from push or poll, any number of times; `now` escalates `save`, never the reverse."""
         self._look_at_exits(now)
         if self.step not in BEFORE_END or self._stop_mode == mode or self._stop_mode == StopMode.NOW:
             return
@@ -161,7 +160,7 @@ class ClaimedAttempt:
             self._go(Step.SAVING, now)
 
     def _finish_for_stop(self, detail: str, now: float) -> None:
-        """A trainer that had ended already keeps its own reason; only the wait for its servers is cut short."""
+        """A trainer that had already ended keeps its own reason; only the wait for its servers is cut short."""
         self.finish(self._pair.settled or End(EndReason.STOPPED_BY_USER, detail), now)
 
     # --- the beginning ------------------------------------------------------------------------------------
@@ -176,7 +175,7 @@ class ClaimedAttempt:
     ) -> Shared:
         children = Children(folder)
         trainer = TrainerWatch(folder, self.report, stall_s=settings.stall_s)
-        # A spec that names no servers rightly is refused by the first step.
+        # A spec with invalid servers is refused by the first step.
         places = () if claim.spec_problem(spec) else servers_of(spec)
         return Shared(
             folder=folder,

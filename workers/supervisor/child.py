@@ -1,7 +1,7 @@
-"""Children and their descendants: start, look, reap. Main thread only.
+"""Child processes and their descendants: start, check, reap. Main thread only.
 
 Children get no PR_SET_PDEATHSIG: it would need code between fork and exec in a process with threads, and would reach
-the direct children only. A supervisor that is killed leaves its tree to the reaper.
+only direct children. A killed supervisor leaves its tree to the reaper.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from workers.supervisor.procfs import Identity, Process
 
 TRAINER = "trainer"
 DOWNLOAD = "download"
-"""Roles of children besides contract.SERVER_ROLES; a role is also the name of its log."""
+"""Roles of children besides contract.SERVER_ROLES; a role is also its log's name."""
 
 
 @dataclass(frozen=True)
 class ChildExit:
-    """How a child of ours ended."""
+    """The exit of a child."""
 
     role: str
     pid: int
     code: int
-    """As a shell gives it: 128 + number for a signal."""
+    """As in a shell: 128 + number for a signal."""
     signal: str | None
 
 
 class Children:
-    """The processes we start, and whatever they start."""
+    """The processes started by the supervisor, and their descendants."""
 
     def __init__(self, folder: AttemptFolder) -> None:
         self._folder = folder
@@ -49,7 +49,7 @@ class Children:
         """In the order in which they were seen."""
 
     def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str]) -> int:
-        """The pid. The child leads a session of its own and writes to its log."""
+        """Start a child in its own session, with its output in its log. Return its pid."""
         self.record(self.descendants())  # the GPUs' baselines, before anything can use them
         with open(self._folder.log(role), "ab") as log:
             child = subprocess.Popen(
@@ -67,19 +67,19 @@ class Children:
         return child.pid
 
     def running(self) -> set[str]:
-        """The roles of ours that live."""
+        """The roles of the children that are alive."""
         return {role for role, _ in self._started.values()}
 
     def descendants(self) -> list[Process]:
         return procfs.descendants([os.getpid()], procfs.table())
 
     def is_orphan(self, process: Process) -> bool:
-        """It left the process groups that we started: a killpg would have missed it."""
+        """Whether it left the process groups that we started, so that killpg would miss it."""
         return process.group not in self._groups
 
     def none_left(self) -> bool:
-        """The kernel's word, and no look at a table that changes: whatever our tree leaves becomes our child, since we
-        are its subreaper, and there is none, living or dead."""
+        """Whether the tree is empty, by the kernel's own account instead of a changing process table: as the subreaper
+        we inherit every orphan, and we have no child left, alive or dead."""
         try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
@@ -87,7 +87,7 @@ class Children:
         return False
 
     def reap(self) -> list[ChildExit]:
-        """Collect every dead child, the adopted orphans among them; returns the ends of those we started."""
+        """Reap all dead children, including adopted orphans; return the exits of those we started."""
         ends: list[ChildExit] = []
         while True:
             try:
@@ -102,13 +102,13 @@ class Children:
                 ends.append(end)
 
     def kill_started(self) -> None:
-        """Without looking for anybody, so without a file: a pid of ours is nobody else's before we have reaped it."""
+        """Kill the children we started, without files: their pids can't be reused before we reap them."""
         for pid in self._started:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
     def record(self, processes: Sequence[Process]) -> None:
-        """pids.json, for the reaper; written when the tree has changed."""
+        """Write pids.json for the reaper, if the tree has changed."""
         identities = sorted(process.identity for process in processes)
         if identities == self._written:
             return
@@ -117,7 +117,7 @@ class Children:
             self._folder.write(FileName.PIDS, json.dumps(content))
             self._written = identities
         except OSError:
-            self._written = None  # a full disk; tried again at the next scan
+            self._written = None  # a full disk; retried at the next scan
 
     def _end_of(self, pid: int, status: int) -> ChildExit | None:
         started = self._started.pop(pid, None)
@@ -125,6 +125,6 @@ class Children:
             return None
         role, child = started
         code = os.waitstatus_to_exitcode(status)
-        child.returncode = code  # reaped here, so that Popen doesn't wait for it again
+        child.returncode = code  # already reaped, so that Popen doesn't wait for it again
         name = signal.Signals(-code).name if code < 0 else None
         return ChildExit(role, pid, 128 - code if code < 0 else code, name)

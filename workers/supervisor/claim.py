@@ -1,4 +1,4 @@
-"""Before anything is started: the claim, the dataset, the GPUs' baselines. Each runs in a thread of its own."""
+"""Before the start: the claim, the dataset, the GPUs' baselines, each in its own thread."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class PathRefused(NotPrepared):
 
 
 class GpusBusy(NotPrepared):
-    """A leased GPU is in use by something else."""
+    """Something else is using a leased GPU."""
 
 
 def end_for(error: Exception) -> End:
-    """The reason for people, when the preparation failed."""
+    """The end that a failed preparation leads to."""
     if isinstance(error, GpusBusy):
         return End(EndReason.GPUS_BUSY, str(error))
     if isinstance(error, PathRefused):
@@ -57,7 +57,7 @@ def end_for(error: Exception) -> End:
 
 
 def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimAnswer:
-    """Asked until there is an answer or the deadline has passed (Unreachable)."""
+    """Claim the attempt; retries until there is an answer or the deadline has passed (Unreachable)."""
     return _until(
         settings.claim_deadline_s,
         settings,
@@ -68,7 +68,7 @@ def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimA
 
 
 class Preparation:
-    """Dataset and baselines, fetched side by side; the main thread looks whether they are there."""
+    """Fetches the dataset and the baselines concurrently; the main thread polls for them."""
 
     def __init__(
         self,
@@ -101,8 +101,8 @@ def prepare(spec: AttemptSpec, settings: HostSettings, control: Control, folder:
 
 
 def spec_problem(spec: AttemptSpec) -> str:
-    """Why the spec describes nothing that may be started here; "" when it does. The control plane has looked at the
-    same, but what is started on this host is this host's word."""
+    """Why the spec can't be started here, or "". The control plane has checked the same, but each host decides what it
+    starts."""
     for name, value in spec.run.hardware.environment.items():
         problem = environment_problem(name, value) if isinstance(value, str) else f"{name} must be a text."
         if problem:
@@ -122,7 +122,8 @@ def spec_problem(spec: AttemptSpec) -> str:
 
 
 def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
-    """A model name is code: a local one must lie in the host's model folders or in the folder of its runs."""
+    """Check local model paths, as models contain code: they must be in the host's model folders or in the folder of its
+    runs."""
     roots = (*settings.model_roots, settings.runs_dir)
     try:
         for model in models_of(spec.run):
@@ -135,8 +136,8 @@ def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
 
 
 def fetch_dataset(spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder) -> None:
-    """The dataset's file, whole and with the promised checksum, or nothing of that name: from this host's cache, else
-    from the control plane."""
+    """Fetch the dataset's file, from this host's cache or the control plane; it exists only when complete and
+    verified."""
     part = folder / f"{FileName.DATASET}.part"
     data = spec.run.data
     cache = DatasetCache(settings.dataset_cache_folder, settings.dataset_cache_mib * 2**20)
@@ -157,7 +158,7 @@ def fetch_dataset(spec: AttemptSpec, settings: HostSettings, control: Control, f
 def gpu_baselines(
     gpus: Sequence[int], settings: HostSettings, read_gpus: Callable[[], list[GpuReading]]
 ) -> dict[int, int]:
-    """MiB in use on each leased GPU before anything of the attempt was started."""
+    """MiB in use on each leased GPU before the attempt started anything."""
     if not gpus:
         return {}
     deadline = time.monotonic() + settings.gpu_free_deadline_s

@@ -1,7 +1,7 @@
-"""The children's environments on this host, around the commands that workers.contract.commands makes of a spec.
+"""The children's environments on this host, for the commands that workers.contract.commands derives from a spec.
 
-A child gets an allow-list of the host's environment, so neither the token nor the address of Redis nor the web's
-secret can reach model code or a person's reward code through it.
+A child gets an allow-list of the host's environment, so that neither the token nor Redis's address nor the web's secret
+can reach model or reward code.
 """
 
 from __future__ import annotations
@@ -57,31 +57,31 @@ _PREFIXES = (
     "CUDA_", "NVIDIA_", "NCCL_", "NVSHMEM_", "GLOO_", "TORCH", "PYTORCH_", "TRITON_", "VLLM_", "HF_", "TRANSFORMERS_",
     "DS_", "OMP_", "MKL_",
 )  # fmt: skip
-HUB_TOKEN = "HF_TOKEN"  # noqa: S105  the name of it
+HUB_TOKEN = "HF_TOKEN"  # noqa: S105  # its name
 _NEVER = frozenset(
     [
         "CUDA_VISIBLE_DEVICES",
         HUB_TOKEN,
         "VLLM_API_KEY",
-        "VLLM_PORT",  # where a server's own processes meet: several servers would get the same one
+        "VLLM_PORT",  # a server's processes meet there: several servers would get the same one
         "VLLM_SERVER_DEV_MODE",
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING",
     ]
 )
-"""Decided for each process or fetched at the claim, never inherited."""
+"""Set per process or fetched at the claim, never inherited."""
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""`python -m` would look for modules in the working directory first, which is the attempt's folder: its `adapters/`
-is no package. A command from the settings may be a script, whose own folder must be looked in."""
+"""`python -m` would search the working directory first: the attempt's folder, whose `adapters/` is no package. Commands
+from the settings may be scripts that need their own folder."""
 
 
 def supervisor_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
-    # The interpreter is the launcher's own, so its modules are found where the launcher's were.
+    # The launcher's own interpreter, so that modules are found where the launcher found them.
     path = os.pathsep.join(part for part in (str(SOURCE_ROOT), source.get("PYTHONPATH", "")) if part)
     return {**_allowed(source), **settings.as_env(), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def programs(settings: HostSettings) -> Programs:
-    """What this host starts; it announces them, so that pages show the same commands."""
+    """The commands of this host, which it announces so that pages show the same ones."""
     python = settings.trainer_python
     return Programs(
         trainer=settings.trainer_command or (python, "-m", "workers.trainer"),
@@ -96,9 +96,9 @@ def trainer_argv(settings: HostSettings, folder: Path) -> list[str]:
 def trainer_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
-    own = {name: value for name, value in secrets.items() if name != HUB_TOKEN}
+    reward_secrets = {name: value for name, value in secrets.items() if name != HUB_TOKEN}
     safe = {} if settings.trainer_command else _SAFE_PATH
-    return {**_base(settings, source), **commands.trainer_environment(spec), **own, **_offline(spec), **safe}
+    return {**_base(settings, source), **commands.trainer_environment(spec), **reward_secrets, **_offline(spec), **safe}
 
 
 def server_argv(spec: AttemptSpec, settings: HostSettings, place: ServerPlace) -> list[str]:
@@ -113,7 +113,7 @@ def server_environment(
 
 
 def needs_download(spec: AttemptSpec) -> bool:
-    """A model is named by a hub id. One that lies in the cache is looked at, too: that is quick."""
+    """Whether a model is named by a hub id. Cached ones are checked too, which is quick."""
     return bool(commands.hub_models(spec.run))
 
 
@@ -125,19 +125,19 @@ def download_argv(spec: AttemptSpec, settings: HostSettings, folder: Path) -> li
 def download_environment(
     settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str], host_token: str
 ) -> dict[str, str]:
-    """No GPU, and of the secrets the one that the hub asks for."""
+    """The environment of the download: no GPU, and no secret but the hub's token."""
     token = secrets.get(HUB_TOKEN) or host_token
     safe = {} if settings.fetch_command else _SAFE_PATH
     return {**_base(settings, source), **commands.devices(()), **({HUB_TOKEN: token} if token else {}), **safe}
 
 
 def _offline(spec: AttemptSpec) -> dict[str, str]:
-    """What was fetched is what is used: no process asks the hub again, and none has its token."""
+    """Offline mode: only what was downloaded is used, no process contacts the hub again, and none has its token."""
     return {"HF_HUB_OFFLINE": "1"} if needs_download(spec) else {}
 
 
 def trainer_tool_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
-    """For questions to the trainer's interpreter: no GPU, no secrets."""
+    """For queries to the trainer's interpreter: no GPU, no secrets."""
     return {**_base(settings, source), **commands.devices(())}
 
 

@@ -1,6 +1,6 @@
-"""The control plane as a host reaches it: HTTP with a bearer token, every call with a time-out.
+"""A client of the control plane: HTTP with a bearer token and a time-out per call.
 
-Used by threads only (and by Celery's short tasks), never by the supervisor's main thread.
+For threads and Celery's short tasks only, never the supervisor's main thread.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ T = TypeVar("T")
 
 
 class ControlError(Exception):
-    """The control plane could not be asked."""
+    """The control plane could not be reached or refused."""
 
 
 class Unreachable(ControlError):
-    """No answer, or none that a control plane gives (a proxy's 502): try again later."""
+    """No answer, or none from a control plane (a proxy's 502): try again later."""
 
 
 class Refused(ControlError):
-    """The control plane answered, and the answer is no; the same request gets the same answer."""
+    """The control plane refused; the same request would be refused again."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"HTTP {status}: {text}")
@@ -40,7 +40,7 @@ class Refused(ControlError):
 
 
 class Control:
-    """One connection's worth of client: each thread makes its own. `alive`: a sync is the supervisor's sign of life."""
+    """A client for one thread. `alive`: syncs are the supervisor's sign of life."""
 
     def __init__(
         self, *, url: str, token: str, timeout_s: float, url_file: Path | None = None, alive: bool = True
@@ -48,7 +48,7 @@ class Control:
         self._url = url.rstrip("/")
         self._url_file = url_file
         self._alive = alive
-        # No proxies from the environment: what is meant for the control plane goes there and nowhere else.
+        # No proxies from the environment: requests to the control plane go nowhere else.
         self._http = httpx.Client(
             headers={"Authorization": f"Bearer {token}"},
             timeout=httpx.Timeout(timeout_s, connect=min(3.0, timeout_s)),
@@ -63,7 +63,7 @@ class Control:
         return _parsed(ClaimAnswer, self._post(f"/api/attempts/{attempt_id}/claim", body))
 
     def fetch_dataset(self, attempt_id: str, path: Path) -> str:
-        """Stream the dataset to `path`; its sha256."""
+        """Stream the dataset to `path`; return its sha256."""
         digest = hashlib.sha256()
         try:
             with self._http.stream("GET", f"{self._url}/api/attempts/{attempt_id}/dataset") as response:
@@ -104,12 +104,12 @@ class Control:
         return self._post("/api/hosts/announce", body, compress=False)
 
     def answer_inspection(self, inspection_id: int, answer: dict[str, Any]) -> bool:
-        """Whether the control plane wants the tokenizer that the answer names."""
-        said = self._post(f"/api/inspections/{inspection_id}", {"answer": answer}, compress=False)
-        return said.get("want_tokenizer") is True
+        """Send an answer; return whether the control plane wants the tokenizer that it names."""
+        reply = self._post(f"/api/inspections/{inspection_id}", {"answer": answer}, compress=False)
+        return reply.get("want_tokenizer") is True
 
     def send_tokenizer(self, host: str, inspection_id: int, body: Iterable[bytes], size: int) -> None:
-        """`body` of `size` bytes, as workers.contract.tokenizers has it."""
+        """`body` has `size` bytes, in the format of workers.contract.tokenizers."""
         headers = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
         url = f"{self._url}/api/hosts/{host}/inspections/{inspection_id}/tokenizer"
         try:
@@ -142,14 +142,14 @@ class Control:
         return answer
 
     def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
-        """The control plane may have moved: its address is asked of the file that the host's worker keeps."""
-        asked = self._url
+        """The control plane may have moved: read its address from the file that the host's worker maintains."""
+        url = self._url
         if self._url_file is not None:
             try:
                 self._url = self._url_file.read_text().strip().rstrip("/") or self._url
             except FileNotFoundError:
-                pass  # no worker wrote one: the address we were started with stays
-        return Unreachable(f"{asked}: {error or type(error).__name__}")
+                pass  # no worker wrote one: keep the address from the start
+        return Unreachable(f"{url}: {error or type(error).__name__}")
 
 
 def _error(response: httpx.Response) -> ControlError:

@@ -1,7 +1,7 @@
-"""Datasets that runs of this host have used before, by their sha256: each file is checked whenever it is given out.
+"""A cache of this host's datasets, by sha256; each file is verified whenever it is used.
 
-Several supervisors use one folder at once. A cached file is a second name of the one in a run's folder, or a copy where
-the file system knows no hard links; whatever fails here makes a run fetch its dataset itself, and nothing else.
+Several supervisors share the folder. A cached file is a hard link to the one in a run's folder, or a copy where the
+file system has no hard links. Any failure here only makes a run fetch its dataset itself.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from pathlib import Path
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SUFFIX = ".parquet"
 _FORGOTTEN_AFTER_S = 86_400
-"""A file that somebody is still putting here is younger than that."""
+"""Older temporary files are leftovers."""
 _ASK_AGAIN_S = 0.05
 
 
 class DatasetCache:
-    """`limit_bytes`: what is kept together; those used longest ago go first. 0: nothing is kept."""
+    """`limit_bytes`: total size; the least recently used files go first. 0: no cache."""
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self._folder = folder
@@ -32,12 +32,12 @@ class DatasetCache:
 
     @contextmanager
     def alone(self, sha256: str, wait_s: float) -> Iterator[None]:
-        """While it lasts nobody else fetches this dataset to this host. After `wait_s`, or where locking fails, go on
-        without: two that fetch the same disturb each other in nothing."""
+        """Keep other processes on this host from fetching this dataset. After `wait_s`, or if locking fails, go on
+        without: concurrent fetches of the same dataset do no harm."""
         lock = self._lock(f"lock-{sha256[:1]}") if self._usable(sha256) else None
         try:
             until = time.monotonic() + wait_s
-            while lock is not None and not _taken(lock) and time.monotonic() < until:
+            while lock is not None and not _acquire(lock) and time.monotonic() < until:
                 time.sleep(_ASK_AGAIN_S)
             yield
         finally:
@@ -45,9 +45,9 @@ class DatasetCache:
                 os.close(lock)
 
     def give(self, sha256: str, target: Path) -> bool:
-        """Put the dataset at `target`, which nothing has yet. False: it isn't here, or was damaged and is thrown away.
+        """Put the dataset at `target`, which must not exist. False: not cached, or damaged and therefore removed.
 
-        Raises OSError where `target` can't be written.
+        Raises OSError if `target` can't be written.
         """
         if not self._usable(sha256):
             return False
@@ -57,7 +57,7 @@ class DatasetCache:
         try:
             with cached.open("rb"):
                 pass
-        except OSError:  # another supervisor made room, another owner keeps it
+        except OSError:  # another supervisor removed it, or another user owns it
             return False
         try:
             _link_or_copy(cached, target)
@@ -72,7 +72,7 @@ class DatasetCache:
         return True
 
     def keep(self, sha256: str, source: Path) -> None:
-        """Remember `source`, a dataset that was checked; and make room for it."""
+        """Add `source`, a verified dataset, and remove others to make room."""
         if not self._usable(sha256) or source.stat().st_size > self._limit:
             return
         draft = self._folder / f"{sha256}.{os.getpid()}.part"
@@ -107,30 +107,30 @@ class DatasetCache:
         if lock is None:
             return
         try:
-            if not _taken(lock):
-                return  # somebody else is at it
-            there = sorted(_found(self._folder, f"*{_SUFFIX}"), reverse=True)
+            if not _acquire(lock):
+                return  # another process is making room
+            files = sorted(_cached_files(self._folder, f"*{_SUFFIX}"), reverse=True)
             total = 0
-            for _used_at, size, path in there:
+            for _used_at, size, path in files:
                 total += size
                 if total > self._limit:
                     path.unlink(missing_ok=True)
-            for put_at, _, path in _found(self._folder, "*.part"):
+            for put_at, _, path in _cached_files(self._folder, "*.part"):
                 if put_at < time.time() - _FORGOTTEN_AFTER_S:
                     path.unlink(missing_ok=True)
         finally:
             os.close(lock)
 
 
-def _found(folder: Path, pattern: str) -> Iterator[tuple[float, int, Path]]:
-    """(when it was last used, its size, its path)"""
+def _cached_files(folder: Path, pattern: str) -> Iterator[tuple[float, int, Path]]:
+    """(time of last use, size, path)"""
     for path in folder.glob(pattern):
         with suppress(FileNotFoundError):
-            told = path.stat()
-            yield told.st_mtime, told.st_size, path
+            status = path.stat()
+            yield status.st_mtime, status.st_size, path
 
 
-def _taken(lock: int) -> bool:
+def _acquire(lock: int) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -141,7 +141,7 @@ def _taken(lock: int) -> bool:
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    """Raises FileNotFoundError without a source, another OSError where the target can't be written."""
+    """Raises FileNotFoundError without a source, another OSError if the target can't be written."""
     try:
         os.link(source, target)
     except FileNotFoundError:

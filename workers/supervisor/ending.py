@@ -13,11 +13,11 @@ from workers.supervisor.teardown import Teardown
 log = logging.getLogger(__name__)
 
 SIGTERM_DRAIN_S = 10.0
-"""A host that shuts down gives no more time; the reaper hands over the rest when it is back."""
+"""A host that shuts down allows no more time; the reaper hands over the rest when it is back."""
 
 
 class Ending(Work):
-    """The tree goes, the GPUs are proved free, the end is told with its receipt."""
+    """Ends the tree, proves the GPUs free, and reports the end with its receipt."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -25,7 +25,7 @@ class Ending(Work):
         self._teardown: Teardown | None = None
 
     def because(self, end: End, now: float) -> None:
-        """The reason is in the outbox before the first signal."""
+        """Record the reason in the outbox before the first signal."""
         shared = self._shared
         self._end = end
         log.info("ending: %s %s", end.reason, end.detail)
@@ -74,7 +74,7 @@ class Ending(Work):
 
 
 class Draining(Work):
-    """The last line is written; the supervisor stays until it is confirmed."""
+    """Stays until the control plane has confirmed the last line."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared

@@ -1,4 +1,4 @@
-"""Why an attempt ended, from exits and logs: a table of signs and one interpreter."""
+"""The reason of an attempt's end, from exits and logs: a table of patterns and one interpreter."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ _SERVER_SIGNS = (
     (EndReason.PORT_IN_USE, re.compile(r"address already in use", re.IGNORECASE)),
 )
 _NOISE = re.compile(r"^[EWI]\d{4} |^\s|^={3,}|^-{3,}|^Exception ignored")
-"""torchrun's own report, frames of a traceback, rulers: never the sentence that says what happened."""
+"""torchrun's own report, stack frames, rulers: never the sentence that says what happened."""
 
 
 class Judge:
-    """Knows the attempt's logs, and how many processes the kernel had killed before it began."""
+    """Judges exits by the attempt's logs and the kernel's count of killed processes before it began."""
 
     def __init__(self, folder: AttemptFolder) -> None:
         self._folder = folder
@@ -57,7 +57,7 @@ class Judge:
         return of_trainer(exit_, progress, log=self._folder.log(TRAINER), killed_by_kernel=self._killed())
 
     def server(self, exit_: ChildExit, *, among: int = 1) -> End:
-        """`among`: how many servers the attempt has; of several the end names the one."""
+        """`among`: the attempt's number of servers; if there are several, the end names the one."""
         end = of_server(exit_, log=self._folder.log(exit_.role), killed_by_kernel=self._killed())
         return end if among == 1 else End(end.reason, f"{exit_.role}: {end.detail}")
 
@@ -69,16 +69,16 @@ class Judge:
 
 
 def of_trainer(exit_: ChildExit, progress: TrainerProgress, *, log: Path, killed_by_kernel: bool) -> End:
-    """The trainer ended by itself."""
+    """The end after the trainer has exited by itself."""
     if exit_.code == 0:
         return _of_clean_exit(progress)
-    said = _last_words(log)
+    last_words = _last_words(log)
     if exit_.code == SPEC_REFUSED_CODE:
-        return End(EndReason.SPEC_REFUSED, said)
+        return End(EndReason.SPEC_REFUSED, last_words)
     if exit_.code == NO_STEPS_CODE:
-        return End(EndReason.NO_STEPS, said)
+        return End(EndReason.NO_STEPS, last_words)
     if exit_.code == REWARD_FAILED_CODE:
-        return End(EndReason.REWARD_FAILED, said)
+        return End(EndReason.REWARD_FAILED, last_words)
     how = _how(exit_)
     if _disk_is_full(log):
         return End(EndReason.DISK_FULL, f"The trainer {how} and the run's disk has no space left.")
@@ -87,11 +87,11 @@ def of_trainer(exit_: ChildExit, progress: TrainerProgress, *, log: Path, killed
         return sign
     if killed_by_kernel and exit_.code == 137:
         return End(EndReason.OOM, "The kernel killed the trainer: the host's memory was exhausted.")
-    return End(EndReason.TRAINER_EXITED, f"The trainer {how}. {said}".strip())
+    return End(EndReason.TRAINER_EXITED, f"The trainer {how}. {last_words}".strip())
 
 
 def of_server(exit_: ChildExit, *, log: Path, killed_by_kernel: bool) -> End:
-    """vLLM ended although nobody had told it to."""
+    """The end after vLLM has exited unasked."""
     sign = _sign(_SERVER_SIGNS, log)
     if sign is not None:
         return sign
@@ -101,7 +101,7 @@ def of_server(exit_: ChildExit, *, log: Path, killed_by_kernel: bool) -> End:
 
 
 def of_download(exit_: ChildExit, *, log: Path) -> End:
-    """The model's download failed."""
+    """The end after the model's download has failed."""
     if exit_.code == MODEL_UNAVAILABLE_CODE:
         return End(EndReason.MODEL_UNAVAILABLE, _last_words(log))
     sign = _sign(_SIGNS, log)
@@ -117,20 +117,20 @@ def of_error(error: BaseException) -> End:
 
 
 def of_disk(error: OSError) -> End:
-    """The run's folder takes no lines, or doesn't give the trainer's."""
+    """The end when the run's folder can't be written, or the trainer's lines can't be read."""
     reason = EndReason.DISK_FULL if error.errno in _DISK_FULL else EndReason.SUPERVISOR_ERROR
     return End(reason, f"The run's folder on the host can't be used: {error.strerror}.")
 
 
 def kernel_kills() -> int:
-    """Processes the kernel has killed for want of memory since boot."""
+    """Processes that the kernel has killed for lack of memory since boot."""
     try:
         for line in Path("/proc/vmstat").read_text().splitlines():
             name, _, value = line.partition(" ")
             if name == "oom_kill":
                 return int(value)
     except FileNotFoundError:
-        pass  # not every container shows it
+        pass  # some containers hide it
     return 0
 
 
@@ -149,7 +149,7 @@ def _how(exit_: ChildExit) -> str:
 
 
 def _sign(signs: tuple[tuple[EndReason, re.Pattern[str]], ...], log: Path) -> End | None:
-    """The last line that shows a sign: what comes later in a log is nearer to the end."""
+    """The last line that matches a pattern: later lines are closer to the end."""
     for line in reversed(_lines(log)):
         for reason, pattern in signs:
             if pattern.search(line):

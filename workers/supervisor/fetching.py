@@ -1,4 +1,4 @@
-"""The model's download from the hub, by a child in the trainer's interpreter: its progress, its failure."""
+"""The model's download from the hub, by a child in the trainer's interpreter: progress and failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FIGURES = {"done_bytes": "download/done_mib", "total_bytes": "download/total_mi
 
 
 class Fetching(Work):
-    """A model that lies in the cache comes through here in a moment."""
+    """For a cached model this step takes a moment."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -73,7 +73,7 @@ class Fetching(Work):
         self._shared.report.append(EventKind.SYSTEM, figures)
 
     def _host_token(self) -> str:
-        """The host's own; without one, models that are open to all still come."""
+        """The host's own token; without one, public models still work."""
         file = self._shared.settings.hf_token_file
         if file is None:
             return ""

@@ -1,4 +1,4 @@
-"""An attempt's folder: its paths, its lock, and what an earlier supervisor left in it."""
+"""An attempt's folder: its paths, its lock, and the files of an earlier supervisor."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AttemptFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.lost = False
-        """The folder was removed while it was held: nothing is written to it any more, and nothing made anew."""
+        """The folder was removed while it was held: nothing more is written to it or recreated."""
         self._fd: int | None = None
 
     @classmethod
@@ -44,21 +44,21 @@ class AttemptFolder:
         return self.path / FileName.LOGS / f"{name}.log"
 
     def hold(self) -> None:
-        """From now on this very folder is meant, not another one that somebody makes under the same name."""
+        """Hold this very folder, as opposed to another one created later under the same name."""
         self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def look(self) -> bool:
-        """Whether the folder that is held is there. Its own file descriptor keeps its inode from being reused."""
+        """Whether the held folder still exists. The open file descriptor keeps its inode from being reused."""
         if self._fd is None or self.lost:
             return not self.lost
         try:
-            held, found = os.fstat(self._fd), os.stat(self.path)
+            opened, current = os.fstat(self._fd), os.stat(self.path)
         except (FileNotFoundError, NotADirectoryError):
             self.lost = True
         except OSError:
-            pass  # a file system in trouble can't tell
+            pass  # a failing file system can't tell
         else:
-            self.lost = (found.st_dev, found.st_ino) != (held.st_dev, held.st_ino)
+            self.lost = (current.st_dev, current.st_ino) != (opened.st_dev, opened.st_ino)
         return not self.lost
 
     def create(self) -> None:
@@ -66,7 +66,7 @@ class AttemptFolder:
         self.path.chmod(0o700)
 
     def write_spec_once(self, text: str) -> None:
-        """A second delivery of the same launch finds the spec there and leaves it."""
+        """Write the spec; a second delivery of the same launch leaves the existing one."""
         if (self.path / FileName.SPEC).exists():
             return
         temporary = self._temporary(FileName.SPEC)
@@ -74,7 +74,7 @@ class AttemptFolder:
             _write_private(temporary, text)
             os.link(temporary, self.path / FileName.SPEC)
         except FileExistsError:
-            pass  # the other delivery was first, with the same words
+            pass  # the other delivery was first, with the same content
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -82,7 +82,7 @@ class AttemptFolder:
         return from_dict(AttemptSpec, json.loads((self.path / FileName.SPEC).read_text()))
 
     def write(self, name: str, text: str) -> None:
-        """Replace a small file so that a reader sees the old or the new one, whole."""
+        """Replace a small file atomically."""
         if self.lost:
             raise FileNotFoundError(errno.ENOENT, "the attempt's folder was removed", str(self.path))
         temporary = self._temporary(name)
@@ -90,22 +90,22 @@ class AttemptFolder:
             _write_private(temporary, text)
             temporary.replace(self.path / name)
         except OSError:
-            temporary.unlink(missing_ok=True)  # on a full disk it would take what little space is left
+            temporary.unlink(missing_ok=True)  # on a full disk it would take up the remaining space
             raise
 
     def _temporary(self, name: str) -> Path:
-        """A name of this thread alone: two deliveries of one launch may write at once."""
+        """A name unique to this thread: two deliveries of one launch may write at once."""
         return self.path / f".{name}.{os.getpid()}.{threading.get_ident()}"
 
     def write_if_possible(self, name: str, text: str) -> None:
-        """For files that only save work later: a full disk is no reason to stop."""
+        """For optional files that only save work later: a full disk is no reason to stop."""
         try:
             self.write(name, text)
         except OSError:
             log.debug("%s could not be written", name, exc_info=True)
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """A small file's object; None if it can't be read or is no object (cut by a full disk)."""
+        """A small file's JSON object; None if unreadable or no object (cut off by a full disk)."""
         try:
             value = json.loads((self.path / name).read_text())
         except (OSError, ValueError):
@@ -113,12 +113,12 @@ class AttemptFolder:
         return value if isinstance(value, dict) else None
 
     def was_started(self) -> bool:
-        """A supervisor got its `go` here: lines exist. The folder is never started again."""
+        """Whether a supervisor got its `go` here: lines exist. The folder is never started again."""
         outbox = self.path / FileName.OUTBOX
         return outbox.exists() and outbox.stat().st_size > 0
 
     def has_ended(self) -> bool:
-        """The end was recorded by the supervisor or by the reaper."""
+        """Whether the supervisor or the reaper has recorded the end."""
         return (self.path / FileName.REAPED).exists() or self.has_ended_line()
 
     def has_ended_line(self) -> bool:
@@ -134,11 +134,11 @@ class AttemptFolder:
 
 
 class Lock:
-    """Whoever holds it is the one process that may act on this attempt. It ends with its holder, however it dies.
+    """The lock of the one process that may act on this attempt. It ends with its holder, however it dies.
 
-    It is two locks in one. supervisor.lock says to people who lives in the folder; but a folder can be removed, with
-    its supervisor alive, and made anew by a launch that comes twice. So its path is also taken as a name in the
-    kernel's own list of local sockets, which no removal of files reaches.
+    It consists of two locks. supervisor.lock tells people who uses the folder; but a folder can be removed while its
+    supervisor lives, and recreated by a repeated launch. So its path is also bound as the name of an abstract Unix
+    socket, which no removal of files affects.
     """
 
     def __init__(self, folder: AttemptFolder) -> None:
@@ -148,25 +148,25 @@ class Lock:
         self._socket: socket.socket | None = None
 
     def acquire(self) -> bool:
-        """Where there is no folder, or none that can be used, the name alone is taken: no file is made."""
-        taken = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        """Acquire the lock; without a usable folder, only the name, without creating a file."""
+        name_socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            taken.bind(self._name)
+            name_socket.bind(self._name)
         except OSError as error:
-            taken.close()
+            name_socket.close()
             if error.errno != errno.EADDRINUSE:
                 raise
             return False
         try:
             self._fd = _flocked(self._path)
         except BlockingIOError:
-            taken.close()
+            name_socket.close()
             return False
-        self._socket = taken
+        self._socket = name_socket
         return True
 
     def sign(self) -> None:
-        """Write who holds it, for people. A full disk is told by what comes next, not by this."""
+        """Write the holder's id, for people. A full disk will show up elsewhere."""
         assert self._fd is not None, "sign() needs the lock"  # noqa: S101
         me = procfs.identity(os.getpid())
         holder = {"boot_id": procfs.boot_id(), "pid": os.getpid(), "start_time": me.start_time if me else 0}
@@ -185,13 +185,13 @@ class Lock:
             self._socket = None
 
     def is_held(self) -> bool:
-        """By another process. Asked without creating a file; a supervisor that starts in the same instant tries
-        again, so the moment that the question takes the lock itself does no harm."""
+        """Whether another process holds it. Creates no file; a supervisor that starts in the same instant retries, so
+        taking the lock briefly does no harm."""
         return _is_bound(self._name) or _is_flocked(self._path)
 
 
 def _socket_name(path: Path) -> bytes:
-    """An abstract socket's name is 107 bytes at most."""
+    """An abstract socket's name is at most 107 bytes long."""
     return b"\0grpo-attempt-" + hashlib.sha256(os.path.realpath(path).encode()).hexdigest().encode()
 
 
@@ -205,7 +205,7 @@ def _is_bound(name: bytes) -> bool:
 
 
 def _flocked(path: Path) -> int | None:
-    """The locked file; None where there is none to be had. BlockingIOError: another process has it."""
+    """The locked file; None if there is none. BlockingIOError: another process has it."""
     fd = _open_lock(path, os.O_CREAT)
     if fd is None:
         return None
@@ -213,14 +213,14 @@ def _flocked(path: Path) -> int | None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(fd)
-        if error.errno == errno.EBADF:  # NFS locks only what is open for writing
+        if error.errno == errno.EBADF:  # NFS locks only files open for writing
             return None
         raise
     return fd
 
 
 def _open_lock(path: Path, create: int = 0) -> int | None:
-    """Where nothing can be written a file can still be locked; where nothing can be read the name has to do."""
+    """Unwritable files can still be locked; for unreadable ones the name must do."""
     for flags in (os.O_RDWR | create, os.O_RDONLY):
         try:
             return os.open(path, flags | os.O_CLOEXEC, 0o600)
@@ -245,7 +245,7 @@ def _is_flocked(path: Path) -> bool:
 
 
 def last_lines(path: Path, *, limit: int = 65_536, whole: bool = True) -> list[bytes]:
-    """Lines at the end of a file; with `whole`, not the one that has no end yet."""
+    """Lines at the end of a file; with `whole`, without an incomplete last one."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""How this host's GPUs are joined, by NVML: NVLink and its lanes, or the way over PCIe."""
+"""The connections between this host's GPUs, by NVML: NVLinks, or paths over PCIe."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _PATHS = {
     pynvml.NVML_TOPOLOGY_NODE: "NODE",
     pynvml.NVML_TOPOLOGY_SYSTEM: "SYS",
 }
-"""As `nvidia-smi topo` calls them: one PCIe switch, several, the CPU's bridge, one NUMA node, between CPUs."""
+"""As in `nvidia-smi topo`: one PCIe switch, several, the CPU's bridge, one NUMA node, between CPUs."""
 
 BusId = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Link:
-    """From one GPU to another."""
+    """The connection from one GPU to another."""
 
     gpu: int
     kind: str
     """NVLink or PCIe."""
     lanes: int | None
-    """NVLinks between the two; None where it isn't told."""
+    """NVLinks between the two; None if unknown."""
     path: str | None
 
 
@@ -40,38 +40,38 @@ class _Device:
     handle: Any
     bus: BusId | None
     peers: Counter[BusId] = field(default_factory=Counter)
-    """NVLinks to other GPUs, by where those are."""
+    """NVLinks to other GPUs, by bus id."""
     elsewhere: int = 0
-    """NVLinks to a switch, or to something that isn't named."""
+    """NVLinks to a switch or an unnamed device."""
 
 
 def read() -> dict[int, list[Link]]:
-    """Every GPU's links to every other one; {} where there is no NVML or fewer than two GPUs."""
-    with gpus.nvml() as there:
-        devices = _devices() if there else {}
+    """Every GPU's links to the others; {} without NVML or with fewer than two GPUs."""
+    with gpus.nvml() as available:
+        devices = _devices() if available else {}
         return {a: [_link(devices, a, b) for b in devices if b != a] for a in devices if len(devices) > 1}
 
 
 def _devices() -> dict[int, _Device]:
-    found = {}
+    devices = {}
     for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = _asked("nvmlDeviceGetHandleByIndex", index)
+        handle = _query("nvmlDeviceGetHandleByIndex", index)
         if handle is not None:
-            found[index] = _Device(handle, _bus(_asked("nvmlDeviceGetPciInfo", handle)))
-    places = {device.bus for device in found.values()}
-    for device in found.values():
+            devices[index] = _Device(handle, _bus(_query("nvmlDeviceGetPciInfo", handle)))
+    places = {device.bus for device in devices.values()}
+    for device in devices.values():
         _count_nvlinks(device, places)
-    return found
+    return devices
 
 
 def _count_nvlinks(device: _Device, places: set[BusId | None]) -> None:
     for number in range(pynvml.NVML_NVLINK_MAX_LINKS):
-        state = _asked("nvmlDeviceGetNvLinkState", device.handle, number)
+        state = _query("nvmlDeviceGetNvLinkState", device.handle, number)
         if state is None:
-            return  # this card has no more of them
+            return  # the card has no more of them
         if state != pynvml.NVML_FEATURE_ENABLED:
             continue
-        remote = _bus(_asked("nvmlDeviceGetNvLinkRemotePciInfo", device.handle, number))
+        remote = _bus(_query("nvmlDeviceGetNvLinkRemotePciInfo", device.handle, number))
         if remote is not None and remote in places:
             device.peers[remote] += 1
         else:
@@ -80,10 +80,10 @@ def _count_nvlinks(device: _Device, places: set[BusId | None]) -> None:
 
 def _link(devices: dict[int, _Device], a: int, b: int) -> Link:
     one, other = devices[a], devices[b]
-    path = _PATHS.get(_asked("nvmlDeviceGetTopologyCommonAncestor", one.handle, other.handle))
+    path = _PATHS.get(_query("nvmlDeviceGetTopologyCommonAncestor", one.handle, other.handle))
     direct = one.peers[other.bus] if other.bus is not None else 0
-    status = _asked("nvmlDeviceGetP2PStatus", one.handle, other.handle, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
-    # Through a switch every GPU reaches every other one with all its lanes, if the driver lets them.
+    status = _query("nvmlDeviceGetP2PStatus", one.handle, other.handle, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
+    # Through a switch every GPU reaches every other one with all its lanes, if the driver allows it.
     switched = min(one.elsewhere, other.elsewhere)
     joined = status == pynvml.NVML_P2P_STATUS_OK if status is not None else switched > 0
     if direct or joined:
@@ -92,7 +92,7 @@ def _link(devices: dict[int, _Device], a: int, b: int) -> Link:
 
 
 def _bus(info: Any) -> BusId | None:
-    """00000000:1B:00.0 and 0000:1b:00.0 are one place."""
+    """00000000:1B:00.0 and 0000:1b:00.0 are the same."""
     if info is None:
         return None
     text = info.busId.decode() if isinstance(info.busId, bytes) else str(info.busId)
@@ -102,8 +102,8 @@ def _bus(info: Any) -> BusId | None:
         return None
 
 
-def _asked(function: str, *arguments: Any) -> Any:
-    """The answer, or None from a card or a driver that doesn't tell."""
+def _query(function: str, *arguments: Any) -> Any:
+    """NVML's answer; None if the card or driver doesn't support the query."""
     try:
         return getattr(pynvml, function)(*arguments)
     except pynvml.NVMLError:

@@ -1,7 +1,7 @@
-"""The one place that reads the GPUs (NVML). A host without a driver has none; that is an answer, not an error.
+"""The only module that reads the GPUs (NVML). A host without a driver has none, which is no error.
 
-Calls may hang on a driver in trouble, so they are made in threads. NVML names processes by the host's pids, wrong
-inside a container: freedom is proved by memory, never by pid.
+Calls may hang if a driver is in trouble, so threads make them. NVML names processes by the host's pids, which are wrong
+inside containers: GPUs are proved free by memory, never by pid.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ class GpuReading:
 
 
 class GpuError(Exception):
-    """NVML is there but doesn't answer."""
+    """NVML is installed but doesn't respond."""
 
 
 _lock = threading.Lock()
 _initialised_in: int | None = None
-"""Pid: NVML's handles don't survive a fork."""
+"""The pid: NVML's handles don't survive a fork."""
 
 
 def _after_fork() -> None:
-    """A thread that read the GPUs while another one forked is not in the child, and would hold the lock for ever."""
+    """A thread that read the GPUs during a fork doesn't exist in the child, where its lock would stay locked
+    forever."""
     global _lock
     _lock = threading.Lock()
 
@@ -52,9 +53,9 @@ _ABSENT = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOA
 
 
 def read() -> list[GpuReading]:
-    """Every GPU of this host, in NVML's (PCI bus) order. One that is in trouble says so and leaves the others alone."""
-    with nvml() as there:
-        if not there:
+    """All GPUs of this host, in NVML's (PCI bus) order. One in trouble is reported and doesn't affect the others."""
+    with nvml() as available:
+        if not available:
             return []
         driver = _optional(lambda: str(pynvml.nvmlSystemGetDriverVersion())) or ""
         return [_read_one(index, driver) for index in range(pynvml.nvmlDeviceGetCount())]
@@ -62,7 +63,8 @@ def read() -> list[GpuReading]:
 
 @contextmanager
 def nvml() -> Iterator[bool]:
-    """For calls to NVML: whether it is there; its errors are GpuErrors. Threads take turns."""
+    """A context for NVML calls that yields whether NVML is installed; its errors become GpuErrors. One thread at a
+    time."""
     try:
         with _lock:
             yield _initialise()
@@ -90,7 +92,7 @@ def _read_one(index: int, driver: str) -> GpuReading:
         memory = pynvml.nvmlDeviceGetMemoryInfo(device)
         total, used = int(memory.total) >> 20, int(memory.used) >> 20
     except pynvml.NVMLError as error:
-        # Without its memory a GPU can't be proved free, so it is none that a run may have.
+        # Without its memory a GPU can't be proved free, so no run may have it.
         return GpuReading(index, "", f"GPU {index}", 0, None, None, None, None, driver, trouble=str(error))
     return GpuReading(
         index=index,
@@ -109,7 +111,7 @@ N = TypeVar("N", int, float, str)
 
 
 def _optional(call: Callable[[], N]) -> N | None:
-    """Cards and virtual GPUs differ in what they tell."""
+    """Cards and virtual GPUs support different queries."""
     try:
         return call()
     except pynvml.NVMLError:

@@ -1,7 +1,7 @@
-"""End a tree and see that it is gone: SIGKILL to all that is found, again until nothing is found twice and, where the
-kernel can say so, nobody is left.
+"""Ends a process tree and verifies it: SIGKILL to everything found, repeated until nothing is found twice and, where
+the kernel can tell, nothing is left.
 
-Used by the supervisor on its descendants and by the reaper on what a dead supervisor left.
+Used by the supervisor on its descendants and by the reaper on a dead supervisor's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from workers.supervisor.procfs import Identity, Process
 log = logging.getLogger(__name__)
 
 ROUNDS_A_TICK = 25
-"""A process that forks while it is being killed loses to rounds without a pause between them."""
+"""A process that forks while it is being killed loses to rounds without pauses."""
 
 
 class Kill:
@@ -47,13 +47,13 @@ class Kill:
         self.orphans: set[Identity] = set()
 
     def tick(self, now: float) -> bool:
-        """True when the tree is gone, or when the deadline has passed: `gone_at` says which."""
+        """True once the tree is gone or the deadline has passed; `gone_at` distinguishes them."""
         if self.gone_at is not None:
             return True
         for _ in range(ROUNDS_A_TICK):
             self._alive = [process for process in self._find() if process.alive]
             if self._round(now):
-                self.gone_at = self._clock()  # the rounds of one tick take time too
+                self.gone_at = self._clock()  # the rounds of a tick take time too
                 return True
             if now < self._kill_at and self._alive:
                 break
@@ -75,7 +75,7 @@ class Kill:
                 procfs.send(process.identity, signal.SIGTERM)
             if now >= self._kill_at:
                 procfs.send(process.identity, signal.SIGKILL)
-        # A look at /proc takes time, and a process that forks and ends all the while may be nowhere in it.
+        # Reading /proc takes time, and a process that keeps forking and exiting may be missed.
         return self._empty >= 2 and self._nobody_left()
 
     def _note(self, process: Process) -> None:

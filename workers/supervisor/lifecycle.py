@@ -24,12 +24,12 @@ from workers.supervisor.steps import Step
 log = logging.getLogger(__name__)
 
 ERRORS_ALLOWED = 20
-"""In a row, before nothing is hoped for any more."""
+"""Consecutive errors until the attempt is given up."""
 GIVE_UP_ROUNDS = 5
 
 
 class Lifecycle:
-    """The claim, then the claimed attempt; and what happens when the supervisor itself meets an error."""
+    """The claim, then the claimed attempt, and the supervisor's own errors."""
 
     def __init__(
         self,
@@ -61,9 +61,9 @@ class Lifecycle:
 
     @property
     def hurried(self) -> bool:
-        """Somebody watches, or something is being ended."""
-        one = self.attempt
-        return one is not None and (one.step == Step.ENDING or one.report.syncer.watched)
+        """Whether someone watches, or something is ending."""
+        attempt = self.attempt
+        return attempt is not None and (attempt.step == Step.ENDING or attempt.report.syncer.watched)
 
     def tick(self) -> None:
         now = self._clock()
@@ -75,7 +75,7 @@ class Lifecycle:
         self.attempt.tick(now)
 
     def told_to_end(self) -> None:
-        """SIGTERM; called from a signal handler, so it only leaves a mark."""
+        """Handle SIGTERM; called from a signal handler, so it only sets a flag."""
         self._told_to_end = True
         self.wake()
 
@@ -107,7 +107,7 @@ class Lifecycle:
             return
 
     def _give_up(self) -> None:
-        """Nothing can be reported any more: leave no process, and let the reaper find the folder."""
+        """When nothing can be reported any more, leave no process behind; the reaper will find the folder."""
         children = self.attempt.children if self.attempt else Children(self.folder)
         for _ in range(GIVE_UP_ROUNDS):
             try:
@@ -140,8 +140,8 @@ class Lifecycle:
                 clock=self._clock,
             )
             return
-        why = answer.why or f"the control plane has lines up to {answer.ack} already"
-        log.warning("the claim was refused, so nothing is started: %s", why)
+        reason = answer.why or f"the control plane has lines up to {answer.ack} already"
+        log.warning("the claim was refused, so nothing is started: %s", reason)
         self.refused = True
 
 

@@ -1,4 +1,4 @@
-"""Who listens on which TCP port of this host, as the kernel shows it."""
+"""The listeners on this host's TCP ports, from the kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LISTEN = "0A"
 
 def port_is_free(port: int) -> bool:
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        # As servers do: a connection of the last minute that lingers in TIME_WAIT doesn't hold the port.
+        # As servers do: a recent connection in TIME_WAIT doesn't occupy the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -24,13 +24,13 @@ def port_is_free(port: int) -> bool:
 
 
 def ports() -> list[int]:
-    """Every port that somebody listens on, on any address."""
+    """All ports with a listener, on any address."""
     return sorted({port for port, _ in _sockets()})
 
 
 def is_listening(port: int, pids: set[int]) -> bool:
-    """One of these processes holds the listening socket of the port."""
-    inodes = {inode for found, inode in _sockets() if found == port}
+    """Whether one of these processes listens on the port."""
+    inodes = {inode for listening, inode in _sockets() if listening == port}
     return bool(inodes) and any(_holds(pid, inodes) for pid in pids)
 
 

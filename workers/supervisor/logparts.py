@@ -1,7 +1,7 @@
-"""What of a log's file makes up its stream: parts of the file in order, each after words that say what is left out.
+"""The parts of a log file that make up its stream, in order, each after words about what is left out.
 
-The stream is the bytes that the control plane stores, counted from 0. A part is written down before a byte of it is
-sent: so a reaper too knows which byte of the file each byte of the stream is.
+The stream is the bytes that the control plane stores, counted from 0. Each part is recorded before any of it is sent,
+so that a reaper can also map the stream's bytes to the file's.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _AT = attrgetter("at")
 
 @dataclass(frozen=True)
 class LogSection:
-    """It ends where the next one begins."""
+    """A section; it ends where the next one begins."""
 
     at: int
-    """Where in the stream its words begin."""
+    """The position of its words in the stream."""
     words: bytes
     start: int
-    """Where in the file the bytes after them begin."""
+    """The position in the file of the bytes after the words."""
 
 
 class Parts:
-    """Of one log, as far as they are known in the attempt's folder; the first one is its head, without words."""
+    """The parts of one log as recorded in the attempt's folder; the first one is its head, without words."""
 
     def __init__(self, name: str, folder: AttemptFolder) -> None:
         self._name = name
@@ -49,25 +49,25 @@ class Parts:
         return self._parts[-1]
 
     def begin(self, part: LogSection, *, unrecorded: bool = False) -> bool:
-        """`part` follows, at the end of what was sent; False if it can't be written down and so doesn't."""
+        """Append `part` after everything sent; False if it can't be recorded and is dropped."""
         if not (self._write_down(part) or unrecorded):
             return False
         self._add(part)
         return True
 
     def reached(self, at: int) -> int:
-        """How much of the file lies before the stream's byte `at`, sent or left out."""
+        """The position in the file that corresponds to the stream's byte `at`, sent or left out."""
         part = self._parts[max(0, bisect_left(self._parts, at, key=_AT) - 1)]
         return part.start + max(0, at - part.at - len(part.words))
 
-    def read(self, fd: int, at: int, most: int) -> bytes:
-        """The stream's bytes from `at` on, of one part; OSError as from the file."""
+    def read(self, fd: int, at: int, limit: int) -> bytes:
+        """The stream's bytes from `at` on, within one part; raises OSError like the file."""
         index = bisect_right(self._parts, at, key=_AT) - 1
         part, following = self._parts[index], self._parts[index + 1 : index + 2]
-        most = min([most, *(other.at - at for other in following)])
+        limit = min([limit, *(other.at - at for other in following)])
         into = at - part.at
-        words = part.words[into : into + most]
-        return words + os.pread(fd, most - len(words), part.start + max(0, into - len(part.words)))
+        words = part.words[into : into + limit]
+        return words + os.pread(fd, limit - len(words), part.start + max(0, into - len(part.words)))
 
     def _add(self, part: LogSection) -> None:
         if part.at == self.last.at and len(self._parts) > 1:
@@ -75,9 +75,9 @@ class Parts:
         self._parts.append(part)
 
     def _write_down(self, part: LogSection) -> bool:
-        # The first line feed ends a line that a crash or a full disk cut off.
+        # The first line feed ends a line cut off by a crash or a full disk.
         line = b"\n%s\n" % json.dumps([self._name, part.at, part.words.decode(), part.start]).encode()
-        if self._folder.lost:  # another one may stand in its place
+        if self._folder.lost:  # another file may have taken its place
             return False
         try:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
@@ -98,9 +98,9 @@ def _recorded(name: str, record: Path) -> Iterator[LogSection]:
         return
     for line in lines:
         try:
-            whose, at, words, start = json.loads(line)
+            log_name, at, words, start = json.loads(line)
             part = LogSection(int(at), str(words).encode(), int(start))
         except (ValueError, TypeError):
             continue
-        if whose == name:
+        if log_name == name:
             yield part

@@ -1,8 +1,8 @@
-"""Log bytes to the control plane by (attempt, file, offset): live while watched, else gathered.
+"""Uploads of log bytes by (attempt, file, offset): live while watched, otherwise in batches.
 
-Of each log the head is sent as it grows. Past it, while somebody watches the run, the newest stretch goes: all of a
-slow log, of a fast one a window now and then, from a budget. At the end the tail goes. Words in the stream say how much
-was left out. What is sent is one stream of bytes from 0, whatever was left out (`logparts`).
+Each log's head is sent as it grows. Beyond it, while the run is watched, the newest stretch is sent within a budget:
+all of a slow log, occasional windows of a fast one. The tail is sent at the end. Words in the stream say how much was
+left out. The uploads form one stream of bytes from 0, whatever was left out (`logparts`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 REQUEST_BYTES = 512 * 1024
 LEAST_WINDOW = 2048
 WINDOWS = 1024
-"""A window past the head is at most so small a part of what is left of the budget, yet about a screen of lines."""
+"""A window beyond the head is at most this fraction of the remaining budget, yet about a screen of lines."""
 SPREAD_S = 4096.0
-"""What is left of the budget would last for so long at the rate at which it is spent: the rate falls with it, so that
-a log that is watched for hours still moves. A full window is followed by a pause of four seconds."""
+"""At the current rate the remaining budget would last this long, so the rate falls with the budget and a log that is
+watched for hours still moves. After a full window there is a pause of four seconds."""
 OVER = f"[This log is too long to be followed further: its last part comes when the run ends{LOG_LEFT_OUT}\n".encode()
 
 
@@ -36,16 +36,16 @@ class _Stream:
     name: str
     parts: Parts
     sent: int = 0
-    """Bytes of the stream the control plane has."""
+    """Bytes of the stream that the control plane has."""
     promised: int = 0
-    """Bytes of it that were sent, whether or not an answer came: up to here the same ones are sent again."""
+    """Bytes of it that were sent, answered or not: up to here, retries send the same bytes."""
     live_at: float = float("-inf")
-    """When the next window may go."""
+    """When the next window may be sent."""
     over: bool = False
-    """The budget for windows is used up, and that is said."""
+    """The budget for windows is used up, and the stream says so."""
     refused: bool = False
     fd: int | None = None
-    """Open from its first bytes on: a log that was removed is still sent to its end."""
+    """Opened once it has bytes: a removed log is still sent to its end."""
 
 
 class LogUploader:
@@ -70,10 +70,10 @@ class LogUploader:
         self._closing = False
         self._next_at = float("-inf")
         self.drained = False
-        """The processes are gone, and what shall be sent of their logs is sent. Set by the thread that sends."""
+        """All processes have ended, and their logs are sent. Set by the sending thread."""
 
     def close(self) -> None:
-        """The processes are gone: the files grow no more, so the tails can go."""
+        """The processes have ended: the files are complete, so the tails can be sent."""
         self._closing = True
 
     def release(self) -> None:
@@ -84,7 +84,7 @@ class LogUploader:
                 stream.fd = None
 
     def tick(self, now: float) -> float:
-        self._open()  # while the control plane is away too: the files may be gone when it is back
+        self._open()  # even without a control plane: the files may be gone when it is back
         if self._hold() or (now < self._next_at and not self._watched() and not self._closing):
             return self._settings.log_batch_watched_s
         closing = self._closing
@@ -105,10 +105,10 @@ class LogUploader:
                 try:
                     stream.fd = os.open(self._folder.log(stream.name), os.O_RDONLY | os.O_CLOEXEC)
                 except OSError:
-                    continue  # no process of that name was started, or not yet; or the disk is in trouble
+                    continue  # no such process, or not yet; or the disk is in trouble
 
     def _send_some(self, stream: _Stream, now: float) -> bool:
-        """Send one request's worth; True if more may be waiting."""
+        """Send one request; True if more may be waiting."""
         data = b"" if stream.refused else self._next_bytes(stream, now)
         if not data:
             return False
@@ -136,7 +136,7 @@ class LogUploader:
             return b""
 
     def _room(self, stream: _Stream, fd: int, now: float) -> int:
-        """How many bytes may go now; past the head, another part may begin with them."""
+        """How many bytes may be sent now; beyond the head, they may begin a new part."""
         settled = max(stream.promised, stream.parts.last.at)
         if stream.sent < settled:
             return settled - stream.sent
@@ -154,16 +154,16 @@ class LogUploader:
     def _live_room(self, stream: _Stream, fd: int, size: int, behind: int, now: float) -> int:
         if behind <= 0 or stream.over or now < stream.live_at or not self._watched():
             return 0
-        left = self._settings.log_cap_bytes + self._settings.log_live_bytes - stream.sent
-        if left < 2 * LEAST_WINDOW:
+        budget_left = self._settings.log_cap_bytes + self._settings.log_live_bytes - stream.sent
+        if budget_left < 2 * LEAST_WINDOW:
             stream.over = self._begin(stream, fd, OVER, stream.parts.reached(stream.sent))
             return len(stream.parts.last.words) if stream.over else 0
-        window = min(max(left // WINDOWS, LEAST_WINDOW), REQUEST_BYTES)
-        stream.live_at = now + min(behind, window) * SPREAD_S / left
+        window = min(max(budget_left // WINDOWS, LEAST_WINDOW), REQUEST_BYTES)
+        stream.live_at = now + min(behind, window) * SPREAD_S / budget_left
         if behind <= window:
             return behind
-        begun = self._leave_out(stream, fd, behind - window + _to_line_start(fd, size - window, window // 2))
-        return len(stream.parts.last.words) + window if begun else 0
+        started = self._leave_out(stream, fd, behind - window + _to_line_start(fd, size - window, window // 2))
+        return len(stream.parts.last.words) + window if started else 0
 
     def _leave_out(self, stream: _Stream, fd: int, count: int, *, unrecorded: bool = False) -> bool:
         words = f"[{count} bytes left out here{LOG_LEFT_OUT}\n".encode()
@@ -176,6 +176,6 @@ class LogUploader:
 
 
 def _to_line_start(fd: int, start: int, most: int) -> int:
-    """Bytes from `start` to where a line begins; 0 if none does within so many."""
+    """Bytes from `start` to the next line's beginning; 0 if there is none within `most` bytes."""
     data = os.pread(fd, most, start)
     return data.find(b"\n") + 1 or data.find(b"\r") + 1

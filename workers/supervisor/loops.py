@@ -1,4 +1,4 @@
-"""Threads around tick() units, and single calls in the background; both keep slow things off the main thread."""
+"""Threads that run tick() units, and single background calls; both keep slow work off the main thread."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 class Loop(threading.Thread):
-    """Calls `tick(now)` for ever; each call says in how many seconds the next one is due.
+    """Calls `tick(now)` forever; each call returns the seconds until the next one.
 
-    Threads are daemons: one that hangs in a call (NVML on a broken driver) must not keep the supervisor alive.
+    Threads are daemons: one that hangs (NVML with a broken driver) must not keep the supervisor alive.
     """
 
     def __init__(self, name: str, tick: Callable[[float], float], *, error_wait_s: float = 5.0) -> None:
@@ -45,7 +45,7 @@ class Loop(threading.Thread):
 
 
 class BackgroundCall(Generic[T]):
-    """One call in a thread of its own; the main thread looks at `done`."""
+    """One call in its own thread; the main thread polls `done`."""
 
     def __init__(self, name: str, call: Callable[[], T]) -> None:
         self.done = False
@@ -56,7 +56,7 @@ class BackgroundCall(Generic[T]):
         self._thread.start()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is done within so long. Never called by the supervisor's main thread."""
+        """Whether it is done within `seconds`. Never called by the supervisor's main thread."""
         self._thread.join(seconds)
         return self.done
 
@@ -76,8 +76,8 @@ class BackgroundCall(Generic[T]):
 
 
 class Backoff:
-    """Waits that double from a quarter of a second to a limit, spread so that a hundred supervisors don't return in
-    the same instant."""
+    """Delays that double from a quarter of a second up to a limit, randomised so that a hundred supervisors don't
+    return at once."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s

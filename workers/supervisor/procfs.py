@@ -1,4 +1,4 @@
-"""Processes as the kernel shows them: identities that survive pid reuse, trees, signals that cannot go astray."""
+"""Processes from /proc: identities that survive pid reuse, trees, and signals that can't hit the wrong process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LISTINGS = 20
 
 
 class Identity(NamedTuple):
-    """A pid is reused; a pid with its start time (clock ticks since boot) is not, within one boot."""
+    """Pids are reused; a pid with its start time (clock ticks since boot) is unique within one boot."""
 
     pid: int
     start_time: int
@@ -38,9 +38,8 @@ class Process(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """A zombie holds nothing but its pid; unless only its first thread has ended. Then the others still hold the
-        memory, the GPUs and the ports of all, and nobody can reap it.
-        """
+        """A zombie holds nothing but its pid, unless only its first thread has ended: then the others still hold
+        memory, GPUs and ports, and it can't be reaped."""
         return self.state not in "ZX" or self.threads > 1
 
 
@@ -49,27 +48,27 @@ def boot_id() -> str:
 
 
 def read(pid: int) -> Process | None:
-    """The process, or None if there is none of that pid."""
+    """The process, or None if the pid doesn't exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             stat = file.read()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name may hold spaces and parentheses (a process chooses its own), so fields count from the last one.
+    # The name may contain spaces and parentheses (processes choose it), so fields count from the last one.
     f = stat[stat.rindex(b")") + 2 :].split()
     return Process(pid, int(f[19]), chr(f[0][0]), int(f[1]), int(f[2]), int(f[4]), int(f[17]), int(f[21]) * _PAGE)
 
 
 def table() -> list[Process]:
-    """All that live. Listed again until a listing has nobody new: who forks and ends between a listing and the look at
-    its pids would be missed together with the child."""
+    """All live processes. The listing repeats until it has no new pid: a process that forks and exits between listing
+    and reading would otherwise be missed together with its child."""
     rows: list[Process | None] = []
-    known: set[str] = set()
+    listed: set[str] = set()
     for _ in range(_LISTINGS):
-        fresh = [name for name in os.listdir("/proc") if name.isdigit() and name not in known]
+        fresh = [name for name in os.listdir("/proc") if name.isdigit() and name not in listed]
         if not fresh:
             break
-        known.update(fresh)
+        listed.update(fresh)
         rows += [read(int(name)) for name in fresh]
     return [row for row in rows if row is not None]
 
@@ -80,32 +79,32 @@ def identity(pid: int) -> Identity | None:
 
 
 def descendants(roots: Iterable[int], rows: list[Process]) -> list[Process]:
-    """Everything below the roots, without the roots themselves."""
+    """All descendants of the roots, without the roots."""
     children: dict[int, list[Process]] = {}
     for row in rows:
         children.setdefault(row.ppid, []).append(row)
-    found: list[Process] = []
-    seen: set[int] = set(roots)
-    waiting = list(seen)
+    below: list[Process] = []
+    visited: set[int] = set(roots)
+    waiting = list(visited)
     while waiting:
         for child in children.get(waiting.pop(), ()):
-            if child.pid not in seen:
-                seen.add(child.pid)
-                found.append(child)
+            if child.pid not in visited:
+                visited.add(child.pid)
+                below.append(child)
                 waiting.append(child.pid)
-    return found
+    return below
 
 
 def send(target: Identity, number: signal.Signals) -> bool:
-    """Signal exactly this process; False if it is gone, also when its pid belongs to another one now, and if it is
-    another user's (sudo), whom we may not signal."""
+    """Signal exactly this process. False if it is gone, even if its pid was reused, or if it belongs to another user
+    (sudo) whom we may not signal."""
     try:
         fd = os.pidfd_open(target.pid)
     except ProcessLookupError:
         return False
     try:
-        # The descriptor holds one process. If the pid's start time is the recorded one after it was opened, that
-        # process is the recorded one.
+        # The descriptor refers to one process. If the pid's start time matches after opening it, that process is the
+        # recorded one.
         if identity(target.pid) != target:
             return False
         signal.pidfd_send_signal(fd, number)
@@ -124,7 +123,7 @@ def working_directory(pid: int) -> str | None:
 
 
 def user(pid: int) -> int | None:
-    """Who it runs as; None if it is gone."""
+    """The user it runs as; None if it is gone."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     except OSError:
@@ -133,12 +132,12 @@ def user(pid: int) -> int | None:
 
 
 def become_subreaper() -> None:
-    """Orphans of our tree come to us instead of to pid 1, whatever session they made for themselves."""
+    """Make orphans of our tree our children instead of pid 1's, whatever sessions they created."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def become_undumpable() -> None:
-    """Nobody of the same user reads our memory (it holds the token) or our environment through /proc."""
+    """Keep other processes of the same user from reading our memory (with the token) and environment through /proc."""
     _prctl(_PR_SET_DUMPABLE, 0)
 
 

@@ -1,4 +1,4 @@
-"""Everything that goes to the control plane: the outbox and the threads that carry it, samples, logs and figures."""
+"""Everything sent to the control plane: the outbox and its thread, samples, logs and figures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from workers.supervisor.sync import Syncer
 from workers.supervisor.system import SystemSampler
 
 Inbox = queue.SimpleQueue[Callable[[], None]]
-"""Calls that other threads want made in the main thread."""
+"""Calls that other threads want to run in the main thread."""
 
 
 class Reporting:
@@ -68,7 +68,7 @@ class Reporting:
         self._sync_loop.wake()
 
     def phase(self, phase: Phase, detail: str = "", reason: str = "") -> None:
-        """`reason`: why the attempt ends, once that is known; it stays, whatever comes after."""
+        """`reason`: the reason of the attempt's end once known; later phases keep it."""
         self.append(EventKind.PHASE, {"phase": phase, "detail": detail, **({"reason": reason} if reason else {})})
 
     def note(self, text: str, *, level: str = "info") -> None:
@@ -80,7 +80,7 @@ class Reporting:
         read_gpus: Callable[[], list[GpuReading]],
         on_sample: Callable[[dict[str, float]], None],
     ) -> None:
-        """Figures reach the main thread, which gives them their seq."""
+        """Start sampling; samples go to the main thread, which assigns their seq."""
         sampler = SystemSampler(
             gpus, read_gpus=read_gpus, interval_s=self._settings.sample_s, on_sample=self._to_main(on_sample)
         )
@@ -99,7 +99,7 @@ class Reporting:
                 loop.stop()
 
     def close(self) -> None:
-        """The last line is in the outbox; hand over what is left."""
+        """Send what is left: the last line is in the outbox."""
         self.outbox.flush_to_disk()
         self._samples.close()
         self._logs.close()
@@ -113,7 +113,7 @@ class Reporting:
         return self.syncer.drained() and samples and self._logs.drained
 
     def _behind(self) -> bool:
-        """Samples and logs come after the metrics."""
+        """Whether metrics are waiting: samples and logs come after them."""
         return self.syncer.failing
 
     def _to_main(self, call: Callable[[dict[str, float]], None]) -> Callable[[dict[str, float]], None]:

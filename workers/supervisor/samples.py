@@ -1,4 +1,4 @@
-"""Completions to the control plane: samples.jsonl in requests of their own, after the metrics."""
+"""Uploads of completions: samples.jsonl in requests of its own, after the metrics."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class SampleUploader:
         self._closing = False
         self.refused = False
         self.drained = False
-        """The trainer is gone, and the control plane has every line. Set by the thread that sends."""
+        """The trainer has ended, and the control plane has every line. Set by the sending thread."""
 
     def close(self) -> None:
-        """The trainer is gone: what the file holds now is all."""
+        """The trainer has ended: the file is complete."""
         self._closing = True
 
     def release(self) -> None:
@@ -47,7 +47,7 @@ class SampleUploader:
     def tick(self, now: float) -> float:
         if self.refused or self._hold():
             return self._settings.batch_s
-        closing = self._closing  # asked before reading: what is read after it is the end of the file
+        closing = self._closing  # read first: what the file has afterwards is final
         try:
             more = self._send_some()
         except Refused as error:
@@ -61,21 +61,22 @@ class SampleUploader:
         return 0.0 if more else self._settings.batch_s
 
     def _send_some(self) -> bool:
-        """Send one request's worth; True if more is waiting."""
+        """Send one request; True if more is waiting."""
         if not self._pending:
-            # Only now: what a control plane that is away leaves waiting must not grow into a batch that it can't take.
+            # Only now: while the control plane is away, waiting lines must not grow into a batch that is too large for
+            # it.
             self._pending = self._tail.read()
         if self._pending:
             self._send()
-        # A group of long completions fills several chunks of the file before it is a line.
+        # A group of long completions spans several chunks of the file.
         return bool(self._pending) or not self._tail.at_end()
 
     def _send(self) -> None:
         batch = self._pending[:BATCH_LINES]
         ack = self._control.send_samples(self._attempt_id, first_line=self._first_line, lines=batch)
-        # An ack before our first line would need lines that are gone from memory; what is stored stays stored.
-        taken = max(0, min(len(self._pending), ack - self._first_line + 1))
-        if not taken:
+        # An ack before our first line would need lines no longer in memory; stored lines stay stored.
+        acked_count = max(0, min(len(self._pending), ack - self._first_line + 1))
+        if not acked_count:
             raise Refused(200, f"line {self._first_line} was not stored (ack {ack})")
-        self._first_line += taken
-        del self._pending[:taken]
+        self._first_line += acked_count
+        del self._pending[:acked_count]

@@ -1,4 +1,4 @@
-"""What the vLLM servers tell of themselves, as one set of figures: counts and rates summed, shares averaged."""
+"""Metrics of all vLLM servers as one set of figures: counts and rates summed, shares averaged."""
 
 from __future__ import annotations
 
@@ -23,21 +23,22 @@ _RATES = {
 }
 _HITS, _QUERIES = "vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total"
 _PREFIX = "vllm/prefix_hit_percent"
-"""Of the prompt tokens looked up since the last sample: how many the server had computed before."""
+"""The share of prompt tokens since the last sample that the server had in its cache."""
 _MEANS = frozenset({*_SHARES.values(), _PREFIX})
 
 
 class Pulse:
-    """Whether a server that has requests makes tokens. Written in the thread that asks, read by the main thread.
+    """Whether a server that has requests generates tokens. Written by the polling thread, read by the main thread.
 
-    Requests that were there from the first look on count only once something has stirred: a server that somebody else
-    runs may tell of requests that were all given up long ago, until its engine takes its next step.
+    Requests present at the first poll count only after some activity: an external server may report requests that were
+    abandoned long ago, until its engine takes its next step.
     """
 
     def __init__(self) -> None:
         self.running = self.waiting = 0
         self.still_since: float | None = None
-        """Since when it has had requests and made no token, as far as it was seen; None while it has none."""
+        """Since when it has had requests without generating a token, as far as observed; None while it has no
+        requests."""
         self.seen_at = float("-inf")
         self._stirred = False
         self._tokens: float | None = None
@@ -56,7 +57,7 @@ class Pulse:
         self._tokens, self.seen_at = tokens, now
 
     def silence(self, *, after: float) -> float:
-        """Seconds that were really seen without a token, `after` the trainer's last word."""
+        """Observed seconds without a token `after` the trainer's last output."""
         return 0.0 if self.still_since is None else self.seen_at - max(self.still_since, after)
 
 
@@ -67,15 +68,15 @@ class _Server:
         self._before: tuple[float, dict[str, float]] | None = None
 
     def figures(self, now: float) -> dict[str, float] | None:
-        """None: it gave no answer (busy or ending; its exit is the main thread's to see)."""
+        """None: no answer (busy or ending; the main thread sees its exit)."""
         try:
             values, engines = prometheus(self._http.get("/metrics").text)
         except httpx.HTTPError:
             return None
         self.pulse.note(now, values)
-        found = {name: values[key] for key, name in _COUNTS.items() if key in values}
-        found |= {name: 100.0 * values[key] / engines[key] for key, name in _SHARES.items() if key in values}
-        return found | self._rates(now, values)
+        figures = {name: values[key] for key, name in _COUNTS.items() if key in values}
+        figures |= {name: 100.0 * values[key] / engines[key] for key, name in _SHARES.items() if key in values}
+        return figures | self._rates(now, values)
 
     def _rates(self, now: float, values: dict[str, float]) -> dict[str, float]:
         current = {key: values[key] for key in (*_RATES, _HITS, _QUERIES) if key in values}
@@ -83,16 +84,16 @@ class _Server:
         if before is None or now <= before[0]:
             return {}
         seconds = now - before[0]
-        # A counter that went back is that of a server that was started anew.
+        # A counter that decreased belongs to a restarted server.
         grown = {key: max(0.0, current[key] - before[1][key]) for key in current if key in before[1]}
         rates = {name: grown[key] / seconds for key, name in _RATES.items() if key in grown}
-        if asked := grown.get(_QUERIES):
-            rates[_PREFIX] = min(100.0, 100.0 * grown.get(_HITS, 0.0) / asked)
+        if queries := grown.get(_QUERIES):
+            rates[_PREFIX] = min(100.0, 100.0 * grown.get(_HITS, 0.0) / queries)
         return rates
 
 
 class ServerMetrics:
-    """`tick` runs in a thread and hands each sample over."""
+    """`tick` runs in a thread and passes each sample on."""
 
     def __init__(
         self, addresses: Sequence[str], *, interval_s: float, on_sample: Callable[[dict[str, float]], None]
@@ -103,27 +104,27 @@ class ServerMetrics:
 
     @property
     def pulses(self) -> list[Pulse]:
-        """Of each server, in the order of the addresses."""
+        """One per server, in the order of the addresses."""
         return [server.pulse for server in self._servers]
 
     def tick(self, now: float) -> float:
-        found = [server.figures(now) for server in self._servers]
-        told = [figures for figures in found if figures is not None]
-        if len(told) == len(found) and (sample := combined(told)):
-            # Of two servers, one's figures alone would look as if half the work had stopped.
+        answers = [server.figures(now) for server in self._servers]
+        available = [figures for figures in answers if figures is not None]
+        if len(available) == len(answers) and (sample := combined(available)):
+            # One of two servers' figures alone would look as if half the work had stopped.
             self._on_sample(sample)
         return self._interval_s
 
 
 def combined(servers: Sequence[dict[str, float]]) -> dict[str, float]:
-    """Figures that all of the servers gave, as those of one."""
+    """Figures that all servers have, combined into one set."""
     shared = [name for name in servers[0] if all(name in figures for figures in servers)] if servers else []
     how = {name: fmean if name in _MEANS else sum for name in shared}
     return {name: float(how[name]([figures[name] for figures in servers])) for name in shared}
 
 
 def prometheus(text: str) -> tuple[dict[str, float], dict[str, int]]:
-    """Each metric of the text format, summed over its labels, and over how many lines."""
+    """Each metric of the text format, summed over its labels, and its number of lines."""
     totals: dict[str, float] = {}
     lines: dict[str, int] = {}
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""All vLLM servers of an attempt: its own ones are started, proved, watched and ended; attached ones are only asked."""
+"""All vLLM servers of an attempt: own ones are started, verified, watched and ended; attached ones only polled."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Servers:
             for place in places
         ]
         self.pulses: Sequence[Pulse] = ()
-        """Of each place, once its figures are read."""
+        """One per place, once its figures are read."""
         self._loops: list[Loop] = []
         self._deadline = float("inf")
 
@@ -57,7 +57,7 @@ class Servers:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Leased: of the own servers, and of the trainer, to give them its weights."""
+        """Leased ports: of the own servers, and of the trainer for sending weights."""
         group = () if self._group_port is None or not self.places else (self._group_port,)
         return (*(place.port for place in self.own), *group)
 
@@ -66,22 +66,22 @@ class Servers:
         return [place.address for place in self.places]
 
     def port_in_use(self) -> int | None:
-        """A leased port that somebody else listens on."""
+        """A leased port on which something else listens."""
         return next((port for port in self.ports if not listening.port_is_free(port)), None)
 
     def probe(self, now: float) -> None:
-        """The processes are started: begin to ask."""
+        """Start polling: the processes have been started."""
         self._deadline = now + self._timeout_s
         self._loops = [Loop(f"{probe.place.role}-health", probe.tick) for probe in self._probes]
         for loop in self._loops:
             loop.start()
 
     def ready(self) -> int:
-        """How many are ready and, of our own, proved to be ours."""
+        """How many are ready and, for own ones, verified to be ours."""
         return sum(probe.ready for probe in self._probes)
 
     def late(self, now: float) -> str:
-        """Who is not ready although the time is over, and what was last seen of it; "" before that."""
+        """The server that missed its deadline, and its last known state; "" before the deadline."""
         if now < self._deadline:
             return ""
         return " ".join(f"{self._name(probe.place)}{probe.seen}" for probe in self._probes if not probe.ready)
@@ -91,13 +91,13 @@ class Servers:
         return next((exit_ for role, exit_ in exits.items() if role in roles), None)
 
     def look_again(self) -> None:
-        """Something broke: was it an attached server that went?"""
+        """Probe again after a failure, which an attached server may have caused."""
         for loop in self._loops:
             loop.wake()
 
     def lost(self, *, after_s: float) -> str:
-        """An attached server that has not answered for so long: nobody sees its process end, and a trainer that waits
-        for its answer may wait for ever."""
+        """The attached server that has been unreachable for this long, or "": no one sees its process end, and a
+        trainer may wait for its answer forever."""
         for probe in self._probes:
             silent = probe.silent_since is not None and probe.silence() >= after_s
             if not probe.place.own and silent:
@@ -106,8 +106,8 @@ class Servers:
         return ""
 
     def hung(self, *, heard_at: float, after_s: float) -> str:
-        """A server that is there and serves nothing for so long, while the trainer says nothing either: TRL's client
-        would wait for its answer for ever. "" where there is none."""
+        """The server that is alive but has served nothing for this long while the trainer was silent too, or "": TRL's
+        client would wait for its answer forever."""
         for probe, pulse in zip(self._probes, self.pulses, strict=False):
             unanswered, still = probe.silence(after=heard_at), pulse.silence(after=heard_at)
             if max(unanswered, still) < after_s:

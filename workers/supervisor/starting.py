@@ -1,4 +1,4 @@
-"""From `go` to a trainer that may start: the dataset and the GPUs' baselines, then the vLLM servers."""
+"""From `go` to the trainer's start: the dataset and the GPUs' baselines, then the vLLM servers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from workers.supervisor.ends import End
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 
 DRIVER_PATIENCE = 4
-"""Times `gpu_free_deadline_s`, by which GPUs that are in use are told."""
+"""Multiples of `gpu_free_deadline_s` until busy GPUs are reported."""
 
 
 class Preparing(Work):
-    """Dataset and baselines, fetched in threads."""
+    """Fetches dataset and baselines in threads."""
 
     def __init__(self, shared: Shared, control: Control) -> None:
         self._shared = shared
@@ -50,7 +50,7 @@ class Preparing(Work):
         return after_fetching(shared)
 
     def _too_late(self, now: float) -> End | None:
-        """A call to a sick driver may never return; the dataset has a deadline of its own."""
+        """A call to a broken driver may never return; the dataset has its own deadline."""
         if now < self._deadline or self._preparation is None or self._preparation.has_read_gpus():
             return None
         seconds = DRIVER_PATIENCE * self._shared.settings.gpu_free_deadline_s
@@ -64,7 +64,7 @@ def after_fetching(shared: Shared) -> Step:
 
 
 class ServersStarting(Work):
-    """All servers at once; the trainer's turn comes when every one of them is ready."""
+    """Starts all servers at once; the trainer starts once all are ready."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared

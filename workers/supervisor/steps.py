@@ -1,8 +1,8 @@
-"""The steps of a claimed attempt, what one of them is, and what all of them work with.
+"""The steps of a claimed attempt, their interface, and what they share.
 
     PREPARING -> (FETCHING ->) (SERVERS_STARTING ->) TRAINING -> (SAVING | SETTLING ->) ENDING -> DRAINING -> DONE
 
-Any step before ENDING may go there. A step says where to go next and never goes itself; nothing in it waits.
+Any step before ENDING may go there. A step returns the next step and never waits.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ STARTED = frozenset({Step.FETCHING, Step.SERVERS_STARTING, Step.TRAINING, Step.S
 BEFORE_END = STARTED | {Step.PREPARING}
 
 Outcome = Step | End | None
-"""Where to go next: another step, the end for a reason, or nowhere yet."""
+"""The next step, an end with its reason, or None to stay."""
 
 
 class Work:
-    """What is done in one step."""
+    """The work of one step."""
 
     def begin(self, now: float) -> Outcome:
-        """The step has just been entered."""
+        """Called on entering the step."""
         return None
 
     def on_exits(self, now: float) -> Outcome:
-        """What the exits so far mean. Asked before any stop is taken on: the stop was not their cause."""
+        """Interpret the exits so far. Called before a stop is accepted: the stop was not their cause."""
         return None
 
     def tick(self, now: float) -> Outcome:
@@ -73,12 +73,12 @@ class Shared:
     read_gpus: Callable[[], list[GpuReading]]
 
     def server_end(self) -> End | None:
-        """Of the first own server that has ended."""
+        """The end of the first own server that has exited."""
         exit_ = self.servers.first_exit(self.children.exits)
         return self.judge.server(exit_, among=len(self.servers.places)) if exit_ else None
 
     def start(self, role: str, argv: Sequence[str], environment: Mapping[str, str]) -> End | None:
-        """Start a child; the end of the attempt when there is no such program."""
+        """Start a child; returns the attempt's end if the program doesn't exist."""
         try:
             pid = self.children.start(role, argv, environment)
         except OSError as error:

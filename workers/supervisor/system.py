@@ -1,4 +1,4 @@
-"""What the machine is doing, sampled in a thread: CPU, memory, each leased GPU."""
+"""Samples of the machine, taken in a thread: CPU, memory, each leased GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Follow a growing JSONL file: complete new lines, whatever else is in it."""
+"""Follows a growing JSONL file: complete new lines, whatever else it contains."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 LINE_LIMIT = 4 << 20
-"""A longer line is no message; it is skipped to its end and counted."""
+"""A longer line is no message; it is skipped and counted."""
 _CHUNK = 1 << 20
 
 
@@ -20,12 +20,12 @@ class Tail:
         self._partial = b""
         self._skipping = False
         self.trouble: OSError | None = None
-        """Why the last reading failed, where the file is there."""
+        """Why the last read failed, if the file exists."""
         self.bad_lines = 0
-        """Lines that were too long or no JSON object (invalid UTF-8 included)."""
+        """Lines that were too long or no JSON object (including invalid UTF-8)."""
 
     def read(self) -> list[dict[str, Any]]:
-        """Objects of the lines completed since the last call; at most one chunk of the file is read."""
+        """Objects of the lines completed since the last call; reads at most one chunk of the file."""
         return [value for _, value in self.read_raw()]
 
     def read_raw(self) -> list[tuple[bytes, dict[str, Any]]]:
@@ -33,7 +33,7 @@ class Tail:
         if not data:
             return []
         *complete, rest = data.split(b"\n")
-        found = []
+        objects = []
         for part in complete:
             line, self._partial = self._partial + part, b""
             if self._skipping:
@@ -44,14 +44,14 @@ class Tail:
                 continue
             value = self._decode(line)
             if value is not None:
-                found.append((line, value))
+                objects.append((line, value))
         self._keep(rest)
-        return found
+        return objects
 
     def at_end(self) -> bool:
-        """Nothing complete or torn is left to read from the file."""
+        """Whether the file is read to its end, complete lines or not."""
         try:
-            # Of the file that is read: it may have been removed since.
+            # The open file, as it may have been removed.
             size = os.stat(self._path if self._fd is None else self._fd).st_size
         except OSError:
             return True
@@ -63,7 +63,7 @@ class Tail:
             self._fd = None
 
     def _next_chunk(self) -> bytes:
-        """Nothing where there is no file, or one that a file system in trouble doesn't give."""
+        """Empty if the file doesn't exist or a failing file system doesn't return it."""
         self.trouble = None
         try:
             if self._fd is None:
@@ -96,7 +96,7 @@ class Tail:
 
 
 def object_of(line: bytes) -> dict[str, Any] | None:
-    """A line's JSON object; None if it holds something else."""
+    """A line's JSON object, or None."""
     try:
         value = json.loads(line, parse_constant=_no_constant)
     except (ValueError, RecursionError):
@@ -105,5 +105,5 @@ def object_of(line: bytes) -> dict[str, Any] | None:
 
 
 def _no_constant(name: str) -> None:
-    """NaN and Infinity are not JSON: PostgreSQL and browsers refuse them, so the number becomes null."""
+    """NaN and Infinity are not JSON and rejected by PostgreSQL and browsers, so they become null."""
     return None

@@ -1,6 +1,6 @@
-"""The end of an attempt's processes: kill, see them gone, prove the GPUs free, write the receipt.
+"""The end of an attempt's processes: kill them, verify it, prove the GPUs free, write the receipt.
 
-One unit for both ends: the supervisor's, and the reaper's after a supervisor that died.
+Used by the supervisor, and by the reaper after a dead supervisor.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Teardown:
         )
 
     def _sample(self, now: float) -> float:
-        """In a thread of its own: a driver in trouble may never answer."""
+        """Runs in its own thread: a driver in trouble may never answer."""
         try:
             self._samples.put((time.monotonic(), used_mib(self._read_gpus())))
         except GpuError:

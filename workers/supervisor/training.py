@@ -17,7 +17,7 @@ class Pair:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self.settled: End | None = None
-        """The trainer's own end, while it is seen whether a server was the cause."""
+        """The trainer's own end, while waiting to see whether a server was its cause."""
 
     @property
     def trainer(self) -> ChildExit | None:
@@ -28,12 +28,12 @@ class Pair:
         return self._shared.judge.trainer(exit_, self._shared.trainer.progress)
 
     def lost(self, *, after_s: float) -> End | None:
-        """Of attached servers nobody sees the process end."""
+        """The end when an attached server is lost, whose process can't be watched."""
         words = self._shared.servers.lost(after_s=after_s)
         return End(EndReason.VLLM_EXITED, words) if words else None
 
     def waits_for_servers(self) -> bool:
-        """A server lives that may be about to show that it was the cause."""
+        """Whether a live server may turn out to be the cause."""
         servers = self._shared.servers
         running = self._shared.children.running()
         return bool(servers.attached) or any(place.role in running for place in servers.own)
@@ -71,7 +71,7 @@ class Training(Work):
 
 
 class Settling(Work):
-    """A server that dies takes the trainer's next request with it, and may be seen to die a moment later."""
+    """A server's death fails the trainer's next request, and may be noticed a moment after it."""
 
     def __init__(self, shared: Shared, pair: Pair) -> None:
         self._shared = shared
@@ -96,7 +96,7 @@ class Settling(Work):
 
 
 class Saving(Work):
-    """STOP lies in the folder: the trainer saves and ends by itself, or the deadline passes."""
+    """STOP is in the folder: the trainer saves and ends by itself, or the deadline passes."""
 
     def __init__(self, shared: Shared, pair: Pair) -> None:
         self._shared = shared

@@ -19,7 +19,7 @@ class _Gpu:
 
 @dataclass
 class GpuProof:
-    """Fed with samples from the thread that reads NVML; silence of that thread proves nothing."""
+    """Receives samples from the NVML thread; no samples prove nothing."""
 
     baselines: Mapping[int, int]
     peaks: Mapping[int, int]

@@ -1,6 +1,6 @@
-"""One vLLM server as it is asked over HTTP: whether it is ready, that it is ours, whether it still answers.
+"""Polling one vLLM server over HTTP: ready, verified to be ours, still answering.
 
-Each probe's `tick` runs in a thread of its own; the main thread reads the plain attributes.
+Each probe's `tick` runs in its own thread; the main thread reads the plain attributes.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ log = logging.getLogger(__name__)
 
 REQUEST_TIMEOUT_S = 5.0
 PAUSE_S = 120.0
-"""Between two questions to one server: more, and it was the supervisor that stood still."""
+"""A longer interval between two polls means that the supervisor itself stood still."""
 
 
 class HealthProbe:
-    """Asks until the server is ready, an own one until it is proved to be this attempt's; then whether it still
-    answers."""
+    """Polls until the server is ready and, if own, verified to be this attempt's; then whether it still answers."""
 
     def __init__(
         self,
@@ -42,9 +41,9 @@ class HealthProbe:
         self._http = httpx.Client(base_url=place.address, timeout=timeout_s, trust_env=False)
         self.ready = False
         self.seen = f"It did not answer on port {place.port}."
-        """What the last question found, for the person who reads that it was not ready; "" when all was well."""
+        """The last poll's result, for messages that it was not ready; "" if all was well."""
         self.silent_since: float | None = None
-        """When a server that had been ready began to answer no more."""
+        """When a server that had been ready stopped answering."""
         self.asked_at = float("-inf")
 
     def tick(self, now: float) -> float:
@@ -61,8 +60,8 @@ class HealthProbe:
         return self._watch_s
 
     def silence(self, *, after: float = float("-inf")) -> float:
-        """Seconds without an answer, `after` the trainer's last word, up to the last question: a pause of our own is
-        none of the server's."""
+        """Seconds without an answer `after` the trainer's last output, up to the last poll; our own pauses don't
+        count."""
         since = self.silent_since
         return 0.0 if since is None else self.asked_at - max(since, after)
 

@@ -1,4 +1,4 @@
-"""What a running attempt tells of itself: the trainer's lines and the machine's figures, on their way to the outbox."""
+"""A running attempt's reports: the trainer's lines and the machine's figures, on their way to the outbox."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from workers.supervisor.tail import Tail
 from workers.supervisor.trainerlines import TrainerProgress, note_progress, translate
 
 REMEMBERED = 50
-"""Steps that say how long one takes."""
+"""The number of steps that determine the usual duration."""
 FAR_TOO_LONG = 10
 
 
 class TrainerWatch:
-    """metrics.jsonl, read as it grows."""
+    """Reads metrics.jsonl as it grows."""
 
     def __init__(self, folder: AttemptFolder, report: Reporting, *, stall_s: float) -> None:
         self._folder = folder
@@ -29,7 +29,7 @@ class TrainerWatch:
         self._pace = StepPace(stall_s)
         self.progress = TrainerProgress()
         self.heard_at = float("-inf")
-        """When its last line was read; of the clock that never goes back."""
+        """When its last line was read, by the monotonic clock."""
 
     @property
     def trouble(self) -> OSError | None:
@@ -50,7 +50,7 @@ class TrainerWatch:
                 self._report.append(new.kind, new.data, step=new.step, t=new.t)
 
     def read_to_the_end(self) -> None:
-        """Its last words, before they are judged."""
+        """Read the trainer's last lines before its exit is judged."""
         while not self._tail.at_end():
             self.read()
 
@@ -67,7 +67,7 @@ class TrainerWatch:
             self._report.note(text)
 
     def _name_not_finite(self, line: dict[str, object]) -> None:
-        """Once for each metric: a run that diverged would say it at every step."""
+        """Note a non-finite metric once: a diverged run would repeat it at every step."""
         dropped = line.get("dropped")
         fresh = {str(name) for name in dropped} - self._not_finite if isinstance(dropped, list) else set()
         if fresh:
@@ -77,7 +77,7 @@ class TrainerWatch:
 
 
 class StepPace:
-    """How long a step takes as a rule, and whether one takes far too long: said once, and once that it goes on."""
+    """The usual duration of a step, and stalls: reported once, and once when training goes on."""
 
     def __init__(self, stall_s: float) -> None:
         self._stall_s = stall_s
@@ -88,14 +88,16 @@ class StepPace:
         self._told = False
 
     def step(self, step: int | None, now: float) -> str:
-        """Training has begun, or a line of a step was read; words where that ends a stall."""
+        """Record the start of training or a step; returns a message if that ends a stall."""
         if step == self._step and self._at is not None:
             return ""
         before, self._at, self._step = self._at, now, step
-        told, self._told = self._told, False
+        reported, self._told = self._told, False
         if before is not None:
             self._took.append(now - before)
-        return f"Step {step} came after {now - before:.0f} s: training goes on." if told and before is not None else ""
+        return (
+            f"Step {step} came after {now - before:.0f} s: training goes on." if reported and before is not None else ""
+        )
 
     def stalled(self, now: float) -> str:
         usual = median(self._took) if self._took else 0.0
@@ -116,7 +118,7 @@ class HostFigures:
         self._progress = progress
         self._open = open_for
         self.tree_bytes: int | None = None
-        """Resident memory of all descendants at the last scan; None while there are none."""
+        """Resident memory of all descendants at the last scan; None if there are none."""
         self.peaks: dict[int, int] = {}
         self.gpus: Collection[int] = ()
 

@@ -1,8 +1,8 @@
-"""python -m workers.trainer FOLDER: train the attempt that FOLDER/spec.json describes, on FOLDER/dataset.parquet.
+"""python -m workers.trainer FOLDER: train the attempt described by FOLDER/spec.json on FOLDER/dataset.parquet.
 
-Writes metrics.jsonl, samples.jsonl and checkpoints/ there, and ends with a checkpoint when FOLDER/STOP appears.
-Exit codes: 0 trained (or stopped as asked), 3 the spec can't be trained, 4 there is no step to take, 5 the vLLM
-server has failed, 7 a reward has failed on too many rows; the last line on stderr is then a sentence for people.
+Writes metrics.jsonl, samples.jsonl and checkpoints/ there, and ends with a checkpoint when FOLDER/STOP appears. Exit
+codes: 0 trained (or stopped as requested), 3 the spec can't be trained, 4 there is no step to take, 5 the vLLM server
+has failed, 7 a reward has failed on too many rows; the last line on stderr is then a sentence for people.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="an attempt's folder with spec.json and dataset.parquet")
     folder = parser.parse_args(argv).folder.resolve()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # a log is followed while it is written
+        sys.stdout.reconfigure(line_buffering=True)  # logs are followed live
     try:
         return _run(folder)
     except spec.TrainerError as error:

@@ -1,4 +1,4 @@
-"""The policy's LoRA adapter as files, whole however the ranks share its parameters out."""
+"""The policy's LoRA adapter as files, complete however the ranks shard its parameters."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from torch.distributed.tensor import DTensor
 
 
 def save(model: Any, path: Path, accelerator: Any) -> None:
-    """Write the adapter; every rank must call this, rank 0 writes.
+    """Write the adapter; all ranks must call this, rank 0 writes.
 
-    ZeRO-3 leaves each rank an empty parameter, and FSDP2 a shard: both are put together for the moment of writing.
+    ZeRO-3 leaves each rank an empty parameter, and FSDP2 a shard: both are gathered for writing.
     """
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     with _gathered([parameter for _, parameter in trained]):
-        whole = {name: _whole(parameter, accelerator.device) for name, parameter in trained}
+        full_tensors = {name: _whole(parameter, accelerator.device) for name, parameter in trained}
         if accelerator.is_main_process:
             model.save_pretrained(
-                str(path), selected_adapters=["default"], save_embedding_layers=False, state_dict=whole
+                str(path), selected_adapters=["default"], save_embedding_layers=False, state_dict=full_tensors
             )
 
 

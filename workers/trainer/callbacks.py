@@ -1,4 +1,4 @@
-"""What the training loop calls: progress lines, and the stop that all ranks take at the same step."""
+"""Callbacks of the training loop: progress lines, and the stop that all ranks take at the same step."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workers.trainer.timing import StepTimes
 
 
 class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
-    """Writes metrics.jsonl. Only rank 0's LineFile writes; the ranks' memory is gathered by all of them."""
+    """Writes metrics.jsonl. Only rank 0's LineFile writes; all ranks take part in gathering the memory figures."""
 
     def __init__(self, metrics: LineFile, stop: StopCallback, times: StepTimes) -> None:
         self._metrics = metrics
@@ -38,24 +38,24 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         **_: Any,
     ) -> None:
         logs = logs or {}
-        taken = self._times.taken() if "loss" in logs else {}  # an evaluation logs too
-        self._metrics.log(state.global_step, {**logs, **taken, **memory.peaks()})
+        times = self._times.taken() if "loss" in logs else {}  # an evaluation logs too
+        self._metrics.log(state.global_step, {**logs, **times, **memory.peaks()})
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         path = f"{FileName.CHECKPOINTS}/checkpoint-{state.global_step}"
         self._metrics.event("save", step=state.global_step, path=path)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        early = state.global_step < state.max_steps  # a stop that comes in the last step changes nothing
-        told = {"stopped": self._stop.seen and early, "failed": self._stop.failed and early and not self._stop.seen}
-        self._metrics.event("train_end", step=state.global_step, **told)
+        early = state.global_step < state.max_steps  # a stop during the last step changes nothing
+        outcome = {"stopped": self._stop.seen and early, "failed": self._stop.failed and early and not self._stop.seen}
+        self._metrics.event("train_end", step=state.global_step, **outcome)
 
 
 class StopCallback(TrainerCallback):  # type: ignore[misc]
-    """Ends the training with a checkpoint: at the STOP file's word, when rewards fail too often, at the last step.
+    """Ends the training with a checkpoint: if the STOP file exists, if rewards fail too often, or at the last step.
 
-    Rank 0 alone looks for the file and tells the others, because ranks that each look for themselves can see it
-    appear between two of them, and then wait for each other forever. Of failed rewards all ranks know the same.
+    Only rank 0 looks for the file and tells the others: ranks that look for themselves could disagree when it appears,
+    and then wait for each other forever. All ranks know the same about failed rewards.
     """
 
     def __init__(self, folder: Path, failures: Failures | None = None) -> None:
@@ -68,17 +68,17 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
         return self._failures is not None and bool(self._failures.verdict)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self.seen = self._asked(args)
+        self.seen = self._stop_requested(args)
         if self.seen or self.failed:
             control.should_training_stop = True
             control.should_save = True
         elif state.global_step >= state.max_steps and args.save_strategy != "no":
-            control.should_save = True  # whatever the interval, the last step's model is kept
+            control.should_save = True  # the last step's model is saved, whatever the interval
 
-    def _asked(self, args: TrainingArguments) -> bool:
-        asked = args.process_index == 0 and self._path.exists()
+    def _stop_requested(self, args: TrainingArguments) -> bool:
+        requested = args.process_index == 0 and self._path.exists()
         if args.world_size == 1:
-            return asked
-        flag = torch.tensor([int(asked)], device=args.device)
+            return requested
+        flag = torch.tensor([int(requested)], device=args.device)
         torch.distributed.broadcast(flag, src=0)
         return bool(flag.item())

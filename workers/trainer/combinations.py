@@ -1,6 +1,6 @@
-"""What a spec asks for and the trainer's interpreter can't do, as a sentence, before anything slow is imported.
+"""What the spec needs and the trainer's interpreter lacks, as a sentence, before anything slow is imported.
 
-A second line behind the profile form and the New run page, with the same rules: a spec may be written by hand.
+Repeats the checks of the profile form and the New run page, because a spec may be written by hand.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from workers.contract.hardware_rules import run_problems
 
 
 def problem(spec: AttemptSpec) -> str | None:
-    """The first one found."""
+    """The first problem, or None."""
     return next(_problems(spec), None)
 
 

@@ -1,4 +1,4 @@
-"""GRPOConfig and the LoRA config: what the person set, what the hardware decides, and what we keep to ourselves."""
+"""GRPOConfig and the LoRA config: the user's settings, those implied by the hardware, and those reserved for us."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ALWAYS: dict[str, Any] = {
     "logging_steps": 1,
     "report_to": [],
     "disable_tqdm": True,
-    # samples.jsonl has the completions of every step; TRL's own recording writes a Parquet file a step.
+    # samples.jsonl has the completions of every step; TRL's own recording writes a Parquet file per step.
     "log_completions": False,
     "push_to_hub": False,
 }
 
 
 def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
-    """`card` is the share of its GPU that a rank may take."""
+    """`card`: the share of its GPU that a rank may use."""
     run = spec.run
     check(run)
     settings = {
@@ -48,7 +48,7 @@ def construct(config: type[GRPOConfig], settings: dict[str, Any]) -> GRPOConfig:
 
 
 def check(run: RunSpec) -> None:
-    """What GRPOConfig itself doesn't find."""
+    """Checks that GRPOConfig doesn't make."""
     for problem in value_problems(run.grpo):
         raise SpecError(f"The GRPO settings can't be used: {problem}")
     if run.grpo.get("eval_strategy", "no") != "no" and not run.data.eval_rows:
@@ -56,7 +56,8 @@ def check(run: RunSpec) -> None:
 
 
 def check_steps(config: GRPOConfig, prompts: int) -> None:
-    """TRL drops the last incomplete generation batch, so with fewer prompts than one it silently trains nothing."""
+    """TRL drops the last incomplete generation batch, so with fewer prompts than one batch it silently trains
+    nothing."""
     needed = config.generation_batch_size // config.num_generations
     if prompts < needed:
         raise NoStepsError(
@@ -81,7 +82,7 @@ def lora(spec: LoraSpec | None) -> LoraConfig | None:
 
 
 def _placed(spec: AttemptSpec, card: float) -> dict[str, Any]:
-    """Where completions come from, on the resources that the attempt has."""
+    """Where completions are generated, on the attempt's resources."""
     profile = spec.run.hardware
     settings: dict[str, Any] = {
         "use_cpu": profile.trainer_gpus == 0,
@@ -90,7 +91,7 @@ def _placed(spec: AttemptSpec, card: float) -> dict[str, Any]:
     if profile.rollout is Rollout.COLOCATE:
         settings |= {
             "vllm_mode": "colocate",
-            # A share of the card: under a cap, of the smaller card that it stands for.
+            # A share of the card; under a memory cap, of the smaller card that it emulates.
             "vllm_gpu_memory_utilization": profile.colocate_memory_utilization * card,
             "vllm_enable_sleep_mode": profile.colocate_sleep,
             "vllm_tensor_parallel_size": profile.colocate_tensor_parallel,
@@ -105,9 +106,9 @@ def _placed(spec: AttemptSpec, card: float) -> dict[str, Any]:
 
 
 def _model_arguments(run: RunSpec, settings: dict[str, Any]) -> dict[str, Any]:
-    given = {
+    arguments = {
         "revision": run.model.revision,
         "attn_implementation": run.attn_implementation,
         "dtype": hardware.loading_dtype(run, bf16=bool(settings["bf16"]), fp16=bool(settings["fp16"])),
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in arguments.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The canonical dataset file: rows in memory as they lie in it, and what TRL gets to see of them."""
+"""The canonical dataset file: rows in memory as stored, and the columns that TRL gets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Row = dict[str, Any]
 
 
 class Table(Mapping[int, Row]):
-    """Rows by their id. A row is made of its columns each time it is asked for: a million rows are some arrays."""
+    """Rows by id. A row is built from its columns on each access, so a million rows are just a few arrays."""
 
     def __init__(self, table: pa.Table, *, chat: bool) -> None:
         self.arrow = table
@@ -41,7 +41,7 @@ class Table(Mapping[int, Row]):
         return len(self._ids)
 
     def place(self, row_id: int) -> int:
-        """Where in the table it is; ids ascend. Raises KeyError."""
+        """The row's index in the table; ids ascend. Raises KeyError."""
         place = bisect_left(self._ids, row_id)
         if place == len(self._ids) or self._ids[place] != row_id:
             raise KeyError(row_id)
@@ -50,7 +50,7 @@ class Table(Mapping[int, Row]):
 
 @dataclass(frozen=True)
 class Rows:
-    """A run's rows. `by_id` is what rewards look up: whatever columns a row has, however unlike its neighbours'."""
+    """A run's rows. `by_id` serves rewards: any columns, however different from other rows'."""
 
     by_id: Table
     train: list[int]
@@ -70,29 +70,29 @@ def read(folder: Path, spec: AttemptSpec) -> Rows:
     parts = table.arrow.column("split").to_pylist()
     train = [row for row, part in zip(table, parts, strict=True) if part == TRAIN]
     validation = [row for row, part in zip(table, parts, strict=True) if part == VALIDATION]
-    wanted = spec.run.data.eval_rows
-    if wanted > len(validation):
-        there = f"{len(validation)} validation rows" if validation else "no validation rows"
-        raise SpecError(f"{wanted} rows are to be evaluated, and the dataset has {there}.")
+    count = spec.run.data.eval_rows
+    if count > len(validation):
+        available = f"{len(validation)} validation rows" if validation else "no validation rows"
+        raise SpecError(f"{count} rows are to be evaluated, and the dataset has {available}.")
     if not train:
         raise SpecError("The dataset has no row to train on.")
-    return Rows(by_id=table, train=train, evaluation=draw(validation, wanted, int(spec.run.grpo.get("seed", 42))))
+    return Rows(by_id=table, train=train, evaluation=draw(validation, count, int(spec.run.grpo.get("seed", 42))))
 
 
 def draw(ids: list[int], count: int, seed: int) -> list[int]:
-    """`count` of them, drawn with the run's seed, in the file's order."""
-    return sorted(random.Random(seed).sample(ids, count))  # noqa: S311  a draw, not a secret
+    """A random sample of `count` ids by the run's seed, in file order."""
+    return sorted(random.Random(seed).sample(ids, count))  # noqa: S311  # a draw, not a secret
 
 
 def to_dataset(rows: Rows, ids: list[int]) -> Any:
-    """A datasets.Dataset of prompt and row id only.
+    """A datasets.Dataset with only prompt and row id.
 
-    The other columns stay out: their types differ from dataset to dataset, and TRL gives some names (image,
-    environment) a meaning of its own. Rewards get whole rows by their id.
+    The other columns stay out: their types differ between datasets, and TRL gives some names (image, environment) a
+    meaning. Rewards get whole rows by id.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
-    from datasets import Dataset  # here, because `read` runs before anything slow is imported
+    from datasets import Dataset  # imported here, because `read` runs before anything slow is imported
 
     prompt = rows.by_id.arrow.column("prompt").take(pa.array([rows.by_id.place(row) for row in ids], pa.int64()))
     if not rows.by_id.chat:
@@ -101,7 +101,7 @@ def to_dataset(rows: Rows, ids: list[int]) -> Any:
 
 
 def prompt_text(prompt: Any) -> str:
-    """A prompt as people read it."""
+    """A prompt as readable text."""
     if isinstance(prompt, str):
         return prompt
     if len(prompt) == 1:
@@ -110,12 +110,12 @@ def prompt_text(prompt: Any) -> str:
 
 
 def completion_text(completion: Any) -> str:
-    """What the model wrote: TRL hands a text for a text prompt and messages for messages."""
+    """The generated text: TRL passes text for text prompts and messages for chats."""
     return completion if isinstance(completion, str) else _content(completion[-1])
 
 
 def turns(messages: Any) -> list[Any] | None:
-    """Messages that are more than one text: a chat, or tools that were called. Whatever is in them can be written."""
+    """Messages that are more than one text (a chat, or tool calls), in a form that can be written as JSON."""
     if isinstance(messages, str) or (len(messages) == 1 and not messages[0].get("tool_calls")):
         return None
     plain: list[Any] = json.loads(json.dumps(messages, default=str))
@@ -124,23 +124,23 @@ def turns(messages: Any) -> list[Any] | None:
 
 def _content(message: dict[str, Any]) -> str:
     content = message.get("content")
-    if content is None:  # it only calls tools
+    if content is None:  # only calls tools
         return ""
     return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
 
 
 def _table(path: Path) -> Table:
-    """Raises SpecError for a file that is not canonical."""
+    """Raises SpecError if the file is not canonical."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         table = pq.read_table(path, columns=list(COLUMNS))
-        made = Table(table.replace_schema_metadata(None), chat=chat_in(table.schema.metadata))
-        ids = list(made)
+        rows = Table(table.replace_schema_metadata(None), chat=chat_in(table.schema.metadata))
+        ids = list(rows)
         if any(row >= after for row, after in pairwise(ids)):
             raise ValueError("its row ids don't ascend")
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         said_of_it = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
         raise SpecError(f"{FileName.DATASET} has no canonical rows: {said_of_it}.") from error
-    return made
+    return rows

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 LARGEST = 10
-"""Operands go from 0 to this: few enough facts for a small model to have met them all in its warm-up."""
+"""Operands range from 0 to this: few enough facts for a small model to meet them all in its warm-up."""
 
 PHRASES = ("What is {a} {op} {b}?", "Compute {a} {op} {b}.", "{a} {op} {b} = ?")
 
@@ -49,11 +49,11 @@ CONFIG: dict[str, Any] = {
         "seed": 42,
     },
 }
-"""A run that learns on two cores in a few minutes; keys as in the run spec."""
+"""Settings that learn on two cores in a few minutes; keys as in the run spec."""
 
 
 def problems(count: int, seed: int) -> list[dict[str, str]]:
-    """`count` different arithmetic problems as rows of an uploadable dataset."""
+    """`count` distinct arithmetic problems as rows of an uploadable dataset."""
     every = [
         {"question": phrase.format(a=a, op=op, b=b), "answer": str(result(a, op, b))}
         for a, op, b in facts()
@@ -72,7 +72,7 @@ def result(a: int, op: str, b: int) -> int:
 
 
 def facts() -> Iterator[tuple[int, str, int]]:
-    """Every problem once: sums, and differences that are not negative."""
+    """All problems: sums, and non-negative differences."""
     for a in range(LARGEST + 1):
         for b in range(LARGEST + 1):
             yield a, "+", b

@@ -22,7 +22,7 @@ from workers.contract import DataSpec, HardwareSpec, ModelSpec, RunSpec
 from workers.contract.training_rules import CHOICES, OWNED
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    # A field is in the first group one of whose beginnings it has.
+    # A field belongs to the first group with a matching prefix.
     "vLLM": ("vllm_",),
     "Importance sampling": ("importance_sampling", "off_policy"),
     "Evaluation": ("eval_", "per_device_eval", "num_generations_eval", "bf16_full_eval", "fp16_full_eval",
@@ -70,21 +70,21 @@ def describe() -> dict[str, Any]:
     }
 
 
-def check(asked: dict[str, Any]) -> dict[str, Any]:
-    """Whether the installed TRL takes these settings on so many ranks."""
+def check(request: dict[str, Any]) -> dict[str, Any]:
+    """Whether the installed TRL accepts these settings with this number of ranks."""
     from trl import GRPOConfig
 
     from workers.trainer import config, hardware
     from workers.trainer.spec import SpecError
 
-    processes = int(asked.get("processes", 1))
+    processes = int(request.get("processes", 1))
 
     class Planned(GRPOConfig):  # type: ignore[misc]
-        """World size is the only thing of other ranks that the config looks at."""
+        """The config only looks at the other ranks' number."""
 
         world_size = property(lambda self: processes)
 
-    run = RunSpec("", "", "train", ModelSpec(""), DataSpec("", 1, "", 0, 1), (), HardwareSpec(""), asked["grpo"])
+    run = RunSpec("", "", "train", ModelSpec(""), DataSpec("", 1, "", 0, 1), (), HardwareSpec(""), request["grpo"])
     with tempfile.TemporaryDirectory() as folder:
         try:
             config.check(run)

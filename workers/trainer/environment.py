@@ -11,23 +11,23 @@ from workers.trainer.spec import is_local
 
 
 def prepare(spec: AttemptSpec) -> None:
-    """What the host has set itself wins over every default here, but for the telemetry, which is always off."""
+    """The host's own settings override every default here, except telemetry, which is always off."""
     os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
     os.environ["DO_NOT_TRACK"] = "1"
-    # The trainer forks data workers after tokenizing; the tokenizer's own threads would be lost there, with a warning.
+    # The trainer forks data workers after tokenizing, and the tokenizer's threads would be lost there with a warning.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     if not any(needs_hub(model.path) for model in models_of(spec.run)):
-        # One look-up of a hub that can't be reached costs tens of seconds of retries.
+        # Each request to an unreachable hub costs tens of seconds of retries.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     wait_without_spinning()
     for name in [name for name in os.environ if name.startswith("ACCELERATE_")]:
-        del os.environ[name]  # of `accelerate launch`, whose file may say otherwise than the spec
+        del os.environ[name]  # set by `accelerate launch`, whose file may contradict the spec
     if spec.run.hardware.rollout is Rollout.SERVER and any(place.own for place in servers_of(spec)):
-        # vLLM's side of the weight transfer listens where this says; else on whatever interface leads outside.
+        # vLLM's side of the weight transfer listens here; otherwise on whichever interface leads outside.
         os.environ.setdefault("VLLM_HOST_IP", "127.0.0.1")
     if spec.run.hardware.rollout is Rollout.COLOCATE and not commands.has_ranks(spec):
         os.environ.setdefault("MASTER_PORT", str(_free_port()))
-    for name, value in spec.run.hardware.environment.items():  # by a supervisor or a script they are there already
+    for name, value in spec.run.hardware.environment.items():  # a supervisor or script has already set them
         os.environ.setdefault(name, value)
     if spec.run.hardware.threads:
         os.environ["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)

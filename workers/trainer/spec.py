@@ -19,7 +19,7 @@ EXIT_REWARD_FAILED = 7
 
 
 class TrainerError(Exception):
-    """A sentence for the person who launched the run."""
+    """A sentence for the user who launched the run."""
 
     exit_code = 1
 
@@ -43,7 +43,7 @@ class RewardFailedError(TrainerError):
 
 
 def read(folder: Path) -> AttemptSpec:
-    """The spec of an attempt folder, checked as far as it can be without torch."""
+    """The spec of an attempt folder, checked as far as possible without torch."""
     try:
         document = json.loads((folder / FileName.SPEC).read_bytes())
         spec = from_dict(AttemptSpec, document)
@@ -65,7 +65,7 @@ def read(folder: Path) -> AttemptSpec:
 
 
 def is_local(model: str) -> bool:
-    """A folder on this host, also one below the working directory."""
+    """Whether it is a folder on this host, absolute or below the working directory."""
     return commands.is_local(model) or Path(model).is_dir()
 
 

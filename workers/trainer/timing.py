@@ -1,4 +1,4 @@
-"""Where a step's time goes: seconds of each part on this rank. A part inside another one counts as its own alone.
+"""The time of a step by parts: seconds on this rank. Nested parts count only as themselves.
 
 Standard library only.
 """
@@ -14,7 +14,7 @@ from typing import Any
 
 
 class StepPart(StrEnum):
-    PREPARING = ""  # between the others, of no name
+    PREPARING = ""  # between the named parts
     GENERATION = "generation"
     WEIGHT_SYNC = "weight_sync"
     REWARDS = "rewards"
@@ -23,12 +23,12 @@ class StepPart(StrEnum):
 
 
 class StepTimes:
-    """Counts only within `step`: what an evaluation between two steps takes is none of theirs."""
+    """Counts only within `step`: an evaluation between two steps is excluded."""
 
     def __init__(
         self, *, clock: Callable[[], float] = time.perf_counter, finish: Callable[[], None] = lambda: None
     ) -> None:
-        """`finish` waits for what a device still works on after a call: else the next part would be charged for it."""
+        """`finish` waits for pending device work after a call; otherwise the next part would be charged for it."""
         self._clock = clock
         self._finish = finish
         self._open: list[StepPart] = []
@@ -38,14 +38,14 @@ class StepTimes:
 
     @property
     def part(self) -> StepPart | None:
-        """The innermost one that is open."""
+        """The innermost open part."""
         return self._open[-1] if self._open else None
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Round the work on one batch: a step has as many as it accumulates gradients of."""
+        """Wraps the work on one batch: a step has one per accumulated gradient."""
         if self._left:
-            self._count(StepPart.UPDATE)  # the last batch's, which a GPU had not ended yet
+            self._count(StepPart.UPDATE)  # the last batch's update, which a GPU may still be executing
         else:
             self._since = self._clock()
         with self._in(StepPart.UPDATE):
@@ -62,23 +62,23 @@ class StepTimes:
 
     def timed(self, part: StepPart, act: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(act)
-        def run(*arguments: Any, **named: Any) -> Any:
+        def run(*arguments: Any, **kwargs: Any) -> Any:
             with self.within(part):
-                return act(*arguments, **named)
+                return act(*arguments, **kwargs)
 
         return run
 
     def step_done(self) -> None:
-        """The optimizer has stepped: what came after the last batch was its work."""
+        """The optimizer has stepped: the time since the last batch was its work."""
         if self._left:
             self._finish()
             self._count(StepPart.UPDATE)
         self._left = False
 
     def taken(self) -> dict[str, float]:
-        """`time/<part>_s` of the step that is done; counting begins anew."""
-        taken, self._seconds = self._seconds, {}
-        return {f"time/{part}_s": seconds for part, seconds in taken.items() if part}
+        """`time/<part>_s` of the finished step; resets the counters."""
+        seconds_by_part, self._seconds = self._seconds, {}
+        return {f"time/{part}_s": seconds for part, seconds in seconds_by_part.items() if part}
 
     @contextmanager
     def _in(self, part: StepPart) -> Iterator[None]:

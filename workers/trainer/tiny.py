@@ -1,8 +1,8 @@
-"""A tiny language model that can do a little arithmetic, made on the spot for the demo and the tests.
+"""A tiny language model with a little arithmetic, made on the spot for the demo and the tests.
 
 `python -m workers.trainer.tiny FOLDER` writes a Qwen2 model of about a million parameters with its own tokenizer and
-chat template. Its short supervised warm-up shows it right answers first and then many wrong and malformed ones among
-them, so it starts out as the thing GRPO is for: a model that has the answer in it and often doesn't say it.
+chat template. Its short supervised warm-up shows right answers first and later mixes in many wrong and malformed ones,
+so it starts as what GRPO is for: a model that knows the answer and often doesn't say it.
 
 `--problems FILE` writes the demo's dataset and `--demo-config` prints its settings; neither loads torch.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SPECIAL = ("<|pad|>", "<|im_start|>", "<|im_end|>")
 WORDS = ("<think>", "</think>", "<answer>", "</answer>", "user", "assistant", "system", "What is", "Compute")
-"""Written as one token each; they are ordinary text, which decoding keeps."""
+"""One token each; they are ordinary text, which decoding keeps."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
@@ -42,11 +42,11 @@ SHAPE: dict[str, Any] = {
 }
 
 PROPER = 0.75
-"""Share of the warm-up that shows only right answers; what it learns there is what GRPO brings out again."""
+"""The share of the warm-up with right answers only, which GRPO brings back."""
 WRONG = 0.5
-"""Share of the later answers that are a nearby wrong number."""
+"""The share of later answers that are a nearby wrong number."""
 MALFORMED = 0.25
-"""Share of the later completions with a mistake in their form."""
+"""The share of later completions with a format error."""
 
 STEPS, QUICK_STEPS, BATCH, RATE = 300, 12, 64, 3e-3
 
@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def make(folder: Path, *, seed: int, steps: int) -> None:
-    """Tokenizer, random model, warm-up, saved as any other model folder."""
+    """Create tokenizer and random model, warm it up, and save it as an ordinary model folder."""
     environment.wait_without_spinning()
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -94,9 +94,9 @@ def make(folder: Path, *, seed: int, steps: int) -> None:
 
 
 def make_tokenizer() -> Qwen2Tokenizer:
-    """Qwen2's tokenizer with no merges: a token for each byte, so that it can read any text, and one for each of WORDS.
+    """Qwen2's tokenizer without merges: one token per byte, so that it can read any text, and one for each of WORDS.
 
-    It has to be Qwen2's class: AutoTokenizer makes that one of a Qwen2 model's folder, whatever was saved.
+    It must be Qwen2's class: AutoTokenizer uses that for a Qwen2 model's folder, whatever was saved.
     """
     from tokenizers.pre_tokenizers import ByteLevel
     from transformers import Qwen2Tokenizer
@@ -128,7 +128,7 @@ def _warm_up(model: Any, tokenizer: Qwen2Tokenizer, draw: random.Random, steps: 
     started = time.monotonic()
     model.train()
     for step in range(1, steps + 1):
-        faulty, chat = step > PROPER * steps, step % 2 == 0  # one kind of prompt a batch: less padding
+        faulty, chat = step > PROPER * steps, step % 2 == 0  # one kind of prompt per batch: less padding
         examples = [_example(draw, draw.choice(facts), faulty=faulty, chat=chat) for _ in range(BATCH)]
         ids, mask, labels = _batch(examples, tokenizer)
         loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
@@ -143,7 +143,7 @@ def _warm_up(model: Any, tokenizer: Qwen2Tokenizer, draw: random.Random, steps: 
 
 
 def _example(draw: random.Random, fact: tuple[int, str, int], *, faulty: bool, chat: bool) -> tuple[str, str]:
-    """(prompt, completion). A dataset may map its prompts to plain texts or to chats, so the model knows both."""
+    """(prompt, completion). A dataset may map its prompts to plain texts or to chats, so the model learns both."""
     a, op, b = fact
     question = draw.choice(demo.PHRASES).format(a=a, op=op, b=b)
     if chat:
@@ -156,10 +156,12 @@ def _completion(draw: random.Random, fact: tuple[int, str, int], *, faulty: bool
     answer = demo.result(a, op, b)
     if faulty and draw.random() < WRONG:
         answer = max(0, answer + draw.choice((-10, -3, -2, -1, 1, 2, 3, 10)))
-    thought, said = f"<think>{a}{op}{b}</think>", f"<answer>{answer}</answer>"
+    thought, tagged_answer = f"<think>{a}{op}{b}</think>", f"<answer>{answer}</answer>"
     if faulty and draw.random() < MALFORMED:
-        return draw.choice((said, f"{thought}{answer}", f"<think>{a}{op}{b}{said}", f"{thought}<answer>{answer}"))
-    return thought + said
+        return draw.choice(
+            (tagged_answer, f"{thought}{answer}", f"<think>{a}{op}{b}{tagged_answer}", f"{thought}<answer>{answer}")
+        )
+    return thought + tagged_answer
 
 
 def _batch(examples: list[tuple[str, str]], tokenizer: Qwen2Tokenizer) -> tuple[Any, Any, Any]:

@@ -21,7 +21,7 @@ from workers.trainer.trainer import WatchedTrainer
 
 
 def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, tools: Tools) -> None:
-    """Raises RewardFailedError after the last checkpoint, when rewards failed on too many rows."""
+    """Raises RewardFailedError after the last checkpoint if rewards failed on too many rows."""
     if spec.run.hardware.threads:
         torch.set_num_threads(spec.run.hardware.threads)
     ranks.meet(spec)
@@ -41,7 +41,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     trainer.train(resume_from_checkpoint=spec.resume_from)
     if servers is not None:
         servers.close()
-    # Ranks part in order: left to the interpreter's end, a thread of the process group may abort a finished rank.
+    # Destroy the process group explicitly: at the interpreter's exit, one of its threads may abort a finished rank.
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
     tools.close()
@@ -62,8 +62,8 @@ def _trainer(
     functions: list[Any] = list(rewards.functions(run.rewards, rows, tools, failures))
     tokenizers: list[Any] = [None] * len(functions)
     models = rewardmodels.load(run, chat=rows.by_id.chat)
-    for one in models:
-        functions[one.index], tokenizers[one.index] = one.model, one.tokenizer
+    for reward_model in models:
+        functions[reward_model.index], tokenizers[reward_model.index] = reward_model.model, reward_model.tokenizer
     samples = SampleFile(
         folder / FileName.SAMPLES,
         rows=rows,
@@ -76,7 +76,7 @@ def _trainer(
             samples=samples,
             failures=failures,
             reward_names=[reward.name for reward in run.rewards],
-            models=[one.index for one in models],
+            models=[reward_model.index for reward_model in models],
             model=str(Path(run.model.path).expanduser()) if run.model.path.startswith("~") else run.model.path,
             reward_funcs=functions,
             reward_processing_classes=tokenizers,
@@ -87,8 +87,8 @@ def _trainer(
             quantization_config=hardware.quantization(run),
         )
     except (ValueError, NotImplementedError, OSError) as error:
-        # What transformers, peft and TRL say of a model or setting they can't use. A subclass of OSError is
-        # something else: a server that doesn't answer, a full disk.
+        # What transformers, peft and TRL raise for a model or setting they can't use. A subclass of OSError means
+        # something else: an unresponsive server, a full disk.
         if isinstance(error, OSError) and type(error) is not OSError:
             raise
         traceback.print_exc()

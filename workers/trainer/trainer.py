@@ -1,8 +1,7 @@
-"""TRL's GRPOTrainer, watched: completions are recorded, the ratio and the parts of a step's time are measured, and a
-resume continues exactly.
+"""TRL's GRPOTrainer with recording of completions, measurement of the ratio and of step times, and exact resumption.
 
-Nothing here draws a random number or changes a tensor that TRL goes on with, so the training is the one that a bare
-GRPOTrainer with the same arguments does; `bench overhead` proves it.
+Nothing here draws a random number or changes a tensor that TRL uses, so the training is identical to that of a bare
+GRPOTrainer with the same arguments; `bench overhead` proves it.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         models: Sequence[int] = (),
         **arguments: Any,
     ) -> None:
-        """`models`: which of the rewards are models, by their index."""
+        """`models`: indexes of the rewards that are models."""
         self.times = StepTimes(finish=_finish)
         self._samples = samples
         self._failures = failures
@@ -42,7 +41,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         self._scored: tuple[list[Any], list[list[int]], torch.Tensor] | None = None
         self._policy_logps: torch.Tensor | None = None
         super().__init__(**arguments)
-        self.reward_func_names = list(reward_names)  # TRL calls a model's by the model: two of one would be merged
+        self.reward_func_names = list(
+            reward_names
+        )  # TRL names a model reward after the model: two of one would be merged
         for model in (self.model, self.ref_model):
             if model is not None:
                 rotary.restore(model)
@@ -75,13 +76,13 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return rewards
 
     def _look_at_models(self, rewards: torch.Tensor, rows: list[int]) -> None:
-        """A number that isn't finite is none: TRL takes NaN for that, and would make every advantage of infinity."""
+        """Non-finite scores count as failed: TRL treats NaN so, but infinity would spoil every advantage."""
         for index in self._models:
             bad = ~torch.isfinite(rewards[:, index])
             rewards[bad, index] = torch.nan
-            mine = bad[self.accelerator.process_index * len(rows) :][: len(rows)].tolist()
+            own_rows = bad[self.accelerator.process_index * len(rows) :][: len(rows)].tolist()
             message = "The model's answer is no finite number."
-            failed = [Failure(i, "not_a_number", message) for i, is_bad in enumerate(mine) if is_bad]
+            failed = [Failure(i, "not_a_number", message) for i, is_bad in enumerate(own_rows) if is_bad]
             name = self.reward_func_names[index]
             self._failures.note(name, rows, failed)
             self._log_metric(f"rewards/{name}/failed", len(failed) / max(len(rows), 1))
@@ -96,10 +97,10 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return output
 
     def _record(self, rows: list[int], advantages: torch.Tensor) -> None:
-        assert self._scored is not None  # noqa: S101  TRL scores before it returns advantages
+        assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
         completions, ids, rewards = self._scored
         self._scored = None
-        mine = rewards[self.accelerator.process_index * len(rows) :][: len(rows)]  # `rewards` is all ranks'
+        own_rewards = rewards[self.accelerator.process_index * len(rows) :][: len(rows)]  # `rewards` is all ranks'
         ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
         samples = [
             Sample(
@@ -112,7 +113,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
                 turns(completion),
             )
             for row, completion, tokens, scores, advantage in zip(
-                rows, completions, ids, mine.tolist(), advantages.tolist(), strict=True
+                rows, completions, ids, own_rewards.tolist(), advantages.tolist(), strict=True
             )
         ]
         if self.accelerator.num_processes > 1:
@@ -143,7 +144,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return loss
 
     def _mean_ratio(self, inputs: Any) -> float:
-        """Mean over all completion tokens of new probability / old; by construction 1 where TRL keeps no old ones."""
+        """Mean over all completion tokens of new over old probability; 1 by construction where TRL keeps no old
+        ones."""
         old, new = inputs.get("old_per_token_logps"), self._policy_logps
         if old is None or new is None:
             return 1.0
@@ -183,6 +185,6 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
 
 
 def _finish() -> None:
-    # Twice a step at most, and where TRL reads a number from the GPU soon anyway.
+    # At most twice per step, where TRL soon reads a number from the GPU anyway.
     if torch.cuda.is_initialized():
         torch.cuda.synchronize()

@@ -1,5 +1,5 @@
-"""TRL's own rewards for the library's entries of their names, a completion at a time: one that one of them raises on
-is that row's failure alone."""
+"""TRL's rewards behind the library's entries of the same names, one completion at a time: an exception is that row's
+failure alone."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def _reasoning(params: Any) -> Callable[..., list[float | None]]:
     from trl.rewards import reasoning_accuracy_reward
 
     def scores(**columns: Any) -> list[float | None]:
-        given: list[float | None] = reasoning_accuracy_reward(reasoning_delimiters=[params.delimiter], **columns)
-        return given
+        results: list[float | None] = reasoning_accuracy_reward(reasoning_delimiters=[params.delimiter], **columns)
+        return results
 
     return scores
 
@@ -33,14 +33,14 @@ def _reasoning(params: Any) -> Callable[..., list[float | None]]:
 def _cosine(params: Any) -> Callable[..., list[float | None]]:
     from trl.rewards import get_cosine_scaled_reward
 
-    made: Callable[..., list[float | None]] = get_cosine_scaled_reward(
+    reward: Callable[..., list[float | None]] = get_cosine_scaled_reward(
         max_len=params.max_len,
         min_value_wrong=params.min_value_wrong,
         max_value_wrong=params.max_value_wrong,
         min_value_correct=params.min_value_correct,
         max_value_correct=params.max_value_correct,
     )
-    return made
+    return reward
 
 
 def _think(params: Any) -> Callable[..., list[float | None]]:
@@ -53,21 +53,21 @@ def _think(params: Any) -> Callable[..., list[float | None]]:
 def _repetition(params: Any) -> Callable[..., list[float | None]]:
     from trl.rewards import get_repetition_penalty_reward
 
-    made: Callable[..., list[float | None]] = get_repetition_penalty_reward(params.ngram_size, params.max_penalty)
-    return made
+    reward: Callable[..., list[float | None]] = get_repetition_penalty_reward(params.ngram_size, params.max_penalty)
+    return reward
 
 
 def _overlong(params: Any) -> Callable[..., list[float | None]]:
     from trl.rewards import get_soft_overlong_punishment
 
-    made: Callable[..., list[float | None]] = get_soft_overlong_punishment(
+    reward: Callable[..., list[float | None]] = get_soft_overlong_punishment(
         params.max_completion_len, params.soft_punish_cache
     )
-    return made
+    return reward
 
 
 def _scorer(make: Make, *, solved: bool = False) -> Callable[..., Scores]:
-    """`solved`: it compares with the row's solution, and says nothing of a row without one."""
+    """`solved`: it compares with the row's solution, and doesn't apply to rows without one."""
 
     def scores(completions: Sequence[Completion], rows: Sequence[Row], params: Any) -> Scores:
         function = make(params)
@@ -83,7 +83,7 @@ def _scorer(make: Make, *, solved: bool = False) -> Callable[..., Scores]:
                         solution=[str(solution)],
                         completion_ids=[getattr(completion, "ids", ())],
                     )
-                except Exception as error:  # of a library that parses what a model wrote
+                except Exception as error:  # raised by a library that parses model output
                     failures.append(failed(index, error))
             values.append(value)
         return Scores(values, failures)

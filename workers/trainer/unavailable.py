@@ -1,4 +1,4 @@
-"""Why a model of the hub can't be had: what huggingface_hub raises, in a sentence for people."""
+"""Why a model of the hub is unavailable: huggingface_hub's exceptions as sentences."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _DISK_ERRORS = {
 
 
 class ModelUnavailable(Exception):
-    """The model can't be had; the message is for the person who named it."""
+    """The model is unavailable; the message is for the user who named it."""
 
 
 def may_pass(error: BaseException) -> bool:
-    """Worth another try: the hub or the way to it had a bad moment."""
+    """Whether a retry may succeed: a temporary problem of the hub or the network."""
     import httpx
 
     status = _status(error)
@@ -32,7 +32,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 def sentence(error: BaseException, model: str, revision: str | None) -> str:
-    """ "" for an error that is none of these."""
+    """ "" for any other error."""
     from huggingface_hub import get_token
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -97,8 +97,8 @@ def _status(error: BaseException) -> int | None:
 
 
 def _caused_by(error: BaseException, kind: type[E]) -> E | None:
-    """huggingface_hub wraps what it met while it looked for a local copy."""
-    found: BaseException | None = error
-    while found is not None and not isinstance(found, kind):
-        found = found.__cause__
-    return found
+    """The cause of this type; huggingface_hub wraps what it met while looking for a local copy."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, kind):
+        cause = cause.__cause__
+    return cause
