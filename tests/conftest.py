@@ -19,6 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from controlplane.serving import valkey as valkey_server
 from controlplane.serving.processes import Fleet
+from tests.rotation import SLOW
 from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
 from tests.trainer.preloaded import Preloaded
 
@@ -35,7 +36,6 @@ def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -
         SHIPPED.append(json.dumps([row for row in rows if row["model"] not in KEPT]))
 
 
-SLOW = ("browser", "processes", "trainer")
 TOGETHER = ("real training", "pages")
 TRAINING = frozenset(
     (

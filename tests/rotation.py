@@ -1,7 +1,8 @@
-"""A pytest plugin: of a long set of cases, a run of the tests takes a part, and the next commit another one.
+"""A pytest plugin: of long sets, a run of the tests takes a part, and the next commit another one.
 
-`@pytest.mark.rotating(of=4)` runs a quarter of a test's cases; `share(cases, of=4)` is a quarter of a list that one
-test goes through. tests/README.md says how to choose the slice and how to run everything.
+Of the tests that start processes, browsers or trainers, a run takes half of each file's, and all of those marked
+`every_run`. `@pytest.mark.rotating(of=4)` runs a quarter of a test's cases; `share(cases, of=4)` is a quarter of a list
+that one test goes through. tests/README.md says how to choose the slice and how to run everything.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TypeVar
 import pytest
 from xdist.workermanage import WorkerController
 
+SLOW = ("browser", "processes", "trainer")
 FULL, SLICE = "CI_FULL", "CI_SLICE"
 LEFT_OUT = "rotation_left_out"
 Case = TypeVar("Case")
@@ -46,12 +48,14 @@ def _is_on(number: int, of: int, name: str) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "rotating(of): a run takes one of `of` parts of the test's cases")
+    config.addinivalue_line("markers", "every_run: slow, but never left to another run")
     slice_number()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = set() if any("::" in argument for argument in config.args) else _of_other_slices(items)
+    chosen = any(".py" in argument for argument in config.args)
+    left_out = set() if chosen else _of_other_slices(items)
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]
@@ -64,12 +68,20 @@ def _of_other_slices(items: list[pytest.Item]) -> set[pytest.Item]:
     seen: Counter[str] = Counter()
     left_out = set()
     for item in items:
-        if marker := item.get_closest_marker("rotating"):
-            test = item.nodeid.partition("[")[0]
-            if not _is_on(seen[test], marker.kwargs["of"], test):
-                left_out.add(item)
-            seen[test] += 1
+        long_set, of = _long_set(item)
+        if not _is_on(seen[long_set], of, long_set):
+            left_out.add(item)
+        seen[long_set] += 1
     return left_out
+
+
+def _long_set(item: pytest.Item) -> tuple[str, int]:
+    """The set that a test belongs to, and in how many parts it is run: 1 if nothing is left to other runs."""
+    if marker := item.get_closest_marker("rotating"):
+        return item.nodeid.partition("[")[0], marker.kwargs["of"]
+    if item.get_closest_marker("every_run") or not any(item.get_closest_marker(name) for name in SLOW):
+        return "", 1
+    return item.nodeid.partition("::")[0], 2
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -87,6 +99,6 @@ def pytest_report_header() -> str:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if count := config.stash.get(_count, 0):
         terminalreporter.write_line(
-            f"{count} cases of long sets left to other slices; {SLICE}={slice_number()} runs this one again, "
+            f"{count} tests of long sets left to other slices; {SLICE}={slice_number()} runs this one again, "
             f"{FULL}=1 runs all"
         )

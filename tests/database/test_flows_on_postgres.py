@@ -24,6 +24,7 @@ FLOWS = [
 ]
 
 
+@pytest.mark.every_run
 def test_the_flows_hold_on_postgresql() -> None:
     if reason := missing():
         pytest.skip(reason)

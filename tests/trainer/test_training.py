@@ -36,6 +36,7 @@ def of_event(folder: Path, event: str) -> list[dict]:
     return [line for line in builders.lines(folder / FileName.METRICS) if line["event"] == event]
 
 
+@pytest.mark.every_run
 def test_a_folder_is_trained_and_leaves_metrics_samples_and_the_last_checkpoint(
     tiny_model: Path, tmp_path: Path, train: Train
 ) -> None:

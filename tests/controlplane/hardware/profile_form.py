@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
-from controlplane.hardware.forms import sent, values_of
+from django.http import QueryDict
+
+from controlplane.hardware.forms import ProfileForm, sent, values_of
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profiles import Profile
 from tests.controlplane.people import operator
@@ -34,7 +37,7 @@ def saved(**changes: Any) -> HardwareProfile:
 
 
 def refused(**changes: Any) -> dict[str, list[str]]:
-    answer = operator().post(NEW, filled(**changes))
-    assert answer.status_code == 422
-    assert not HardwareProfile.objects.filter(name="mine").exists()
-    return answer.context["form"].errors
+    """What the form says; the page around it is not made, as there are hundreds of these."""
+    form = ProfileForm(QueryDict(urlencode(filled(**changes))), profile=None)
+    assert not form.is_valid()
+    return form.errors

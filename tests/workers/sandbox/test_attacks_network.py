@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 Gains = Callable[..., list[str]]
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.every_run]
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from workers.sandbox import Job, Kind, Limits, Outcome, Sandbox, lockdown, zygot
 from workers.sandbox import TestJob as Trial
 from workers.sandbox.lockdown import ResourceLimits
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.every_run]
 ENDLESS = Job("while True: pass")
 PRINTS = Job("print('x' * 100_000)")
 TESTED = Trial("def f(): return 1", ("assert f() == 1", "assert f() == 2"))

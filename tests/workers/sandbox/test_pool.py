@@ -29,7 +29,7 @@ from workers.sandbox import (
     zygote_process,
 )
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.every_run]
 ANSWER = Job("def answer(number): return number * 2", "answer", (21,))
 ENDLESS = Job("while True: pass")
 

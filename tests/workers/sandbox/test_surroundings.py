@@ -17,7 +17,7 @@ from tests.workers.sandbox.test_pool import ANSWER
 from workers.sandbox import Backend, Job, Sandbox, lockdown, selftest
 from workers.sandbox.lockdown import ResourceLimits
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.every_run]
 
 FEW = """
 import resource, sys

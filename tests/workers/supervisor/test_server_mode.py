@@ -96,6 +96,7 @@ def training(made: Attempt) -> dict[int, dict[str, Any]]:
     return {line["step"]: line["data"] for line in made.control.of_kind("train") if "loss" in line["data"]}
 
 
+@pytest.mark.every_run
 def test_a_run_trains_on_the_server_and_leaves_nothing(tmp_path: Path, trainer_python: Path, tiny_model: Path) -> None:
     with pair(tmp_path, python=trainer_python, model=tiny_model, engine="torch", max_steps=4) as made:
         ended = made.wait_for_end(seconds=300)
