@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from workers.rewards import Failure
-from workers.trainer.failures import LEAST, WINDOW, Failures, Noted
+from workers.trainer.failures import MIN_BATCHES, WINDOW, Failures, Noted
 
 ROWS = list(range(100, 110))
 
@@ -58,8 +58,8 @@ def test_an_event_names_the_reward_the_row_and_what_it_said(capsys: pytest.Captu
 
 def test_a_reward_that_fails_on_everything_ends_the_run_after_a_few_batches() -> None:
     run = Run()
-    verdicts = [run.batch(*range(10)) for _ in range(LEAST)]
-    assert verdicts[:-1] == [""] * (LEAST - 1)
+    verdicts = [run.batch(*range(10)) for _ in range(MIN_BATCHES)]
+    assert verdicts[:-1] == [""] * (MIN_BATCHES - 1)
     assert verdicts[-1] == (
         "The reward judge failed on 40 of the 40 completions of its last 4 batches, and the run allows 50%: "
         "It answered 503."
@@ -107,7 +107,7 @@ def test_rewards_are_judged_each_by_itself() -> None:
 
 def test_ranks_count_together_and_end_at_the_same_step() -> None:
     mine, other = Run(share=0.3), Run(share=0.3)
-    for _ in range(LEAST):
+    for _ in range(MIN_BATCHES):
         theirs = [Noted("judge", 10, 10, "http", "It answered 503.", 7)]
         good = [Noted("judge", 10, 0)]
         one = mine.batch(gather=lambda notes, theirs=theirs: [*notes, *theirs])

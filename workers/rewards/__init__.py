@@ -1,7 +1,7 @@
 """The reward library: functions from a completion to a number, each with its parameter schema.
 
-Standard library only; what a reward needs beyond it is imported inside the function. The control plane draws forms
-from the schemas and previews with the same functions that the trainer calls, so what a person tries is what a run does.
+Standard library only; anything else is imported inside the function. The control plane builds forms from the schemas
+and previews with the functions that the trainer calls, so a trial matches the run.
 """
 
 from workers.rewards.library import LIBRARY

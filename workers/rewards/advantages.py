@@ -1,8 +1,8 @@
-"""What GRPO makes of scores: weighted totals, and each completion's advantage over its group.
+"""GRPO's use of scores: weighted totals, and each completion's advantage within its group.
 
-The same arithmetic as TRL 1.16's GRPOTrainer (multi_objective_aggregation and scale_rewards of its GRPOConfig), on
-plain lists and in double precision: TRL computes in single, so the two agree to about four digits. A test holds that
-against TRL's own lines. A score of None is one that doesn't apply: it is left out of sums, means and spreads.
+The arithmetic of TRL 1.16's GRPOTrainer (multi_objective_aggregation and scale_rewards of its GRPOConfig), on plain
+lists and in double precision: TRL computes in single, so the two agree to about four digits. A test compares with TRL's
+own code. A score of None doesn't apply: it is excluded from sums, means and deviations.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 AGGREGATIONS = ("sum_then_normalize", "normalize_then_sum")
 SCALES = ("group", "batch", "none")
 EPSILON = 1e-4
-"""What TRL adds to a spread before it divides by it."""
+"""Added by TRL to a deviation before dividing by it."""
 NO_SPREAD = 1e-8
-"""A standard deviation up to which TRL counts a group as one without spread."""
+"""Up to this standard deviation TRL treats a group as one without spread."""
 
 Values = Sequence[Sequence[float | None]]
 """values[component][completion]: a finite score, or None."""
@@ -24,23 +24,23 @@ Values = Sequence[Sequence[float | None]]
 
 @dataclass(frozen=True)
 class Advantages:
-    """Of a batch of whole groups, the completions of a group beside each other."""
+    """The results for a batch of whole groups, with each group's completions side by side."""
 
     totals: list[float | None]
-    """The weighted sum of each completion's scores: what TRL logs as the reward. None: no component applies to it."""
+    """The weighted sum of each completion's scores, which TRL logs as the reward. None: no component applies."""
     means: list[float | None]
-    """Of each group's totals. None: none of its completions has one."""
+    """The mean of each group's totals. None: no completion has one."""
     stds: list[float | None]
-    """Of each group's totals, with n - 1. None: fewer than two completions have one."""
+    """The standard deviation of each group's totals, with n - 1. None: fewer than two completions have one."""
     advantages: list[float]
-    """Of each completion. 0 where no component applies to it, or its group (or batch) has no spread to divide by."""
+    """One per completion; 0 if no component applies, or its group (or batch) has no spread."""
     zero_spread: list[bool]
-    """Of each group: nothing can be learned from it, since fewer than two of its completions have a total or they are
-    all worth the same. (TRL's frac_reward_zero_std leaves groups out that have fewer than two totals.)"""
+    """One per group: nothing can be learnt from it, because fewer than two completions have a total or all totals are
+    equal. (TRL's frac_reward_zero_std excludes groups with fewer than two totals.)"""
 
 
 def totals(values: Values, weights: Sequence[float]) -> list[float | None]:
-    """The weighted sum of each completion's scores. Raises ValueError if there isn't one weight a component."""
+    """The weighted sum of each completion's scores. Raises ValueError unless there is one weight per component."""
     return [_weighted(scores, weights) for scores in zip(*_checked(values, weights), strict=True)]
 
 
@@ -51,11 +51,11 @@ def advantages(
     aggregation: str = "sum_then_normalize",
     scale: str | bool = "group",
 ) -> Advantages:
-    """`group`: completions of one prompt. `scale`: what the difference to the mean is divided by, as scale_rewards;
-    TRL's older True and False are "group" and "none". With normalize_then_sum TRL doesn't look at it: each component
-    is brought to its group's mean and spread, and their sum to the batch's.
+    """`group`: completions per prompt. `scale`: the divisor of the difference to the mean, as in scale_rewards; TRL's
+    older True and False mean "group" and "none". normalize_then_sum ignores it: each component is normalised within its
+    group, and the sum within the batch.
 
-    Raises ValueError for an aggregation or scale that TRL hasn't, and for a batch that isn't made of whole groups.
+    Raises ValueError for an aggregation or scale unknown to TRL, and for a batch that isn't made of whole groups.
     """
     scale = {True: "group", False: "none"}[scale] if isinstance(scale, bool) else scale
     if aggregation not in AGGREGATIONS or scale not in SCALES:
@@ -80,18 +80,18 @@ def advantages(
 
 
 def mean(values: Sequence[float | None]) -> float | None:
-    """Of those that are there; None without any."""
-    given = [one for one in values if one is not None]
-    return math.fsum(given) / len(given) if given else None
+    """The mean of the present values; None if there are none."""
+    present = [one for one in values if one is not None]
+    return math.fsum(present) / len(present) if present else None
 
 
 def deviation(values: Sequence[float | None]) -> float | None:
-    """With Bessel's correction; None of fewer than two."""
-    given = [one for one in values if one is not None]
-    if len(given) < 2:
+    """The standard deviation with Bessel's correction; None for fewer than two values."""
+    present = [one for one in values if one is not None]
+    if len(present) < 2:
         return None
-    middle = math.fsum(given) / len(given)
-    return math.sqrt(math.fsum((one - middle) ** 2 for one in given) / (len(given) - 1))
+    middle = math.fsum(present) / len(present)
+    return math.sqrt(math.fsum((one - middle) ** 2 for one in present) / (len(present) - 1))
 
 
 def _of_sums(summed: Sequence[float | None], group: int, scale: str) -> list[float]:
@@ -108,27 +108,27 @@ def _of_sums(summed: Sequence[float | None], group: int, scale: str) -> list[flo
 
 
 def _normalised_sums(values: Values, weights: Sequence[float], group: int) -> list[float | None]:
-    """Weighted sums of the components, each first brought to mean 0 and spread 1 within its group. A component that
-    fewer than two completions of the group have has no spread there and counts for none of them."""
+    """Weighted sums of the components, each first normalised to mean 0 and deviation 1 within its group. A component
+    that fewer than two completions of a group have doesn't count there."""
     normalised: list[list[float | None]] = []
     for column in values:
-        brought: list[float | None] = []
+        normalised_part: list[float | None] = []
         for part in _groups(column, group):
             middle, spread = mean(part), deviation(part) if group > 1 else 0.0
-            brought += [
+            normalised_part += [
                 None if one is None or middle is None or spread is None else (one - middle) / (spread + EPSILON)
                 for one in part
             ]
-        normalised.append(brought)
+        normalised.append(normalised_part)
     sums = [_weighted(scores, weights) or 0.0 for scores in zip(*normalised, strict=True)]
-    given = zip(*values, strict=True)
-    return [None if all(s is None for s in scores) else one for one, scores in zip(sums, given, strict=True)]
+    rows = zip(*values, strict=True)
+    return [None if all(s is None for s in scores) else one for one, scores in zip(sums, rows, strict=True)]
 
 
 def _over(
     part: Sequence[float | None], middle: float | None, spread: float | None, *, divides: bool = True
 ) -> list[float]:
-    """How far each lies above the mean, in spreads; 0 where there is nothing to say."""
+    """Each value's distance from the mean in deviations; 0 if undefined."""
     if middle is None or (divides and spread is None):
         return [0.0] * len(part)
     divisor = (spread or 0.0) + EPSILON if divides else 1.0
@@ -136,8 +136,8 @@ def _over(
 
 
 def _weighted(scores: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    given = [score * weight for score, weight in zip(scores, weights, strict=True) if score is not None]
-    return math.fsum(given) if given else None
+    weighted = [score * weight for score, weight in zip(scores, weights, strict=True) if score is not None]
+    return math.fsum(weighted) if weighted else None
 
 
 def _groups(values: Sequence[float | None], group: int) -> list[Sequence[float | None]]:

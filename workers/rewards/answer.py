@@ -14,11 +14,11 @@ from workers.rewards.reward import Example, Params, Reward, RewardGroup, param
 
 SOURCES = ("answer tag", "after marker", "boxed", "whole text")
 LONGEST_NUMBER = 100
-"""Digits and signs of a token that is still read as a number."""
+"""Characters of a token that is still read as a number."""
 LONGEST_END = 120
-"""Of a long text, where its last number is looked for first."""
+"""The part of a long text in which its last number is searched first."""
 
-# No two pieces beside each other can match the same character, so a search takes linear time.
+# No two adjacent parts can match the same character, so a search takes linear time.
 _NUMBER = re.compile(
     r"""(?<![\w.])
         (?: -?[$€£]? | [$€£]- )
@@ -62,14 +62,14 @@ def exact_match(completion: str, row: Mapping[str, Any], params: ExactMatchParam
     gold = _gold(row)
     if gold is None:
         return None
-    found = _found_text(completion, params)
-    if found is None:
+    answer = _found_text(completion, params)
+    if answer is None:
         return 0.0
     gold = after_last(gold, params.marker) or gold
     count = len(gold.split())
-    if not params.ignore_punctuation and len(found.split(maxsplit=count)) > count:
-        return 0.0  # a page of thoughts isn't made plain to see that it is no word
-    return float(_plain(found, params) == _plain(gold, params))
+    if not params.ignore_punctuation and len(answer.split(maxsplit=count)) > count:
+        return 0.0  # a long text needn't be normalised to see that it differs
+    return float(_plain(answer, params) == _plain(gold, params))
 
 
 def numeric_match(completion: str, row: Mapping[str, Any], params: NumericMatchParams) -> float | None:
@@ -80,12 +80,12 @@ def numeric_match(completion: str, row: Mapping[str, Any], params: NumericMatchP
     gold = None if text is None else _number_of(after_last(text, params.marker) or text)
     if gold is None:
         return None
-    found = _found_number(completion, params)
-    return 0.0 if found is None else float(_equal(found, gold, params))
+    answer = _found_number(completion, params)
+    return 0.0 if answer is None else float(_equal(answer, gold, params))
 
 
 def normalised(text: str, *, ignore_case: bool, ignore_punctuation: bool) -> str:
-    """An answer as it is compared. One of which nothing is left can't be compared with anything."""
+    """An answer in its form for comparison. If nothing is left, it matches nothing."""
     text = " ".join(text.split())
     text = text.casefold() if ignore_case else text
     return text.strip(string.punctuation + " ") if ignore_punctuation else text
@@ -114,19 +114,19 @@ def _found_number(completion: str, params: NumericMatchParams) -> _Number | None
         return _number_of(after_last(completion, params.marker) or "")
     if params.source == "boxed":
         return _number_of(last_boxed(completion) or "")
-    for found in (last_tag(completion, params.tag), after_last(completion, params.marker), last_boxed(completion)):
-        if found is not None and (number := _number_of(found)) is not None:
+    for candidate in (last_tag(completion, params.tag), after_last(completion, params.marker), last_boxed(completion)):
+        if candidate is not None and (number := _number_of(candidate)) is not None:
             return number
     return _number_of(completion)
 
 
 def _number_of(text: str) -> _Number | None:
-    """A text that is a fraction as a whole, or else the last number in it."""
+    """The value of a text that is a fraction as a whole, otherwise of the last number in it."""
     text = text.replace("\u2212", "-").strip()
     if fraction := _FRACTION.fullmatch(text):
         numerator, denominator = Decimal(fraction[1]), Decimal(fraction[2])
         return _Number(numerator / denominator, percent=False) if denominator else None
-    # No number reaches over white space (but to its %), so the last one of a page's end is the last one of the page.
+    # No number spans white space (except before its %), so the last one of the text's end is the last one of the text.
     tokens = _NUMBER.findall(text[-LONGEST_END:].partition(" ")[2]) if len(text) > LONGEST_END else []
     tokens = tokens or _NUMBER.findall(text)
     return _parsed(tokens[-1]) if tokens else None
@@ -138,11 +138,11 @@ def _parsed(token: str) -> _Number | None:
     return _Number(Decimal(token.translate(_NOT_DIGITS)), percent=token.endswith("%"))
 
 
-def _equal(found: _Number, gold: _Number, params: NumericMatchParams) -> bool:
-    """50% equals 50 and, where only one side bears the sign, also 0.5: both are how people write it."""
-    candidates = [(found.value, gold.value)]
-    if found.percent != gold.percent:
-        candidates.append((found.value / 100, gold.value) if found.percent else (found.value, gold.value / 100))
+def _equal(answer: _Number, gold: _Number, params: NumericMatchParams) -> bool:
+    """50% equals 50 and, if only one side has the sign, also 0.5: people write it both ways."""
+    candidates = [(answer.value, gold.value)]
+    if answer.percent != gold.percent:
+        candidates.append((answer.value / 100, gold.value) if answer.percent else (answer.value, gold.value / 100))
     tolerance = Decimal(repr(params.tolerance))
     return any(abs(a - b) <= (tolerance * abs(b) if params.relative else tolerance) for a, b in candidates)
 

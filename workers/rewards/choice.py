@@ -13,9 +13,9 @@ from workers.rewards.extract import after_last, last_boxed, last_tag
 from workers.rewards.reward import Example, Params, Reward, RewardGroup, param
 
 MOST_COUNTED = 8
-"""Different words of an answer that are counted one after another; more of them are counted together."""
+"""Distinct words of an answer counted one by one; above this they are counted together."""
 NUMBERING = ("letters", "numbers from 0", "numbers from 1")
-# Every repeat is bounded, so a match takes constant time. The text is in small letters by then.
+# Every repeat is bounded, so a match takes constant time. The text is lower case by then.
 _SAID = re.compile(
     r"(?:answer|option|choice)[ \t]{0,3}(?:is|was|:|=)?[ \t:]{0,3}(?:the[ \t])?(?:option[ \t])?[ \t*_(\[{\"'`]{0,6}"
     r"([a-z])(?![a-z'’])"
@@ -23,7 +23,7 @@ _SAID = re.compile(
 _WORD_FOLLOWS = re.compile(r"[ \t]{1,3}\w")
 _SAYING = ("answer", "option", "choice")
 MOST_SAYINGS = 20
-"""How many of those words are looked at, from the end."""
+"""The number of these words to check, from the end."""
 _ALONE = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[ \t*_)\]}\"'`.:,]{0,6}")
 _LED = re.compile(r"[ \t*_(\[{\"'`]{0,6}([A-Za-z])[)\].:][ \t*_]{0,6}\S")
 _ARTICLES = {"a", "an", "the"}
@@ -70,60 +70,60 @@ def token_f1(completion: str, row: Mapping[str, Any], params: TokenF1Params) -> 
     """0 to 1: the harmonic mean of how many of the answer's words the completion has and how many of its own words are
     the answer's, as SQuAD scores it (arXiv:1606.05250). 1: the same words. 0: none shared. For short free answers
     where a part is worth something; of several right answers (a list) the best counts."""
-    given = row.get("answer")
-    golds = [str(one) for one in (given if isinstance(given, list) else [given]) if one is not None]
+    answer = row.get("answer")
+    golds = [str(one) for one in (answer if isinstance(answer, list) else [answer]) if one is not None]
     golds = [after_last(gold, params.marker) or gold for gold in golds if gold.strip()]
     if not golds:
         return None
-    found = words(_answer_text(completion, params), skip_articles=params.skip_articles)
-    return max(_f1(found, words(gold, skip_articles=params.skip_articles)) for gold in golds)
+    completion_words = words(_answer_text(completion, params), skip_articles=params.skip_articles)
+    return max(_f1(completion_words, words(gold, skip_articles=params.skip_articles)) for gold in golds)
 
 
 def words(text: str, *, skip_articles: bool = True) -> list[str]:
-    """A text's words as answers are compared: without case and punctuation."""
-    held = text.casefold().translate(_TO_SPACES).split()
-    return [word for word in held if word not in _ARTICLES] if skip_articles else held
+    """A text's words for comparison: without case and punctuation."""
+    tokens = text.casefold().translate(_TO_SPACES).split()
+    return [word for word in tokens if word not in _ARTICLES] if skip_articles else tokens
 
 
 def _right_option(row: Mapping[str, Any], params: MultipleChoiceParams) -> int | None:
-    """Counted from 0."""
+    """The option's index, from 0."""
     answer = row.get("answer")
     text = "" if answer is None else str(answer)
     text = (after_last(text, params.marker) or text).strip()
     if params.numbering != "letters":
         number = int(text) - int(params.numbering[-1]) if text.isascii() and text.isdecimal() and len(text) < 4 else -1
         return number if 0 <= number < params.options else None
-    found = _ALONE.fullmatch(text) or _LED.match(text)
-    return _option(found[1], params) if found else None
+    match = _ALONE.fullmatch(text) or _LED.match(text)
+    return _option(match[1], params) if match else None
 
 
 def _chosen(completion: str, params: MultipleChoiceParams) -> int | None:
     for inside in _places(completion, params):
-        if inside is not None and (found := _ALONE.fullmatch(inside.strip()) or _LED.match(inside.strip())):
-            return _option(found[1], params)
+        if inside is not None and (match := _ALONE.fullmatch(inside.strip()) or _LED.match(inside.strip())):
+            return _option(match[1], params)
         if inside is not None and params.source != "anywhere":
             return None
     if params.source != "anywhere":
         return None
-    if (said := _said(completion)) is not None:
-        return _option(said, params)
+    if (letter := _stated_letter(completion)) is not None:
+        return _option(letter, params)
     last = completion.rstrip().rpartition("\n")[2].strip()
-    found = _ALONE.fullmatch(last)
-    return _option(found[1], params) if found else None
+    match = _ALONE.fullmatch(last)
+    return _option(match[1], params) if match else None
 
 
-def _said(completion: str) -> str | None:
-    """The letter of the last "the answer is B"; a small one counts only where no word follows ("is a city")."""
+def _stated_letter(completion: str) -> str | None:
+    """The letter of the last "the answer is B"; a lower-case one only counts if no word follows ("is a city")."""
     text = completion.lower()
-    capital = len(text) == len(completion)  # a few characters become two in small letters: then all count as small
+    capital = len(text) == len(completion)  # a few characters become two in lower case: then all count as lower case
     ends = {word: text.rfind(word) for word in _SAYING}
     for _ in range(MOST_SAYINGS):
         word, start = max(ends.items(), key=lambda item: item[1])
         if start < 0:
             break
-        found = _SAID.match(text, start)
-        if found and ((capital and completion[found.start(1)].isupper()) or not _WORD_FOLLOWS.match(text, found.end())):
-            return found[1]
+        match = _SAID.match(text, start)
+        if match and ((capital and completion[match.start(1)].isupper()) or not _WORD_FOLLOWS.match(text, match.end())):
+            return match[1]
         ends[word] = text.rfind(word, 0, start)
     return None
 
@@ -138,7 +138,7 @@ def _places(completion: str, params: MultipleChoiceParams) -> Iterator[str | Non
 
 
 def _unwrapped(box: str | None) -> str | None:
-    r"""\text{B} is how a box holds a letter."""
+    r"""\\text{B} is how letters are written in a box."""
     if box is None:
         return None
     for command in ("\\text{", "\\textbf{", "\\mathrm{", "\\mathbf{"):
@@ -163,20 +163,20 @@ def _answer_text(completion: str, params: TokenF1Params) -> str:
     if params.source in finders:
         return finders[params.source]() or ""
     for finder in finders.values():
-        if (found := finder()) is not None:
-            return found
+        if (answer := finder()) is not None:
+            return answer
     return completion
 
 
-def _f1(found: list[str], gold: list[str]) -> float:
-    if not found or not gold:
-        return float(found == gold)
+def _f1(completion_words: list[str], gold: list[str]) -> float:
+    if not completion_words or not gold:
+        return float(completion_words == gold)
     counts = Counter(gold)
     if len(counts) < MOST_COUNTED:
-        shared = sum(min(count, found.count(word)) for word, count in counts.items())
+        shared = sum(min(count, completion_words.count(word)) for word, count in counts.items())
     else:
-        shared = sum((counts & Counter(found)).values())
-    return 2 * shared / (len(found) + len(gold))
+        shared = sum((counts & Counter(completion_words)).values())
+    return 2 * shared / (len(completion_words) + len(gold))
 
 
 REWARDS = (

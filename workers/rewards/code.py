@@ -1,7 +1,8 @@
-"""Rewards of what code does: it parses, it runs, it passes the row's tests, it is tidy. All of it in the sandbox.
+"""Rewards on the behaviour of code: it parses, it runs, it passes the row's tests, it is tidy. All of it in the
+sandbox.
 
-A program that hangs, floods or dies has not run well, and scores as such; only a sandbox that isn't there, or fails
-itself, is a failure of the reward.
+A program that hangs, floods its output or dies scores accordingly; only a missing or failing sandbox is a failure of
+the reward.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from workers.sandbox import Job, Kind, Limits, Outcome, Program, TestJob, TestOu
 
 DEEPEST_NESTING = 60
 LONGEST_LINE_TOKENS = 2_000
-"""Operators, dots and brackets of one logical line: each can be one level of the tree that the parser recurses into."""
+"""Operators, dots and brackets of a logical line; each may be a level of recursion in the parser."""
 PARSER = """
 import ast, warnings
 
@@ -120,17 +121,17 @@ def tests_passed(
     tasks with tests such as MBPP."""
     codes = [code_of(completion, params) for completion in completions]
     tests = [_tests(row) for row in rows]
-    values: list[float | None] = [0.0 if there else None for there in tests]
-    notes = ["It has no code." if there else "" for there in tests]
+    values: list[float | None] = [0.0 if row_tests else None for row_tests in tests]
+    notes = ["It has no code." if row_tests else "" for row_tests in tests]
     jobs = {i: TestJob(with_setup(code, params), tests[i]) for i, code in enumerate(codes) if code and tests[i]}
-    given = sandbox(tools).test(list(jobs.values()), _limits(params)) if jobs else []
-    for index, outcome in zip(jobs, given, strict=True):
+    outcomes = sandbox(tools).test(list(jobs.values()), _limits(params)) if jobs else []
+    for index, outcome in zip(jobs, outcomes, strict=True):
         count = len(tests[index])
-        # Counted against the row's own tests: a test that got no result has not passed.
+        # Relative to the row's own tests: a test without a result has not passed.
         passed = min(outcome.passed, count)
         values[index] = float(passed == count) if params.all_or_nothing else passed / count
-        notes[index] = _told(outcome, passed, count)
-    candidates = {index: outcome.candidate for index, outcome in zip(jobs, given, strict=True)}
+        notes[index] = _summary(outcome, passed, count)
+    candidates = {index: outcome.candidate for index, outcome in zip(jobs, outcomes, strict=True)}
     return Scores(values, without_trouble(candidates, values), notes)
 
 
@@ -150,25 +151,25 @@ def python_style(
     notes = ["It has no code."] * len(codes)
     failures: list[Failure] = []
     for index, outcome in outcomes.items():
-        found = _findings(outcome)
-        if found is None and (outcome.trouble or not works):
+        findings = _findings(outcome)
+        if findings is None and (outcome.trouble or not works):
             values[index], notes[index] = None, ""
             failures.append(_ruff_failure(index, outcome))
-        elif found is None:
+        elif findings is None:
             notes[index] = f"Ruff can't read it: {ending(outcome) or 'it ended without findings.'}"
-        elif None in found:
+        elif None in findings:
             notes[index] = "It doesn't parse."
         else:
-            count = sum(found.values())
+            count = sum(findings.values())
             values[index] = _style_score(count, params)
-            notes[index] = ", ".join(f"{code}: {times}" for code, times in list(found.items())[:20])
+            notes[index] = ", ".join(f"{code}: {times}" for code, times in list(findings.items())[:20])
     return Scores(values, failures, notes)
 
 
 def _run(jobs: dict[int, Any], tools: Tools, limits: Limits) -> dict[int, Outcome]:
-    """Of each job by its index; no sandbox is opened where there is nothing to run."""
-    given = sandbox(tools).run(list(jobs.values()), limits) if jobs else []
-    return dict(zip(jobs, given, strict=True))
+    """Each job's outcome by its index; no sandbox is opened without jobs."""
+    outcomes = sandbox(tools).run(list(jobs.values()), limits) if jobs else []
+    return dict(zip(jobs, outcomes, strict=True))
 
 
 def _limits(params: RunParams) -> Limits:
@@ -189,31 +190,31 @@ def _is_tame(code: str) -> bool:
 
 
 def _tests(row: Row) -> tuple[str, ...]:
-    given = row.get("test_cases")
-    if isinstance(given, str):
-        given = [given]
-    return tuple(str(test) for test in given if str(test).strip()) if isinstance(given, list | tuple) else ()
+    tests = row.get("test_cases")
+    if isinstance(tests, str):
+        tests = [tests]
+    return tuple(str(test) for test in tests if str(test).strip()) if isinstance(tests, list | tuple) else ()
 
 
-def _told(outcome: TestOutcome, passed: int, count: int) -> str:
+def _summary(outcome: TestOutcome, passed: int, count: int) -> str:
     words = f"{passed} of {count} tests passed"
     if passed == count:
         return f"{words}."
     wrong = next((result for result in outcome.results if not result.passed), None)
-    why = (wrong.needs or wrong.message) if wrong else ""
-    return f"{words}: {(why or ending(outcome.candidate) or 'no answer came')[:300]}"
+    problem = (wrong.needs or wrong.message) if wrong else ""
+    return f"{words}: {(problem or ending(outcome.candidate) or 'no answer came')[:300]}"
 
 
 def _ruff(params: PythonStyleParams) -> tuple[str, ...]:
     from ruff import find_ruff_bin  # type: ignore[import-untyped]
 
     settings = f"--line-length={params.line_length}", f"--target-version=py3{sys.version_info.minor}"
-    # What a program says to the checker in comments doesn't count, nor what lies around in folders.
-    told = "--isolated", "--no-cache", "--ignore-noqa", "--quiet", "--statistics", "--output-format=json"
+    # Comments to the checker don't count, nor configuration files in folders.
+    options = "--isolated", "--no-cache", "--ignore-noqa", "--quiet", "--statistics", "--output-format=json"
     return (
         str(find_ruff_bin()),
         "check",
-        *told,
+        *options,
         *settings,
         f"--select={params.rules}",
         "--stdin-filename=code.py",
@@ -222,15 +223,15 @@ def _ruff(params: PythonStyleParams) -> tuple[str, ...]:
 
 
 def _ruff_works(argv: tuple[str, ...], outcomes: dict[int, Outcome], tools: Tools) -> bool:
-    """Code can be nested so that ruff dies of it, which must not spare it the lowest score; what ends ruff over an
-    empty text as well is not the code's doing."""
+    """Deeply nested code can crash ruff; such code still gets the lowest score. If ruff also fails on an empty text,
+    the code is not the cause."""
     if all(_findings(outcome) is not None for outcome in outcomes.values()):
         return True
     return _findings(_run({0: Program(argv)}, tools, RUFF_LIMITS)[0]) is not None
 
 
 def _findings(outcome: Outcome) -> dict[str | None, int] | None:
-    """How often each rule was broken, None as a key for what is no Python; None when ruff itself went wrong."""
+    """How often each rule was broken, with None as the key for invalid Python; None if ruff itself failed."""
     if outcome.kind is not Kind.OK or outcome.value not in (0, 1):
         return None
     try:
@@ -242,17 +243,17 @@ def _findings(outcome: Outcome) -> dict[str | None, int] | None:
 def _ruff_failure(index: int, outcome: Outcome) -> Failure:
     if outcome.kind is not Kind.OK:
         return failure(index, outcome)
-    said = " ".join(outcome.stderr.split())[-300:]
-    return Failure(index, "error", f"ruff ended with {outcome.value}: {said}")
+    stderr = " ".join(outcome.stderr.split())[-300:]
+    return Failure(index, "error", f"ruff ended with {outcome.value}: {stderr}")
 
 
 def _style_score(count: int, params: PythonStyleParams) -> float:
-    counted = min(count, params.most)
-    return float(-counted) if params.scale == "minus the count" else 1.0 - counted / params.most
+    capped = min(count, params.most)
+    return float(-capped) if params.scale == "minus the count" else 1.0 - capped / params.most
 
 
 def _style_range(params: Params) -> tuple[float, float]:
-    assert isinstance(params, PythonStyleParams)  # noqa: S101  its own parameters
+    assert isinstance(params, PythonStyleParams)  # noqa: S101  # its own parameters
     return (-float(params.most), 0.0) if params.scale == "minus the count" else (0.0, 1.0)
 
 

@@ -34,9 +34,9 @@ NAME = "reward"
 FIRST = "completions"
 LONGEST = 100_000
 DEEPEST = 60
-"""Brackets within each other; the parser recurses into them."""
+"""Nested brackets; the parser recurses into them."""
 BATCH_BYTES = 64 * 2**20
-"""Of a batch on its way into the sandbox."""
+"""Bytes of a batch sent to the sandbox."""
 _CALL = """
 
 def __grpo_call__(completions, columns):
@@ -65,24 +65,24 @@ class PythonParams(Params):
     def problem(self) -> str | None:
         if self.lowest > self.highest:
             return "highest: must not be below lowest"
-        said = problem(self.source)
-        return f"source: {said}" if said else None
+        error = problem(self.source)
+        return f"source: {error}" if error else None
 
 
 @dataclass(frozen=True)
 class CodeTrial:
-    """What a function did with samples."""
+    """The result of a trial on samples."""
 
     scores: Scores
     problem: str = ""
-    """Why it can't be used, one sentence; "" when it scored every sample without a failure."""
+    """Why it can't be used, one sentence; "" if it scored every sample without a failure."""
     traceback: str = ""
     printed: list[str] = field(default_factory=list)
-    """What it wrote to stdout and stderr, where it wrote something."""
+    """Its output to stdout and stderr, if any."""
 
 
 def problem(source: str) -> str:
-    """Why this can't be a reward, by its text alone; "" when it can. Nothing of it is executed."""
+    """Why the source can't be a reward, judged by its text alone; "" if it can. Nothing of it is executed."""
     if "\0" in source:
         return "it holds a NUL byte"
     if _depth(source) > DEEPEST:
@@ -93,19 +93,20 @@ def problem(source: str) -> str:
         return f"line {error.lineno}: {error.msg}"
     except (ValueError, MemoryError, RecursionError):
         return "it can't be parsed"
-    found = [one for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name == NAME]
-    if not found:
+    functions = [
+        one for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name == NAME
+    ]
+    if not functions:
         return f"it defines no function {NAME}(completions, **columns)"
-    return _signature_problem(found[-1])
+    return _signature_problem(functions[-1])
 
 
 def trial(
     source: str, samples: Sequence[tuple[str | Completion, Row]], tools: Tools, *, seconds: float = 10.0
 ) -> CodeTrial:
-    """Score samples with it, in the sandbox. Raises nothing for what the source does; without a sandbox the problem
-    says so."""
-    if said := problem(source):
-        return CodeTrial(all_failed(len(samples), "error", said), said)
+    """Score samples in the sandbox. Raises nothing because of the source; without a sandbox the problem says so."""
+    if error := problem(source):
+        return CodeTrial(all_failed(len(samples), "error", error), error)
     params = {"source": source, "seconds": seconds}
     texts, rows = [text for text, _ in samples], [row for _, row in samples]
     scores = score(_REWARD, texts, rows, params, tools)
@@ -119,8 +120,8 @@ def trial(
 
 
 def columns_of(completions: Sequence[Completion], rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """What a function may ask for: each column that any row has (None in rows without it), and of each completion
-    `turns` (its messages, empty where it is one text) and `tokens` (their number, None where nobody counted)."""
+    """The columns that a function may request: each column of any row (None in rows without it), and for each
+    completion its `turns` (messages, empty if it is one text) and `tokens` (their number, None if unknown)."""
     names = dict.fromkeys(name for row in rows for name in row if name.isidentifier())
     columns = {name: [row.get(name) for row in rows] for name in names}
     columns["turns"] = [[dict(turn) for turn in completion.turns] for completion in completions]
@@ -140,8 +141,8 @@ def python(completions: Sequence[Completion], rows: Sequence[Row], params: Pytho
     if missing := [name for name in _needed(function) if name not in columns]:
         return all_failed(count, "error", f"It asks for the column {missing[0]}, and the dataset has none.")
     if function.args.kwarg is None:
-        asked = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)}
-        columns = {name: values for name, values in columns.items() if name in asked}
+        requested = {one.arg for one in (*function.args.args, *function.args.kwonlyargs)}
+        columns = {name: values for name, values in columns.items() if name in requested}
     source = params.source + _CALL.replace("{name}", NAME)
     job = Job(source, "__grpo_call__", ([completion.text for completion in completions], columns))
     limits = Limits(seconds=params.seconds, memory_mb=params.memory_mb, value_bytes=BATCH_BYTES)
@@ -149,11 +150,11 @@ def python(completions: Sequence[Completion], rows: Sequence[Row], params: Pytho
     printed = "\n".join(text for text in (outcome.stdout, outcome.stderr) if text.strip())
     notes = [printed[-2_000:]] + [""] * (count - 1) if printed else []
     if outcome.kind is not Kind.OK:
-        told = failure(0, outcome)
-        return Scores([None] * count, all_failed(count, told.kind, told.message, told.traceback).failures, notes)
+        error = failure(0, outcome)
+        return Scores([None] * count, all_failed(count, error.kind, error.message, error.traceback).failures, notes)
     if not isinstance(outcome.value, list | tuple):
-        said = f"It returned {_named(outcome.value)}, not a list of one score for each completion."
-        return Scores([None] * count, all_failed(count, "wrong_length", said).failures, notes)
+        message = f"It returned {_named(outcome.value)}, not a list of one score for each completion."
+        return Scores([None] * count, all_failed(count, "wrong_length", message).failures, notes)
     return Scores(list(outcome.value), [], notes if len(outcome.value) == count else [])
 
 
@@ -162,16 +163,18 @@ def _named(value: Any) -> str:
 
 
 def _function(source: str) -> ast.FunctionDef:
-    """Of a source without a problem."""
+    """The function of a valid source."""
     return [one for one in ast.parse(source).body if isinstance(one, ast.FunctionDef) and one.name == NAME][-1]
 
 
 def _needed(function: ast.FunctionDef) -> list[str]:
-    """Names of the arguments without a default, but for the first."""
+    """Argument names without a default, except the first."""
     arguments = function.args
     plain = arguments.args[: len(arguments.args) - len(arguments.defaults)]
-    named = [one for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None]
-    return [one.arg for one in (*plain, *named) if one.arg != FIRST]
+    required = [
+        one for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None
+    ]
+    return [one.arg for one in (*plain, *required) if one.arg != FIRST]
 
 
 def _signature_problem(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
@@ -190,7 +193,7 @@ def _signature_problem(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 
 
 def _yields(function: ast.AST) -> bool:
-    """Whether a function is a generator itself; those within it don't count."""
+    """Whether the function itself is a generator, ignoring nested ones."""
     waiting = [function]
     while waiting:
         inside = [one for one in ast.iter_child_nodes(waiting.pop()) if not isinstance(one, _SCOPES)]

@@ -44,8 +44,8 @@ class ToolCallValidParams(Params):
     partial: bool = param(False, "Give the share of calls that are right instead of all or nothing.")
 
     def problem(self) -> str | None:
-        said = _tools_problem(self.tools) if self.tools.strip() else ""
-        return f"tools: {said}" if said else names_problem(self.tag, "tag")
+        error = _tools_problem(self.tools) if self.tools.strip() else ""
+        return f"tools: {error}" if error else names_problem(self.tag, "tag")
 
 
 @dataclass(frozen=True)
@@ -102,42 +102,42 @@ def answer_in_results(completion: Completion, row: Mapping[str, Any], params: An
     punctuation and articles. 0: it doesn't, or nothing was returned. Rows without an answer don't count. For search:
     it tells good queries from lucky guesses, as MT-GRPO's turn rewards do (arXiv:2505.11821). An answer of one digit
     stands in nearly every result."""
-    given = row.get("answer")
-    golds = [str(one) for one in (given if isinstance(given, list) else [given]) if one is not None]
-    wanted = [" ".join(words(after_last(gold, params.marker) or gold)) for gold in golds]
-    wanted = [one for one in wanted if one]
-    if not wanted:
+    answer = row.get("answer")
+    golds = [str(one) for one in (answer if isinstance(answer, list) else [answer]) if one is not None]
+    phrases = [" ".join(words(after_last(gold, params.marker) or gold)) for gold in golds]
+    phrases = [one for one in phrases if one]
+    if not phrases:
         return None
-    return float(any(_holds(result, wanted) for result in _results(completion, params)))
+    return float(any(_holds(result, phrases) for result in _results(completion, params)))
 
 
-def _holds(result: str, wanted: list[str]) -> bool:
-    folded = result.casefold()  # taking a page of results into words is worth it only where all words occur
-    close = [one for one in wanted if all(word in folded for word in one.split())]
+def _holds(result: str, phrases: list[str]) -> bool:
+    folded = result.casefold()  # splitting a page of results into words is only worth it if all words occur
+    close = [one for one in phrases if all(word in folded for word in one.split())]
     plain = f" {' '.join(words(result))} " if close else ""
     return any(f" {one} " in plain for one in close)
 
 
 def _calls(completion: Completion, tag: str) -> Iterator[Mapping[str, Any] | None]:
-    """Every call as {"name", "arguments"}; None for one that can't be read."""
+    """Every call as {"name", "arguments"}; None for an unreadable one."""
     for turn in completion.turns:
         if turn.get("role") == "assistant":
-            given = turn.get("tool_calls")
-            yield from (_plain(call) for call in (given if isinstance(given, list | tuple) else ()))
+            calls = turn.get("tool_calls")
+            yield from (_plain(call) for call in (calls if isinstance(calls, list | tuple) else ()))
             yield from _written(_text(turn), tag)
     if not completion.turns:
         yield from _written(completion.text, tag)
 
 
 def _written(text: str, tag: str) -> Iterator[Mapping[str, Any] | None]:
-    """Calls in text; a tag that doesn't close is one that can't be read, and so is one that was never opened."""
+    """Calls in text; an unclosed or unopened tag counts as unreadable."""
     opened, closed = f"<{tag}>", f"</{tag}>"
     before, *pieces = text.split(opened)
     if closed in before:
         yield None
     for piece in pieces:
-        inside, found, after = piece.partition(closed)
-        yield _plain(schema.parsed(inside)) if found and closed not in after else None
+        inside, closing, after = piece.partition(closed)
+        yield _plain(schema.parsed(inside)) if closing and closed not in after else None
 
 
 def _plain(call: Any) -> Mapping[str, Any] | None:
@@ -154,33 +154,35 @@ def _plain(call: Any) -> Mapping[str, Any] | None:
 def _is_right(call: Mapping[str, Any], tools: str) -> bool:
     if not tools.strip():
         return True
-    wanted = _schemas(tools).get(call["name"])
-    return wanted is not None and schema.fits(call["arguments"], wanted)
+    arguments_schema = _schemas(tools).get(call["name"])
+    return arguments_schema is not None and schema.fits(call["arguments"], arguments_schema)
 
 
 @functools.lru_cache(maxsize=64)
 def _schemas(tools: str) -> dict[str, str]:
-    """The schema of each tool's arguments, by its name. Raises ValueError where there is none."""
-    held = schema.parsed(tools)
-    found = {}
-    for tool in held if isinstance(held, list) else [None]:
+    """Each tool's argument schema, by name. Raises ValueError if one is invalid."""
+    entries = schema.parsed(tools)
+    schemas = {}
+    for tool in entries if isinstance(entries, list) else [None]:
         tool = tool["function"] if isinstance(tool, dict) and isinstance(tool.get("function"), dict) else tool
         if not isinstance(tool, dict) or not isinstance(tool.get("name"), str) or not tool["name"]:
             raise ValueError('must be a list of {"name", "parameters"}')
-        found[tool["name"]] = json.dumps(tool.get("parameters", {}))
-    return found
+        schemas[tool["name"]] = json.dumps(tool.get("parameters", {}))
+    return schemas
 
 
 def _tools_problem(tools: str) -> str:
     if not schema.is_json(schema.parsed(tools)):
         return schema.problem(tools)
     try:
-        held = _schemas(tools)
+        schemas = _schemas(tools)
     except ValueError as error:
         return str(error)
-    if not held:
+    if not schemas:
         return "must name a tool"
-    return next((f"{name}'s parameters: {said}" for name, one in held.items() if (said := schema.problem(one))), "")
+    return next(
+        (f"{name}'s parameters: {message}" for name, one in schemas.items() if (message := schema.problem(one))), ""
+    )
 
 
 def _results(completion: Completion, params: AnswerInResultsParams) -> Iterator[str]:
@@ -191,12 +193,12 @@ def _results(completion: Completion, params: AnswerInResultsParams) -> Iterator[
     for text in texts:
         for tag in names(params.tags):
             for piece in text.split(f"<{tag}>")[1:]:
-                inside, found, _ = piece.partition(f"</{tag}>")
-                yield inside if found else ""
+                inside, closing, _ = piece.partition(f"</{tag}>")
+                yield inside if closing else ""
 
 
 def _text(turn: Mapping[str, Any]) -> str:
-    """A message's content: text, or a list of parts of which some are text."""
+    """A message's text: a string, or the text parts of a list."""
     content = turn.get("content")
     if isinstance(content, list | tuple):
         return " ".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))

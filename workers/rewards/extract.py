@@ -1,7 +1,7 @@
-"""Finding the answer inside a completion: a tag, a marker, a box, a code block.
+"""Extracting the answer from a completion: a tag, a marker, a box, a code block.
 
 Everything here is a plain left-to-right search. Completions are hostile text (a model under optimisation finds every
-input that a pattern is slow on), so nothing may take more than linear time.
+input on which a pattern is slow), so nothing may take more than linear time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ LONGEST_BOX = 1_000
 
 
 def last_tag(text: str, name: str) -> str | None:
-    """What stands inside the last complete <name>...</name>, or None."""
+    """The content of the last complete <name>...</name>, or None."""
     close = text.rfind(f"</{name}>")
     if close < 0:
         return None
@@ -20,11 +20,11 @@ def last_tag(text: str, name: str) -> str | None:
 
 
 def after_last(text: str, marker: str) -> str | None:
-    """The rest of the line after the last marker, or None. An empty marker is never found."""
+    """The rest of the line after the last marker, or None. An empty marker never matches."""
     if not marker:
         return None
-    _, found, rest = text.rpartition(marker)
-    if not found:
+    _, separator, rest = text.rpartition(marker)
+    if not separator:
         return None
     return (rest.strip().splitlines() or [""])[0].strip()
 
@@ -45,7 +45,7 @@ def last_boxed(text: str) -> str | None:
 
 def last_code_block(text: str) -> str | None:
     """The content of the last complete fenced block, without its language line, or None."""
-    pieces = text.split(FENCE)  # the odd ones stand inside fences; the last piece has no fence behind it
+    pieces = text.split(FENCE)  # odd pieces are inside fences; the last piece has no fence after it
     if len(pieces) < 3:
         return None
     inside = pieces[-2] if len(pieces) % 2 else pieces[-3]

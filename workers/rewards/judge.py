@@ -1,8 +1,8 @@
-"""A judge: another model, behind an OpenAI-compatible server, scores each completion by a rubric.
+"""A judge: another model, on an OpenAI-compatible server, scores each completion by a rubric.
 
-Whatever goes wrong with it (no answer in time, 429 and 5xx after several tries, an answer that is no score) is a
-failure of that row, never a 0. A completion is hostile text that wants a high score: it is fenced by a mark that it
-can't know, and of the answer only a number in the scale, in the last line, is taken.
+Any problem (no answer in time, repeated 429 or 5xx, an answer without a score) is a failure of that row, never a 0. A
+completion is hostile text that wants a high score: it is fenced by a random marker, and only a number within the scale
+in the answer's last line is accepted.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SCORE = re.compile(
     re.IGNORECASE,
 )
 LONGEST_SENT = 100_000
-"""Characters of each text that fills a place; what is beyond is left out, and the judge is told so."""
+"""Characters of each inserted text; the rest is left out, and the judge is told so."""
 RUBRIC = """How well does the answer solve the task?
 
 Task:
@@ -76,7 +76,7 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
     bodies = {
         index: _body(completion, row, params)
         for index, (completion, row) in enumerate(zip(completions, rows, strict=True))
-        if "{answer}" not in params.rubric or _text(row.get("answer"))  # else there is nothing to compare with
+        if "{answer}" not in params.rubric or _text(row.get("answer"))  # otherwise there is nothing to compare with
     }
     client = JudgeClient(endpoint, concurrency=params.concurrency, timeout_s=params.timeout_s, batch_s=params.batch_s)
     answers = client.answers(list(bodies.values()))
@@ -85,16 +85,16 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
     failures = []
     for index, answer in zip(bodies, answers, strict=True):
         try:
-            said = _said(answer, endpoint.key)
-            notes[index] = said[-500:]
-            values[index] = _score(said, params)
+            reply = _reply_text(answer, endpoint.key)
+            notes[index] = reply[-500:]
+            values[index] = _score(reply, params)
         except _NoScore as error:
             failures.append(Failure(index, error.kind, str(error)))
     return Scores(values, failures, notes)
 
 
 class _NoScore(Exception):
-    """Why an answer gives no score."""
+    """Why an answer has no score."""
 
     def __init__(self, kind: str, words: str) -> None:
         super().__init__(words)
@@ -102,13 +102,13 @@ class _NoScore(Exception):
 
 
 def _body(completion: Completion, row: Row, params: JudgeParams) -> bytes:
-    # A mark of its own for each request: a completion that knew it could end its fence and speak to the judge.
+    # A marker of its own for each request: a completion that knew it could close its fence and address the judge.
     mark = secrets.token_hex(8)
     texts = {"prompt": _prompt(row.get("prompt")), "completion": completion.text, "answer": _text(row.get("answer"))}
-    told = _PLACE.sub(lambda place: _fenced(place[1], texts[place[1]], mark), params.rubric)
+    instruction = _PLACE.sub(lambda place: _fenced(place[1], texts[place[1]], mark), params.rubric)
     body: dict[str, Any] = {
         "model": params.model,
-        "messages": [{"role": "system", "content": _system(params, mark)}, {"role": "user", "content": told}],
+        "messages": [{"role": "system", "content": _system(params, mark)}, {"role": "user", "content": instruction}],
         "stream": False,
     }
     if params.temperature >= 0:
@@ -144,8 +144,8 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _said(answer: JudgeReply, key: str) -> str:
-    """The text of the judge's answer. A server that repeats its key doesn't get it into notes and events."""
+def _reply_text(answer: JudgeReply, key: str) -> str:
+    """The text of the judge's answer, with the key removed if the server repeats it."""
     if answer.trouble:
         raise _NoScore("timeout" if answer.late else "http", answer.trouble)
     try:
@@ -157,8 +157,8 @@ def _said(answer: JudgeReply, key: str) -> str:
     return content.replace(key, "[key]") if key else content
 
 
-def _score(said: str, params: JudgeParams) -> float:
-    last = said.strip().splitlines()[-1].strip()
+def _score(reply: str, params: JudgeParams) -> float:
+    last = reply.strip().splitlines()[-1].strip()
     number = _number(last, params)
     if number is None:
         raise _NoScore("not_a_number", f"Its last line is no score: {last[:100]!r}.")
@@ -172,15 +172,15 @@ def _number(line: str, params: JudgeParams) -> float | None:
     """`7`, `Score: 7`, `**Score:** 7/10`, `{"score": 7}`; None for anything else."""
     if line.startswith("{") and len(line) < 200:
         try:
-            given = json.loads(line)["score"]
+            score = json.loads(line)["score"]
         except (ValueError, LookupError, TypeError):
             return None
-        plain = isinstance(given, int | float) and not isinstance(given, bool)
-        return float(given) if plain and abs(given) < 1e12 and math.isfinite(given) else None
-    found = _SCORE.fullmatch(line) if len(line) < 200 else None
-    if found is None or (found[2] is not None and float(found[2]) != params.highest):
+        plain = isinstance(score, int | float) and not isinstance(score, bool)
+        return float(score) if plain and abs(score) < 1e12 and math.isfinite(score) else None
+    match = _SCORE.fullmatch(line) if len(line) < 200 else None
+    if match is None or (match[2] is not None and float(match[2]) != params.highest):
         return None
-    return float(found[1])
+    return float(match[1])
 
 
 REWARDS = (

@@ -19,7 +19,7 @@ LANGUAGES = {
     "Slovenian": "sl", "Spanish": "es", "Swahili": "sw", "Swedish": "sv", "Tamil": "ta", "Telugu": "te",
     "Thai": "th", "Turkish": "tr", "Ukrainian": "uk", "Urdu": "ur", "Vietnamese": "vi",
 }  # fmt: skip
-"""Names for people, and the codes that CLD2 answers with."""
+"""Display names, and CLD2's codes."""
 MOST_BYTES = 200_000
 _CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\t\n\r")
 
@@ -49,16 +49,16 @@ def language(completion: str, row: Mapping[str, Any], params: LanguageParams) ->
 
 
 def _shares(text: str) -> dict[str, int]:
-    """Percent of the text by language code; nothing where CLD2 can't tell."""
+    """Percent of the text by language code; empty if CLD2 can't tell."""
     import pycld2  # a compiled library that most processes don't need
 
     data = text.encode("utf-8", "ignore")[:MOST_BYTES].translate(None, _CONTROLS)
     try:
-        reliable, _, found = pycld2.detect(data.decode("utf-8", "ignore"), isPlainText=True)
-    except pycld2.error:  # a character that Unicode reserves for no one
-        kept = "".join(char if char.isprintable() else " " for char in data.decode("utf-8", "ignore"))
-        reliable, _, found = pycld2.detect(kept, isPlainText=True)
-    return {code: percent for _, code, percent, _ in found if code != "un" and percent} if reliable else {}
+        reliable, _, detected = pycld2.detect(data.decode("utf-8", "ignore"), isPlainText=True)
+    except pycld2.error:  # a noncharacter of Unicode
+        printable = "".join(char if char.isprintable() else " " for char in data.decode("utf-8", "ignore"))
+        reliable, _, detected = pycld2.detect(printable, isPlainText=True)
+    return {code: percent for _, code, percent, _ in detected if code != "un" and percent} if reliable else {}
 
 
 REWARDS = (

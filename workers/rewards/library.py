@@ -1,4 +1,4 @@
-"""Every reward there is, by key. A run's spec names these keys: never rename one, and never change what one means."""
+"""All rewards, by key. Specs refer to these keys: never rename one or change its meaning."""
 
 from __future__ import annotations
 
@@ -34,6 +34,6 @@ _MODULES: tuple[tuple[Reward, ...], ...] = (
     trl_builtin.REWARDS,
     custom.REWARDS,
 )
-"""The tuple `REWARDS` of each module, in the order in which pages list them."""
+"""Each module's `REWARDS`, in the order of the pages."""
 
 LIBRARY: dict[str, Reward] = {reward.key: reward for rewards in _MODULES for reward in rewards}

@@ -17,11 +17,11 @@ from workers.rewards.tools import Tools
 
 PRELOAD = "workers.sandbox.math_verify_preload"
 LONGEST_ANSWER = 4_000
-"""Characters of an answer or of a text in which one is looked for; of a longer text the end counts."""
+"""Characters of an answer, or of a text searched for one; of longer texts the end counts."""
 _DELIMITERS = ("$", "\\boxed", "\\(", "\\[")
 _WORD = re.compile("[A-Za-z]{2}")
 
-# Its own timeouts are alarms; the sandbox has a deadline for the whole of it.
+# Its own timeouts are alarms; the sandbox has a deadline for the whole.
 PROGRAM = """
 from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
@@ -64,19 +64,19 @@ def math_equivalent(
     """0 or 1. 1: math-verify finds the expressions equal (0.5 and \\frac{1}{2}, (x+1)^2 and x^2+2x+1, {1, 2} and
     {2, 1}). 0: they aren't, or the completion has none. Rows whose answer is no expression don't count, and neither
     do completions that keep it busy beyond `seconds`: those are failures. For mathematics beyond plain numbers."""
-    from workers.sandbox import Job, Kind, Limits  # the interface of the sandbox, which starts with the first job
+    from workers.sandbox import Job, Kind, Limits  # the sandbox's interface; it starts with the first job
 
-    asked = [_question(one.text, row.get("answer"), params) for one, row in zip(completions, rows, strict=True)]
-    different = list(dict.fromkeys(one for one in asked if one is not None))
+    questions = [_question(one.text, row.get("answer"), params) for one, row in zip(completions, rows, strict=True)]
+    different = list(dict.fromkeys(one for one in questions if one is not None))
     if not different:
-        return Scores([None] * len(asked))
+        return Scores([None] * len(questions))
     options = (params.digits, params.strict)
     jobs = [Job(PROGRAM, "compare", (list(gold), list(given), *options)) for gold, given in different]
     outcomes = tools.sandbox(PRELOAD).run(jobs, Limits(seconds=params.seconds, disk_mb=0, memory_mb=512))
     outcome_of = dict(zip(different, outcomes, strict=True))
     values: list[float | None] = []
     failures = []
-    for index, question in enumerate(asked):
+    for index, question in enumerate(questions):
         outcome = None if question is None else outcome_of[question]
         if outcome is not None and outcome.kind is not Kind.OK:
             message = f"math-verify: {outcome.message or outcome.kind}"
@@ -90,13 +90,13 @@ _Question = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def _question(completion: str, answer: Any, params: MathEquivalentParams) -> _Question | None:
-    """(ways to read the answer, ways to read the completion's), to be tried in turn; None: there is no answer."""
+    """(readings of the answer, readings of the completion's), tried in turn; None: there is no answer."""
     gold = "" if answer is None else str(answer)
     gold = (after_last(gold, params.marker) or gold).strip()
-    return (_readings(gold), _readings(_found(completion, params))) if gold else None
+    return (_readings(gold), _readings(_completion_answer(completion, params))) if gold else None
 
 
-def _found(completion: str, params: MathEquivalentParams) -> str:
+def _completion_answer(completion: str, params: MathEquivalentParams) -> str:
     if params.source == "whole text":
         return completion
     if params.source == "answer tag":
@@ -105,9 +105,9 @@ def _found(completion: str, params: MathEquivalentParams) -> str:
         return after_last(completion, params.marker) or ""
     if params.source == "boxed":
         return _box(completion) or ""
-    for found in (last_tag(completion, params.tag), _box(completion), after_last(completion, params.marker)):
-        if found is not None:
-            return found
+    for candidate in (last_tag(completion, params.tag), _box(completion), after_last(completion, params.marker)):
+        if candidate is not None:
+            return candidate
     return completion
 
 
@@ -117,7 +117,7 @@ def _box(completion: str) -> str | None:
 
 
 def _readings(text: str) -> tuple[str, ...]:
-    r"""A bare \frac{1}{2} is a formula only between dollars, a sentence only without."""
+    r"""A bare \\frac{1}{2} is only a formula between dollars, a sentence only without."""
     text = text.strip()[-LONGEST_ANSWER:].encode("utf-8", "replace").decode()
     if any(sign in text for sign in _DELIMITERS):
         return (f"${text}$", text) if text.startswith("\\boxed") else (text,)

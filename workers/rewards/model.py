@@ -11,7 +11,7 @@ from workers.rewards.reward import Completion, Cost, Example, Params, Reward, Re
 from workers.rewards.tools import Tools, Unavailable
 
 KEY = "reward_model"
-"""The hosts know this key from workers.contract: they fetch its model."""
+"""Hosts know this key from workers.contract: they download its model."""
 _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?")
 _REVISION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 

@@ -1,8 +1,8 @@
-"""Regular expressions that somebody typed: tried before they are saved, matched under a time limit.
+"""User-defined regular expressions: tried before they are saved, matched under a time limit.
 
-Python's own `re` can't be interrupted; the `regex` module can, so it does all matching here. A pattern whose time
-explodes on some text is found by trying it: for every repeat in it, texts that nearly match (what leads up to the
-repeat, its body many times, and an end that fits nothing).
+Python's `re` can't be interrupted but the `regex` module can, so it does all matching here. A pattern with exploding
+run time is detected by trying it: for each of its repeats, on texts that nearly match (the prefix before the repeat,
+its body many times, and an end that matches nothing).
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 
 LONGEST_PATTERN = 2_000
 MOST_COUNTED = 10_000
-"""How often one {n} may repeat, and all of them inside one another: `regex` writes each repetition out."""
+"""The limit of a {n}, and of all nested ones multiplied: `regex` unrolls each repetition."""
 MATCH_SECONDS = 0.25
-"""Of matching one completion."""
+"""Seconds to match one completion."""
 TRIAL_SECONDS = 0.1
-"""Of matching one trial text; a pattern that takes longer gets one more chance, in case the machine was busy."""
+"""Seconds to match one trial text; a slower pattern gets a second chance, in case the machine was busy."""
 TRIAL_LENGTH = 2_000
 MOST_TRIALS = 80
 ALL_TRIALS_SECONDS = 2.0
@@ -35,22 +35,22 @@ _VERBOSE = re.compile(r"\(\?[a-zA-Z0-9]*x")
 _PIECES = ("a", "A", "0", " ", "\n", ".", "é", "a ", "ab", "0,", "<a>", "\\")
 _SIGNS = r"\()[]{}?*+|^$."
 _WARNINGS = threading.Lock()
-"""warnings.catch_warnings swaps a process-wide list; the web process matches from several threads."""
+"""warnings.catch_warnings replaces a process-wide list; the web process matches in several threads."""
 
 
 def matches(
     pattern: str, text: str, mode: str = "anywhere", *, ignore_case: bool = False, dot_all: bool = True
 ) -> bool:
-    """Raises TimeoutError after MATCH_SECONDS; the pattern has no `problem`."""
+    """Raises TimeoutError after MATCH_SECONDS. The pattern must have no `problem`."""
     return _matches(_compiled(pattern, ignore_case, dot_all), text, mode, MATCH_SECONDS)
 
 
 @functools.lru_cache(maxsize=512)
 def problem(pattern: str, mode: str = "anywhere", *, ignore_case: bool = False, dot_all: bool = True) -> str:
-    """Why this pattern can't be used, in one sentence; empty when it can."""
+    """Why the pattern can't be used, as one sentence; "" if it can."""
     if len(pattern) > LONGEST_PATTERN:
         return f"must be at most {LONGEST_PATTERN} characters"
-    if _written_out(pattern) > MOST_COUNTED:
+    if _unrolled_size(pattern) > MOST_COUNTED:
         return f"must not repeat anything more than {MOST_COUNTED:,} times"
     try:
         compiled = _compiled(pattern, ignore_case, dot_all)
@@ -84,8 +84,8 @@ def _tried(compiled: Any, pattern: str, mode: str) -> str:
 
 
 def near_misses(pattern: str) -> Iterator[str]:
-    """Texts of about TRIAL_LENGTH characters that a repeat of the pattern nearly matches, and some of plain repeats
-    for what Python's own parser doesn't know."""
+    """Texts of about TRIAL_LENGTH characters that nearly match a repeat of the pattern, and plain repeats for syntax
+    unknown to Python's parser."""
     try:
         parsed = _parsed(pattern)
         pumps = list(dict.fromkeys(_pumps(parsed, "")))
@@ -94,25 +94,29 @@ def near_misses(pattern: str) -> Iterator[str]:
         pumps, whole = [], "".join(char for char in pattern if char not in _SIGNS)
     pumps += [("", piece) for piece in (*_PIECES, *sorted(set(pattern) - set(_SIGNS)))]
     for before, body in pumps:
-        for end in ("\0", "\n\0\n", "\0" + whole):  # the last: `regex` looks first for what every match must hold
+        for end in (
+            "\0",
+            "\n\0\n",
+            "\0" + whole,
+        ):  # the last one because `regex` first looks for what every match must contain
             yield before + body * max(1, (TRIAL_LENGTH - len(before)) // len(body)) + end
 
 
-def _written_out(pattern: str) -> int:
-    """How many pieces a pattern has when its {n} are written out: never less, where Python's parser doesn't know it.
-    The highest number alone counts too."""
-    if _VERBOSE.search(pattern):  # white space and comments may then stand anywhere, within {n} too
+def _unrolled_size(pattern: str) -> int:
+    """The size of the pattern with all {n} unrolled; an upper bound if Python's parser doesn't know it. The highest
+    number alone counts too."""
+    if _VERBOSE.search(pattern):  # white space and comments may then be anywhere, even within {n}
         bare = "".join(pattern.split())
         commentless = "".join(re.sub("#[^\n]*", "", pattern).split())
-        return max(_at_most_written_out(one) for one in (pattern, bare, commentless))
+        return max(_max_unrolled(one) for one in (pattern, bare, commentless))
     try:
         return max(_highest(pattern), _size(_parsed(pattern)))
     except (re.error, RecursionError, OverflowError):
-        return _at_most_written_out(pattern)
+        return _max_unrolled(pattern)
 
 
-def _at_most_written_out(pattern: str) -> int:
-    """As if every {n} stood inside the next."""
+def _max_unrolled(pattern: str) -> int:
+    """As if all {n} were nested."""
     return max(_highest(pattern), math.prod(max(int(found[0][:12]), 1) for found in _COUNT.findall(pattern)))
 
 
@@ -136,7 +140,7 @@ def _size(parsed: Any) -> int:
 
 
 def _pumps(parsed: Any, before: str) -> Iterator[tuple[str, str]]:
-    """(what leads up to it, its body) of every repeat."""
+    """(prefix, body) of every repeat."""
     for operation, argument in parsed:
         name = str(operation)
         if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
@@ -153,7 +157,7 @@ def _pumps(parsed: Any, before: str) -> Iterator[tuple[str, str]]:
 
 
 def _sample(parsed: Any, pick: int) -> str:
-    """A text that it matches, or nearly; another one for each `pick`."""
+    """A text that matches or nearly matches; differs by `pick`."""
     return "".join(_one(str(operation), argument, pick) for operation, argument in parsed)[:TRIAL_LENGTH]
 
 
@@ -212,7 +216,7 @@ def _library() -> Any:
 
 
 def _parsed(pattern: str) -> Any:
-    """The tree of Python's own patterns, which has no stubs."""
+    """The tree of Python's pattern parser, which has no stubs."""
     with _WARNINGS, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return importlib.import_module("re._parser").parse(pattern)

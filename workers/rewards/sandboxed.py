@@ -1,4 +1,4 @@
-"""What rewards that run code share: the sandbox they ask, and what an evaluation's end means for a score."""
+"""Shared parts of rewards that run code: their sandbox, and how an evaluation's end affects the score."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PRELOADED = (
     "heapq", "io", "itertools", "json", "math", "operator", "random", "re", "statistics", "string", "textwrap",
     "typing",
 )  # fmt: skip
-"""What programs import as a rule: the sandbox's prewarmed interpreter has it already."""
+"""Common imports, already loaded in the sandbox's prewarmed interpreter."""
 
 _WORDS = {
     Kind.ERROR: "error",
@@ -28,20 +28,20 @@ _WORDS = {
 
 
 def sandbox(tools: Tools) -> Sandbox:
-    """One for all rewards that run code. Raises SandboxUnavailable."""
+    """One sandbox for all rewards that run code. Raises SandboxUnavailable."""
     return tools.sandbox(*PRELOADED)
 
 
 @dataclass(frozen=True)
 class CodeParams(Params):
-    """Where the code is in a completion."""
+    """Where a completion has its code."""
 
     needs_block: bool = param(True, "Only a fenced ``` block counts; otherwise a text without one is read whole.")
 
 
 @dataclass(frozen=True)
 class RunParams(CodeParams):
-    """And how it is run."""
+    """How the code is run."""
 
     setup: str = param(
         "",
@@ -54,7 +54,7 @@ class RunParams(CodeParams):
 
 
 def code_of(completion: Completion, params: CodeParams) -> str | None:
-    """The completion's code; None where there is none, or more than anybody reads."""
+    """The completion's code; None if there is none or too much."""
     code = last_code_block(completion.text)
     if code is None and not params.needs_block:
         code = completion.text
@@ -66,17 +66,17 @@ def with_setup(code: str, params: RunParams) -> str:
 
 
 def failure(index: int, outcome: Outcome) -> Failure:
-    """An evaluation that isn't the model's code, and didn't end well."""
+    """A failed evaluation that isn't due to the model's code."""
     words = outcome.message or f"It ended as {outcome.kind}."
     return Failure(index, _WORDS.get(outcome.kind, "error"), words[:500], outcome.traceback[-4_000:])
 
 
 def without_trouble(outcomes: Mapping[int, Outcome], values: list[float | None]) -> list[Failure]:
-    """Takes the scores back that the sandbox has no say on because it failed itself; a failure for each.
+    """Remove scores where the sandbox itself failed; return a failure for each.
 
-    Only where no code can bring that about to be spared a 0: its zygote ended or hung, or no process could be made. The
-    verifier's end is no such trouble, since values that a candidate gives can take its memory and its time. (Without
-    seccomp a bare candidate could end the zygote; it could do anything else there, too.)
+    Only for failures that code can't cause to avoid a 0: the zygote ended or hung, or no process could be created. The
+    verifier's end doesn't count, because a candidate's values can exhaust its memory and time. (Without seccomp a bare
+    candidate could end the zygote; it could do anything else there, too.)
     """
     failures = [failure(index, outcome) for index, outcome in outcomes.items() if outcome.trouble]
     for each in failures:
@@ -85,5 +85,5 @@ def without_trouble(outcomes: Mapping[int, Outcome], values: list[float | None])
 
 
 def ending(outcome: Outcome) -> str:
-    """One sentence for people about code of the model; "" when it ended well."""
+    """One sentence about the end of model code; "" if it ended well."""
     return "" if outcome.kind is Kind.OK else (outcome.message or f"It ended as {outcome.kind}.")[:300]

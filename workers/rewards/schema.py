@@ -1,7 +1,7 @@
-"""JSON that a model wrote against a JSON Schema that somebody typed: nothing fetched, nothing that can run for ever.
+"""Model-written JSON against a user-defined JSON Schema: nothing is fetched, nothing can run forever.
 
-The schema may hold patterns, and those meet the model's text: they go through workers.rewards.pattern. Everything
-else is bounded by a deadline that each keyword looks at.
+Patterns in the schema meet the model's text, so they go through workers.rewards.pattern. Everything else is bounded by
+a deadline that each keyword checks.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from workers.rewards import pattern
 LONGEST_SCHEMA = 20_000
 VALIDATION_SECONDS = 0.25
 LONGEST_PATTERNED_NAME = 256
-"""Of a property's name where the schema names properties by patterns: those are matched without a time limit."""
+"""The length of a property's name where the schema names properties by patterns, which are matched without a time
+limit."""
 
 _now = threading.local()
 _NOT_JSON = object()
 
 
 def parsed(text: str) -> Any:
-    """The value, or NOT_JSON: also for NaN and Infinity, which JSON hasn't, and for nesting beyond reason."""
+    """The value, or NOT_JSON, also for NaN, Infinity and excessive nesting."""
     try:
         return json.loads(text, parse_constant=_refused)
-    except (ValueError, RecursionError):  # ValueError: also whole numbers of thousands of digits
+    except (ValueError, RecursionError):  # ValueError: also integers of thousands of digits
         return _NOT_JSON
 
 
@@ -37,26 +38,30 @@ def is_json(value: Any) -> bool:
 
 
 def fits(value: Any, schema: str) -> bool:
-    """Raises TimeoutError when it takes longer than VALIDATION_SECONDS; the schema has no `problem`."""
+    """Raises TimeoutError after VALIDATION_SECONDS. The schema must have no `problem`."""
     validator = _validator(schema)
-    _now.deadline = time.thread_time() + VALIDATION_SECONDS  # not of the clock: the machine may be busy
+    _now.deadline = time.thread_time() + VALIDATION_SECONDS  # CPU time: the machine may be busy
     try:
         return bool(validator.is_valid(value))
-    except (RecursionError, ArithmeticError):  # a value nested as deep as Python goes; a number beyond any float
+    except (RecursionError, ArithmeticError):  # a value nested as deep as Python allows; a number beyond any float
         return False
 
 
 @functools.lru_cache(maxsize=256)
 def problem(schema: str) -> str:
-    """Why this text is no schema that can be used, in one sentence; empty when it is one."""
+    """Why the text is no usable schema, as one sentence; "" if it is one."""
     try:
-        held = json.loads(schema, parse_constant=_refused)
+        parsed_schema = json.loads(schema, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
         return f"is not JSON: {error}"
-    if not isinstance(held, dict | bool):
+    if not isinstance(parsed_schema, dict | bool):
         return "is no JSON Schema: it must be an object"
     try:
-        return _schema_problem(held) or _pattern_problem(held) or _reference_problem(held, schema)
+        return (
+            _schema_problem(parsed_schema)
+            or _pattern_problem(parsed_schema)
+            or _reference_problem(parsed_schema, schema)
+        )
     except RecursionError:
         return "is nested too deep"
 
@@ -64,9 +69,9 @@ def problem(schema: str) -> str:
 def _schema_problem(schema: Any) -> str:
     import jsonschema  # 0.2 s that most processes don't need
 
-    named = schema.get("$schema") if isinstance(schema, dict) else None
-    if named is not None and jsonschema.validators.validator_for(schema, default=None) is None:
-        return f"names a $schema that isn't known: {str(named)[:100]!r}"
+    dialect = schema.get("$schema") if isinstance(schema, dict) else None
+    if dialect is not None and jsonschema.validators.validator_for(schema, default=None) is None:
+        return f"names a $schema that isn't known: {str(dialect)[:100]!r}"
     kind = _kind(schema)
     try:
         kind.check_schema(schema)
@@ -84,8 +89,8 @@ def _pattern_problem(schema: Any) -> str:
         names = part.get("patternProperties")
         typed = [part.get("pattern"), *(names if isinstance(names, dict) else ())]
         for one in typed:
-            if isinstance(one, str) and (said := pattern.problem(one, dot_all=False)):
-                return f"has a pattern ({one[:60]!r}) that {said}"
+            if isinstance(one, str) and (error := pattern.problem(one, dot_all=False)):
+                return f"has a pattern ({one[:60]!r}) that {error}"
     return ""
 
 
@@ -111,7 +116,7 @@ def _reference_problem(schema: Any, text: str) -> str:
 
 
 def _parts(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every object in it, at any depth."""
+    """All objects in it, at any depth."""
     waiting = [schema]
     while waiting:
         one = waiting.pop()
@@ -124,7 +129,7 @@ def _parts(schema: Any) -> Iterator[dict[str, Any]]:
 
 @functools.lru_cache(maxsize=256)
 def _validator(text: str) -> Any:
-    """Raises ValueError for what `problem` refuses as no JSON."""
+    """Raises ValueError for text that `problem` rejects as JSON."""
     import jsonschema.validators
     import referencing
 
@@ -134,7 +139,7 @@ def _validator(text: str) -> Any:
     bounded["pattern"] = _bounded(_pattern)
     bounded["patternProperties"] = _bounded(_short_names(kind.VALIDATORS.get("patternProperties")))
     bounded["uniqueItems"] = _bounded(_unique)
-    # A registry of its own: the usual one fetches what a $ref names.
+    # A registry of its own: the default one fetches what a $ref names.
     return jsonschema.validators.extend(kind, bounded)(schema, registry=referencing.Registry())
 
 
@@ -145,7 +150,7 @@ def _kind(schema: Any) -> Any:
 
 
 def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The keyword, which first looks at the time: a model may write what takes for ever under a harmless schema."""
+    """The keyword with a check of the deadline: a harmless schema may be slow on a model's JSON."""
 
     def keyword(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:
         if time.thread_time() > getattr(_now, "deadline", float("inf")):
@@ -171,13 +176,13 @@ def _short_names(usual: Callable[..., Any] | None) -> Callable[..., Any]:
 
 
 def _unique(validator: Any, value: bool, instance: Any, schema: Any) -> Iterator[Any]:
-    """The usual one compares every two items where they can't be sorted."""
+    """The standard one compares all pairs of items that can't be sorted."""
     if value and validator.is_type(instance, "array") and len({_plain(item) for item in instance}) < len(instance):
         yield _error("has an item twice")
 
 
 def _plain(value: Any) -> Any:
-    """Equal for what JSON Schema calls equal: 1 and 1.0 are, 1 and true are not."""
+    """A key that is equal for values equal in JSON Schema: 1 and 1.0 are, 1 and true are not."""
     if isinstance(value, dict):
         return "object", frozenset((name, _plain(item)) for name, item in value.items())
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Scores a batch of completions with one reward: the same code in the trainer and in the playground.
+"""Scoring a batch of completions with one reward, in the trainer and in the playground alike.
 
-Whatever a reward does wrong (raises, gives another number of scores, NaN, infinity, text) is a Failure of those rows,
-which then count as not applicable.
+Any error of a reward (an exception, a wrong number of scores, NaN, infinity, text) is a Failure of those rows, which
+then count as not applicable.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ def score(
     params: Mapping[str, Any],
     tools: Tools | None = None,
 ) -> Scores:
-    """rows[i] is the dataset row that completions[i] answers. Never raises for what the reward does; `tools` are
-    needed by rewards that are not Cost.PURE."""
+    """Score completions; rows[i] is the dataset row of completions[i]. Never raises because of the reward; rewards
+    other than Cost.PURE need `tools`."""
     built = reward.build(params)
-    given = [Completion(one) if isinstance(one, str) else one for one in completions]
+    items = [Completion(one) if isinstance(one, str) else one for one in completions]
     if reward.batch is not None:
         if tools is None:
-            return all_failed(len(given), "unavailable", f"{reward.title} can't be scored here.")
-        return _whole_batch(reward, given, rows, built, tools)
+            return all_failed(len(items), "unavailable", f"{reward.title} can't be scored here.")
+        return _whole_batch(reward, items, rows, built, tools)
     values: list[float | None] = []
     failures: list[Failure] = []
-    for index, (completion, row) in enumerate(zip(given, rows, strict=True)):
+    for index, (completion, row) in enumerate(zip(items, rows, strict=True)):
         try:
             if reward.function is not None:
                 value: Any = reward.function(completion.text, row, built)
             else:
-                assert reward.whole is not None  # noqa: S101  a test holds that one of them is set
+                assert reward.whole is not None  # noqa: S101  # a test checks that one of them is set
                 value = reward.whole(completion, row, built)
-        except Exception as error:  # one odd completion must not end a day of training: it is told and counted
+        except Exception as error:  # one odd completion must not end a day of training: it is reported and counted
             failures.append(failed(index, error))
             values.append(None)
         else:
@@ -51,7 +51,7 @@ def score(
 
 
 def failed(index: int, error: Exception) -> Failure:
-    """What an exception of a reward says, with its traceback where that says more."""
+    """A reward's exception, with its traceback if that adds information."""
     if isinstance(error, Unavailable):
         return Failure(index, "unavailable", str(error)[:500])
     text = "".join(traceback.format_exception(error))[-LONGEST_TRACEBACK:]
@@ -60,27 +60,29 @@ def failed(index: int, error: Exception) -> Failure:
 
 
 def all_failed(count: int, kind: str, message: str, trace: str = "") -> Scores:
-    """A batch of which nothing could be scored, for one reason."""
+    """A batch that couldn't be scored at all, for one reason."""
     return Scores([None] * count, [Failure(index, kind, message, trace) for index in range(count)])
 
 
 def _whole_batch(
     reward: Reward, completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools
 ) -> Scores:
-    assert reward.batch is not None  # noqa: S101  asked by the caller
+    assert reward.batch is not None  # noqa: S101  # checked by the caller
     try:
-        given = reward.batch(completions, rows, params, tools)
+        batch_scores = reward.batch(completions, rows, params, tools)
     except (Unavailable, SandboxUnavailable) as error:
         return all_failed(len(completions), "unavailable", str(error))
-    except Exception as error:  # of a library or a server's odd answer: told and counted, not the end of the training
-        told = failed(0, error)
-        return all_failed(len(completions), told.kind, told.message, told.traceback)
-    if len(given.values) != len(completions):
-        words = f"It gave {len(given.values)} scores for {len(completions)} completions."
+    except (
+        Exception
+    ) as error:  # from a library or a server's odd answer: reported and counted, not the end of the training
+        failure = failed(0, error)
+        return all_failed(len(completions), failure.kind, failure.message, failure.traceback)
+    if len(batch_scores.values) != len(completions):
+        words = f"It gave {len(batch_scores.values)} scores for {len(completions)} completions."
         return all_failed(len(completions), "wrong_length", words)
-    failures = list(given.failures)
-    values = [_checked(index, value, failures) for index, value in enumerate(given.values)]
-    return Scores(values, failures, given.notes)
+    failures = list(batch_scores.failures)
+    values = [_checked(index, value, failures) for index, value in enumerate(batch_scores.values)]
+    return Scores(values, failures, batch_scores.notes)
 
 
 def _checked(index: int, value: Any, failures: list[Failure]) -> float | None:

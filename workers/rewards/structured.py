@@ -38,8 +38,8 @@ class JsonValidParams(Params):
     misfit_score: float = param(0.0, "Score of JSON that doesn't fit the schema.", min=0.0, max=1.0)
 
     def problem(self) -> str | None:
-        said = schema.problem(self.schema) if self.schema.strip() else ""
-        return f"schema: {said}" if said else None
+        error = schema.problem(self.schema) if self.schema.strip() else ""
+        return f"schema: {error}" if error else None
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class RegexMatchParams(Params):
     def problem(self) -> str | None:
         if not self.pattern:
             return "pattern: must not be empty"
-        said = pattern.problem(self.pattern, self.mode, ignore_case=self.ignore_case, dot_all=self.dot_all)
-        return f"pattern: {said}" if said else None
+        error = pattern.problem(self.pattern, self.mode, ignore_case=self.ignore_case, dot_all=self.dot_all)
+        return f"pattern: {error}" if error else None
 
 
 @dataclass(frozen=True)
@@ -88,26 +88,26 @@ def json_valid(completion: str, row: Mapping[str, Any], params: JsonValidParams)
 def regex_match(completion: str, row: Mapping[str, Any], params: RegexMatchParams) -> float:
     """0 or 1. 1: the pattern matches (with `inverted`: it doesn't). For a format that no other reward names, or for
     words that must not come. Raises TimeoutError when matching takes too long."""
-    found = pattern.matches(
+    matched = pattern.matches(
         params.pattern, completion, params.mode, ignore_case=params.ignore_case, dot_all=params.dot_all
     )
-    return float(found != params.inverted)
+    return float(matched != params.inverted)
 
 
 def xml_structure(completion: str, row: Mapping[str, Any], params: XmlStructureParams) -> float:
     """0 to 1, only 0 and 1 unless `partial`. 1: well-formed XML in which the elements named come in their order, each
     once. 0: not well-formed (a bare < or & is enough), or one is missing. For output that a program parses; for tags
     in prose use "Soft format", which forgives. Entities and document types are refused, so nothing can expand."""
-    found = _top_elements(completion, params.one_root)
-    if found is None:
+    top_names = _top_elements(completion, params.one_root)
+    if top_names is None:
         return 0.0
-    wanted = names(params.elements)
-    if not wanted:
-        return float(bool(found))
-    good = [name for name in wanted if found.count(name) == 1]
+    required = names(params.elements)
+    if not required:
+        return float(bool(top_names))
+    good = [name for name in required if top_names.count(name) == 1]
     if params.partial:
-        return len(good) / len(wanted)
-    return float(good == wanted and [name for name in found if name in set(wanted)] == wanted)
+        return len(good) / len(required)
+    return float(good == required and [name for name in top_names if name in set(required)] == required)
 
 
 def _json_text(completion: str, params: JsonValidParams) -> str:
@@ -117,24 +117,24 @@ def _json_text(completion: str, params: JsonValidParams) -> str:
         return last_tag(completion, params.tag) or ""
     if params.source == "code block":
         return last_code_block(completion) or ""
-    for found in (last_code_block(completion), last_tag(completion, params.tag)):
-        if found is not None:
-            return found
+    for candidate in (last_code_block(completion), last_tag(completion, params.tag)):
+        if candidate is not None:
+            return candidate
     return completion
 
 
 def _top_elements(text: str, one_root: bool) -> list[str] | None:
-    """The names of the elements at the top, or in the one root with the root before them; None: not well-formed."""
+    """The names of the top elements, or the root followed by its children; None: not well-formed."""
     parser = expat.ParserCreate()
     depth = -1 if not one_root else 0
-    found: list[str] = []
+    elements: list[str] = []
 
     def start(name: str, attributes: Mapping[str, str]) -> None:
         nonlocal depth
         if depth > DEEPEST_XML:
             raise ValueError("nested too deep")
         if depth == 0 or (one_root and depth == 1):
-            found.append(name)
+            elements.append(name)
         depth += 1
 
     def end(name: str) -> None:
@@ -148,9 +148,9 @@ def _top_elements(text: str, one_root: bool) -> list[str] | None:
     parser.StartDoctypeDeclHandler = refused
     try:
         parser.Parse(text.strip() if one_root else f"<{_WRAPPER}>{text}</{_WRAPPER}>", True)
-    except (expat.ExpatError, ValueError):  # ValueError: also lone surrogates, which XML can't hold
+    except (expat.ExpatError, ValueError):  # ValueError: also unpaired surrogates, which XML can't contain
         return None
-    return found
+    return elements
 
 
 REWARDS = (

@@ -129,31 +129,31 @@ def boxed_present(completion: str, row: Mapping[str, Any], params: BoxedPresentP
 
 
 def names(text: str) -> list[str]:
-    """Names with commas between them."""
+    """Comma-separated names."""
     return [name for part in text.split(",") if (name := part.strip())]
 
 
 def names_problem(text: str, field: str, *, none_is_fine: bool = False) -> str | None:
-    """What is wrong with a parameter that holds tag names with commas."""
-    held = names(text)
-    if not held and not none_is_fine:
+    """Why a parameter of comma-separated tag names is invalid."""
+    tags = names(text)
+    if not tags and not none_is_fine:
         return f"{field}: must name a tag"
-    if len(set(held)) < len(held):
+    if len(set(tags)) < len(tags):
         return f"{field}: must not name a tag twice"
-    if len(held) > MOST_TAGS:
+    if len(tags) > MOST_TAGS:
         return f"{field}: must be at most {MOST_TAGS} names"
-    if any(_tag_problem(name) for name in held):
+    if any(_tag_problem(name) for name in tags):
         return f"{field}: must be names of letters, digits, - and _, with commas"
     return None
 
 
 def _between(text: str, opened: str, closed: str) -> tuple[str, str]:
-    """(what stands between the first pair, what follows it); empty when there is no pair."""
-    _, found, rest = text.partition(opened)
-    if not found:
+    """(the content of the first pair, what follows it); empty if there is no pair."""
+    _, separator, rest = text.partition(opened)
+    if not separator:
         return "", ""
-    inside, found, after = rest.partition(closed)
-    return (inside, after) if found else ("", "")
+    inside, separator, after = rest.partition(closed)
+    return (inside, after) if separator else ("", "")
 
 
 def _share(conditions: list[bool], partial: bool) -> float:

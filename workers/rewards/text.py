@@ -11,7 +11,7 @@ from workers.rewards.tools import Unavailable
 
 
 class ScoreBounds(Protocol):
-    """Parameters that hold them."""
+    """Parameters with score bounds."""
 
     @property
     def minimum(self) -> int: ...
@@ -30,7 +30,7 @@ def bounds_problem(bounds: ScoreBounds) -> str | None:
 
 
 def within(number: int, bounds: ScoreBounds) -> float:
-    """1 from the minimum up to the target, falling evenly to 0 for none and at the maximum."""
+    """1 from the minimum up to the target, falling linearly to 0 at none and at the maximum."""
     if number < bounds.minimum:
         return number / bounds.minimum
     if number <= bounds.target:

@@ -34,24 +34,24 @@ def prepare(spec: AttemptSpec) -> None:
 
 
 def _free_port() -> int:
-    """For the group of one that vLLM makes inside a trainer. TRL would take 29500 wherever that is free, so that two
-    trainers that start together on one host get the same."""
-    with socket.socket() as found:
-        found.bind(("", 0))
-        return int(found.getsockname()[1])
+    """A free port for the single-process group that vLLM creates inside a trainer. TRL would use 29500 whenever it is
+    free, so that two trainers starting at once on one host would share it."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 def wait_without_spinning() -> None:
-    """OpenMP's idle threads sleep instead of burning their core.
+    """Let OpenMP's idle threads sleep instead of spinning.
 
-    Spinning is a little faster on cores of one's own. On cores that others need too (a demo beside its own web
-    server), it has made a training sixteen times slower.
+    Spinning is slightly faster on dedicated cores. On shared ones (a demo beside its own web server) it has made a
+    training sixteen times slower.
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 
 def needs_hub(model: str) -> bool:
-    """A hub id that no earlier run has left in the cache."""
+    """Whether it is a hub id that is not in the cache."""
     if is_local(model):
         return False
     home = Path(os.environ.get("HF_HOME", "~/.cache/huggingface")).expanduser()
@@ -61,15 +61,15 @@ def needs_hub(model: str) -> bool:
 
 
 def rank() -> int:
-    """This process's rank; 0 where no launcher has set one."""
+    """This process's rank; 0 without a launcher."""
     return int(os.environ.get("RANK", "0"))
 
 
 def local_rank() -> int:
-    """This process's GPU among those that it sees."""
+    """This process's GPU index among its visible ones."""
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
 def inside_launcher() -> bool:
-    """torchrun, or accelerate launch, has started this process as one of its ranks."""
+    """Whether torchrun or accelerate launch started this process as a rank."""
     return "LOCAL_RANK" in os.environ

@@ -1,7 +1,7 @@
-"""Rows that rewards failed on: told as events, counted over the last batches, and too many of them end the run.
+"""Rows on which rewards failed: reported as events, counted over the last batches; too many of them end the run.
 
-Each rank notes what it has scored; `settle` brings the ranks' notes together after a batch, so that all of them count
-the same and end at the same step.
+Each rank notes what it has scored; `settle` shares the notes after each batch, so that all ranks count the same and end
+at the same step.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from workers.rewards import Failure
 
 WINDOW = 8
-"""Batches of completions whose rows are looked at."""
-LEAST = 4
-"""Batches that are scored before a run is judged while it trains: a server may be away for one."""
+"""Batches over which failures are counted."""
+MIN_BATCHES = 4
+"""Batches scored before a run can be ended during training: a server may be down for one."""
 
 
 @dataclass(frozen=True)
 class Noted:
-    """Of one reward and one batch, on one rank."""
+    """One reward's failures in one batch, on one rank."""
 
     reward: str
     scored: int
@@ -30,13 +30,13 @@ class Noted:
     kind: str = ""
     message: str = ""
     row: int | None = None
-    """Of the first failure."""
+    """The first failure's row."""
 
 
 class Failures:
     def __init__(self, *, share: float, event: Callable[..., None]) -> None:
-        """`share`: a run ends when a reward fails on more of its rows; 1 never ends it. `event` writes a line for the
-        control plane, on the rank that does."""
+        """`share`: a run ends if a reward fails on more than this share of its rows; 1 never ends it. `event` writes a
+        line for the control plane, on the rank that reports."""
         self._share = share
         self._event = event
         self._fresh: list[Noted] = []
@@ -45,10 +45,10 @@ class Failures:
         self._scored: dict[str, int] = {}
         self._last: dict[str, str] = {}
         self.verdict = ""
-        """Why the run ends, a sentence for people; "" while it goes on."""
+        """Why the run ends, as a sentence; "" while it continues."""
 
     def note(self, reward: str, rows: Sequence[int], failures: Sequence[Failure]) -> None:
-        """One reward has scored this rank's part of a batch; `rows` are their ids."""
+        """Note the failures of one reward on this rank's part of a batch; `rows` are their ids."""
         if not failures:
             self._fresh.append(Noted(reward, len(rows), 0))
             return
@@ -60,37 +60,39 @@ class Failures:
         self._fresh.append(Noted(reward, len(rows), failed, first.kind, first.message, rows[first.index]))
 
     def settle(self, step: int, gather: Callable[[list[Noted]], list[Noted]]) -> None:
-        """After each batch: `gather` gives every rank the notes of all."""
-        mine, self._fresh = self._fresh, []
+        """Combine the notes after each batch: `gather` returns the notes of all ranks."""
+        own_notes, self._fresh = self._fresh, []
         together: dict[str, list[Noted]] = {}
-        for noted in gather(mine):
-            together.setdefault(noted.reward, []).append(noted)
+        for note in gather(own_notes):
+            together.setdefault(note.reward, []).append(note)
         for reward, notes in together.items():
             self._count(reward, notes, step)
-            if not self.verdict and len(self._windows[reward]) >= LEAST:
+            if not self.verdict and len(self._windows[reward]) >= MIN_BATCHES:
                 self.verdict = self._judged(reward)
 
     def judge_the_end(self) -> None:
-        """The training is over: what was too short to be judged before is judged now."""
-        self.verdict = self.verdict or next((said for reward in self._windows if (said := self._judged(reward))), "")
+        """Judge runs too short to be judged during training."""
+        self.verdict = self.verdict or next(
+            (verdict for reward in self._windows if (verdict := self._judged(reward))), ""
+        )
 
     def _count(self, reward: str, notes: list[Noted], step: int) -> None:
-        failed, scored = sum(noted.failed for noted in notes), sum(noted.scored for noted in notes)
+        failed, scored = sum(note.failed for note in notes), sum(note.scored for note in notes)
         self._windows.setdefault(reward, deque(maxlen=WINDOW)).append((failed, scored))
         before = self._failed.get(reward, 0)
         self._failed[reward] = before + failed
         self._scored[reward] = self._scored.get(reward, 0) + scored
-        first = next((noted for noted in notes if noted.failed), None)
+        first = next((note for note in notes if note.failed), None)
         if first is None:
             return
         self._last[reward] = first.message
         if self._is_worth_telling(before, failed):
-            told = {"reward": reward, "row": first.row, "kind": first.kind, "message": first.message}
-            self._event("reward_failed", step=step, **told, count=before + failed, of=self._scored[reward])
+            failure_fields = {"reward": reward, "row": first.row, "kind": first.kind, "message": first.message}
+            self._event("reward_failed", step=step, **failure_fields, count=before + failed, of=self._scored[reward])
 
     @staticmethod
     def _is_worth_telling(before: int, failed: int) -> bool:
-        """The 1st failure, the 10th, the 100th: of a reward that fails on every row there is no end."""
+        """Report the 1st, 10th, 100th failure: a broken reward fails on every row."""
         return failed > 0 and len(str(before + failed)) > (len(str(before)) if before else 0)
 
     def _judged(self, reward: str) -> str:
@@ -106,4 +108,4 @@ class Failures:
 
 
 def nothing(event: str, **fields: Any) -> None:
-    """For a rank, or a test, that writes no lines."""
+    """An `event` for ranks and tests that write no lines."""

@@ -1,6 +1,6 @@
-"""Several vLLM servers as one: each prompt group goes to one of them, all of them sample from the same version.
+"""Several vLLM servers as one: each prompt group goes to one of them, and all sample from the same version.
 
-Standard library only, as the client of a single server is.
+Standard library only, like the client of a single server.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 def connect(spec: AttemptSpec) -> ServerFanout:
-    """The servers that the spec names, own or attached; nothing is asked of them yet."""
+    """Clients of the spec's servers, own or attached; no request is made yet."""
     server = spec.run.hardware.server
-    assert server is not None  # noqa: S101  servers_of would find none
+    assert server is not None  # noqa: S101  # otherwise servers_of would find none
     places = servers_of(spec)
     return ServerFanout(
         [
@@ -29,22 +29,22 @@ def connect(spec: AttemptSpec) -> ServerFanout:
                 commands.served_name(spec, place) if place.own else None,
                 request_timeout_s=server.request_timeout_s,
                 role=place.role if len(places) > 1 else "",
-                # Somebody else's server may have other people's adapters: ours are known by the run's id.
+                # An external server may have other users' adapters: ours contain the run's id.
                 adapters=POLICY if place.own else f"{spec.run.run_id}-",
             )
             for place in places
         ],
-        # All of them are the attempt's own, or none is.
+        # Either all of them are the attempt's own, or none.
         prefix=POLICY if places[0].own else f"{spec.attempt_id}-v",
         leaves=not places[0].own,
     )
 
 
 class ServerFanout:
-    """Any failure of any server is raised at once, whatever the others are still doing: a step is whole or not."""
+    """The failure of any server is raised at once, whatever the others do: a step is complete or failed."""
 
     def __init__(self, clients: Sequence[AdapterClient], *, prefix: str = POLICY, leaves: bool = False) -> None:
-        """`prefix` and a number make an adapter's name. `leaves`: take the last adapter away at the end."""
+        """`prefix` and a number form an adapter's name. `leaves`: unload the last adapter at the end."""
         self._clients = list(clients)
         self._prefix = prefix
         self._leaves = leaves
@@ -53,27 +53,27 @@ class ServerFanout:
         together([client.check for client in self._clients])
 
     def get_server_info(self) -> dict[str, Any]:
-        """What TRL asks about after building its backend: the first server that biases its answer speaks for all."""
-        told = together([client.get_server_info for client in self._clients])
-        biased = [info for info in told if info["model_config"]["logprobs_mode"] != "processed_logprobs"]
-        return (biased or told)[0]
+        """TRL's query after building its backend; the first server that biases its log probabilities counts for all."""
+        infos = together([client.get_server_info for client in self._clients])
+        biased = [info for info in infos if info["model_config"]["logprobs_mode"] != "processed_logprobs"]
+        return (biased or infos)[0]
 
     def adapter_name(self, version: int) -> str:
         return f"{self._prefix}{version}"
 
     def use_adapter(self, name: str, path: Path) -> str | None:
-        """All have loaded it when this returns. Returns the one it replaces, which none has any more."""
+        """Load an adapter on all servers. Return the one it replaces, which is then unloaded everywhere."""
         replaced = together([_bound(client.use_adapter, name, path) for client in self._clients])
         return replaced[0]
 
     def complete(self, prompts: list[list[int]], sampling: dict[str, Any]) -> list[Completion]:
-        """sampling["n"] completions a prompt, in the prompts' order, whoever has made them."""
-        asked = [
+        """sampling["n"] completions per prompt, in the prompts' order, whichever server generated them."""
+        calls = [
             _bound(client.complete, share, sampling)
             for client, share in zip(self._clients, shares(prompts, len(self._clients)), strict=True)
             if share
         ]
-        return [completion for answer in together(asked) for completion in answer]
+        return [completion for answer in together(calls) for completion in answer]
 
     def close(self) -> None:
         if self._leaves:
@@ -81,30 +81,30 @@ class ServerFanout:
 
 
 def shares(items: Sequence[T], count: int) -> list[list[T]]:
-    """`items` cut into `count` runs of neighbours, as even as can be; the first ones get what doesn't divide."""
+    """Split `items` into `count` contiguous parts of nearly equal size; the first ones are larger."""
     size, more = divmod(len(items), count)
     ends = [(number + 1) * size + min(number + 1, more) for number in range(count)]
     return [list(items[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def together(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """All at once, results in order. The first failure is raised without waiting for the rest, whose threads end with
-    the process."""
+    """Run all calls concurrently; results in order. The first failure is raised without waiting for the rest, whose
+    threads end with the process."""
     if len(calls) == 1:
         return [calls[0]()]
-    done: queue.SimpleQueue[tuple[int, T | None, BaseException | None]] = queue.SimpleQueue()
+    finished: queue.SimpleQueue[tuple[int, T | None, BaseException | None]] = queue.SimpleQueue()
 
     def run(number: int, call: Callable[[], T]) -> None:
         try:
-            done.put((number, call(), None))
-        except BaseException as error:  # carried to the caller's thread, which raises it
-            done.put((number, None, error))
+            finished.put((number, call(), None))
+        except BaseException as error:  # passed to the caller's thread, which raises it
+            finished.put((number, None, error))
 
     for number, call in enumerate(calls):
         threading.Thread(target=run, args=(number, call), daemon=True).start()
     results: dict[int, Any] = {}
     for _ in calls:
-        number, result, error = done.get()
+        number, result, error = finished.get()
         if error is not None:
             raise error
         results[number] = result

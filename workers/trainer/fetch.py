@@ -1,10 +1,11 @@
-"""python -m workers.trainer.fetch MODEL --progress FILE: models of the Hugging Face hub, into this host's cache.
+"""python -m workers.trainer.fetch MODEL --progress FILE: download models of the Hugging Face hub into this host's
+cache.
 
-Exit codes: 0 all that a run loads is in the cache (then nothing was asked of the network, if it was there before),
-6 it can't be had, and the last line on stderr is a sentence for people. FILE gets a line of JSON at most once a second:
-{"t", "done_bytes", "total_bytes", "files_done", "files"}.
+Exit codes: 0 all that a run loads is in the cache (if it was there before, without network access), 6 unavailable, with
+a sentence for people in the last line of stderr. FILE gets a line of JSON at most once a second: {"t", "done_bytes",
+"total_bytes", "files_done", "files"}.
 
-HF_ENDPOINT, HF_HOME and HF_TOKEN mean what they mean to huggingface_hub, which does the downloading.
+HF_ENDPOINT, HF_HOME and HF_TOKEN have their usual meaning for huggingface_hub, which does the downloading.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from workers.trainer.unavailable import ModelUnavailable
 UNAVAILABLE = 6
 LOOK_S = 0.25
 TRIES = 4
-"""Of a download that broke for a reason that may pass; files that were whole are not fetched again."""
+"""Tries of a download that failed temporarily; complete files are not downloaded again."""
 ROOM_LEFT = 64 << 20
 ASK_TIMEOUT_S = 20.0
 
@@ -60,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 class Terminated(BaseException):
-    """SIGTERM: raised in the main thread, wherever it is."""
+    """SIGTERM, raised in the main thread."""
 
 
 def _terminated(*_: object) -> None:
@@ -68,7 +69,7 @@ def _terminated(*_: object) -> None:
 
 
 def _leave(code: int) -> None:
-    """At once: threads in the middle of a download can't be told to stop, and an exit would wait for them."""
+    """Exit at once: an ordinary exit would wait for downloading threads, which can't be stopped."""
     fetching.discard_partial_files()
     os._exit(code)
 
@@ -98,7 +99,7 @@ def fetch(model: str, revision: str | None, progress: DownloadProgress, *, stall
 
 @dataclass
 class Download:
-    """One model's way into the cache; `run` is for a thread and never raises."""
+    """One model's download into the cache; `run` is for a thread and never raises."""
 
     model: str
     revision: str | None
@@ -107,7 +108,7 @@ class Download:
     error: ModelUnavailable | None = None
 
     def cached(self) -> Path | None:
-        """The snapshot that offline loading would find, if it is whole."""
+        """The snapshot that offline loading would find, if it is complete."""
         from huggingface_hub.errors import LocalEntryNotFoundError
 
         try:
@@ -154,7 +155,7 @@ class Download:
     def _snapshot(self, **more: Any) -> str:
         from huggingface_hub import constants, snapshot_download
 
-        # Bytes reach the disk, and so the progress, in pieces of this size: a slow line must not look like a dead one.
+        # The size of writes, and so of progress: a slow line must not look dead.
         constants.DOWNLOAD_CHUNK_SIZE = 1 << 18
         return str(
             snapshot_download(
@@ -168,11 +169,11 @@ class Download:
         )
 
     def _in_words(self, error: Exception) -> ModelUnavailable:
-        said = unavailable.sentence(error, self.model, self.revision)
-        if not said:
+        text = unavailable.sentence(error, self.model, self.revision)
+        if not text:
             traceback.print_exception(error)
-            said = f"{self.model} could not be fetched: {type(error).__name__}: {unavailable.first_line(error)}"
-        return ModelUnavailable(said)
+            text = f"{self.model} could not be fetched: {type(error).__name__}: {unavailable.first_line(error)}"
+        return ModelUnavailable(text)
 
     def _need_room(self, listing: fetching.FileListing) -> None:
         needed = listing.total - listing.arrived().done

@@ -1,4 +1,4 @@
-"""A download seen from outside: how much of it lies in the cache, and whether it moves."""
+"""A download observed from outside: how much is in the cache, and whether it grows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 WRITE_EVERY_S = 1.0
 ABANDONED_S = 300.0
-"""A partial file that nobody wrote to for so long, and whose lock is free, was left behind by a killed download."""
+"""A partial file untouched for this long with a free lock was left by a killed download."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class File:
     name: str
     size: int
     blob: str | None
-    """Its content's name in the cache."""
+    """The content's name in the cache."""
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class Arrived:
     done: int
     files: int
     moving: int
-    """Grows with whatever the cache gets of this model, by this process or by another that it waits for."""
+    """Grows with anything the cache receives of this model, from this process or another one it waits for."""
 
 
 @dataclass(frozen=True)
 class FileListing:
-    """The files of one commit that a run needs, and how much of each is in the cache."""
+    """The files of a commit that a run needs, and how much of each is in the cache."""
 
     storage: Path
     commit: str
@@ -47,13 +47,13 @@ class FileListing:
 
     @classmethod
     def of(cls, model: str, info: ModelInfo) -> FileListing:
-        found = []
+        files = []
         for sibling in info.siblings or []:
             if hub_files.wanted(sibling.rfilename):
                 blob = sibling.lfs.sha256 if sibling.lfs else sibling.blob_id
                 size = (sibling.lfs.size if sibling.lfs else sibling.size) or 0
-                found.append(File(sibling.rfilename, size, blob))
-        return cls(cache() / f"models--{model.replace('/', '--')}", info.sha or "", tuple(found))
+                files.append(File(sibling.rfilename, size, blob))
+        return cls(cache() / f"models--{model.replace('/', '--')}", info.sha or "", tuple(files))
 
     @property
     def total(self) -> int:
@@ -61,14 +61,14 @@ class FileListing:
 
     def arrived(self) -> Arrived:
         partial = self._partial()
-        whole = [file for file in self.files if self._is_whole(file)]
-        sizes = {file.blob: file.size for file in self.files if file not in whole}
-        done = sum(file.size for file in whole)
-        done += sum(min(size, sizes[blob]) for blob, size in partial.items() if blob in sizes)
-        return Arrived(done, len(whole), sum(partial.values()) + len(whole))
+        complete = [file for file in self.files if self._is_whole(file)]
+        sizes = {file.blob: file.size for file in self.files if file not in complete}
+        received = sum(file.size for file in complete)
+        received += sum(min(size, sizes[blob]) for blob, size in partial.items() if blob in sizes)
+        return Arrived(received, len(complete), sum(partial.values()) + len(complete))
 
     def discard_abandoned(self) -> None:
-        """Partial files are never taken up again: each download gives its own a new name."""
+        """Delete abandoned partial files; downloads never resume them, because each uses a new name."""
         for path in (self.storage / "blobs").glob("*.incomplete"):
             lock = self.storage.parent / ".locks" / self.storage.name / f"{path.name.partition('.')[0]}.lock"
             try:
@@ -83,17 +83,17 @@ class FileListing:
         return file.blob is not None and (self.storage / "blobs" / file.blob).exists()
 
     def _partial(self) -> dict[str, int]:
-        """Content's name -> bytes on the disk of the partial file that has most of it."""
-        found: dict[str, int] = {}
+        """Content name -> bytes on disk of the largest partial file."""
+        sizes: dict[str, int] = {}
         for path in (self.storage / "blobs").glob("*.incomplete"):
             try:
                 stat = path.stat()
             except FileNotFoundError:
                 continue
             blob = path.name.partition(".")[0]
-            # A file may be given its whole length before its content.
-            found[blob] = max(found.get(blob, 0), min(stat.st_size, stat.st_blocks * 512))
-        return found
+            # A file may get its full length before its content.
+            sizes[blob] = max(sizes.get(blob, 0), min(stat.st_size, stat.st_blocks * 512))
+        return sizes
 
 
 def cache() -> Path:
@@ -109,12 +109,12 @@ def endpoint() -> str:
 
 
 def existing(path: Path) -> Path:
-    """The path, or the nearest folder above it that exists."""
+    """The path, or its nearest existing parent."""
     return next(folder for folder in (path, *path.parents) if folder.exists())
 
 
 def discard_partial_files() -> None:
-    """What this process has open in the cache and will not finish."""
+    """Delete the partial files that this process has open in the cache."""
     for link in Path("/proc/self/fd").glob("*"):
         try:
             target = os.readlink(link)
@@ -136,7 +136,7 @@ def _is_free(lock: Path) -> bool:
 
 
 class DownloadProgress:
-    """Writes the lines, and knows for how long nothing has come."""
+    """Writes the progress lines and measures how long nothing has arrived."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -148,7 +148,7 @@ class DownloadProgress:
         self._newest = self._before = (0, 0, 0, 0)
 
     def go_on(self) -> None:
-        """To the next model: what came so far is counted with it."""
+        """Continue with the next model; earlier figures are added to its own."""
         self._before = self._newest
         self._listing = None
         self._moved_at = time.monotonic()
@@ -158,9 +158,9 @@ class DownloadProgress:
         self._listing = listing
 
     def bar_class(self) -> type:
-        """For huggingface_hub: a progress bar that shows nothing and counts each update as a sign of life.
+        """For huggingface_hub: an invisible progress bar that counts each update as a sign of life.
 
-        What comes over Xet is reported there before it reaches the disk.
+        Data over Xet is reported there before it reaches the disk.
         """
         progress = self
 
@@ -189,7 +189,7 @@ class DownloadProgress:
             self._write(arrived.done, listing.total, arrived.files, len(listing.files))
 
     def complete(self, folder: Path) -> None:
-        """The one line of a model that was there before."""
+        """The only line for a model that was already cached."""
         sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
         self._write(sum(sizes), sum(sizes), len(sizes), len(sizes))
 
@@ -197,10 +197,13 @@ class DownloadProgress:
         return time.monotonic() - self._moved_at
 
     def _write(self, *figures: int) -> None:
-        """Bytes that came, of how many, and the same of files."""
-        told = [before + now for before, now in zip(self._before, figures, strict=True)]
-        self._newest = (told[0], told[1], told[2], told[3])
-        line = {"t": time.time(), **dict(zip(("done_bytes", "total_bytes", "files_done", "files"), told, strict=True))}
-        # A run's folder without room for the line ends the run by itself, and says so.
+        """Bytes received and in total, and the same for files."""
+        totals = [before + now for before, now in zip(self._before, figures, strict=True)]
+        self._newest = (totals[0], totals[1], totals[2], totals[3])
+        line = {
+            "t": time.time(),
+            **dict(zip(("done_bytes", "total_bytes", "files_done", "files"), totals, strict=True)),
+        }
+        # If the run's folder has no room for the line, the run ends for that reason anyway.
         with contextlib.suppress(OSError), open(self._path, "a") as file:
             file.write(json.dumps(line) + "\n")

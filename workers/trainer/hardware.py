@@ -1,6 +1,6 @@
-"""What a hardware profile means for GRPOConfig: precision, optimizer, checkpointing, DeepSpeed, FSDP2, quantization.
+"""A hardware profile as GRPOConfig settings: precision, optimizer, checkpointing, DeepSpeed, FSDP2, quantization.
 
-Plain dictionaries, so that all but the quantization can be read and tested without the libraries they are for.
+Plain dictionaries, so that all but the quantization can be tested without those libraries.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ ON_CPU: dict[str, Any] = {
 
 
 def settings(run: RunSpec) -> dict[str, Any]:
-    """GRPOConfig arguments of the profile, with the run's own ones over them.
+    """The profile's GRPOConfig arguments, overridden by the run's own.
 
-    All but the last step are plain precedence. How activations are checkpointed depends on who shards.
+    All but the last step are plain precedence. Activation checkpointing depends on the sharding strategy.
     """
     hardware = run.hardware
     merged = {**_numbers(run), **_optimizer(hardware), **_checkpointing(hardware), **_rollout(hardware), **run.grpo}
@@ -41,7 +41,7 @@ def settings(run: RunSpec) -> dict[str, Any]:
         merged["deepspeed"] = deepspeed(hardware)
     if hardware.strategy is Strategy.FSDP2:
         # FSDP's own checkpointing doesn't gather each layer's parameters twice in the backward pass. But it wraps the
-        # layers, and peft then finds no adapter in them: it would save an empty one.
+        # layers, so that peft finds no adapter in them and would save an empty one.
         wrapped = bool(merged["gradient_checkpointing"]) and run.lora is None
         merged["fsdp"] = True
         merged["fsdp_config"] = fsdp2(hardware, checkpointing=wrapped)
@@ -50,12 +50,12 @@ def settings(run: RunSpec) -> dict[str, Any]:
 
 
 def _numbers(run: RunSpec) -> dict[str, Any]:
-    """Both flags, whatever TRL's defaults; where the run itself turns one on, the profile's other one is off."""
+    """Both flags, overriding TRL's defaults; if the run sets one, the profile's other one is off."""
     hardware, on_gpu = run.hardware, run.hardware.trainer_gpus > 0
-    wanted = hardware.precision
-    if wanted is Precision.AUTO:
-        wanted = Precision.BF16 if on_gpu else Precision.FP32
-    flags = {"bf16": wanted is Precision.BF16, "fp16": wanted is Precision.FP16}
+    precision = hardware.precision
+    if precision is Precision.AUTO:
+        precision = Precision.BF16 if on_gpu else Precision.FP32
+    flags = {"bf16": precision is Precision.BF16, "fp16": precision is Precision.FP16}
     if run.grpo.get("fp16") or run.grpo.get("bf16"):
         flags = {"bf16": False, "fp16": False}
     return flags if on_gpu else {**ON_CPU, **flags}
@@ -66,13 +66,13 @@ def _optimizer(hardware: HardwareSpec) -> dict[str, Any]:
         return {"optim": "adamw_8bit"}
     if hardware.optimizer is Optimizer.ADAFACTOR:
         return {"optim": "adafactor"}
-    # DeepSpeed steps on flat partitions of its own; the fused kernel wants gradients as the model has them.
+    # DeepSpeed steps on its own flat partitions; the fused kernel expects gradients in the model's layout.
     return {"optim": "adamw_torch" if hardware.strategy in ZERO else "adamw_torch_fused"}
 
 
 def _checkpointing(hardware: HardwareSpec) -> dict[str, Any]:
-    asked = hardware.gradient_checkpointing
-    return {"gradient_checkpointing": hardware.trainer_gpus > 0 if asked is None else asked}
+    setting = hardware.gradient_checkpointing
+    return {"gradient_checkpointing": hardware.trainer_gpus > 0 if setting is None else setting}
 
 
 def _rollout(hardware: HardwareSpec) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _rollout(hardware: HardwareSpec) -> dict[str, Any]:
 
 
 def deepspeed(hardware: HardwareSpec) -> dict[str, Any]:
-    """DeepSpeed's configuration. What is "auto" is filled in by transformers from the GRPOConfig."""
+    """DeepSpeed's configuration. transformers replaces "auto" by the GRPOConfig's values."""
     stage = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}[hardware.strategy]
     zero: dict[str, Any] = {
         "stage": stage,
@@ -97,7 +97,7 @@ def deepspeed(hardware: HardwareSpec) -> dict[str, Any]:
         zero |= {
             "stage3_prefetch_bucket_size": "auto",
             "stage3_param_persistence_threshold": "auto",
-            # Without it a checkpoint has shards only, and no model that anything else could load.
+            # Without it a checkpoint has only shards, which nothing else could load.
             "stage3_gather_16bit_weights_on_model_save": True,
         }
     else:
@@ -117,7 +117,7 @@ def deepspeed(hardware: HardwareSpec) -> dict[str, Any]:
         "steps_per_print": 1_000_000_000,
     }
     if hardware.offload is not Offload.NONE:
-        # Offloaded states want DeepSpeed's CPU Adam, which it makes of this; another one it refuses.
+        # Offloaded states need DeepSpeed's CPU Adam, which it derives from this one; it refuses others.
         params = dict.fromkeys(("lr", "betas", "eps", "weight_decay"), "auto")
         config["optimizer"] = {"type": "AdamW", "params": params}
     return config
@@ -135,14 +135,14 @@ def fsdp2(hardware: HardwareSpec, *, checkpointing: bool) -> dict[str, Any]:
 
 
 def loading_dtype(run: RunSpec, *, bf16: bool, fp16: bool) -> str | None:
-    """What the model's weights are loaded as; None leaves TRL's fp32.
+    """The dtype for loading the weights; None leaves TRL's fp32.
 
-    Half of it is enough where fp32 weights would never be used: DeepSpeed casts them anyway and keeps its own fp32
-    copy, and a LoRA's frozen base is only read. Not where the LoRA is merged into the base for vLLM and taken out
-    again: in 16 bits each round would leave a little of it there.
+    16 bits are enough where fp32 weights would never be used: DeepSpeed casts them anyway and keeps its own fp32 copy,
+    and a LoRA's frozen base is only read. Not where the LoRA is merged into the base for vLLM and unmerged again: in 16
+    bits each round would leave a residue.
     """
     hardware, low = run.hardware, "bfloat16" if bf16 else "float16" if fp16 else None
-    if low is None or hardware.strategy is Strategy.FSDP2:  # shards must have one type, the adapters' fp32
+    if low is None or hardware.strategy is Strategy.FSDP2:  # shards must have one dtype, the adapters' fp32
         return None
     if hardware.quantization is not Quantization.NONE or hardware.strategy in ZERO:
         return low
@@ -150,7 +150,7 @@ def loading_dtype(run: RunSpec, *, bf16: bool, fp16: bool) -> str | None:
 
 
 def merges(hardware: HardwareSpec) -> bool:
-    """Whether a LoRA reaches vLLM as part of whole weights."""
+    """Whether a LoRA reaches vLLM merged into the weights."""
     if hardware.vllm_server:
         return hardware.vllm_server.weight_sync is WeightSync.NCCL
     return hardware.rollout is Rollout.COLOCATE

@@ -1,4 +1,4 @@
-"""GPU memory of the ranks: a cap on what each may take, and what each has taken at most."""
+"""GPU memory of the ranks: a cap, and the peaks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NAMES = ("reserved_mib", "allocated_mib")
 
 
 def cap(hardware: HardwareSpec, *, local_rank: int) -> None:
-    """Hold this process to the profile's share of its GPU, as on a smaller card; before anything is allocated."""
+    """Limit this process to the profile's share of its GPU, as on a smaller card; before any allocation."""
     if hardware.memory_cap_gib is None or not torch.cuda.is_available():
         return
     torch.cuda.set_device(local_rank)
@@ -21,34 +21,34 @@ def cap(hardware: HardwareSpec, *, local_rank: int) -> None:
 
 
 def share_of_card(hardware: HardwareSpec, *, local_rank: int) -> float:
-    """The cap as a share of the GPU that is there; 1 without a cap. vLLM's own share is one of the whole card too."""
+    """The cap as a share of the actual GPU; 1 without a cap. vLLM's own share also refers to the whole card."""
     if hardware.memory_cap_gib is None or not torch.cuda.is_available():
         return 1.0
     total = torch.cuda.get_device_properties(local_rank).total_memory
-    wanted = hardware.memory_cap_gib * GIB
-    if wanted > total:
+    cap_bytes = hardware.memory_cap_gib * GIB
+    if cap_bytes > total:
         raise SpecError(
             f"The cap of {hardware.memory_cap_gib:g} GiB is more than this GPU has ({total / GIB:.1f} GiB): the run "
             f"can't be held to it."
         )
-    return float(wanted / total)
+    return float(cap_bytes / total)
 
 
 def peaks() -> dict[str, float]:
-    """`memory/rank<r>/<name>` of all ranks, on each of them: every rank must call this at the same point.
+    """`memory/rank<r>/<name>` of all ranks, on each of them: all ranks must call this at the same point.
 
-    Two numbers a rank in one collective; the CPU has none.
+    Two numbers per rank in one collective; none on a CPU.
     """
     if not torch.cuda.is_initialized():
         return {}
-    most = [torch.cuda.max_memory_reserved() / MIB, torch.cuda.max_memory_allocated() / MIB]
-    own = torch.tensor(most, device="cuda")
-    everyones = [own]
+    peak_values = [torch.cuda.max_memory_reserved() / MIB, torch.cuda.max_memory_allocated() / MIB]
+    own = torch.tensor(peak_values, device="cuda")
+    gathered = [own]
     if torch.distributed.is_available() and torch.distributed.is_initialized():
-        everyones = [torch.empty_like(own) for _ in range(torch.distributed.get_world_size())]
-        torch.distributed.all_gather(everyones, own)
+        gathered = [torch.empty_like(own) for _ in range(torch.distributed.get_world_size())]
+        torch.distributed.all_gather(gathered, own)
     return {
         f"memory/rank{rank}/{name}": value
-        for rank, values in enumerate(everyones)
+        for rank, values in enumerate(gathered)
         for name, value in zip(NAMES, values.tolist(), strict=True)
     }

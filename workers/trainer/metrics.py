@@ -1,4 +1,4 @@
-"""metrics.jsonl: one flushed JSON line for each thing that the trainer has to tell."""
+"""metrics.jsonl: one flushed JSON line for each of the trainer's reports."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=
 
 
 class LineFile:
-    """A file of JSON lines that never raises into the training: what can't be written is counted and said once."""
+    """A file of JSON lines that never raises into the training: lost lines are counted and reported once."""
 
     def __init__(self, path: Path, *, writes: bool = True) -> None:
-        """`writes` is False on the ranks that don't report."""
+        """`writes` is False on ranks that don't report."""
         self.path = path
         self.lost = 0
         self._torn = False
@@ -40,10 +40,10 @@ class LineFile:
         self.write({"t": time.time(), "event": event, **fields})
 
     def log(self, step: int, logs: Mapping[str, Any]) -> None:
-        """One log call of the trainer. JSON has no NaN or infinity: those values are left out, and named;
-        so are names that are too long.
+        """Write one log call of the trainer. Values that JSON lacks (NaN, infinity) and names that are too long are
+        dropped and listed.
 
-        Written by hand: a third faster than the encoder, in the one place that every step passes.
+        Formatted by hand: a third faster than the encoder, in the one place that every step passes.
         """
         if self._fd is None:
             return
@@ -58,15 +58,17 @@ class LineFile:
             else:
                 dropped.append(name[:LONGEST_NAME])
         values = ",".join(pairs)
-        named = _encode(dropped) if dropped else "[]"
-        self._append(f'{{"t":{time.time()!r},"event":"log","step":{step},"values":{{{values}}},"dropped":{named}}}')
+        dropped_json = _encode(dropped) if dropped else "[]"
+        self._append(
+            f'{{"t":{time.time()!r},"event":"log","step":{step},"values":{{{values}}},"dropped":{dropped_json}}}'
+        )
 
     def _append(self, text: str) -> None:
-        assert self._fd is not None  # noqa: S101  the callers have looked
+        assert self._fd is not None  # noqa: S101  # checked by the callers
         try:
             data = (text + "\n").encode("utf-8", "replace")
             if self._torn:
-                data = b"\n" + data  # closes what a full disk has cut off, so that this line stays readable
+                data = b"\n" + data  # ends a line cut off by a full disk, so that this one stays readable
             written = os.write(self._fd, data)
         except OSError as error:
             self._lose(error)
@@ -87,7 +89,7 @@ def _quoted(name: str) -> str:
 
 
 def _number(value: Any) -> float | None:
-    """An int, or a number of numpy or torch; None for what is no number (TRL logs None for a missing mean)."""
+    """An int, or a number of numpy or torch; None for anything else (TRL logs None for a missing mean)."""
     if isinstance(value, int):
         return int(value)  # True is 1
     if hasattr(value, "item"):

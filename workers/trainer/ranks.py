@@ -1,4 +1,4 @@
-"""Ranks: the same command under torchrun, with the exit code and last words of the rank that failed first."""
+"""Ranks: the command under torchrun, with the exit code and last words of the first rank that failed."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from workers.trainer import environment
 from workers.trainer.spec import SpecError, TrainerError
 
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
-"""Set by torchrun for each rank: what is written there reaches the launcher."""
+"""Set by torchrun for each rank: its content reaches the launcher."""
 
 
 def check(spec: AttemptSpec) -> None:
-    """A launcher of somebody's own (accelerate launch, torchrun) must have started what the spec is made for: with
-    another number of ranks the batch would be another."""
-    started, wanted = int(os.environ.get("WORLD_SIZE", "1")), spec.run.hardware.processes
-    if started != wanted:
-        raise SpecError(f"The launcher has started {started} processes, but the spec is made for {wanted}.")
+    """Check that an external launcher (accelerate launch, torchrun) started the number of ranks in the spec: another
+    number would change the batch."""
+    started, expected = int(os.environ.get("WORLD_SIZE", "1")), spec.run.hardware.processes
+    if started != expected:
+        raise SpecError(f"The launcher has started {started} processes, but the spec is made for {expected}.")
 
 
 def meet(spec: AttemptSpec) -> None:
-    """On the CPU accelerate leaves DeepSpeed without a process group until the model is there, and ZeRO-3 shards it
-    while it loads."""
+    """On the CPU accelerate gives DeepSpeed no process group until the model is loaded, but ZeRO-3 shards it while
+    loading."""
     hardware = spec.run.hardware
     if hardware.strategy in ZERO and hardware.trainer_gpus == 0:
         import deepspeed
@@ -51,10 +51,10 @@ def launch(folder: Path, processes: int) -> int:
 
 
 def leave(error: TrainerError | None = None) -> None:
-    """The end of a rank that has trained, well or with an error, without taking its libraries down first.
+    """End a rank after its training, successful or not, without tearing its libraries down.
 
-    Destructors of a process group have been seen to wait for a thread that waited for them: the rank never ended, and
-    neither did the run. All that the trainer writes is written by then, unbuffered; what it has started goes with it.
+    Destructors of a process group can deadlock with a thread that waits for them: the rank, and so the run, never
+    ended. By now everything is written unbuffered; child processes end with the rank.
     """
     if environment.inside_launcher():
         if error is not None:
@@ -65,6 +65,6 @@ def leave(error: TrainerError | None = None) -> None:
 
 
 def report(sentence: str) -> None:
-    """Hand a rank's last words to the launcher; nothing to do in a trainer of one process."""
+    """Pass a rank's last words to the launcher; does nothing in a single-process trainer."""
     if path := os.environ.get(_ERROR_FILE):
         Path(path).write_text(json.dumps({"message": sentence, "timestamp": int(time.time())}), encoding="utf-8")

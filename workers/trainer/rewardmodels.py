@@ -1,7 +1,7 @@
-"""Reward models: loaded as the run names them, and asked by TRL itself.
+"""Reward models: loaded as the run specifies, and called by TRL itself.
 
-What TRL would do with a model's name alone is not enough: it gives it the policy's revision, and a head of random
-numbers where the model has none.
+Passing only the model's name to TRL is not enough: it would use the policy's revision, and a randomly initialised head
+if the model has none.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from workers.contract import REWARD_MODEL, RewardSpec, RunSpec
 from workers.trainer.spec import SpecError
 
 FATAL = ("CUDA", "memory")
-"""After an error of the device, or without memory, nothing else would work either."""
+"""After a device error, or without memory, nothing else would work either."""
 
 
 @dataclass(frozen=True)
 class RewardModel:
-    """One of the run's rewards that is a model."""
+    """A reward of the run that is a model."""
 
     index: int
-    """Of the reward in the run's."""
+    """The reward's index in the run."""
     name: str
     model: Any
     tokenizer: Any
@@ -36,8 +36,8 @@ class RewardModel:
 
 def load(run: RunSpec, *, chat: bool) -> list[RewardModel]:
     """`chat`: prompts are messages. Raises SpecError."""
-    named = [(index, reward) for index, reward in enumerate(run.rewards) if reward.function == REWARD_MODEL]
-    return [_loaded(index, reward, run, chat) for index, reward in named]
+    model_rewards = [(index, reward) for index, reward in enumerate(run.rewards) if reward.function == REWARD_MODEL]
+    return [_loaded(index, reward, run, chat) for index, reward in model_rewards]
 
 
 def _loaded(index: int, reward: RewardSpec, run: RunSpec, chat: bool) -> RewardModel:
@@ -57,8 +57,8 @@ def _loaded(index: int, reward: RewardSpec, run: RunSpec, chat: bool) -> RewardM
         tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
     except (ValueError, OSError, RuntimeError, ImportError) as error:
         traceback.print_exc()
-        said = " ".join(str(error).split())[:300]
-        raise SpecError(f"Reward {reward.name!r}: the model {path} can't be loaded: {said}") from error
+        error_text = " ".join(str(error).split())[:300]
+        raise SpecError(f"Reward {reward.name!r}: the model {path} can't be loaded: {error_text}") from error
     if tokenizer.pad_token_id is None and tokenizer.eos_token is None:
         raise SpecError(f"Reward {reward.name!r}: the tokenizer of {path} has neither a padding nor an end token.")
     if chat and tokenizer.chat_template is None:
@@ -70,7 +70,8 @@ def _loaded(index: int, reward: RewardSpec, run: RunSpec, chat: bool) -> RewardM
 
 
 def _guard(model: Any, name: str) -> None:
-    """What it can't score (a text longer than its positions) is no number, rather than the end of the training."""
+    """Score inputs that the model can't handle (longer than its positions) as missing, instead of ending the
+    training."""
     ask = model.forward
 
     def forward(input_ids: Any, **inputs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""TRL reward functions made of the run's reward specs and the library, and what they work with."""
+"""TRL reward functions from the run's reward specs and the library, and the tools they need."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Generated(Completion):
     """A completion as the trainer has it."""
 
     ids: Sequence[int] = ()
-    """Of its tokens."""
+    """The ids of its tokens."""
 
 
 class Batches:
-    """The batch that is being scored, as rewards see it: made once for all of them."""
+    """The batch being scored, converted once for all rewards."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
@@ -38,15 +38,15 @@ class Batches:
     def of(self, completions: list[Any], row: list[int], ids: Any) -> tuple[list[Generated], list[Row]]:
         if self._of is not completions:
             tokens = ids if ids is not None else [None] * len(completions)
-            made = [_generated(each, of) for each, of in zip(completions, tokens, strict=True)]
+            generated = [_generated(each, of) for each, of in zip(completions, tokens, strict=True)]
             by_id = {i: self._rows.by_id[i] for i in set(row)}
-            self._made = made, [by_id[i] for i in row]
+            self._made = generated, [by_id[i] for i in row]
             self._of = completions
         return self._made
 
 
 def tools_for(spec: AttemptSpec) -> Tools:
-    """What the run's rewards need; close it at the end. Raises SpecError where something isn't there."""
+    """The tools of the run's rewards; to be closed at the end. Raises SpecError if something is missing."""
     run = spec.run
     backend = _backend(spec)
     share = max(1, len(os.sched_getaffinity(0)) // run.hardware.processes)
@@ -62,15 +62,15 @@ def tools_for(spec: AttemptSpec) -> Tools:
 
 
 def functions(specs: Sequence[RewardSpec], rows: Rows, tools: Tools, failures: Failures) -> list[RewardFunction]:
-    """One for each, in order. A reward model's is never called: TRL gets the model itself in its place."""
+    """One function per reward, in order. A reward model's is never called: TRL gets the model instead."""
     batches = Batches(rows)
     return [_function(spec, batches, tools, failures) for spec in specs]
 
 
 def _function(spec: RewardSpec, batches: Batches, tools: Tools, failures: Failures) -> RewardFunction:
-    """Called by TRL with the columns of a batch. Its name names the charts.
+    """Called by TRL with the columns of a batch. Its name labels the charts.
 
-    A row that the reward fails on scores None, so that one odd completion doesn't end a day of training; the share of
+    A row on which the reward fails scores None, so that one odd completion doesn't end a day of training; the share of
     such rows is a metric.
     """
     reward = LIBRARY[spec.function]
@@ -82,11 +82,11 @@ def _function(spec: RewardSpec, batches: Batches, tools: Tools, failures: Failur
         completion_ids: list[list[int]] | None = None,
         **_: Any,
     ) -> Any:
-        made, rows = batches.of(completions, row, completion_ids)
-        given = score(reward, made, rows, spec.params, tools)
-        failures.note(spec.name, row, given.failures)
-        log_metric(f"rewards/{spec.name}/failed", len(given.failures) / max(len(made), 1))
-        return given.values
+        generated, rows = batches.of(completions, row, completion_ids)
+        scored = score(reward, generated, rows, spec.params, tools)
+        failures.note(spec.name, row, scored.failures)
+        log_metric(f"rewards/{spec.name}/failed", len(scored.failures) / max(len(generated), 1))
+        return scored.values
 
     scores.__name__ = spec.name
     return scores
@@ -98,7 +98,7 @@ def _generated(completion: Any, ids: Sequence[int] | None) -> Generated:
 
 
 def _backend(spec: AttemptSpec) -> Backend | None:
-    """How code is held on this host; None where no reward runs any."""
+    """The sandbox backend of this host; None if no reward runs code."""
     running = next((reward for reward in spec.run.rewards if LIBRARY[reward.function].cost is Cost.SANDBOX), None)
     if running is None:
         return None

@@ -1,8 +1,8 @@
-"""The part of GRPO's state that a transformers checkpoint leaves out, without which a resumed run is another run.
+"""GRPO state missing from transformers checkpoints, without which a resumed run would differ.
 
 TRL generates once and trains on the result for several steps (num_iterations, steps_per_generation); a checkpoint
-between two generations has to carry the completions. And TRL's sampler draws each epoch's order from a generator
-that a new process starts afresh, so a resumed second epoch would see the first epoch's order again.
+between two generations must include the completions. And TRL's sampler draws each epoch's order from a generator that a
+new process starts afresh, so a resumed second epoch would repeat the first one's order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def save(checkpoint: Path, *, rank: int, micro_step: int, batches: list[dict[str
 
 
 def load(checkpoint: Path, *, rank: int) -> tuple[int, list[dict[str, Any]] | None]:
-    """(micro-step, the completions in use); zero and None at a checkpoint that stands before a generation."""
+    """(micro-step, the completions in use); zero and None for a checkpoint just before a generation."""
     path = _path(checkpoint, rank)
     if not path.is_file():
         return 0, None
@@ -33,7 +33,7 @@ def epochs_done(checkpoint: Path) -> int:
 
 
 def let_cpu_ranks_load() -> None:
-    """On the CPU, accelerate calls rank 1's device cpu:1, which torch.load knows no place for."""
+    """On the CPU, accelerate calls rank 1's device cpu:1, which torch.load doesn't know."""
     torch.serialization.register_package(
         priority=50,
         tagger=lambda storage: None,

@@ -1,9 +1,9 @@
-"""Rotary frequencies at their full precision.
+"""Rotary frequencies at full precision.
 
-ZeRO-3 has transformers build a model inside DeepSpeed's zero.Init, where each new floating tensor takes the weights'
-type. In bf16 the rotary frequencies lose sixteen of their bits, and by a position of some hundreds the angles are off
-by tenths of a radian: a policy that is not the one vLLM samples from, nor the one that is served later. Seen on a 3B
-shape, whose log probabilities were 0.097 a token away from vLLM's, where 0.02 is usual.
+Under ZeRO-3, transformers builds the model inside DeepSpeed's zero.Init, where new floating tensors take the weights'
+type. In bf16 the rotary frequencies lose sixteen bits, and at positions of some hundreds the angles are off by tenths
+of a radian: a policy unlike the one that vLLM samples from, and the one served later. On a 3B shape its log
+probabilities were 0.097 per token away from vLLM's, where 0.02 is usual.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import torch
 
 
 def restore(model: torch.nn.Module) -> int:
-    """Compute anew, outside of any context, the frequencies that aren't fp32. Answers how many modules had such.
+    """Recompute, outside of any context, the frequencies that aren't fp32. Return the number of modules changed.
 
-    Raises TypeError for a rotary embedding that isn't made of its config, as those of transformers are.
+    Raises TypeError for a rotary embedding that isn't built from its config as in transformers.
     """
     restored = 0
     for module in model.modules():

@@ -1,4 +1,4 @@
-"""samples.jsonl: the completions of each generation with their rewards, one prompt group a line."""
+"""samples.jsonl: the completions of each generation with their rewards, one prompt group per line."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from workers.trainer.metrics import LineFile
 
 @dataclass(frozen=True)
 class Sample:
-    """One completion, as its rank knows it."""
+    """A completion on its rank."""
 
     row: int
     text: str
     tokens: int
     end: str
-    """Why it ended, as `end_of` tells it."""
+    """Why it ended (see `end_of`)."""
     rewards: list[float]
-    """One for each reward function; NaN where it gave none."""
+    """One per reward function; NaN if it gave none."""
     advantage: float
     turns: list[Any] | None = None
-    """The messages, where there was more than one text."""
+    """The messages, if there was more than one text."""
 
 
 def end_of(completion: Any, tokens: Sequence[int], *, ends: Container[int], longest: int) -> str:
-    """eos: by itself | length: cut | tools: its last call of a tool led nowhere | stop: a stop word."""
+    """eos: by itself | length: cut off | tools: its last tool call had no result | stop: a stop word."""
     last = completion[-1] if not isinstance(completion, str) and completion else {}
     if tokens and tokens[-1] in ends and not _calls(last):
         return "eos"
@@ -51,7 +51,8 @@ class SampleFile:
         self._weights = weights
 
     def write(self, samples: list[Sample], *, group: int, step: int, mode: str) -> None:
-        """`samples` of all ranks in rank order, in which the `group` completions of a prompt stand side by side."""
+        """Write the groups. `samples`: those of all ranks in rank order, with the `group` completions of a prompt side
+        by side."""
         now = time.time()
         for start in range(0, len(samples), group):
             members = samples[start : start + group]
@@ -65,20 +66,20 @@ class SampleFile:
                 "completions": [self._completion(sample) for sample in members],
                 "mode": mode,
             }
-            told = turns(row["prompt"])
-            self._file.write(line if told is None else {**line, "turns": told})
+            prompt_turns = turns(row["prompt"])
+            self._file.write(line if prompt_turns is None else {**line, "turns": prompt_turns})
 
     def _completion(self, sample: Sample) -> dict[str, Any]:
-        given = [None if math.isnan(reward) else reward for reward in sample.rewards]
-        weighted = [w * reward for w, reward in zip(self._weights, given, strict=True) if reward is not None]
-        told = {} if sample.turns is None else {"turns": sample.turns}
+        rewards = [None if math.isnan(reward) else reward for reward in sample.rewards]
+        weighted = [w * reward for w, reward in zip(self._weights, rewards, strict=True) if reward is not None]
+        extra = {} if sample.turns is None else {"turns": sample.turns}
         return {
-            **told,
+            **extra,
             "text": sample.text,
             "tokens": sample.tokens,
             "ended": sample.end == "eos",
             "end": sample.end,
-            "rewards": dict(zip(self._names, given, strict=True)),
+            "rewards": dict(zip(self._names, rewards, strict=True)),
             "reward": sum(weighted) if weighted else None,
             "advantage": sample.advantage,
         }

@@ -1,8 +1,8 @@
 """Completions from vLLM servers that get the policy as a LoRA adapter, saved under a new name for each version.
 
-TRL streams whole weights to a server over NCCL, which takes a GPU on both sides and vLLM's development routes. A LoRA
-run needs neither: an adapter of some megabytes, loaded over HTTP. A new name each time, because vLLM goes on
-answering from its prefix cache when the files under an old one change.
+TRL streams whole weights to a server over NCCL, which needs a GPU on both sides and vLLM's development routes. A LoRA
+run needs neither: an adapter of a few megabytes is loaded over HTTP. The name is new each time, because vLLM keeps
+answering from its prefix cache when the files of an old name change.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from workers.trainer import adapter, fanout
 from workers.trainer.spec import SpecError
 
 ADAPTERS = "adapters"
-"""In the attempt's folder; holds the adapter that the servers use now."""
+"""A folder in the attempt's folder for the adapter in use."""
 
 
 @contextlib.contextmanager
 def rollouts(spec: AttemptSpec, folder: Path) -> Iterator[fanout.ServerFanout | None]:
-    """A GRPOTrainer that is built inside generates where the spec says; the servers if it speaks to them itself.
+    """Inside the context, a new GRPOTrainer generates as the spec says; yields the servers if it calls them itself.
 
-    TRL makes its generation backend in its constructor, by a name of its module: that name is the one place where
-    another backend can be handed in without importing vllm, which a trainer that only speaks HTTP doesn't need.
+    TRL creates its generation backend in its constructor, by a name in its module: the only place where another backend
+    can be substituted without importing vllm, which a trainer that only speaks HTTP doesn't need.
     """
     server = spec.run.hardware.server
     if spec.run.hardware.rollout is not Rollout.SERVER or server is None or server.weight_sync is not WeightSync.LORA:
         yield None
         return
-    theirs = grpo_trainer.VLLMGeneration
+    original = grpo_trainer.VLLMGeneration
     servers = fanout.connect(spec)
     grpo_trainer.VLLMGeneration = functools.partial(AdapterGeneration, folder=folder / ADAPTERS, servers=servers)
     try:
         yield servers
     finally:
-        grpo_trainer.VLLMGeneration = theirs
+        grpo_trainer.VLLMGeneration = original
 
 
 class AdapterGeneration:
-    """Stands where TRL's VLLMGeneration stands: sync_weights before a generation, generate, and a vllm_client."""
+    """Replaces TRL's VLLMGeneration: sync_weights before a generation, generate, and a vllm_client."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class AdapterGeneration:
         accelerator: Any,
         **settings: Any,
     ) -> None:
-        """`settings` are the sampling arguments that TRL gives, and its NCCL and colocate ones, which don't apply."""
+        """`settings`: TRL's sampling arguments, and its NCCL and colocate ones, which don't apply."""
         self._model = model
         self._accelerator = accelerator
         self._settings = settings
@@ -66,11 +66,11 @@ class AdapterGeneration:
         self.vllm_client = servers
         if accelerator.is_main_process:
             self.vllm_client.check()
-            shutil.rmtree(folder, ignore_errors=True)  # of a trainer that was started on this folder before
+            shutil.rmtree(folder, ignore_errors=True)  # left by an earlier trainer of this folder
         accelerator.wait_for_everyone()
 
     def sync_weights(self) -> None:
-        """Give all servers the policy as it is now, before any of them generates."""
+        """Load the current policy on all servers before any of them generates."""
         self._version += 1
         path = self._folder / self.vllm_client.adapter_name(self._version)
         adapter.save(self._model, path, self._accelerator)
@@ -83,9 +83,10 @@ class AdapterGeneration:
     def generate(
         self, prompts: list[list[int]], images: Any, num_generations: int, profiler: Any = None
     ) -> tuple[list[list[int]], list[list[int]], list[list[list[float | None]]], None]:
-        """(prompt ids, completion ids, log probabilities of the sampled tokens), one for each of this rank's prompts.
+        """(prompt ids, completion ids, log probabilities of the sampled tokens), one of each per prompt of this rank.
 
-        `prompts` has each prompt num_generations times over; a server gets each once. Rank 0 asks for all ranks.
+        `prompts` contains each prompt num_generations times; a server gets each once. Rank 0 sends the requests for all
+        ranks.
         """
         if images is not None:
             raise SpecError("Prompts with images can't be sent to the servers.")
@@ -96,13 +97,13 @@ class AdapterGeneration:
                 answer = [self.vllm_client.complete(everyones[::num_generations], self._sampling(num_generations))]
         broadcast_object_list(answer, from_process=0)
         start = self._accelerator.process_index * len(prompts)
-        mine = answer[0][start : start + len(prompts)]
-        return prompts, [ids for ids, _ in mine], [[[value] for value in values] for _, values in mine], None
+        own = answer[0][start : start + len(prompts)]
+        return prompts, [ids for ids, _ in own], [[[value] for value in values] for _, values in own], None
 
     def _sampling(self, n: int) -> dict[str, Any]:
-        given = self._settings
-        sampling = {name: given[name] for name in ("temperature", "top_p", "top_k", "repetition_penalty")}
-        sampling |= {"n": n, "min_p": given["min_p"] or 0.0, "max_tokens": given["max_completion_length"]}
-        if given.get("structured_outputs_regex") is not None:
-            sampling["structured_outputs"] = {"regex": given["structured_outputs_regex"]}
-        return {**sampling, **(given.get("generation_kwargs") or {})}
+        settings = self._settings
+        sampling = {name: settings[name] for name in ("temperature", "top_p", "top_k", "repetition_penalty")}
+        sampling |= {"n": n, "min_p": settings["min_p"] or 0.0, "max_tokens": settings["max_completion_length"]}
+        if settings.get("structured_outputs_regex") is not None:
+            sampling["structured_outputs"] = {"regex": settings["structured_outputs_regex"]}
+        return {**sampling, **(settings.get("generation_kwargs") or {})}
