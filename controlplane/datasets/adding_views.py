@@ -1,4 +1,4 @@
-"""New dataset, or a further version of one: an upload, a dataset of the hub, a path of the server."""
+"""Adding a dataset, or a version of one: an upload, a dataset of the hub, a path on the server."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ UPLOAD, HUB, PATH = "upload", "hub", "path"
 @require_http_methods(["GET", "POST"])
 def upload(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
     dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
-    given = (request.POST, request.FILES) if request.method == "POST" else ()  # both are empty where it was stopped
-    form = UploadForm(*given, dataset=dataset)
+    submitted = (
+        (request.POST, request.FILES) if request.method == "POST" else ()
+    )  # both are empty if the upload was stopped
+    form = UploadForm(*submitted, dataset=dataset)
     stopped = uploading.problem(request)
     if stopped:
         form.full_clean()

@@ -1,4 +1,4 @@
-"""The end of a version: put away where nobody launches with it by accident, or deleted with its files."""
+"""Archiving and deleting versions: archived ones aren't offered for launches, deleted ones lose their files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ USED = "Runs were trained on it, and their record needs it: it can't be deleted.
 
 
 def archive(version: DatasetVersion) -> bool:
-    """Keep it out of the launch form; what runs and other versions made of it stays as it is."""
+    """Archive a version: the launch form no longer offers it; its runs and derived versions stay unchanged."""
     return bool(DatasetVersion.objects.filter(pk=version.pk, archived_at=None).update(archived_at=timezone.now()))
 
 
@@ -27,8 +27,8 @@ def unarchive(version: DatasetVersion) -> bool:
 
 
 def delete_version(version: DatasetVersion) -> bool:
-    """With its files; True: it was the last one, and its dataset went with it. Raises DatasetError while a run points
-    at it."""
+    """Delete a version with its files. True: it was the last one, and its dataset was deleted too. Raises DatasetError
+    if a run refers to it."""
     with _in_words(), transaction.atomic():
         dataset = _locked(version.dataset)
         DatasetVersion.objects.filter(pk=version.pk).delete()
@@ -40,7 +40,7 @@ def delete_version(version: DatasetVersion) -> bool:
 
 
 def delete_dataset(dataset: Dataset) -> None:
-    """With all its versions. Raises DatasetError while a run points at one of them."""
+    """Delete a dataset with all versions. Raises DatasetError if a run refers to one of them."""
     with _in_words(), transaction.atomic():
         locked = _locked(dataset)
         if locked is None:
@@ -52,7 +52,7 @@ def delete_dataset(dataset: Dataset) -> None:
 
 
 def _locked(dataset: Dataset) -> Dataset | None:
-    """Nobody adds a version to it until the transaction ends. None: it is gone."""
+    """Lock the dataset against new versions until the transaction ends. None: it is gone."""
     return Dataset.objects.select_for_update().filter(pk=dataset.pk).first()
 
 

@@ -1,4 +1,4 @@
-"""What is refused of a dataset; each message is for people."""
+"""Errors of datasets; their messages are for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class DatasetError(Exception):
 
 
 class NameTaken(DatasetError):
-    """There is a dataset of this name already."""
+    """A dataset of this name already exists."""
 
 
 class TooLarge(DatasetError):
@@ -20,16 +20,16 @@ class NoSpace(DatasetError):
 
 
 class SourceRefused(DatasetError):
-    """What was named is no dataset that may be read from here."""
+    """The source is not a dataset that may be read from here."""
 
 
 class ChildFailed(DatasetError):
-    """The reading process did not do its work. `kind`: limits, disk, server."""
+    """The reader process failed. `kind`: limits, disk, server."""
 
     def __init__(self, kind: str, message: str, advice: str = "") -> None:
         super().__init__(message)
         self.kind, self.advice = kind, advice
 
     def as_dict(self) -> dict[str, str]:
-        """As the reading process tells of a file that it can't read."""
+        """In the reader process's format for unreadable files."""
         return {"kind": self.kind, "message": str(self), "advice": self.advice}

@@ -1,4 +1,4 @@
-"""A version's rows as a download: the child writes them, and they go on to the browser as they come."""
+"""Downloads of a version's rows: the reader process writes them, and they are streamed to the browser."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ TYPES = {JSONL: "application/x-ndjson", PARQUET: "application/vnd.apache.parquet
 
 
 def export(
-    request: HttpRequest, version: DatasetVersion, kind: str, wanted: RowFilter | Mapping[str, Any] | None = None
+    request: HttpRequest, version: DatasetVersion, kind: str, row_filter: RowFilter | Mapping[str, Any] | None = None
 ) -> HttpResponseBase:
-    """The download, JSON Lines or Parquet, of all rows or of those that a filter means.
+    """Stream all rows, or those that pass a filter, as JSON Lines or Parquet.
 
-    Raises DatasetError while there is still an answer to give; a failure later breaks the download off.
+    Raises DatasetError as long as a response is possible; a later failure aborts the download.
     """
     if version.status != DatasetVersion.READY:
         raise DatasetError("This version has no rows yet.")
     if kind not in TYPES:
         raise DatasetError("A version is exported as JSON Lines or as Parquet.")
-    asked = as_filter(wanted)
-    save_as = file_name(version, kind, filtered=bool(asked))
-    if kind == PARQUET and not asked:
+    filter_ = as_filter(row_filter)
+    save_as = file_name(version, kind, filtered=bool(filter_))
+    if kind == PARQUET and not filter_:
         try:
             return file_answer(request, (version.folder / files.ROWS).open("rb"), TYPES[kind], save_as=save_as)
         except OSError as error:
             raise DatasetError("The rows of this version can't be read on the server.") from error
-    pieces = reader_process.stream(version.folder, "export", {"format": kind, "filter": asked.as_dict()})
-    first = next(pieces, b"")  # what can't begin fails here
+    pieces = reader_process.stream(version.folder, "export", {"format": kind, "filter": filter_.as_dict()})
+    first = next(pieces, b"")  # errors at the start are raised here
     body = _whole(first, pieces)
     answer = StreamingHttpResponse(
         _threaded(body) if isinstance(request, ASGIRequest) else body, content_type=TYPES[kind]
@@ -52,7 +52,7 @@ def export(
 
 
 def file_name(version: DatasetVersion, kind: str, *, filtered: bool) -> str:
-    """As a browser saves it: letters, digits and dashes only."""
+    """The download's file name: only letters, digits and dashes."""
     name = re.sub(r"[^\w.-]+", "-", version.dataset.name).strip("-.") or "dataset"
     return f"{name}-v{version.number}{'-filtered' if filtered else ''}.{kind}"
 
@@ -63,12 +63,12 @@ def _whole(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 
 async def _threaded(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Under ASGI Django would gather a plain iterator in memory first."""
+    """Under ASGI Django would first collect a plain iterator in memory."""
     try:
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
             yield piece
     finally:
-        # Also when the browser goes away in the middle: the child must not write for nobody.
+        # Also when the browser disconnects: the reader process must stop then.
         close = getattr(pieces, "close", None)
         if close is not None:
             await asyncio.to_thread(close)

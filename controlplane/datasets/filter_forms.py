@@ -1,4 +1,4 @@
-"""Which rows are looked at, exported or made a version of: a form that says the same as reader.filtering.Filter."""
+"""The form of a row filter, for viewing, exporting and deriving: the same as reader.filtering.RowFilter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.reader.filtering import NO_DIFFICULTY, FilterError, RowFilter
 
 MOST_ROWS = 200_000
-"""Row numbers that are taken from a pasted list."""
+"""Row numbers accepted in a pasted list."""
 _NONE = "(none)"
 _NUMBER = re.compile(r"\d{1,18}")
 
@@ -48,13 +48,13 @@ class FilterForm(forms.Form):
         self._choose("tags", statistics)
 
     def _choose(self, name: str, statistics: dict[str, Any], more: list[str] | None = None) -> None:
-        told = (statistics.get(name) or {}).get("counts") or []
-        asked = self.data.getlist(name) if hasattr(self.data, "getlist") else []
-        # What is asked for stays a choice, also where the statistics name only the most frequent ones.
-        names = list(dict.fromkeys([*(each["name"] for each in told), *(more or []), *asked]))
+        frequent = (statistics.get(name) or {}).get("counts") or []
+        requested = self.data.getlist(name) if hasattr(self.data, "getlist") else []
+        # A requested value stays a choice even if the statistics list only the most frequent ones.
+        names = list(dict.fromkeys([*(each["name"] for each in frequent), *(more or []), *requested]))
         field = self.fields[name]
         if isinstance(field, forms.MultipleChoiceField):
-            field.choices = [(each, each) for each in names if told or asked]
+            field.choices = [(each, each) for each in names if frequent or requested]
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
@@ -67,7 +67,7 @@ class FilterForm(forms.Form):
 
     @staticmethod
     def _told(fields: dict[str, Any]) -> dict[str, Any]:
-        told = {
+        values = {
             "text": fields["text"],
             "difficulty": [NO_DIFFICULTY if name == _NONE else name for name in fields["difficulty"]],
             "tags": fields["tags"],
@@ -75,17 +75,17 @@ class FilterForm(forms.Form):
             "max_prompt_chars": fields["at_most"],
             "part": fields["part"],
         }
-        return {name: value for name, value in told.items() if value not in ("", [], None)}
+        return {name: value for name, value in values.items() if value not in ("", [], None)}
 
     @property
     def query(self) -> str:
-        """As it stands in an address; empty without a filter."""
+        """The filter as a query string; "" without a filter."""
         fields = self.cleaned_data
         return urlencode([(name, one) for name in fields for one in _several(fields[name]) if one not in ("", None)])
 
 
 class DeriveForm(forms.Form):
-    """A filtered version: what the rows' page shows, or rows by their numbers."""
+    """The form of a derived version: rows by the filter, or by number."""
 
     name = forms.CharField(
         label="Name of a new dataset",
@@ -121,11 +121,11 @@ class DeriveForm(forms.Form):
 
     def __init__(self, version: DatasetVersion, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        counting, known = self.fields["tokenizer"], tokenizers()
+        counting, available = self.fields["tokenizer"], tokenizers()
         if isinstance(counting, forms.ChoiceField):
-            counting.choices = [("", "no tokenizer"), *known]
+            counting.choices = [("", "no tokenizer"), *available]
         self.initial.setdefault("tokenizer", version.tokenizer)
-        self.can_count = bool(known)
+        self.can_count = bool(available)
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
@@ -145,24 +145,24 @@ class DeriveForm(forms.Form):
 
 
 def row_numbers(text: str) -> tuple[int, ...]:
-    """The rows that a pasted text names. Raises ValueError with words for people.
+    """The rows named by a pasted text. Raises ValueError with a message for people.
 
-    {"rows": [numbers]} or a list of numbers as JSON, objects with a "row" a line, or numbers with anything between.
+    {"rows": [numbers]} or a list of numbers as JSON, objects with a "row" per line, or numbers with any separators.
     """
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        found = _of_lines(text)
+        numbers = _of_lines(text)
     else:
         rows = document.get("rows") if isinstance(document, dict) else document
         if isinstance(document, dict) and rows is None and "row" in document:
             rows = [document["row"]]
-        found = [_number(row) for row in rows] if isinstance(rows, list) else [_number(rows)]
-    if not found:
+        numbers = [_number(row) for row in rows] if isinstance(rows, list) else [_number(rows)]
+    if not numbers:
         raise ValueError("There are no row numbers in it.")
-    if len(found) > MOST_ROWS:
+    if len(numbers) > MOST_ROWS:
         raise ValueError(f"At most {MOST_ROWS:,} rows can be named; use a filter for more.")
-    return tuple(sorted(set(found)))
+    return tuple(sorted(set(numbers)))
 
 
 def _of_lines(text: str) -> list[int]:

@@ -1,4 +1,4 @@
-"""A version's folder: made, locked while a worker is at it, taken over by another version, removed."""
+"""A version's folder: created, locked by a worker, taken over by another version, removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOCK = "lock"
 
 @contextmanager
 def held(path: Path) -> Iterator[bool]:
-    """Lock a file for the block; False: somebody else has it. The kernel releases it if its holder dies."""
+    """Lock a file for the block; False if another process has it. The kernel releases it if its holder dies."""
     with path.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -29,7 +29,7 @@ def held(path: Path) -> Iterator[bool]:
 
 
 def make_folder(folder: Path) -> None:
-    """Empty: what lies there is of a version that never was. Raises NoSpace."""
+    """Create an empty folder; existing files belong to a version that was never stored. Raises NoSpace."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True, mode=0o700)
@@ -40,7 +40,7 @@ def make_folder(folder: Path) -> None:
 
 
 def take_over(old: Path, new: Path) -> None:
-    """The source and what its check found: the same files under a second name, copied only where links can't be."""
+    """Take over the source and the results of its check: as hard links, or as copies where links are impossible."""
     make_folder(new)
     for name in (files.SOURCE, files.REPORT, files.PROBLEMS):
         if not (old / name).is_file():
@@ -55,9 +55,9 @@ def take_over(old: Path, new: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """A version's files, unless a worker is at them: it removes them itself once its child is gone."""
+    """Remove a version's files, unless a worker uses them: it removes them itself once its child has ended."""
     if not folder.is_dir():
         return
-    with held(folder / LOCK) as mine:
-        if mine:
+    with held(folder / LOCK) as acquired:
+        if acquired:
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Forms of the three ways in which a dataset comes here: an upload, the hub, a path of the server."""
+"""The forms for adding a dataset: an upload, the hub, a path on the server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME_LENGTH = 80
 
 
 def name_problem(name: str) -> str:
-    """Why a new dataset can't have this name; empty where it can."""
+    """Why a new dataset can't have this name, or ""."""
     if _CONTROL.search(name):
         return "A name has no control characters."
     if Dataset.objects.filter(name=name).exists():
@@ -27,7 +27,7 @@ def name_problem(name: str) -> str:
 
 
 class _Source(forms.Form):
-    """What all three have: the name of a new dataset; a further version keeps the name that there is."""
+    """The common part: the name of a new dataset; further versions keep the existing name."""
 
     name = forms.CharField(
         max_length=NAME_LENGTH,
@@ -60,7 +60,7 @@ class _Source(forms.Form):
 class UploadForm(_Source):
     file = forms.FileField(
         label="File",
-        allow_empty_file=True,  # refused below, in our own words
+        allow_empty_file=True,  # refused below with our own message
         max_length=None,
         help_text="JSON Lines, a JSON list, CSV, TSV or Parquet; each may be compressed with gzip. "
         "Its content says which it is, not its name.",

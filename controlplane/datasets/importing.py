@@ -31,9 +31,8 @@ SHARE, SEED = 0.1, 42
 def create_from_upload(
     user: User | None, name: str, file: Readable, file_name: str, *, new: bool = False
 ) -> DatasetVersion:
-    """Store an upload as the next version of the dataset `name`, made if there is none (`new`: only then), and have
-    it checked. The file is whole on disk before the database knows of it; where either fails, nothing is left of both.
-    """
+    """Store an upload as the next version of the dataset `name`, created if missing (`new`: required to be missing),
+    and queue its check. The file is complete on disk before its row exists; if either fails, both are removed."""
     with received(file) as arrived, made(user, name, new=new) as version:
         version.file_name = shown_name(file_name)
         version.bytes, version.source_sha256 = arrived.bytes, arrived.sha256
@@ -44,21 +43,21 @@ def create_from_upload(
 
 
 def create_from_hub(user: User | None, name: str, source: HubSource, *, new: bool = False) -> DatasetVersion:
-    """A version whose source the worker fetches from the hub, and then checks."""
+    """A version whose source the worker fetches from the hub and then checks."""
     return _fetched(user, name, DatasetVersion.HUB, source.as_dict(), source.title, new=new)
 
 
 def create_from_path(user: User | None, name: str, path: str, *, new: bool = False) -> DatasetVersion:
-    """The same from a file, or a folder of shards, of this server. Raises SourceRefused."""
+    """The same with a file, or a folder of shards, on this server. Raises SourceRefused."""
     real = server_path(path)
     return _fetched(user, name, DatasetVersion.PATH, {"path": str(real)}, real.name, new=new)
 
 
 def map_again(user: User | None, old: DatasetVersion, mapping: ColumnMapping | None = None) -> DatasetVersion:
-    """The same source as a new version, to be mapped in another way: a ready version never changes.
+    """Create a new version of the same source with another mapping: a ready version never changes.
 
-    What the check found is known already, so it waits for its mapping at once (or, as the old one does, for somebody to
-    say what becomes of its bad rows); `mapping` is what is proposed there.
+    The check's results are reused, so it waits for its mapping at once (or, like the old one, for a decision about its
+    bad rows); `mapping` is proposed there.
     """
     if not (old.folder / files.SOURCE).is_file():
         raise DatasetError("This version was made from another one's rows. Map that version again, then filter it.")
@@ -88,9 +87,9 @@ def ask_for_import(
     tokenizer: str = "",
     limit: int | None = None,
 ) -> bool:
-    """Keep the mapping and have the canonical rows made of it. False: the version is not in a state for that.
+    """Store the mapping and queue the import. False: the version's state doesn't allow it.
 
-    `share`: of the rows, for validation. `tokenizer`: a Tokenizer's sha256 to count with; `limit`: in its tokens.
+    `share`: of the rows, for validation. `tokenizer`: sha256 of a Tokenizer for counting; `limit`: in its tokens.
     """
     waits = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.NEEDS_MAPPING)
     changed = waits.update(
@@ -108,15 +107,15 @@ def ask_for_import(
 
 
 def leave_bad_rows_out(version: DatasetVersion) -> bool:
-    """Somebody decided to go on without the rows that no mapping can use."""
+    """Continue without the rows that no mapping can use. False: no longer possible."""
     if not version.usable_without_bad_rows:
         return False
-    left = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)
-    return bool(left.update(status=DatasetVersion.NEEDS_MAPPING))
+    updated = DatasetVersion.objects.filter(pk=version.pk, status=DatasetVersion.INVALID)
+    return bool(updated.update(status=DatasetVersion.NEEDS_MAPPING))
 
 
 def try_again(version: DatasetVersion) -> bool:
-    """Do a fetch, a check or a derivation again that the server, its disk or the hub kept from its end."""
+    """Retry a fetch, check or derivation that failed because of the server, its disk or the hub."""
     if not version.may_be_tried_again:
         return False
     has_source = (version.folder / files.SOURCE).is_file() or version.source_kind == DatasetVersion.DERIVED
@@ -133,15 +132,17 @@ def try_again(version: DatasetVersion) -> bool:
 
 
 def cancel(version: DatasetVersion) -> str:
-    """Stop what a worker does, or would do. An import goes BACK to its mapping, anything else is DELETED with its
-    files; TOO_LATE: it was at its end. The worker looks twice a second whether its work is still wanted."""
+    """Cancel a worker's current or queued work. An import goes BACK to its mapping, anything else is DELETED with its
+    files; TOO_LATE: it was finishing. The worker checks twice a second."""
     with transaction.atomic():
-        dataset = Dataset.objects.select_for_update().filter(pk=version.dataset_id).first()  # nobody adds to it now
+        dataset = (
+            Dataset.objects.select_for_update().filter(pk=version.dataset_id).first()
+        )  # no concurrent new versions
         at_work = DatasetVersion.objects.filter(pk=version.pk, status__in=DatasetVersion.AT_WORK)
-        found = at_work.select_for_update().first()  # as it is now: somebody may have mapped it since it was shown
-        if dataset is None or found is None:
+        current = at_work.select_for_update().first()  # re-read: someone may have mapped it meanwhile
+        if dataset is None or current is None:
             return TOO_LATE
-        if found.mapping and found.source_kind != DatasetVersion.DERIVED:
+        if current.mapping and current.source_kind != DatasetVersion.DERIVED:
             at_work.update(status=DatasetVersion.NEEDS_MAPPING, queued_at=None, check_started_at=None)
             return BACK
         at_work.delete()
@@ -153,8 +154,8 @@ def cancel(version: DatasetVersion) -> str:
 
 @contextmanager
 def made(user: User | None, name: str, *, new: bool) -> Iterator[DatasetVersion]:
-    """The next version of the dataset `name` (`new`: its first), for the block to fill and save; sent to the worker
-    when that has work to do. Where the block fails, nothing is left in the database or on disk. Raises NameTaken."""
+    """The next version of the dataset `name` (`new`: its first) for the block to fill and save; then queued if there is
+    work. If the block fails, nothing is left in the database or on disk. Raises NameTaken."""
     version = DatasetVersion(created_by=user, queued_at=timezone.now())
     try:
         with transaction.atomic():

@@ -7,26 +7,26 @@ from typing import Any
 
 from controlplane.datasets.models import DatasetVersion
 
-SHOWN = 20
+MAX_SHOWN = 20
 NEWEST_RUNS = 20
 
 
 @dataclass(frozen=True)
 class Lineage:
     parents: list[DatasetVersion]
-    """The version that it was made of, that one's own, and so on."""
+    """The parent, its parent, and so on."""
     children: list[DatasetVersion]
     same_file: list[DatasetVersion]
-    """Other versions of the very same source."""
+    """Other versions of the identical source."""
     runs: list[Any]
-    """runs.Run, the newest ones."""
+    """The newest runs (runs.Run)."""
     run_count: int
 
 
 def lineage(version: DatasetVersion) -> Lineage:
     return Lineage(
         parents=_parents(version),
-        children=list(version.children.select_related("dataset").defer("report").order_by("pk")[:SHOWN]),
+        children=list(version.children.select_related("dataset").defer("report").order_by("pk")[:MAX_SHOWN]),
         same_file=recognised(version.source_sha256, besides=version),
         runs=list(version.runs.order_by("-created_at", "-pk")[:NEWEST_RUNS]),
         run_count=version.runs.count(),
@@ -34,20 +34,20 @@ def lineage(version: DatasetVersion) -> Lineage:
 
 
 def recognised(source_sha256: str, *, besides: DatasetVersion | None = None) -> list[DatasetVersion]:
-    """Versions whose source is this very file, the oldest first. The same file again is allowed, and told."""
+    """Versions with this source, the oldest first. Repeated uploads are allowed and reported."""
     if not source_sha256:
         return []
-    same = DatasetVersion.objects.filter(source_sha256=source_sha256).select_related("dataset").defer("report")
+    versions = DatasetVersion.objects.filter(source_sha256=source_sha256).select_related("dataset").defer("report")
     if besides is not None:
-        same = same.exclude(pk=besides.pk)
-    return list(same.order_by("pk")[:SHOWN])
+        versions = versions.exclude(pk=besides.pk)
+    return list(versions.order_by("pk")[:MAX_SHOWN])
 
 
 def _parents(version: DatasetVersion) -> list[DatasetVersion]:
-    found: list[DatasetVersion] = []
+    parents: list[DatasetVersion] = []
     at = version.parent_id
-    while at is not None and len(found) < SHOWN:
+    while at is not None and len(parents) < MAX_SHOWN:
         parent = DatasetVersion.objects.select_related("dataset").defer("report").get(pk=at)
-        found.append(parent)
+        parents.append(parent)
         at = parent.parent_id
-    return found
+    return parents

@@ -1,4 +1,4 @@
-"""The list of datasets: the newest version of each, by name, with those that are put away behind a switch."""
+"""The list of datasets: the newest version of each, by name; archived ones behind a switch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ A_PAGE = 100
 
 
 def listing(request: HttpRequest) -> dict[str, Any]:
-    """The template's context. The address says what is asked for: ?q=words&archived=1&page=2."""
-    asked = " ".join(request.GET.get("q", "").split())[:200]
+    """The template's context, for an address such as ?q=words&archived=1&page=2."""
+    words = " ".join(request.GET.get("q", "").split())[:200]
     archived = request.GET.get("archived") == "1"
     everything = listed(request)
     away = [version for version in everything if version.archived_at is not None]
     shelf = everything if archived else [version for version in everything if version.archived_at is None]
-    found = [version for version in shelf if matches(version, asked)]
-    pages = Paginator(found, A_PAGE)
+    matching = [version for version in shelf if matches(version, words)]
+    pages = Paginator(matching, A_PAGE)
     page = pages.get_page(request.GET.get("page"))
     rows = [
         {"version": version, "source": source(version), "progress": progress(version) if at_work(version) else None}
@@ -32,7 +32,7 @@ def listing(request: HttpRequest) -> dict[str, Any]:
     return {
         "rows": rows,
         "page": page,
-        "asked": asked,
+        "asked": words,
         "archived": archived,
         "away": len(away),
         "any": bool(everything),
@@ -40,11 +40,11 @@ def listing(request: HttpRequest) -> dict[str, Any]:
     }
 
 
-def matches(version: DatasetVersion, asked: str) -> bool:
-    """Every word is in the name, the source or the owner's name."""
+def matches(version: DatasetVersion, words: str) -> bool:
+    """Whether every word is in the name, the source or the owner's name."""
     owner = version.dataset.owner
     text = " ".join((version.dataset.name, source(version)["words"], owner.username if owner else "")).casefold()
-    return all(word in text for word in asked.casefold().split())
+    return all(word in text for word in words.casefold().split())
 
 
 def at_work(version: DatasetVersion) -> bool:

@@ -1,4 +1,4 @@
-"""Looking at a version: its problems, its rows by a filter, one row in full, its export, and a version of some rows."""
+"""Viewing a version: problems, filtered rows, single rows, export, and derived versions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ A_PAGE = 20
 
 @require_GET
 def report(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """All problems by kind; with ?kind= those of one, a page at a time, of the check or (&of=import) of the import."""
+    """All problems by kind; ?kind= pages through one kind, of the check or (&of=import) the import."""
     version = version_for(request, dataset_id, number)
     context = version_context(version)
-    told = context["mapped"] if _of(request) == IMPORT else context["report"]
+    problem_report = context["mapped"] if _of(request) == IMPORT else context["report"]
     kind = request.GET.get("kind", "")
-    page = problem_pages.page(told, kind, _whole(request.GET.get("page"), 1)) if kind else None
+    page = problem_pages.page(problem_report, kind, _whole(request.GET.get("page"), 1)) if kind else None
     context |= {
         "of": _of(request),
         "kind_page": page,
@@ -47,15 +47,15 @@ def report(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 
 @require_GET
 def problems(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBase:
-    """Every problem as JSON Lines. Where the file is gone, those that the report kept."""
+    """All problems as JSON Lines; those kept in the report if the file is gone."""
     version = version_for(request, dataset_id, number)
     of_import = _of(request) == IMPORT
     name = f"{exporting.file_name(version, 'problems', filtered=False)}{'-mapping' if of_import else ''}.jsonl"
     try:
         file = (version.folder / (files.MAPPED_PROBLEMS if of_import else files.PROBLEMS)).open("rb")
     except OSError:
-        told = (version.report.get("mapped") or {}) if of_import else version.report
-        body = "".join(f"{json.dumps(problem)}\n" for problem in told.get("problems") or [])
+        problem_report = (version.report.get("mapped") or {}) if of_import else version.report
+        body = "".join(f"{json.dumps(problem)}\n" for problem in problem_report.get("problems") or [])
         answer = HttpResponse(body, content_type=exporting.TYPES[exporting.JSONL])
         answer["Content-Disposition"] = content_disposition_header(True, name) or "attachment"
         return answer
@@ -74,18 +74,18 @@ def row(request: HttpRequest, dataset_id: int, number: int, row: int) -> HttpRes
     version = version_for(request, dataset_id, number)
     context = version_context(version) | {"row_id": row, "tab": "rows", "came_from": _came_from(request, version)}
     try:
-        found = looking.row(version, row)
+        row_data = looking.row(version, row)
     except DatasetError as error:
         context["problem"] = str(error)
     else:
-        context["row"] = shown_row(version, found) if found is not None else None
-        context["whole"] = json.dumps(found, ensure_ascii=False, indent=2) if found is not None else ""
+        context["row"] = shown_row(version, row_data) if row_data is not None else None
+        context["whole"] = json.dumps(row_data, ensure_ascii=False, indent=2) if row_data is not None else ""
     return render(request, "datasets/row.html", context)
 
 
 @require_GET
 def export(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBase:
-    """?as=jsonl or parquet, with the filter of the rows' page."""
+    """?as=jsonl or parquet, with the filter of the rows page."""
     version = version_for(request, dataset_id, number)
     form = FilterForm(version, request.GET)
     try:
@@ -100,33 +100,33 @@ def export(request: HttpRequest, dataset_id: int, number: int) -> HttpResponseBa
 @operator_required
 @require_POST
 def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """A version of the rows that the filter in the address means, or of those that are named by number."""
+    """Derive a version from the rows that pass the address's filter, or from numbered rows."""
     version = version_for(request, dataset_id, number)
-    form, shown = DeriveForm(version, request.POST, request.FILES), FilterForm(version, request.GET)
+    form, filter_form = DeriveForm(version, request.POST, request.FILES), FilterForm(version, request.GET)
     if form.is_valid():
         name = form.cleaned_data["name"].strip()
         problem = name_problem(name) if name else ""
         if problem:
             form.add_error("name", problem)
-        elif not shown.is_valid():
+        elif not filter_form.is_valid():
             form.add_error(None, "The filter above can't be read.")
         else:
             try:
-                made = deriving.derive(
-                    person(request), version, _wanted(form, shown), name=name, tokenizer=_tokenizer(form)
+                derived = deriving.derive(
+                    person(request), version, _filter_of(form, filter_form), name=name, tokenizer=_tokenizer(form)
                 )
             except DatasetError as error:
                 form.add_error(None, str(error))
             else:
-                return redirect(made)
+                return redirect(derived)
     return render(request, "datasets/rows.html", _rows(request, version, form), status=400)
 
 
-def _wanted(form: DeriveForm, shown: FilterForm) -> RowFilter:
-    """Row numbers stand for themselves; the filter is for those who name none. Tokens are counted of either."""
+def _filter_of(form: DeriveForm, filter_form: FilterForm) -> RowFilter:
+    """Row numbers take precedence over the filter. The token limit applies to both."""
     ids = form.cleaned_data["row_ids"]
-    wanted = shown.filter if ids is None else RowFilter(row_ids=ids)
-    return replace(wanted, max_prompt_tokens=form.cleaned_data["tokens"])
+    row_filter = filter_form.filter if ids is None else RowFilter(row_ids=ids)
+    return replace(row_filter, max_prompt_tokens=form.cleaned_data["tokens"])
 
 
 def _tokenizer(form: DeriveForm) -> str:
@@ -139,26 +139,26 @@ def _rows(request: HttpRequest, version: DatasetVersion, derive_form: DeriveForm
     context = version_context(version) | {"tab": "rows", "form": form, "derive_form": derive_form, "after": after}
     if not form.is_valid():
         return context | {"problem": "This filter can't be read."}
-    query, wanted = form.query, form.filter
-    context |= {"query": query, "filtered": bool(wanted), "words": filter_words(wanted.as_dict())}
+    query, row_filter = form.query, form.filter
+    context |= {"query": query, "filtered": bool(row_filter), "words": filter_words(row_filter.as_dict())}
     try:
-        found = looking.look(version, wanted, after, A_PAGE)
-        if wanted and not after:
-            context["found"] = looking.count(version, wanted)
+        result = looking.look(version, row_filter, after, A_PAGE)
+        if row_filter and not after:
+            context["found"] = looking.count(version, row_filter)
     except DatasetError as error:
         return context | {"problem": str(error)}
-    shown = [shown_row(version, each) for each in found["rows"]]
+    views = [shown_row(version, each) for each in result["rows"]]
     return context | {
-        "rows": shown,
-        "next": found.get("next"),
-        "before": max(0, after - A_PAGE) if after and not wanted else None,
-        "first_place": shown[0]["position"] + 1 if shown else 0,
-        "last_place": shown[-1]["position"] + 1 if shown else 0,
+        "rows": views,
+        "next": result.get("next"),
+        "before": max(0, after - A_PAGE) if after and not row_filter else None,
+        "first_place": views[0]["position"] + 1 if views else 0,
+        "last_place": views[-1]["position"] + 1 if views else 0,
     }
 
 
 def _came_from(request: HttpRequest, version: DatasetVersion) -> str:
-    """The filter that led to this row, to go back to it; built anew, so that it can hold nothing else."""
+    """The filter that led to this row, for the way back; rebuilt, so that it can contain nothing else."""
     form = FilterForm(version, request.GET)
     return form.query if form.is_valid() else ""
 

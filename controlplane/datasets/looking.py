@@ -1,4 +1,4 @@
-"""Rows for a page: of a ready version by position or by filter, one in full, and examples of what a mapping makes."""
+"""Rows for pages: of a ready version by position or filter, one in full, and previews of a mapping."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ PAGE = 50
 
 
 def look(
-    version: DatasetVersion, wanted: RowFilter | Mapping[str, Any] | None = None, after: int = 0, limit: int = PAGE
+    version: DatasetVersion, row_filter: RowFilter | Mapping[str, Any] | None = None, after: int = 0, limit: int = PAGE
 ) -> dict[str, Any]:
-    """{"rows": short rows with their "position", "next": where the next page begins, or None, "looked_at"}.
+    """{"rows": short rows with their "position", "next": the next page's start, or None, "looked_at"}.
 
     Without a filter no process is started. Raises DatasetError.
     """
     _need_rows(version)
-    asked = as_filter(wanted)
-    if asked:
-        given = {"filter": asked.as_dict(), "after": after, "limit": limit}
-        found: dict[str, Any] = reader_process.ask(version.folder, "look", given)
-        return found
+    filter_ = as_filter(row_filter)
+    if filter_:
+        arguments = {"filter": filter_.as_dict(), "after": after, "limit": limit}
+        result: dict[str, Any] = reader_process.ask(version.folder, "look", arguments)
+        return result
     try:
         rows = [
             {"position": after + place, **row} for place, row in enumerate(shown.page(version.folder, after, limit))
@@ -39,52 +39,52 @@ def look(
     return {"rows": rows, "next": end if end < version.rows else None, "looked_at": len(rows)}
 
 
-def count(version: DatasetVersion, wanted: RowFilter | Mapping[str, Any]) -> int:
-    """How many rows a filter means. Raises DatasetError."""
+def count(version: DatasetVersion, row_filter: RowFilter | Mapping[str, Any]) -> int:
+    """The number of rows that pass a filter. Raises DatasetError."""
     _need_rows(version)
-    asked = as_filter(wanted)
-    if not asked:
+    filter_ = as_filter(row_filter)
+    if not filter_:
         return version.rows
-    given = {"filter": asked.as_dict(), "count": True}
-    return int(reader_process.ask(version.folder, "look", given)["count"])
+    arguments = {"filter": filter_.as_dict(), "count": True}
+    return int(reader_process.ask(version.folder, "look", arguments)["count"])
 
 
 def row(version: DatasetVersion, row_id: int) -> dict[str, Any] | None:
-    """One row in full; None: there is none of this id. Raises DatasetError."""
+    """One row in full; None if the id doesn't exist. Raises DatasetError."""
     _need_rows(version)
-    found: dict[str, Any] | None = reader_process.ask(version.folder, "look", {"row_id": row_id})["row"]
-    return found
+    full_row: dict[str, Any] | None = reader_process.ask(version.folder, "look", {"row_id": row_id})["row"]
+    return full_row
 
 
 def exact(version: DatasetVersion, row_ids: Sequence[int], most_bytes: int) -> dict[str, Any]:
-    """{"rows": those of these ids as they are on the disk, "chat": whether prompts are messages, "left_out": how many
-    were too large for `most_bytes` in all}. One process, however many. Raises DatasetError."""
+    """{"rows": the unmodified rows of these ids, "chat": whether prompts are messages, "left_out": how many didn't fit
+    into `most_bytes`}. One process for any number. Raises DatasetError."""
     _need_rows(version)
     if not version.rows_path.exists():
         raise DatasetError("Its rows are no longer on the server.")
-    found: dict[str, Any] = reader_process.ask(
+    result: dict[str, Any] = reader_process.ask(
         version.folder, "look", {"exact": sorted(set(row_ids)), "bytes": most_bytes}
     )
-    return found
+    return result
 
 
 def render_example(
     version: DatasetVersion, mapping: ColumnMapping, tokenizer: str = "", rows: Sequence[Any] | None = None
 ) -> dict[str, Any]:
-    """{"rows": what the mapping makes of the file's first rows (or of `rows`), "problem": of the tokenizer}.
+    """{"rows": the mapped form of the file's first rows (or of `rows`), "problem": of the tokenizer}.
 
-    `tokenizer`: a Tokenizer's sha256; the exact text and its tokens are told with it. Raises DatasetError.
+    `tokenizer`: a Tokenizer's sha256, for the exact text and its token count. Raises DatasetError.
     """
-    known = Tokenizer.objects.filter(pk=tokenizer).first() if tokenizer else None
-    if tokenizer and known is None:
+    stored = Tokenizer.objects.filter(pk=tokenizer).first() if tokenizer else None
+    if tokenizer and stored is None:
         raise DatasetError("This tokenizer is no longer available. Choose another one.")
-    given = {
+    arguments = {
         "mapping": mapping.as_dict(),
-        "rows": None if rows is None else list(rows),  # None: the first ones of the file, in full
-        "tokenizer": str(known.folder) if known else None,
+        "rows": None if rows is None else list(rows),  # None: the file's first rows, in full
+        "tokenizer": str(stored.folder) if stored else None,
     }
-    found: dict[str, Any] = reader_process.ask(version.folder, "render", given)
-    return found
+    result: dict[str, Any] = reader_process.ask(version.folder, "render", arguments)
+    return result
 
 
 def _need_rows(version: DatasetVersion) -> None:

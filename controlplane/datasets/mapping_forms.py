@@ -1,4 +1,4 @@
-"""The form of a mapping: which column is what, how the prompt is written, what tokens are counted with, the split."""
+"""The form of a mapping: the columns' roles, the prompt's format, the tokenizer, the split."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class MappingForm(forms.Form):
 
     @property
     def has_marks(self) -> bool:
-        """Whether these fields say anything: folded away otherwise."""
+        """Whether these fields are set; otherwise they are folded."""
         return self._says(self.marks_part)
 
     @property
@@ -180,7 +180,7 @@ class MappingForm(forms.Form):
 
     @staticmethod
     def initial_of(version: DatasetVersion) -> dict[str, Any]:
-        """What was last asked for, or else what was recognised."""
+        """The last requested mapping, otherwise the recognised one."""
         recognised = version.report.get("recognised") or {}
         mapping = {"prompt": ""} | (recognised.get("mapping") or {}) | (version.mapping or {})
         split = version.split or {}
@@ -195,8 +195,8 @@ class MappingForm(forms.Form):
 
 
 def tokenizers() -> list[tuple[str, str]]:
-    """(sha256, model) of what can be counted with; of a model only its newest."""
-    found: dict[str, str] = {}
+    """(sha256, model) of the available tokenizers; only the newest per model."""
+    by_model: dict[str, str] = {}
     for tokenizer in choices():
-        found.setdefault(tokenizer.model, tokenizer.sha256)
-    return [(sha256, model) for model, sha256 in found.items()]
+        by_model.setdefault(tokenizer.model, tokenizer.sha256)
+    return [(sha256, model) for model, sha256 in by_model.items()]

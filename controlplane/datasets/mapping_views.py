@@ -1,4 +1,4 @@
-"""The mapping of a version: what it makes of real rows, and the import with it."""
+"""The mapping of a version: previews on real rows, and the import."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from controlplane.datasets.showing import may_leave_out, overview, pretty
 @operator_required
 @require_POST
 def example(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """A real row, made with the mapping that the form has at this moment. The form's own problems go to its fields,
-    as an event; what stood here stays."""
+    """Preview a real row with the form's current mapping. Form errors are sent to their fields as an event, and the
+    preview stays."""
     version = version_for(request, dataset_id, number)
     form = MappingForm(version, request.POST)
     if not form.is_valid():
@@ -41,7 +41,7 @@ def example(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 @operator_required
 @require_POST
 def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """Import with this mapping; a mistake shows the page again with all that was typed."""
+    """Import with this mapping; errors show the page again as submitted."""
     version = version_for(request, dataset_id, number)
     form = MappingForm(version, request.POST)
     if version.status != DatasetVersion.NEEDS_MAPPING:
@@ -50,10 +50,13 @@ def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     if not form.is_valid():
         return render(request, "datasets/version.html", overview(version, form), status=400)
     fields = form.cleaned_data
-    # The button names rows of the mapping that was tried. With another one they are others, to be asked about again.
-    same = form.mapping(leave_out=False) == replace(ColumnMapping.from_dict(version.mapping), leave_out=False)
-    leave_out = same and may_leave_out(version) and request.POST.get("leave_out") == "1"
-    asked = importing.ask_for_import(
+    # The button refers to rows of the previously tried mapping. A different mapping has other bad rows, so it asks
+    # again.
+    is_same_mapping = form.mapping(leave_out=False) == replace(
+        ColumnMapping.from_dict(version.mapping), leave_out=False
+    )
+    leave_out = is_same_mapping and may_leave_out(version) and request.POST.get("leave_out") == "1"
+    queued = importing.ask_for_import(
         version,
         form.mapping(leave_out=leave_out),
         share=fields["share"],
@@ -61,7 +64,7 @@ def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
         tokenizer=fields["tokenizer"],
         limit=fields["token_limit"],
     )
-    if not asked:
+    if not queued:
         messages.warning(request, "Someone has already mapped this version.")
     return redirect(version)
 
@@ -78,7 +81,7 @@ def leave_out(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
 @operator_required
 @require_POST
 def map_again(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
-    """The same file as a new version, to be mapped in another way: a ready version never changes."""
+    """Map the same file again as a new version: a ready version never changes."""
     old = version_for(request, dataset_id, number)
     try:
         return redirect(importing.map_again(person(request), old))
@@ -88,16 +91,16 @@ def map_again(request: HttpRequest, dataset_id: int, number: int) -> HttpRespons
 
 
 def _example(version: DatasetVersion, form: MappingForm, place: int) -> dict[str, Any]:
-    """The row at `place` of the file's first rows, or the last of them."""
+    """The row at `place` among the file's first rows, or the last of them."""
     tokenizer, limit = form.cleaned_data["tokenizer"], form.cleaned_data["token_limit"]
     context: dict[str, Any] = {"version": version, "dataset": version.dataset, "place": 0, "rows": 0, "limit": limit}
     try:
-        made = render_example(version, form.mapping(leave_out=False), tokenizer)
+        preview = render_example(version, form.mapping(leave_out=False), tokenizer)
     except DatasetError as error:
         return context | {"problem": str(error)}
-    rows, why = made["rows"], made.get("problem") or ""
+    rows, problem_text = preview["rows"], preview.get("problem") or ""
     if not rows:
-        return context | {"problem": why or "The file has no row to show."}
+        return context | {"problem": problem_text or "The file has no row to show."}
     place = min(place, len(rows) - 1)
     row = rows[place]
     return context | {
@@ -106,7 +109,7 @@ def _example(version: DatasetVersion, form: MappingForm, place: int) -> dict[str
         "rows": len(rows),
         "last": len(rows) - 1,
         "problem": row.get("problem") or "",
-        "tokenizer_problem": why,
+        "tokenizer_problem": problem_text,
         "tokenizer": Tokenizer.objects.filter(pk=tokenizer).first() if tokenizer else None,
         "over": bool(limit and row.get("tokens") and row["tokens"] > limit),
         "pairs": [(name, pretty(value)) for name, value in (row.get("metadata") or {}).items()],

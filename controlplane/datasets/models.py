@@ -1,4 +1,4 @@
-"""Datasets and their versions. A version is immutable once ready: runs point at it."""
+"""Datasets and their versions. A ready version never changes: runs refer to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from controlplane.datasets.reader import files
 
 
 def column_names(report: dict[str, Any]) -> list[str]:
-    """Of the file that a check's report is about."""
+    """The columns of the file that a check's report is about."""
     return [column["name"] for column in report.get("columns", [])]
 
 
@@ -30,50 +30,50 @@ class Dataset(models.Model):
 
 
 class DatasetVersion(models.Model):
-    """One import: a source file, its mapping, and the canonical rows made from both."""
+    """An import: a source file, its mapping, and the canonical rows made from both."""
 
     FETCHING, CHECKING, NEEDS_MAPPING = "fetching", "checking", "needs_mapping"
     READY, INVALID = "ready", "invalid"
     STATUSES = (FETCHING, CHECKING, NEEDS_MAPPING, READY, INVALID)
     AT_WORK = (FETCHING, CHECKING)
-    """A worker has something to do: it reads a source from elsewhere, or checks, imports or derives."""
+    """A worker's turn: fetching a source, or checking, importing or deriving."""
     MAY_PASS = ("disk", "server", "source")
-    """Kinds of a report's file_error that are not about the file."""
+    """Kinds of a report's file_error that aren't the file's fault."""
     UPLOAD, HUB, PATH, DERIVED = "upload", "hub", "path", "derived"
 
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="versions")
     number = models.IntegerField()
     status = models.CharField(max_length=16, default=CHECKING, choices=[(s, s) for s in STATUSES])
     file_name = models.CharField(max_length=255)
-    """As the browser sent it: text to show, never a path."""
+    """As sent by the browser: text to show, never a path."""
     bytes = models.BigIntegerField(default=0)
     rows = models.IntegerField(default=0)
     columns = models.JSONField(default=list)
-    """Names: the file's own, and the canonical ones once the version is ready."""
+    """Column names: the file's, or the canonical ones once the version is ready."""
     mapping = models.JSONField(default=dict)
-    """reader.mapping.ColumnMapping. Empty while the file itself is being checked."""
+    """reader.mapping.ColumnMapping. Empty while the file is being checked."""
     report = models.JSONField(default=dict)
-    """What the check found (reader.check_file), and under "mapped" what the import did (reader.making). "file_error" in
-    either: {"kind", "message", "advice"}, also where the child itself failed (errors.ChildFailed)."""
+    """Results of the check (reader.check_file) and, under "mapped", of the import (reader.making). "file_error" in
+    either: {"kind", "message", "advice"}, also if the child process failed (errors.ChildFailed)."""
     sha256 = models.CharField(max_length=64, blank=True)
-    """Of the canonical rows, once the version is ready: what a host knows them by."""
+    """The sha256 of the canonical rows, once ready, by which hosts identify them."""
     source_kind = models.CharField(
         max_length=16, default=UPLOAD, choices=[(s, s) for s in (UPLOAD, HUB, PATH, DERIVED)]
     )
     source = models.JSONField(default=dict)
-    """hub: sources.HubSource with "commit", "files" and, if so, "renamed_to"; path: {"path"}; derived: {"filter"}."""
+    """hub: sources.HubSource with "commit", "files" and possibly "renamed_to"; path: {"path"}; derived: {"filter"}."""
     source_sha256 = models.CharField(max_length=64, blank=True, db_index=True)
-    """Of the file as it came."""
+    """The sha256 of the original file."""
     parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children")
-    """The version whose source or rows this one was made of."""
+    """The version from whose source or rows this one was made."""
     split = models.JSONField(default=dict)
-    """{"share", "seed"}: what part of the rows is kept out of training, and how it was drawn."""
+    """{"share", "seed"}: the validation share of the rows, and the seed of the draw."""
     validation_rows = models.IntegerField(default=0)
-    """Of `rows`, those that are kept out of training."""
+    """The number of validation rows in `rows`."""
     tokenizer = models.CharField(max_length=64, blank=True)
-    """datasets.Tokenizer.sha256 that prompts were counted with."""
+    """The datasets.Tokenizer.sha256 with which prompts were counted."""
     token_limit = models.IntegerField(null=True)
-    """Prompts with more tokens are told of."""
+    """Prompts with more tokens are reported."""
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
@@ -81,9 +81,9 @@ class DatasetVersion(models.Model):
     created_at = models.DateTimeField(auto_now_add=True)
     ready_at = models.DateTimeField(null=True)
     queued_at = models.DateTimeField(null=True)
-    """When the check was asked for."""
+    """When the check was requested."""
     check_started_at = models.DateTimeField(null=True)
-    """When a worker took it up."""
+    """When a worker started it."""
 
     class Meta:
         ordering = ("dataset", "-number")
@@ -97,21 +97,21 @@ class DatasetVersion(models.Model):
 
     @property
     def report_columns(self) -> list[str]:
-        """The file's own columns, which the mapping chooses from."""
+        """The file's own columns, for choosing a mapping."""
         return column_names(self.report)
 
     @property
     def usable_without_bad_rows(self) -> bool:
-        """Whether somebody may decide to go on without the rows that can't be used."""
+        """Whether it is possible to continue without the bad rows."""
         report = self.report
         read = report.get("rows") and not report.get("file_error") and not report.get("gave_up")
         return bool(self.status == self.INVALID and read)
 
     @property
     def may_be_tried_again(self) -> bool:
-        """Whether it failed by what may pass: the hub, the server, its disk."""
-        why = self.report.get("file_error")
-        return self.status == self.INVALID and isinstance(why, dict) and why.get("kind") in self.MAY_PASS
+        """Whether it failed for a temporary reason: the hub, the server, its disk."""
+        file_error = self.report.get("file_error")
+        return self.status == self.INVALID and isinstance(file_error, dict) and file_error.get("kind") in self.MAY_PASS
 
     @property
     def folder(self) -> Path:
@@ -119,7 +119,7 @@ class DatasetVersion(models.Model):
 
     @property
     def source_path(self) -> Path:
-        """The upload, untouched."""
+        """The unmodified upload."""
         return self.folder / files.SOURCE
 
     @property
@@ -129,7 +129,7 @@ class DatasetVersion(models.Model):
 
 
 class Tokenizer(models.Model):
-    """A model's tokenizer and chat template, as a host brought them; the files lie in `folder`."""
+    """A model's tokenizer and chat template, as uploaded by a host; the files are in `folder`."""
 
     sha256 = models.CharField(max_length=64, primary_key=True)
     model = models.CharField(max_length=500, db_index=True)
@@ -146,5 +146,5 @@ class Tokenizer(models.Model):
 
     @property
     def folder(self) -> Path:
-        """tokenizer.json, tokenizer_config.json and chat_template.jinja, those that the model has."""
+        """tokenizer.json, tokenizer_config.json and chat_template.jinja, as far as the model has them."""
         return Path(settings.DATA_DIR) / "tokenizers" / self.sha256

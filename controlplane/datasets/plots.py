@@ -1,4 +1,4 @@
-"""Small plots as attributes of SVG rectangles; templates draw them, nothing has to load."""
+"""Small plots as attributes of SVG rectangles, drawn by templates without scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEIGHT = 40
 
 @dataclass(frozen=True)
 class HistogramBar:
-    """Of a histogram that is 100 wide and 40 high; `words` says what it stands for."""
+    """A bar of a histogram 100 wide and 40 high; `words` describe it."""
 
     x: float
     y: float
@@ -32,7 +32,7 @@ class Histogram:
     unit: str
     bars: list[HistogramBar]
     figures: dict[str, Any]
-    """As statistics.Lengths gives them: top, median, p95, longest, mean."""
+    """As in statistics.Lengths: top, median, p95, longest, mean."""
 
     @property
     def label(self) -> str:
@@ -45,7 +45,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class Share:
-    """One of several named counts; `width` of 100 against the largest one."""
+    """One of several named counts; `width` of 100 relative to the largest one."""
 
     name: str
     count: int
@@ -57,7 +57,7 @@ class Share:
 class NameShares:
     shares: list[Share]
     others: int
-    """Rows with a name that is not told, or names beyond those told."""
+    """Rows with other names than those listed."""
 
 
 def histograms(statistics: dict[str, Any]) -> list[Histogram]:
@@ -65,26 +65,26 @@ def histograms(statistics: dict[str, Any]) -> list[Histogram]:
     return [_histogram(title, unit, lengths[name]) for name, title, unit in LENGTHS if lengths.get(name)]
 
 
-def names(told: dict[str, Any] | None, rows: int) -> NameShares | None:
-    """How often each name came among `rows`; None where nothing has one."""
-    counts = (told or {}).get("counts") or []
+def names(name_counts: dict[str, Any] | None, rows: int) -> NameShares | None:
+    """How often each name occurs among `rows`; None if no row has one."""
+    counts = (name_counts or {}).get("counts") or []
     if not counts:
         return None
-    most, all_told = max(each["count"] for each in counts), counts[:MOST_TOLD]
+    largest, all_told = max(each["count"] for each in counts), counts[:MOST_TOLD]
     shares = [
-        Share(each["name"], each["count"], each["count"] / max(1, rows), round(100 * each["count"] / most, 2))
+        Share(each["name"], each["count"], each["count"] / max(1, rows), round(100 * each["count"] / largest, 2))
         for each in all_told
     ]
     rest = sum(each["count"] for each in counts[MOST_TOLD:])
-    return NameShares(shares, rest + int((told or {}).get("others") or 0))
+    return NameShares(shares, rest + int((name_counts or {}).get("others") or 0))
 
 
 def _histogram(title: str, unit: str, figures: dict[str, Any]) -> Histogram:
     bins, top = figures["bins"], figures["top"]
-    width, most = 100 / len(bins), max(bins) or 1
+    width, largest = 100 / len(bins), max(bins) or 1
     bars = []
     for place, count in enumerate(bins):
-        height = round(HEIGHT * count / most, 2)
+        height = round(HEIGHT * count / largest, 2)
         low, high = (top + 1) * place // len(bins), (top + 1) * (place + 1) // len(bins) - 1
         last = place == len(bins) - 1
         reach = f"{low:,} and more" if last else f"{low:,} to {max(low, high):,}"

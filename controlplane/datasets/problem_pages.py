@@ -1,4 +1,4 @@
-"""A report's problems for a page: by kind, some of each, or one kind a page at a time."""
+"""A report's problems for pages: some of each kind, or one kind page by page."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 from controlplane.datasets.reader.excerpts import EXCERPT
 
 FEW = 3
-"""Of each kind, where all kinds are shown."""
+"""Problems per kind where all kinds are shown."""
 A_PAGE = 25
 
 
 @dataclass(frozen=True)
 class ShownProblem:
-    """One problem. Its excerpt is in three pieces: before the place, the character at it, and after."""
+    """A problem. Its excerpt has three parts: before the place, the character at it, and after."""
 
     line: int
     column: int
@@ -35,7 +35,7 @@ class ProblemGroup:
     level: str
     count: int
     kept: int
-    """Of `count`, those that the report holds."""
+    """How many of `count` the report holds."""
     problems: list[ShownProblem]
 
     @property
@@ -59,27 +59,27 @@ class ProblemPage:
 
 
 def groups(report: dict[str, Any], few: int = FEW) -> list[ProblemGroup]:
-    """All kinds, errors before warnings, each with its first problems."""
+    """All kinds, errors before warnings, with their first problems."""
     kinds = sorted(report.get("kinds") or [], key=lambda kind: kind["level"] != "error")
-    kept: dict[str, list[dict[str, Any]]] = {}
+    by_kind: dict[str, list[dict[str, Any]]] = {}
     for problem in report.get("problems") or []:
-        kept.setdefault(problem["kind"], []).append(problem)
-    return [_group(kind, kept.get(kind["kind"], []), 0, few) for kind in kinds]
+        by_kind.setdefault(problem["kind"], []).append(problem)
+    return [_group(kind, by_kind.get(kind["kind"], []), 0, few) for kind in kinds]
 
 
 def page(report: dict[str, Any], kind: str, number: int) -> ProblemPage | None:
-    """One kind's problems; None: the report has none of this kind."""
-    told = next((each for each in report.get("kinds") or [] if each["kind"] == kind), None)
-    if told is None:
+    """The problems of one kind; None if the report has none."""
+    kind_entry = next((each for each in report.get("kinds") or [] if each["kind"] == kind), None)
+    if kind_entry is None:
         return None
-    kept = [problem for problem in report.get("problems") or [] if problem["kind"] == kind]
-    last = max(1, -(-len(kept) // A_PAGE))
+    listed = [problem for problem in report.get("problems") or [] if problem["kind"] == kind]
+    last = max(1, -(-len(listed) // A_PAGE))
     number = min(max(1, number), last)
-    return ProblemPage(_group(told, kept, (number - 1) * A_PAGE, A_PAGE), number, last)
+    return ProblemPage(_group(kind_entry, listed, (number - 1) * A_PAGE, A_PAGE), number, last)
 
 
 def count(report: dict[str, Any]) -> int:
-    """Problems of all kinds."""
+    """The number of problems of all kinds."""
     return sum(kind["count"] for kind in report.get("kinds") or [])
 
 
@@ -87,9 +87,9 @@ def errors(report: dict[str, Any]) -> int:
     return sum(kind["count"] for kind in report.get("kinds") or [] if kind["level"] == "error")
 
 
-def _group(kind: dict[str, Any], kept: list[dict[str, Any]], start: int, many: int) -> ProblemGroup:
-    shown = [_shown(problem) for problem in kept[start : start + many]]
-    return ProblemGroup(kind["kind"], kind["title"], kind["advice"], kind["level"], kind["count"], len(kept), shown)
+def _group(kind: dict[str, Any], listed: list[dict[str, Any]], start: int, many: int) -> ProblemGroup:
+    views = [_shown(problem) for problem in listed[start : start + many]]
+    return ProblemGroup(kind["kind"], kind["title"], kind["advice"], kind["level"], kind["count"], len(listed), views)
 
 
 def _shown(problem: dict[str, Any]) -> ShownProblem:
@@ -109,7 +109,7 @@ def _shown(problem: dict[str, Any]) -> ShownProblem:
 
 
 def _place(text: str, column: int, *, in_code: bool) -> int | None:
-    """Where in the excerpt the column is; None where it can't be told. A cut excerpt begins half its length before."""
+    """The column's index in the excerpt, or None if unknown. A cut excerpt begins half its length before it."""
     if not column or not text:
         return None
     if not text.startswith("…") or in_code:

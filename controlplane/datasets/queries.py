@@ -1,4 +1,4 @@
-"""The only way a view obtains a dataset or a version: what a person may not see is not found."""
+"""Access to datasets and versions: the only way for views to get one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from controlplane.datasets.models import Dataset, DatasetVersion
 
 
 def datasets_for(request: HttpRequest) -> QuerySet[Dataset]:
-    """Everybody who is signed in sees every dataset."""
+    """All datasets, for every signed-in user."""
     return Dataset.objects.all() if request.user.is_authenticated else Dataset.objects.none()
 
 
@@ -21,7 +21,7 @@ def dataset_for(request: HttpRequest, dataset_id: int) -> Dataset:
 
 
 def version_for(request: HttpRequest, dataset_id: int, number: int | None = None) -> DatasetVersion:
-    """A version by its number; the newest without one."""
+    """A version by its number; by default the newest."""
     versions = dataset_for(request, dataset_id).versions.select_related("dataset")
     version = versions.filter(number=number).first() if number else versions.first()
     if version is None:
@@ -30,16 +30,16 @@ def version_for(request: HttpRequest, dataset_id: int, number: int | None = None
 
 
 def ready_versions(request: HttpRequest) -> QuerySet[DatasetVersion]:
-    """What a run can be trained on, or a reward tried on. Not what was put away, which runs keep all the same."""
+    """Versions for training and for trying rewards; without archived ones, which their runs keep."""
     versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), status=DatasetVersion.READY)
     offered = versions.filter(archived_at=None)
     return offered.select_related("dataset").defer("report").order_by("dataset__name", "-number")
 
 
 def listed(request: HttpRequest) -> list[DatasetVersion]:
-    """The newest version of each dataset (one that was put away only where all were), with `run_count` over all."""
-    own = DatasetVersion.objects.filter(dataset=OuterRef("dataset"))
-    newest = own.order_by(F("archived_at").asc(nulls_first=True), "-number").values("pk")[:1]
+    """The newest version of each dataset (an archived one only if all are), with `run_count` over all versions."""
+    own_versions = DatasetVersion.objects.filter(dataset=OuterRef("dataset"))
+    newest = own_versions.order_by(F("archived_at").asc(nulls_first=True), "-number").values("pk")[:1]
     versions = DatasetVersion.objects.filter(dataset__in=datasets_for(request), pk=Subquery(newest))
     return list(
         versions.select_related("dataset", "dataset__owner")

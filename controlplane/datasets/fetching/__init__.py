@@ -1,7 +1,7 @@
-"""Brings a dataset from the hub, or from a path of this server, into a version's folder as one source file.
+"""Fetches a dataset from the hub, or from a path on this server, into a version's folder as one source file.
 
     python -m controlplane.datasets.fetching FOLDER hub|path < arguments.json > answer.json
 
-A process of its own, like the one that reads: limits, no database, and of the environment only what the hub needs.
-`starting` is the worker's side of it.
+A separate process like the reader: limits, no database, and of the environment only what the hub needs. `starting` is
+the worker's side.
 """

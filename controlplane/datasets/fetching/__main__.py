@@ -1,4 +1,4 @@
-"""FOLDER hub|path: the source in place, and on stdout {"bytes", "sha256", ...} or {"refused": {...}}."""
+"""FOLDER hub|path: stores the source and prints {"bytes", "sha256", ...} or {"refused": {...}}."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from controlplane.datasets.reader import files, limits
 from controlplane.datasets.reader.progress_file import ProgressFile
 
 USUAL = 2**26
-"""Bytes beside the data that a file may have: what a Parquet file has at its end."""
+"""Bytes of a file besides its data, such as a Parquet footer."""
 
 
 def main(folder: Path, verb: str) -> int:
-    given = json.load(sys.stdin)
+    arguments = json.load(sys.stdin)
     limits.apply()
-    most = int(given["most"])
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most + USUAL, most + USUAL))
+    limit = int(arguments["most"])
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit + USUAL, limit + USUAL))
     try:
-        answer = _fetched(folder, verb, given, most)
+        answer = _fetched(folder, verb, arguments, limit)
     except NotFetched as error:
         answer = {"refused": {"message": str(error), "advice": error.advice, "passing": error.passing}}
     except MemoryError:
@@ -40,24 +40,24 @@ def main(folder: Path, verb: str) -> int:
     return 0
 
 
-def _fetched(folder: Path, verb: str, given: dict[str, Any], most: int) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _fetched(folder: Path, verb: str, arguments: dict[str, Any], limit: int) -> dict[str, Any]:
+    description: dict[str, Any] = {}
     if verb == "hub":
-        shards, choice, found = hub.fetch(given["source"], folder, most)
+        shards, choice, description = hub.fetch(arguments["source"], folder, limit)
         kind = choice.kind
     else:
-        roots = [Path(root) for root in given["roots"]]
-        shards, kind = serverpath.copy(Path(given["source"]["path"]), roots, folder, most)
+        roots = [Path(root) for root in arguments["roots"]]
+        shards, kind = serverpath.copy(Path(arguments["source"]["path"]), roots, folder, limit)
     source = folder / files.SOURCE
     total = sum(path.stat().st_size for _, path in shards)
     progress = ProgressFile(folder, "joining", total if len(shards) > 1 else 0)
-    join(shards, kind, source, most, progress)
+    join(shards, kind, source, limit, progress)
     shutil.rmtree(folder / "hub", ignore_errors=True)
     size = source.stat().st_size
     if not size:
         raise NotFetched("The file is empty.")
     with source.open("rb") as file:
-        return {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest(), "found": found}
+        return {"bytes": size, "sha256": hashlib.file_digest(file, "sha256").hexdigest(), "found": description}
 
 
 if __name__ == "__main__":

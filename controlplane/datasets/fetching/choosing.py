@@ -1,6 +1,6 @@
-"""Which files of a repository are a configuration's split: as its README says under `configs:`, else by their names.
+"""Selection of a split's files in a repository: from the README's `configs:`, otherwise by their names.
 
-Only names and words are looked at here. A dataset script is never run and never needed.
+Only names and text are examined. A dataset script is never run and never needed.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ SPLITS = {
 }
 MOST_FILES = 5000
 MOST_STARS = 6
-"""In one pattern: each multiplies the time that a name which nearly fits takes."""
+"""Stars per pattern: each multiplies the time to reject a nearly matching name."""
 DEFAULT = "default"
 CONVERTED = "refs/convert/parquet"
 
 
 class NotFetched(Exception):
-    """The source can't be fetched. The message is for people, and `advice` says what to do about it.
+    """The source can't be fetched. The message is for people; `advice` is the remedy.
 
-    `passing`: another try may succeed.
+    `passing`: a retry may succeed.
     """
 
     def __init__(self, message: str, advice: str = "", *, passing: bool = False) -> None:
@@ -43,11 +43,11 @@ class NotFetched(Exception):
 @dataclass(frozen=True)
 class SplitFiles:
     config: str
-    """As the README names it; empty where it names none."""
+    """The README's name; empty if it has none."""
     split: str
     kind: str
     files: tuple[str, ...]
-    """In the order in which their rows follow each other."""
+    """In the order of their rows."""
 
 
 def choose(names: Sequence[str], card: Mapping[str, Any], config: str, split: str) -> SplitFiles:
@@ -57,21 +57,21 @@ def choose(names: Sequence[str], card: Mapping[str, Any], config: str, split: st
     if not data:
         raise _no_data(names)
     if configs:
-        found, patterns = _by_readme(configs, data, config, split)
+        chosen_config, patterns = _by_readme(configs, data, config, split)
     elif config and config != DEFAULT:
         raise NotFetched(f"This dataset has no configuration “{config}”: its README names none.", "Leave it empty.")
     else:
-        found, patterns = "", _by_name(data, split)
+        chosen_config, patterns = "", _by_name(data, split)
     kinds = sorted({kind_of(name) for name in patterns})
     if len(kinds) > 1:
         raise NotFetched(f"The split's files are of several kinds: {', '.join(kinds)}.", "Upload the one you need.")
     if len(patterns) > MOST_FILES:
         raise NotFetched(f"The split has {len(patterns):,} files; {MOST_FILES:,} are the most.")
-    return SplitFiles(found, split, kinds[0], tuple(patterns))
+    return SplitFiles(chosen_config, split, kinds[0], tuple(patterns))
 
 
 def kind_of(name: str) -> str:
-    """By the ending, with or without .gz; empty for what holds no rows."""
+    """By the extension, with or without .gz; "" if it contains no rows."""
     last = PurePosixPath(name).name.lower()
     if last in NOT_ROWS or last.startswith("."):
         return ""
@@ -89,8 +89,8 @@ def _no_data(names: Sequence[str]) -> NotFetched:
 
 
 def _configs(card: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    given = card.get("configs")
-    configs = [entry for entry in given if isinstance(entry, Mapping)] if isinstance(given, list) else []
+    entries = card.get("configs")
+    configs = [entry for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
     return [entry for entry in configs if entry.get("data_files") or entry.get("data_dir")]
 
 
@@ -130,29 +130,32 @@ def _name(entry: Mapping[str, Any]) -> str:
     return str(entry.get("config_name") or DEFAULT)
 
 
-def _splits(given: Any) -> dict[str, list[str]]:
-    """{"train": patterns} of a README's data_files: a pattern, a list of them, {"split", "path"} tables, or one."""
-    if isinstance(given, Mapping):
-        given = [{"split": split, "path": path} for split, path in given.items()]
-    found: dict[str, list[str]] = {}
-    for entry in given if isinstance(given, list) else [given]:
+def _splits(data_files: Any) -> dict[str, list[str]]:
+    """{"train": patterns} from a README's data_files: a pattern, a list of them, {"split", "path"} tables, or one of
+    these."""
+    if isinstance(data_files, Mapping):
+        data_files = [{"split": split, "path": path} for split, path in data_files.items()]
+    patterns_by_split: dict[str, list[str]] = {}
+    for entry in data_files if isinstance(data_files, list) else [data_files]:
         split, path = (entry.get("split"), entry.get("path")) if isinstance(entry, Mapping) else (None, entry)
         patterns = [text for text in (path if isinstance(path, list) else [path]) if isinstance(text, str)]
         if patterns:
-            found.setdefault(str(split or "train"), []).extend(patterns)
-    return found
+            patterns_by_split.setdefault(str(split or "train"), []).extend(patterns)
+    return patterns_by_split
 
 
 def _matching(data: list[str], pattern: str, folder: str) -> list[str]:
-    whole = f"{folder}/{pattern}" if folder else pattern
-    if whole.count("*") > MOST_STARS:
-        raise NotFetched(f"The README names the files by a pattern of more than {MOST_STARS} stars: “{whole[:80]}”.")
-    fits = _regex(whole.removeprefix("./"))
+    full_pattern = f"{folder}/{pattern}" if folder else pattern
+    if full_pattern.count("*") > MOST_STARS:
+        raise NotFetched(
+            f"The README names the files by a pattern of more than {MOST_STARS} stars: “{full_pattern[:80]}”."
+        )
+    fits = _regex(full_pattern.removeprefix("./"))
     return [name for name in data if fits.fullmatch(name)]
 
 
 def _regex(pattern: str) -> re.Pattern[str]:
-    """`*` and `?` stay within a folder, `**` does not."""
+    """`*` and `?` stay within a folder, `**` doesn't."""
     parts = re.split(r"(\*\*/|\*\*|\*|\?|\[[^]]*\])", pattern)
     means = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
     return re.compile("".join(means.get(part) or _literal(part) for part in parts))
@@ -165,15 +168,15 @@ def _literal(part: str) -> str:
 
 
 def _by_name(data: list[str], split: str) -> list[str]:
-    """Files whose path has the split's word; all of them where no path has any and train is asked for."""
+    """Files whose path contains the split's word; all files if none does and train is requested."""
     if not data:
         raise NotFetched("This configuration has no file that can be read here.")
     of: dict[str, list[str]] = {}
     for name in data:
         of.setdefault(_split_of(name), []).append(name)
-    for known in ("", *SPLITS):
-        if split == known or split in SPLITS.get(known, ()):
-            split = known
+    for canonical in ("", *SPLITS):
+        if split == canonical or split in SPLITS.get(canonical, ()):
+            split = canonical
     if split in of:
         return of[split]
     if split == "train" and set(of) == {""}:
@@ -181,29 +184,29 @@ def _by_name(data: list[str], split: str) -> list[str]:
     words = {name for name in data if split in re.split(r"[^a-z0-9]+", name.lower())}
     if words:
         return sorted(words)
-    raise _no_split(split, [known or "train" for known in of])
+    raise _no_split(split, [canonical or "train" for canonical in of])
 
 
 def _split_of(name: str) -> str:
     """The last word of the path that names a split counts."""
     words = re.split(r"[^a-z0-9]+", name.lower())
     for word in reversed(words):
-        for split, known in SPLITS.items():
-            if word in known:
+        for split, aliases in SPLITS.items():
+            if word in aliases:
                 return split
     return ""
 
 
-def _no_split(split: str, there: list[str]) -> NotFetched:
-    return NotFetched(f"This dataset has no split “{split}”.", f"There are: {_listed(sorted(there))}.")
+def _no_split(split: str, available: list[str]) -> NotFetched:
+    return NotFetched(f"This dataset has no split “{split}”.", f"There are: {_listed(sorted(available))}.")
 
 
 def _listed(names: Any) -> str:
-    some = list(dict.fromkeys(names))
-    return ", ".join(some[:20]) + (", …" if len(some) > 20 else "")
+    distinct = list(dict.fromkeys(names))
+    return ", ".join(distinct[:20]) + (", …" if len(distinct) > 20 else "")
 
 
 def _is_plain(name: str) -> bool:
-    """A path that can't leave the folder that it is written into."""
+    """Whether the path stays inside the folder that it is written to."""
     parts = PurePosixPath(name).parts
     return not name.startswith("/") and ".." not in parts and "\\" not in name and "\0" not in name

@@ -1,4 +1,4 @@
-"""A split of a dataset of the Hugging Face hub, at the commit that its revision means at this moment."""
+"""A split of a dataset on the Hugging Face hub, at the commit that its revision currently names."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ TRIES = 3
 
 
 def fetch(
-    source: Mapping[str, str], folder: Path, most: int
+    source: Mapping[str, str], folder: Path, limit: int
 ) -> tuple[list[tuple[str, Path]], SplitFiles, dict[str, Any]]:
-    """([(name, file)] in `folder`, what was chosen, {"commit", "id", "config", "files"}). Raises NotFetched."""
+    """([(name, file)] in `folder`, the selection, {"commit", "id", "config", "files"}). Raises NotFetched."""
     with _in_words(source):
         info, sizes = _listing(source)
         choice = choose(list(sizes), _card(info.id, info.sha, sizes, folder), source["config"], source["split"])
         total = sum(sizes[name] for name in choice.files)
-        if total > most:
+        if total > limit:
             raise NotFetched(
-                f"The split has {total // 2**20:,} MiB; {most // 2**20:,} MiB are the most this installation takes."
+                f"The split has {total // 2**20:,} MiB; {limit // 2**20:,} MiB are the most this installation takes."
             )
-        with _told(folder, total):
-            shards, left = list[tuple[str, Path]](), most
+        with _with_progress(folder, total):
+            shards, remaining = list[tuple[str, Path]](), limit
             for name in choice.files:
                 path = _file(info.id, name, info.sha, folder)
-                left -= path.stat().st_size
-                if left < 0:
+                remaining -= path.stat().st_size
+                if remaining < 0:
                     raise NotFetched("The files are larger than the hub said, and than this installation takes.")
                 shards.append((name, path))
-    found = {"commit": info.sha, "id": info.id, "config": choice.config, "files": list(choice.files[:50])}
-    return shards, choice, found
+    details = {"commit": info.sha, "id": info.id, "config": choice.config, "files": list(choice.files[:50])}
+    return shards, choice, details
 
 
 def _listing(source: Mapping[str, str]) -> tuple[Any, dict[str, int]]:
@@ -53,7 +53,7 @@ def _listing(source: Mapping[str, str]) -> tuple[Any, dict[str, int]]:
 
 
 def _card(name: str, commit: str, sizes: Mapping[str, int], folder: Path) -> dict[str, Any]:
-    """The front matter of the README at this commit; nothing where there is none."""
+    """The README's front matter at this commit; {} if there is none."""
     import yaml
 
     if not 0 < sizes.get(README, 0) <= README_BYTES:
@@ -69,7 +69,7 @@ def _card(name: str, commit: str, sizes: Mapping[str, int], folder: Path) -> dic
 
 
 def _file(name: str, file: str, commit: str, folder: Path) -> Path:
-    """Downloaded on from where it broke off."""
+    """Download a file, resuming after an interruption."""
     from huggingface_hub import hf_hub_download
 
     get = partial(hf_hub_download, name, file, repo_type="dataset", revision=commit, local_dir=folder / "hub")
@@ -77,12 +77,12 @@ def _file(name: str, file: str, commit: str, folder: Path) -> Path:
 
 
 def _tried(call: Callable[[], Any]) -> Any:
-    """Again where the hub, or the way to it, had a bad moment."""
+    """Call, with retries after temporary errors of the hub or the network."""
     for tries in range(1, TRIES):
         try:
             return call()
         except Exception as error:
-            # huggingface_hub, httpx and xet have no class of errors in common: the answer's status tells.
+            # huggingface_hub, httpx and xet share no class of errors, so the response status decides.
             if not _may_pass(error):
                 raise
             time.sleep(tries)
@@ -90,12 +90,12 @@ def _tried(call: Callable[[], Any]) -> Any:
 
 
 @contextmanager
-def _told(folder: Path, total: int) -> Iterator[None]:
-    """ProgressFile by the size of what lies there."""
-    progress, done = ProgressFile(folder, STAGE, total), threading.Event()
+def _with_progress(folder: Path, total: int) -> Iterator[None]:
+    """Report progress by the size of the folder."""
+    progress, finished = ProgressFile(folder, STAGE, total), threading.Event()
 
     def watch() -> None:
-        while not done.wait(EVERY_S):
+        while not finished.wait(EVERY_S):
             progress.at(_size(folder / "hub"), 0)
 
     thread = threading.Thread(target=watch, daemon=True)
@@ -103,7 +103,7 @@ def _told(folder: Path, total: int) -> Iterator[None]:
     try:
         yield
     finally:
-        done.set()
+        finished.set()
         thread.join()
 
 
@@ -124,7 +124,7 @@ def _in_words(source: Mapping[str, str]) -> Iterator[None]:
     except (NotFetched, MemoryError):
         raise
     except Exception as error:
-        # The same of what the hub's clients raise; the child's only answer to people is a sentence.
+        # The hub clients' own exceptions: the process answers people only with a sentence.
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise _refusal(error, source["id"], source["revision"]) from error
@@ -142,11 +142,11 @@ def _refusal(error: Exception, name: str, revision: str) -> NotFetched:
 
     hub, status = constants.ENDPOINT, _status(error)
     if isinstance(error, GatedRepoError):
-        asked = f"Ask for access on {hub}/datasets/{name}"
+        request_access = f"Ask for access on {hub}/datasets/{name}"
         token = "the token of this installation belongs to somebody who has none"  # noqa: S105
         if not get_token():
             token = "then give the control plane a token in HF_TOKEN"  # noqa: S105
-        return NotFetched(f"{name} is gated: its owner gives access.", f"{asked}; {token}.", passing=True)
+        return NotFetched(f"{name} is gated: its owner gives access.", f"{request_access}; {token}.", passing=True)
     if isinstance(error, DisabledRepoError):
         return NotFetched(f"{name} was disabled on {hub}.")
     if isinstance(error, RevisionNotFoundError):
@@ -174,11 +174,11 @@ def _may_pass(error: Exception) -> bool:
 
 
 def _status(error: BaseException | None) -> int | None:
-    """Of the answer that is the error, or that it came from."""
-    seen = 0
-    while error is not None and seen < 10:
+    """The status of the response behind an error or one of its causes."""
+    depth = 0
+    while error is not None and depth < 10:
         response = getattr(error, "response", None)
         if response is not None:
             return int(response.status_code)
-        error, seen = error.__cause__ or error.__context__, seen + 1
+        error, depth = error.__cause__ or error.__context__, depth + 1
     return None

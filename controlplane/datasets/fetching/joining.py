@@ -1,6 +1,6 @@
-"""Shards of one kind as one file: lines follow lines, Parquet's row groups are written anew.
+"""Joins shards of one kind into one file: lines are concatenated, Parquet row groups are rewritten.
 
-A single file stays as it is, of whatever kind, compressed or not.
+A single file stays unchanged, whatever its kind and compression.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BATCH = 10_000
 
 
 def join(shards: Sequence[tuple[str, Path]], kind: str, target: Path, most: int, progress: ProgressFile) -> None:
-    """`shards`: (name for people, file), which are used up. `most`: bytes of the whole. Raises NotFetched."""
+    """`shards`: (display name, file), which are consumed. `most`: limit of the total in bytes. Raises NotFetched."""
     if len(shards) == 1:
         shards[0][1].replace(target)
         return
@@ -41,14 +41,14 @@ def join(shards: Sequence[tuple[str, Path]], kind: str, target: Path, most: int,
         if kind == PARQUET:
             _tables(shards, file, most, progress)
         else:
-            out = _Bounded(file, most)
+            out = _LimitedFile(file, most)
             _lines(shards, out, progress)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(target)
 
 
-class _Bounded:
+class _LimitedFile:
     def __init__(self, file: IO[bytes], most: int) -> None:
         self.file, self.most, self.size = file, most, 0
         self.last = b"\n"
@@ -61,15 +61,15 @@ class _Bounded:
         self.last = piece[-1:] or self.last
 
 
-def _lines(shards: Sequence[tuple[str, Path]], out: _Bounded, progress: ProgressFile) -> None:
-    done = 0
+def _lines(shards: Sequence[tuple[str, Path]], out: _LimitedFile, progress: ProgressFile) -> None:
+    processed = 0
     for name, path in shards:
         if out.last != b"\n":
             out.write(b"\n")
         for piece in _without_bom(_pieces(name, path)):
             out.write(piece)
-            progress.at(done, 0)
-        done += path.stat().st_size
+            progress.at(processed, 0)
+        processed += path.stat().st_size
         path.unlink()
 
 
@@ -78,12 +78,12 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, prog
     import pyarrow.parquet as pq
 
     writer: Any = None
-    done = rows = 0
+    processed = rows = 0
     try:
         for name, path in shards:
             try:
                 with path.open("rb") as raw:
-                    check_footer(raw)  # before Arrow makes anything of the types in it
+                    check_footer(raw)  # before Arrow instantiates any of its types
                 table = pq.ParquetFile(path, arrow_extensions_enabled=False)
                 schema = table.schema_arrow.remove_metadata()
                 if len(set(schema.names)) < len(schema.names):
@@ -94,7 +94,7 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, prog
                 for batch in table.iter_batches(batch_size=BATCH):
                     writer.write_batch(_like(batch, first, name))
                     rows += batch.num_rows
-                    progress.at(done, rows)
+                    progress.at(processed, rows)
                     if file.tell() > most:
                         raise NotFetched(
                             f"The files are larger than {most // 2**20:,} MiB, the most this installation takes."
@@ -105,7 +105,7 @@ def _tables(shards: Sequence[tuple[str, Path]], file: IO[bytes], most: int, prog
                 if isinstance(error, OSError) and error.errno is not None:
                     raise
                 raise NotFetched(f"{name} can't be read as Parquet: {str(error).splitlines()[0][:200]}") from error
-            done += path.stat().st_size
+            processed += path.stat().st_size
             path.unlink()
     finally:
         if writer is not None:
@@ -123,7 +123,7 @@ def _is_list(name: str, path: Path) -> bool:
 
 
 def _pieces(name: str, path: Path) -> Iterator[bytes]:
-    """The file's bytes, uncompressed."""
+    """The file's uncompressed bytes."""
     with path.open("rb") as raw:
         packed = raw.read(2) == b"\x1f\x8b"
         raw.seek(0)

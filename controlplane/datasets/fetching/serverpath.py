@@ -1,4 +1,4 @@
-"""A file, or a folder of shards, of this server: copied while it stays what it was when it was opened."""
+"""A file, or a folder of shards, on this server: copied as it was when opened."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from controlplane.datasets.reader.progress_file import ProgressFile
 STAGE = "copying"
 
 
-def copy(path: Path, roots: Sequence[Path], folder: Path, most: int) -> tuple[list[tuple[str, Path]], str]:
-    """Copies into `folder`: ([(name, file)] in the order of names, their kind). Raises NotFetched."""
+def copy(path: Path, roots: Sequence[Path], folder: Path, limit: int) -> tuple[list[tuple[str, Path]], str]:
+    """Copy into `folder`: ([(name, file)] sorted by name, their kind). Raises NotFetched."""
     files = _shards(path) if path.is_dir() else [path]
     shards: list[tuple[str, Path]] = []
     progress = ProgressFile(folder, STAGE, sum(file.stat().st_size for file in files))
-    done = 0
+    copied = 0
     for number, file in enumerate(files):
         target = folder / f"shard{number}"
-        done += _copied(file, roots, target, most - done, progress, done)
+        copied += _copied(file, roots, target, limit - copied, progress, copied)
         shards.append((file.name, target))
-    if not done:
+    if not copied:
         raise NotFetched("The file is empty.")
     return shards, kind_of(files[0].name)
 
@@ -38,9 +38,9 @@ def _shards(folder: Path) -> list[Path]:
     return files
 
 
-def _copied(file: Path, roots: Sequence[Path], target: Path, most: int, progress: ProgressFile, before: int) -> int:
+def _copied(file: Path, roots: Sequence[Path], target: Path, limit: int, progress: ProgressFile, before: int) -> int:
     try:
-        # Not a pipe that nobody writes to, and no link put there since the name was judged.
+        # No pipe without a writer, and no link created since the name was checked.
         source = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise NotFetched(
@@ -54,7 +54,7 @@ def _copied(file: Path, roots: Sequence[Path], target: Path, most: int, progress
         with target.open("xb") as out:
             while piece := opened.read(BLOCK):
                 size += len(piece)
-                if size > most:
+                if size > limit:
                     raise NotFetched("The file is larger than this installation takes.")
                 out.write(piece)
                 progress.at(before + size, 0)

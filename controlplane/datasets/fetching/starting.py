@@ -1,4 +1,4 @@
-"""The worker's side of fetching: starts the process and takes what it brought."""
+"""The worker's side of fetching: starts the process and stores its result."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ PASSED_ON = (
 
 
 def fetch(version: DatasetVersion, wanted: Callable[[], bool]) -> dict[str, Any]:
-    """Columns of the version once its source lies in its folder. Raises ChildFailed and reader_process.Unwanted."""
-    given = {
+    """Fetch a version's source into its folder; return the columns to store. Raises ChildFailed and
+    reader_process.Unwanted."""
+    arguments = {
         "source": version.source,
         "most": settings.DATASET_MAX_BYTES,
         "roots": [str(root) for root in sources.roots()],
@@ -34,7 +35,7 @@ def fetch(version: DatasetVersion, wanted: Callable[[], bool]) -> dict[str, Any]
     output = reader_process.work(
         version.folder,
         version.source_kind,
-        given,
+        arguments,
         wanted=wanted,
         program=PROGRAM,
         environment=environment,
@@ -47,19 +48,19 @@ def fetch(version: DatasetVersion, wanted: Callable[[], bool]) -> dict[str, Any]
     if refused := answer.get("refused"):
         kind = "source" if refused["passing"] else "refused"
         raise ChildFailed(kind, refused["message"], refused["advice"])
-    found = answer["found"]
+    details = answer["found"]
     source = version.source
-    if found:
-        renamed = {"renamed_to": found["id"]} if found["id"] != source["id"] else {}
-        source = source | {name: found[name] for name in ("commit", "config", "files")} | renamed
+    if details:
+        renamed = {"renamed_to": details["id"]} if details["id"] != source["id"] else {}
+        source = source | {name: details[name] for name in ("commit", "config", "files")} | renamed
     return {"bytes": answer["bytes"], "source_sha256": answer["sha256"], "source": source}
 
 
 def _of_the_hub(folder: str) -> dict[str, str]:
-    """Its own cache, which goes with the step; no telemetry; plain HTTP, whose bytes can be counted on their way."""
-    kept = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    """The hub's environment: a cache in the folder, no telemetry; plain HTTP, whose progress can be measured."""
+    passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     silence = str(settings.DATASET_HUB_SILENCE_S)
-    return kept | {
+    return passed_on | {
         "HOME": folder,
         "HF_HOME": f"{folder}/hub",
         "HF_HUB_ETAG_TIMEOUT": silence,

@@ -1,8 +1,8 @@
-"""Everything that reads what people uploaded: in a child process with limits, without a database, without secrets.
+"""Reading of uploaded data: in a child process with limits, without a database or secrets.
 
     python -m controlplane.datasets.reader FOLDER VERB < arguments.json > answer.json
 
-pyarrow, tokenizers and jinja2 are imported in here and nowhere else of the control plane. What the web and the worker
-need of it without starting a child (the names of files, the mapping, the kinds of problems) is plain Python: `files`,
-`mapping`, `problems`.
+pyarrow, tokenizers and jinja2 are imported here and nowhere else in the control plane. Parts that the web and the
+worker use without a child (file names, the mapping, the kinds of problems) are plain Python: `files`, `mapping`,
+`problems`.
 """

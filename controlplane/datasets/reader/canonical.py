@@ -1,4 +1,4 @@
-"""The canonical rows: one Parquet file a version, the same bytes for the same rows, told apart by its sha256."""
+"""The canonical rows: one Parquet file per version, byte-identical for identical rows, identified by its sha256."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ SCHEMA = pa.schema(
         ("split", pa.string()),
     ]
 )
-"""The columns of workers.contract.dataset. A prompt of plain text is one message of the user."""
+"""The columns of workers.contract.dataset. A plain text prompt is stored as one user message."""
 GROUP_ROWS = 10_000
 GROUP_BYTES = 16 * 2**20
-"""Of texts: whatever rows are like, a row group fits into memory."""
+"""Bytes of text per row group, so that any row group fits into memory."""
 
 
 class RowWriter:
-    """Writes `path` under another name until `close`; `discard` leaves nothing. As a context: discarded unless closed.
+    """Writes `path` under a temporary name until `close`; `discard` leaves nothing. A context manager: discards unless
+    closed.
 
-    Rows have to come with ascending row_ids: readers find one by looking where it must be.
+    Row ids must ascend, because readers find rows by position.
     """
 
     def __init__(self, path: Path, *, chat: bool) -> None:
@@ -60,7 +61,7 @@ class RowWriter:
         return list(self._columns)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """A row as mapping.canonical makes it, with its "split". Raises ValueError for a row_id out of order."""
+        """Add a row from mapping.canonical, with its "split". Raises ValueError for a row_id out of order."""
         if row["row_id"] <= self._last:
             raise ValueError(f"row {row['row_id']} comes after row {self._last}")
         self._last = row["row_id"]
@@ -74,7 +75,7 @@ class RowWriter:
             self._write_group()
 
     def close(self) -> str:
-        """Put the file in place, on the disk; its sha256."""
+        """Put the file in place, flushed to disk; return its sha256."""
         self._write_group()
         self._parquet.close()
         self._open = False
@@ -84,9 +85,9 @@ class RowWriter:
 
     def discard(self) -> None:
         self._open = False
-        with suppress(OSError, pa.ArrowException):  # it ends the file, which is thrown away
+        with suppress(OSError, pa.ArrowException):  # closing ends the file, which is discarded
             self._parquet.close()
-        self._parquet.is_open = False  # else it tries again when it is collected
+        self._parquet.is_open = False  # otherwise it retries when garbage-collected
         self._file.close()
         self._draft.unlink(missing_ok=True)
 
@@ -106,7 +107,7 @@ class RowWriter:
 
 
 def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Every row with its metadata as an object, a row group in memory at a time."""
+    """All rows with their metadata as objects, one row group in memory at a time."""
     file = pq.ParquetFile(path)
     for group in range(file.num_row_groups):
         for row in file.read_row_group(group).to_pylist():
@@ -114,7 +115,7 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def is_chat(path: Path) -> bool:
-    """Whether its prompts go through a chat template. Raises ValueError for a file that is not canonical."""
+    """Whether its prompts use a chat template. Raises ValueError for a file that is not canonical."""
     return chat_of(pq.read_schema(path))
 
 
@@ -123,7 +124,7 @@ def chat_of(schema: pa.Schema) -> bool:
 
 
 class _Hashed:
-    """A file that Parquet writes to from its begin to its end, and its hash."""
+    """A file that Parquet writes sequentially, and its hash."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -29,47 +29,47 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     return report
 
 
-def _report(folder: Path, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _report(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     source = folder / files.SOURCE
     size = source.stat().st_size
-    given = asked.get("mapping")
-    mapping = ColumnMapping.from_dict(given) if given else None
-    tokenizer = Path(asked["tokenizer"]) if asked.get("tokenizer") else None
-    found = first_pass.FirstPassResult()
+    mapping_dict = arguments.get("mapping")
+    mapping = ColumnMapping.from_dict(mapping_dict) if mapping_dict else None
+    tokenizer = Path(arguments["tokenizer"]) if arguments.get("tokenizer") else None
+    result = first_pass.FirstPassResult()
     report: dict[str, Any] = {"format": None, "file_error": None, "bytes": size}
     passes: list[dict[str, Any]] = []
     near = 0
     with Collector(folder / files.PROBLEMS) as collector:
         try:
-            told = formats.detect(source)
-            report["format"] = {"kind": told.kind, "gzip": told.gzip, "note": told.note}
-            if told.bom:
-                collector.add(Problem(1, "byte_order_mark", told.note, byte=0))
+            detected = formats.detect(source)
+            report["format"] = {"kind": detected.kind, "gzip": detected.gzip, "note": detected.note}
+            if detected.bom:
+                collector.add(Problem(1, "byte_order_mark", detected.note, byte=0))
             began = time.monotonic()
-            first_pass.run(source, told, mapping, collector, ProgressFile(folder, FIRST, size), found)
-            passes.append(_timed(FIRST, began, size, found.rows))
-            if found.mapping.prompt and not collector.gave_up:
+            first_pass.run(source, detected, mapping, collector, ProgressFile(folder, FIRST, size), result)
+            passes.append(_timed(FIRST, began, size, result.rows))
+            if result.mapping.prompt and not collector.gave_up:
                 began = time.monotonic()
                 near = second_pass.run(
-                    source, told, found.mapping, collector, tokenizer, asked.get("token_limit"),
+                    source, detected, result.mapping, collector, tokenizer, arguments.get("token_limit"),
                     ProgressFile(folder, SECOND, size),
                 )  # fmt: skip
-                passes.append(_timed(SECOND, began, size, found.rows))
+                passes.append(_timed(SECOND, began, size, result.rows))
         except FileProblem as problem:
             report["file_error"] = problem.as_dict()
         except MemoryError:
             limit = FileProblem("limits", "Checking this file takes more memory than is allowed.")
             report["file_error"] = limit.as_dict()
     return report | {
-        "lines": found.lines,
-        "rows": found.rows,
-        "blank": found.blank,
+        "lines": result.lines,
+        "rows": result.rows,
+        "blank": result.blank,
         **collector.as_dict(),
-        "columns": schema.as_columns(found.columns),
-        "preview": [excerpts.short(row) for row in found.sample[:PREVIEW_ROWS]],
-        "recognised": found.recognised.as_dict() if found.recognised else None,
+        "columns": schema.as_columns(result.columns),
+        "preview": [excerpts.short(row) for row in result.sample[:PREVIEW_ROWS]],
+        "recognised": result.recognised.as_dict() if result.recognised else None,
         "passes": passes,
-        "duplicates": {"exact": found.duplicates, "near": near},
+        "duplicates": {"exact": result.duplicates, "near": near},
     }
 
 
