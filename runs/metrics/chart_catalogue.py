@@ -101,7 +101,7 @@ def _failed(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
     )
     if lines:
         help_text = "Share of a batch's completions on which a component failed: it counts nothing there"
-        yield Chart("failed", "Failed to be scored", lines, format="percent", zero=True, help=help_text)
+        yield Chart("failed", "Scoring failures", lines, format="percent", zero=True, help=help_text)
 
 
 def _zero_spread() -> Chart:

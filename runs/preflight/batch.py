@@ -32,7 +32,7 @@ def set_number(name: str, value: int) -> Fix:
 def _words(fixes: list[Fix]) -> str:
     if not fixes:
         return "Choose smaller sizes, so that the batch holds whole groups."
-    return "Take one of the nearest sizes that fit."
+    return "Use one of the nearest sizes that fit."
 
 
 _LEVERS = (
@@ -54,7 +54,7 @@ def check_steps(draft: Draft) -> Iterator[Finding]:
     max_steps = draft.value("max_steps")
     if max_steps and max_steps > 0:
         times = epochs(batch, rows, steps=max_steps)
-        yield note("max_steps", f"{max_steps:,} steps go over the {rows:,} training prompts {times:.3g} times.")
+        yield note("max_steps", f"{max_steps:,} steps visit the {rows:,} training prompts {times:.3g} times.")
     else:
         total = steps(batch, rows, epochs=draft.value("num_train_epochs"))
         yield note("num_train_epochs", f"{draft.value('num_train_epochs'):g} epochs are {total:,} steps.")
@@ -69,7 +69,7 @@ def _no_steps(batch: Batch, rows: int) -> Finding:
     fits = nearest(batch, _LEVERS, lambda b: not broken(b) and rows >= b.prompts)
     return stop(
         "dataset_version",
-        f"One generation takes {batch.prompts:,} prompts and there are only {rows:,} to train on, "
+        f"One generation takes {batch.prompts:,} prompts but there are only {rows:,} to train on, "
         "so TRL would end without a single step.",
         "Use more prompts, or a smaller batch.",
         *(set_number(name, value) for name, value in fits[:MOST_FIXES]),

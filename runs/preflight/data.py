@@ -24,7 +24,7 @@ def check_evaluation(draft: Draft) -> Iterator[Finding]:
         validation, rows = data.validation_rows, "row" if data.validation_rows == 1 else "rows"
         yield stop(
             "eval_rows",
-            f"{draft.eval_rows:,} rows are to be evaluated, and {data.name} keeps "
+            f"{draft.eval_rows:,} evaluation rows are requested, but {data.name} keeps "
             f"{f'only {validation:,} {rows}' if validation else 'none'} out of training.",
             "Evaluate fewer, or import the dataset with a larger validation share.",
             *([Fix(f"Evaluate {validation:,}", {"eval_rows": str(validation)})] if validation else []),

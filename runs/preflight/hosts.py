@@ -72,9 +72,9 @@ def _taken(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding
     for host, gpu in filter(None, foreign):
         yield warn(
             "profile",
-            f"GPU {gpu.index} of {host.name} has {gpu.foreign_mib / 1024:.3g} GiB in use by something that is no run "
-            "here, and this profile takes it.",
-            "End that first, or the run is likely to run out of memory. Runs take such a GPU last.",
+            f"GPU {gpu.index} of {host.name} has {gpu.foreign_mib / 1024:.3g} GiB in use by another program, and this "
+            "profile needs that GPU.",
+            "End that program first, or the run will probably run out of memory. Such a GPU is used last.",
         )
 
 
@@ -120,7 +120,7 @@ def _too_small(draft: Draft, hardware: HardwareSpec) -> Iterator[Finding]:
         if "can't share" in reason:
             fix = "Choose a profile with vLLM colocated in the trainer, or one with a shared GPU and LoRA hot-swap."
         elif "can't read" in reason:
-            fix = "Look at the driver on that host, or choose another one."
+            fix = "Check the driver on that host, or choose another host."
         yield stop("profile", f"{reason}.", fix)
 
 
@@ -129,19 +129,19 @@ def _not_now(fitting: list[HostFacts]) -> Iterator[Finding]:
         if host.trainer == "missing":
             yield stop("host", f"{host.name} has no trainer environment.", "Set GRPO_TRAINER_PYTHON on that host.")
         elif host.trainer == "checking":
-            yield note("host", f"{host.name} is still looking at its trainer environment.", "The run waits for it.")
+            yield note("host", f"{host.name} is still checking its trainer environment.", "The run waits for it.")
         elif not host.fresh:
             yield warn(
                 "host",
-                f"{host.name} was last heard {host.stale_for} ago, so a launch can't arrive there.",
+                f"{host.name} was last heard from {host.stale_for} ago, so a launch can't arrive there.",
                 "The run stays queued until the host is back.",
             )
         else:
-            yield warn("host", f"{host.name} takes no new runs.", "The run stays queued until it does.")
+            yield warn("host", f"{host.name} accepts no new runs.", "The run stays queued until it does.")
 
 
 FIX = (
-    "Make bubblewrap or Landlock work there (docker/README.md says what each needs), choose another host, leave these "
+    "Set up bubblewrap or Landlock there (docker/README.md says what each needs), choose another host, leave these "
     "rewards out, or let an admin allow code without a sandbox on the Hardware page."
 )
 
@@ -158,9 +158,8 @@ def check_sandbox(draft: Draft) -> Iterator[Finding]:
         return
     if not holding:
         names = _listed([host.name for host in untold])
-        yield note(
-            "host", f"{names} has not told yet how it holds code, which {_which_run(rewards)}.", "The run waits for it."
-        )
+        cause = f"{names} has not reported its sandbox for code yet, which {_which_run(rewards)}."
+        yield note("host", cause, "The run waits for it.")
     elif draft.host_chosen is False and (without := [host.name for host in hosts if host not in holding + untold]):
         yield note("host", f"Without a sandbox for {_listed(rewards)}: {', '.join(without)}.")
     for host in holding:

@@ -77,7 +77,7 @@ def _beside(hardware: HardwareSpec, parameters: int, floor: Floor, largest: floa
         vllm = f"vLLM's copy of the weights ({copy:.3g} GiB)" if sleeps else f"vLLM's share ({share * largest:.3g} GiB)"
         yield stop(
             "profile",
-            f"The trainer's {floor.total:.3g} GiB ({floor.words}) and {vllm} don't fit beside each other into "
+            f"The trainer's {floor.total:.3g} GiB ({floor.words}) and {vllm} don't fit together into "
             f"{largest:.3g} GiB.",
             "Give vLLM a smaller share in the profile, or choose one that shards or offloads more.",
         )

@@ -21,18 +21,19 @@ def check(draft: Draft) -> Iterator[Finding]:
     answer = draft.inspection
     if answer is None:
         if any(host.fresh for host in draft.hosts):
-            yield note("model", "No host has answered about this model yet.", "The launch doesn't wait for it.")
+            yield note("model", "No host has answered about this model yet.", "You can launch without the answer.")
         return
     if not answer.get("ok"):
-        what = "Then ask the host again below the model." if answer.get("gated") else "Choose another model."
+        what = "Then ask the host again, below the model." if answer.get("gated") else "Choose another model."
         yield stop("model", answer.get("error") or "The host can't use this model.", what)
         return
     yield from _against_the_data(draft, answer)
     if answer.get("custom_code"):
         yield warn(
             "model",
-            "The model brings code of its own, which is not run here: loading works only if Transformers knows it too.",
-            "Use a model whose architecture Transformers has.",
+            "The model comes with its own code, which is not run here: it loads only if Transformers supports its "
+            "architecture.",
+            "Use a model that Transformers supports.",
         )
     if answer.get("hub"):
         yield _of_the_download(draft, answer)
@@ -61,7 +62,7 @@ def _of_the_download(draft: Draft, answer: dict[str, Any]) -> Finding:
         why = f" ({answer['why']})" if answer.get("why") else ""
         return warn(
             "model",
-            f"{host} has no whole copy of this model and could not ask the hub for it{why}.",
+            f"{host} has no complete copy of this model and could not reach the hub{why}.",
             "The run fails if it still can't when it starts: check the host's connection, or give a folder there.",
         )
     size, free = draft.told("bytes"), draft.told("free_bytes")

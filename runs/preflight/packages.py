@@ -29,7 +29,7 @@ def check(draft: Draft) -> Iterator[Finding]:
             yield stop(
                 "profile",
                 f"{name} has no {package} in its trainer's environment, and the profile needs it for {why}.",
-                f"Install {package} there, or choose a profile or host that does without.",
+                f"Install {package} there, or choose another profile or host.",
             )
     if draft.hardware.rollout != Rollout.TRANSFORMERS:
         for host in hosts:
@@ -54,7 +54,7 @@ def _pair(host: HostFacts) -> Iterator[Finding]:
     if minor and not first <= minor <= last:
         yield warn(
             "host",
-            f"{host.name} has vLLM {vllm}, and TRL was made for {_dotted(first)} to {_dotted(last)}.",
+            f"{host.name} has vLLM {vllm}, and TRL supports {_dotted(first)} to {_dotted(last)}.",
             "Its weight updates may fail. Install a version within that range there.",
         )
     elif minor and torch and (torch, vllm) not in KNOWN_SETS:

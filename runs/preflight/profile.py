@@ -27,7 +27,7 @@ def check_strategy(draft: Draft) -> Iterator[Finding]:
     if shards and hardware.processes == 1 and hardware.offload == Offload.NONE:
         yield note(
             "profile",
-            f"{hardware.strategy} shares the training out between processes, and the profile has one.",
+            f"{hardware.strategy} splits the training over processes, but the profile has only one.",
         )
     if hardware.strategy == Strategy.ZERO3 and draft.lora:
         yield note("use_lora", "ZeRO-3 also shards the frozen weights: each pass gathers them, which costs time.")
@@ -129,7 +129,7 @@ def _overrides(draft: Draft) -> Iterator[Finding]:
     for name, word in OVERRIDES.items():
         if name in draft.grpo and decided[name]:
             fix = Fix(f"Use the profile's {word}", {name: ""})
-            yield note(name, f"{name} is set here, and goes before what the profile says.", "", fix)
+            yield note(name, f"{name} is set here and overrides the profile.", "", fix)
 
 
 def _same(value: Any, text: str) -> bool:

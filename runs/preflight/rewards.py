@@ -14,7 +14,7 @@ from workers.rewards.reward import RewardGroup
 
 def check(draft: Draft) -> Iterator[Finding]:
     if draft.rewards is None:
-        yield stop("reward_version", "No reward config is chosen.", "Choose one, or make one under Rewards.")
+        yield stop("reward_version", "No reward config is chosen.", "Choose one, or create one under Rewards.")
         return
     if not draft.rewards:
         yield stop("reward_version", "The reward config has no components.", "Add a reward to it.")
@@ -40,7 +40,7 @@ def _component(reward: RewardSpec, data: DataFacts | None) -> Iterator[Finding]:
     for problem in entry.check(reward.params):
         yield stop("reward_version", f"{reward.name}: {problem}.", "Correct the reward config.")
     if entry.group is RewardGroup.TOOLS:
-        cause = f"{reward.name} judges tool use, and runs have no tools yet: a completion is one turn without results."
+        cause = f"{reward.name} scores tool use, but runs have no tools: a completion is one turn without results."
         yield warn("reward_version", cause, "Use a reward on the text itself.")
     if data is None or not data.ready:
         return
@@ -54,9 +54,9 @@ def _component(reward: RewardSpec, data: DataFacts | None) -> Iterator[Finding]:
             )
     if reward.weight < 0:
         cause = f"{reward.name} has a negative weight: the run learns to avoid it."
-        yield warn("reward_version", cause, "Turn the sign round if that isn't meant.")
+        yield warn("reward_version", cause, "Change the sign if that isn't intended.")
 
 
 def check_secrets(draft: Draft) -> Iterator[Finding]:
     for problem in draft.secrets.values():
-        yield stop("reward_version", problem, "The run would be refused at its start.")
+        yield stop("reward_version", problem, "The run would be refused when it starts.")

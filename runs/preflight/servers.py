@@ -147,7 +147,7 @@ def check_attached(draft: Draft) -> Iterator[Finding]:
     many = len(server.attached) > 1
     yield warn(
         "profile",
-        f"Nothing can be proved of {'servers' if many else 'a server'} that somebody else runs "
+        f"Nothing can be proved about {'servers' if many else 'a server'} that somebody else runs "
         f"({', '.join(server.attached)}): neither that {'they serve' if many else 'it serves'} this model unchanged "
         "and to this run alone, nor that the GPU memory there is free at the end. The receipt covers the trainer only.",
         "Use it where you run the server yourself and nobody else trains with it.",

@@ -24,7 +24,7 @@ def check_names(draft: Draft) -> Iterator[Finding]:
         close = difflib.get_close_matches(name, fields, n=1)
         yield stop(
             name,
-            f"The trainer's GRPOConfig (TRL {(draft.schema or {}).get('trl', '?')}) has no field {name}.",
+            f"GRPOConfig of the trainer's TRL ({(draft.schema or {}).get('trl', '?')}) has no field {name}.",
             f"Did you mean {close[0]}?" if close else "Leave it out.",
         )
 
@@ -56,7 +56,7 @@ def _reference(draft: Draft) -> Iterator[Finding]:
         return
     off = Fix("Turn sync_ref_model off", {"sync_ref_model": ""})
     if not draft.value("beta"):
-        cause = "sync_ref_model follows a reference model, and β = 0 keeps none."
+        cause = "sync_ref_model updates a reference model, but β = 0 keeps none."
         yield stop("sync_ref_model", cause, "Give β a value above 0, or turn it off.", off)
     elif draft.lora:
         cause = "sync_ref_model needs a reference model of its own; with LoRA the base model is the reference."
@@ -133,7 +133,7 @@ def _scheduler(draft: Draft) -> Iterator[Finding]:
     needs = SCHEDULER_NEEDS.get(str(name))
     kwargs = draft.value("lr_scheduler_kwargs") or {}
     if not isinstance(kwargs, dict | str):
-        yield stop("lr_scheduler_kwargs", "The scheduler's arguments are no JSON object.", 'Write {"name": value}.')
+        yield stop("lr_scheduler_kwargs", "The scheduler's arguments are not a JSON object.", 'Write {"name": value}.')
     elif needs and not any(key in kwargs for key in needs):
         yield stop(
             "lr_scheduler_type",

@@ -33,7 +33,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
                    "max_tool", "use_cache", "mask_truncated"),
     "Batch": ("per_device_train", "gradient_accumulation", "generation_batch", "steps_per_generation", "max_steps",
               "num_train_epochs", "num_iterations"),
-    "Optimiser": ("learning_rate", "lr_", "warmup", "optim", "weight_decay", "adam_", "max_grad_norm", "neftune",
+    "Optimizer": ("learning_rate", "lr_", "warmup", "optim", "weight_decay", "adam_", "max_grad_norm", "neftune",
                   "label_smoothing"),
     "Loss": ("loss_type", "beta", "epsilon", "delta", "sapo_", "vespo_", "top_entropy", "entropy_", "use_adaptive",
              "use_bias", "router_aux"),

@@ -17,7 +17,7 @@ SCHEMA = {
     "trl": "1.16.0",
     "fields": [
         *({"name": field.name, "type": field.kind.__name__, "group": "Main"} for field in TRAINING),
-        {"name": "weight_decay", "type": "float", "default": 0.0, "help": "L2.", "group": "Optimiser"},
+        {"name": "weight_decay", "type": "float", "default": 0.0, "help": "L2.", "group": "Optimizer"},
         {"name": "shuffle_dataset", "type": "bool", "default": True, "help": "Shuffle.", "group": "Data"},
         {"name": "top_k", "type": "int", "default": 0, "help": "Top-k.", "group": "Generation"},
         {"name": "generation_kwargs", "type": "json", "default": None, "help": "More.", "group": "Generation"},

@@ -94,7 +94,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     ({**server(), **box(port_range=(21000, 21000), listening=frozenset([21000]))}, Grade.WARN, "host", "0 of them"),
     ({**server(), **box(port_range=(21000, 21000))}, Grade.WARN, "host", "1 of them"),  # one more for the weights
     # servers that somebody else runs
-    (server(attached=ATTACHED), Grade.WARN, "profile", "Nothing can be proved of a server"),
+    (server(attached=ATTACHED), Grade.WARN, "profile", "Nothing can be proved about a server"),
     (server(attached=ATTACHED), Grade.WARN, "profile", "VLLM_SERVER_DEV_MODE=1"),
     (server(attached=("http://far:8000",)), Grade.NOTE, "profile", "keep it on a network of its own"),
     ({**server(SWAP, attached=ATTACHED), "lora": LORA}, Grade.NOTE, "profile", "--max-lora-rank at least 16"),
@@ -153,7 +153,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         {"hosts": SMALL, **SEVEN, "lora": LORA, **server(SWAP, shared=True, gpu_memory_utilization=0.6)},
         Grade.STOP,
         "profile",
-        "don't fit beside each other",
+        "don't fit together",
     ),
     # what the profile was made for
     ({"made_for": MADE_FOR}, Grade.NOTE, "use_lora", "made for a LoRA of rank 16"),
@@ -166,7 +166,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         "made for 16, and this run has 8",
     ),
     ({**ranks(1), **grpo(bf16=False, fp16=True)}, Grade.NOTE, "precision", "trains in bf16, and this run in fp16"),
-    ({**ranks(1, optimizer=Optimizer.ADAFACTOR), **grpo(optim="sgd")}, Grade.NOTE, "optim", "goes before"),
+    ({**ranks(1, optimizer=Optimizer.ADAFACTOR), **grpo(optim="sgd")}, Grade.NOTE, "optim", "overrides the profile"),
 ]
 IDS = [f"{case[2]}: {case[3]}" for case in CASES]
 

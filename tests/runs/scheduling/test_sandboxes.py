@@ -146,7 +146,7 @@ def test_what_is_allowed_is_warned_of() -> None:
 
 def test_a_host_that_has_not_told_yet_is_waited_for() -> None:
     [(grade, cause)] = found(box(known=False), rewards=(CODE, RewardSpec("style", "python")))
-    assert (grade, cause) == (Grade.NOTE, "box has not told yet how it holds code, which tests and style run.")
+    assert (grade, cause) == (Grade.NOTE, "box has not reported its sandbox for code yet, which tests and style run.")
 
 
 def test_of_several_hosts_those_without_are_named() -> None:
