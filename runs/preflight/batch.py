@@ -54,15 +54,23 @@ def check_steps(draft: Draft) -> Iterator[Finding]:
     max_steps = draft.value("max_steps")
     if max_steps and max_steps > 0:
         times = epochs(batch, rows, steps=max_steps)
-        yield note("max_steps", f"{max_steps:,} steps visit the {rows:,} training prompts {times:.3g} times.")
+        yield note("max_steps", f"{max_steps:,} steps {_visits(rows, times)}.")
     else:
-        total = steps(batch, rows, epochs=draft.value("num_train_epochs"))
-        yield note("num_train_epochs", f"{draft.value('num_train_epochs'):g} epochs are {total:,} steps.")
+        times = draft.value("num_train_epochs")
+        total = steps(batch, rows, epochs=times)
+        words = "1 epoch is" if times == 1 else f"{times:g} epochs are"
+        yield note("num_train_epochs", f"{words} {total:,} steps.")
     yield note(
         "num_generations",
         f"Each step learns from {batch.prompts_per_step:.3g} "
         f"{'prompt' if batch.prompts_per_step == 1 else 'prompts'} × {batch.num_generations} completions.",
     )
+
+
+def _visits(rows: int, times: float) -> str:
+    if times < 1:
+        return f"use {round(times * rows):,} of the {rows:,} training prompts"
+    return f"go {times:.3g} times over the {rows:,} training prompts"
 
 
 def _no_steps(batch: Batch, rows: int) -> Finding:

@@ -104,7 +104,7 @@ def test_a_note_in_the_making_outlives_what_happens_and_meets_the_others(site: S
     expect(page.locator("#run-notices")).to_contain_text("Asked to save and stop")
     expect(about.get_by_label("Notes")).to_have_value("Mine.")
     about.get_by_role("button", name="Save notes").click()
-    expect(about.get_by_role("alert")).to_contain_text("olga has changed the notes meanwhile.")
+    expect(about.get_by_role("alert")).to_contain_text("olga has changed the notes in the meantime.")
     expect(about.get_by_label("Notes")).to_have_value("Mine.")
     about.get_by_label("Notes").fill("Theirs. Mine.")
     about.get_by_role("button", name="Save notes").click()

@@ -87,7 +87,7 @@ def test_of_more_than_twenty_the_first_twenty_are_shown(client: Client) -> None:
     runs = [a_run(f"run {n}") for n in range(23)]
     text = page(client, *runs)
     assert "Compare 20 runs" in text
-    assert "3 more were asked for" in text
+    assert "3 more were requested" in text
     assert text.count("data-run=") == 20
 
 

@@ -133,11 +133,11 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     # packages
     ({**ranks(2, strategy=Strategy.ZERO2), **box(versions={"vllm": "0.31.0"})}, Grade.STOP, "profile", "no deepspeed"),
     ({**ranks(1, optimizer=Optimizer.ADAMW_8BIT), **box(versions={"trl": "1"})}, Grade.STOP, "profile", "8-bit optim"),
-    ({**server(), **box(versions={"vllm": "0.21.3"})}, Grade.WARN, "host", "made for 0.22 to 0.31"),
+    ({**server(), **box(versions={"vllm": "0.21.3"})}, Grade.WARN, "host", "supports 0.22 to 0.31"),
     ({**server(), **box(versions={"vllm": "0.32.0+cu130"})}, Grade.WARN, "host", "has vLLM 0.32.0"),
     ({**server(), **box(versions={**VERSIONS, "torch": "2.12.0"})}, Grade.NOTE, "host", "an untested pair"),
     # strategy
-    (ranks(1, strategy=Strategy.ZERO2), Grade.NOTE, "profile", "the profile has one"),
+    (ranks(1, strategy=Strategy.ZERO2), Grade.NOTE, "profile", "the profile has only one"),
     ({**ranks(2, strategy=Strategy.ZERO3), "lora": LORA}, Grade.NOTE, "use_lora", "shards the frozen weights"),
     # memory
     ({"hosts": SMALL, **SEVEN, **ranks(1)}, Grade.STOP, "profile", "at least 52.2 GiB on each GPU"),

@@ -76,7 +76,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (hub(), Grade.NOTE, "model", "2.9\N{NO-BREAK SPACE}GB to download, 41\N{NO-BREAK SPACE}GB free on box"),
     (hub(free_bytes=10**9), Grade.STOP, "model", "doesn't fit on box's disk"),
     ({**hub(free_bytes=10**9), "hosts": (BOX, replace(BOX, name="b"))}, Grade.WARN, "model", "doesn't fit"),
-    (hub(unreachable=True, why="refused"), Grade.WARN, "model", "could not ask the hub for it (refused)"),
+    (hub(unreachable=True, why="refused"), Grade.WARN, "model", "could not reach the hub (refused)"),
     (model(ok=False, gated=True, error="It is gated: accept its terms."), Grade.STOP, "model", "accept its terms"),
     # data
     ({"data": None}, Grade.STOP, "dataset_version", "No dataset"),
@@ -110,7 +110,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (host(fresh=False, stale_for="5 min"), Grade.WARN, "host", "last heard from 5 min ago"),
     (host(draining=True), Grade.WARN, "host", "accepts no new runs"),
     (host(trainer="missing"), Grade.STOP, "host", "no trainer environment"),
-    (host(trainer="checking"), Grade.NOTE, "host", "still looking"),
+    (host(trainer="checking"), Grade.NOTE, "host", "still checking"),
     ({"hosts": (GPU_BOX, BOX), "hardware": COLOCATE}, Grade.NOTE, "host", "Too small for this profile: box"),
     # disk
     (host(disk_free_mib=100), Grade.STOP, "host", "100 MiB of disk left"),
@@ -153,7 +153,8 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     ),
     # steps
     (data(rows=3) | grpo(per_device_train_batch_size=32), Grade.STOP, "dataset_version", "without a single step"),
-    ({}, Grade.NOTE, "max_steps", "20 steps visit the 100 training prompts 0.2 times"),
+    ({}, Grade.NOTE, "max_steps", "20 steps use 20 of the 100 training prompts"),
+    (grpo(max_steps=150), Grade.NOTE, "max_steps", "150 steps go 1.5 times over the 100 training prompts"),
     (grpo(max_steps=-1, num_train_epochs=2.0), Grade.NOTE, "num_train_epochs", "2 epochs are 200 steps"),
     ({}, Grade.NOTE, "num_generations", "1 prompt × 8 completions"),
     # evaluation

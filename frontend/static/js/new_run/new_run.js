@@ -1,6 +1,8 @@
 // The New run page: a profile and fixes put values into fields, findings mark the fields they are about, links open
 // folded fields, and the commands are fetched while somebody looks at them.
 
+import { isRestored } from "../restored.js";
+
 const form = /** @type {HTMLFormElement} */ (document.getElementById("launch"));
 const panel = /** @type {HTMLElement} */ (document.getElementById("preflight"));
 
@@ -51,6 +53,13 @@ function flash(field) {
   field.classList.remove("fixed");
   void field.offsetWidth;
   field.classList.add("fixed");
+}
+
+/** What was said of a field's old value goes with it; the panel judges the new one. @param {Event} event */
+function clearError(event) {
+  const box = event.target instanceof Element ? event.target.closest(".field") : null;
+  box?.querySelector(".errorlist")?.remove();
+  box?.querySelector("[aria-invalid]")?.removeAttribute("aria-invalid");
 }
 
 /** Marks the fields that the newest findings are about. */
@@ -149,12 +158,14 @@ panel.addEventListener("htmx:afterSwap", () => {
   mark();
   fetchCommands();
 });
-form.addEventListener("input", count);
-form.addEventListener("change", count);
-// A page brought back by the Back button keeps what was typed: look at it again.
+for (const change of ["input", "change"]) {
+  form.addEventListener(change, clearError);
+  form.addEventListener(change, count);
+}
+// A page brought back by the Back button or a reload keeps what was typed: check it again.
 addEventListener("pageshow", (event) => {
   followed = profile?.value ?? "";
   count();
-  if (event.persisted) form.dispatchEvent(new Event("change", { bubbles: true }));
+  if (isRestored(event)) form.dispatchEvent(new Event("change", { bubbles: true }));
 });
 mark();

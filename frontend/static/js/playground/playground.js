@@ -1,5 +1,7 @@
 // The playground beside the reward editor: one more completion, and fields that choose what to try on.
 
+import { isRestored } from "../restored.js";
+
 const editor = document.getElementById("editor");
 const replay = document.getElementById("replay-form");
 
@@ -44,6 +46,11 @@ editor?.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || !(target instanceof HTMLInputElement) || !target.closest("[data-quiet]")) return;
   event.preventDefault();
   target.dispatchEvent(new Event("change", { bubbles: true }));
+});
+
+// The first scores did not know the restored texts.
+addEventListener("pageshow", (event) => {
+  if (isRestored(event)) editor?.dispatchEvent(new Event("input", { bubbles: true }));
 });
 
 /** The step counts only where one step is asked for. */
