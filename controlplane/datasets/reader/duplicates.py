@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -36,8 +36,12 @@ class Duplicates:
 
     def add(self, key: Hashable, line: int) -> None:
         """One row. Keys are all of one type: texts, or tuples of them; lines are at least 0."""
-        self._hashes.append(hash(key))
-        self._lines.append(line)
+        self.add_all([hash(key)], [line])
+
+    def add_all(self, hashes: Iterable[int], lines: Iterable[int]) -> None:
+        """Rows by the hashes of their keys, made in this process or in a fork of it."""
+        self._hashes.extend(hashes)
+        self._lines.extend(lines)
         if len(self._lines) >= BLOCK:
             self._spill()
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from controlplane.datasets.reader import formats, records, schema
+from controlplane.datasets.reader import formats, processes, records, schema
 from controlplane.datasets.reader.checks import Checker, excerpt
 from controlplane.datasets.reader.duplicates import Duplicates
 from controlplane.datasets.reader.formats import Format
@@ -56,7 +59,7 @@ def run(
     found: FirstPassResult,
 ) -> None:
     """Fill `found` and tell `collector`. Raises FileProblem."""
-    found.sample = _sample(path, format)
+    found.sample = _sample(path, format, collector.add)
     seen = Schema(found.sample)
     found.columns = {name: Counter() for name in seen.counts}
     found.recognised = _recognised(found.sample, seen)
@@ -68,10 +71,10 @@ def run(
             one.tell_duplicates()
 
 
-def _sample(path: Path, format: Format) -> list[dict[str, Any]]:  # noqa: A002 -- what it is
+def _sample(path: Path, format: Format, remark: records.Remark) -> list[dict[str, Any]]:  # noqa: A002 -- what it is
     rows: list[dict[str, Any]] = []
     size = 0
-    for record in islice(records.read(path, format), SAMPLE_RECORDS):
+    for record in islice(records.read(path, format, remark=remark), SAMPLE_RECORDS):
         if record.row is not None:
             rows.append(record.row)
             size += len(record.raw) if record.raw else 1000
@@ -112,52 +115,42 @@ class _FirstPass:
     def __init__(
         self, seen: Schema, collector: Collector, progress: ProgressFile, found: FirstPassResult, duplicates: Duplicates
     ) -> None:
-        self._schema = seen
         self._collector = collector
         self._progress = progress
         self._found = found
         self._duplicates = duplicates
-        self._checker = Checker(found.mapping)
+        self._checks = _RowChecks(seen, found.mapping)
 
     def run(self, path: Path, format: Format) -> None:  # noqa: A002 -- what it is
-        at = last = 0
-
-        def told(read: int) -> None:
-            nonlocal at
-            at = read
-            self._progress.at(read, self._found.rows)
-
-        for record in records.read(path, format, told, self._collector.add):
-            if record.number >= MOST_ROWS:
-                raise FileProblem("too_many_rows", f"The file has more than {MOST_ROWS:,} rows.")
-            self._found.lines = record.line
-            if format.kind == formats.JSONL:
-                self._found.blank += record.line - last - 1
-                last = record.line
-            self._check(record)
-            if self._collector.gave_up:
-                break
-        self._progress.at(at, self._found.rows, now=True)
-        if not self._found.lines or not (self._found.rows or self._collector.errors):
-            said = "The file has only blank lines." if self._found.lines else "The file has no row."
+        found, at = self._found, 0
+        results = processes.looked_at(partial(records.batches, path, format), self._checks.of, processes.useful(path))
+        with closing(results):
+            for batch in results:
+                if not batch.end.line:
+                    continue  # blank lines only
+                if batch.end.number >= MOST_ROWS:
+                    raise FileProblem("too_many_rows", f"The file has more than {MOST_ROWS:,} rows.")
+                end, at = self._add(batch), batch.at
+                found.lines, found.rows = end.line, found.rows + end.rows
+                found.blank = end.line - end.number - 1 if format.kind == formats.JSONL else 0
+                self._progress.at(at, found.rows)
+                if self._collector.gave_up:
+                    break
+        self._progress.at(at, found.rows, now=True)
+        if not found.lines or not (found.rows or self._collector.errors):
+            said = "The file has only blank lines." if found.lines else "The file has no row."
             raise FileProblem("empty_file", said)
 
-    def _check(self, record: Record) -> None:
-        for problem in record.problems:
-            self._collector.add(problem)
-        row = record.row
-        if row is None:
-            return
-        self._found.rows += 1
-        schema.count(self._found.columns, row)
-        problems = self._checker.problems(row, record.line, record.byte)
-        oddity, name = self._schema.oddity(row)
-        if oddity and not any(problem.field == name for problem in problems):
-            problems.append(Problem(record.line, "mixed_schemas", oddity, excerpt(row), byte=record.byte, field=name))
-        for problem in problems:
-            self._collector.add(problem)
-        if self._found.mapping.prompt and all(KINDS[problem.kind].level != ERROR for problem in problems):
-            self._duplicates.add(self._checker.key(row), record.line)
+    def _add(self, batch: _Found) -> _Place:
+        """Where it ends, or where the collector gives up."""
+        for place, problems in batch.problems:
+            for problem in problems:
+                self._collector.add(problem)
+            if self._collector.gave_up:
+                return place
+        schema.add(self._found.columns, batch.columns)
+        self._duplicates.add_all(batch.keys, batch.lines)
+        return batch.end
 
     def tell_duplicates(self) -> None:
         for line, first in self._duplicates.found():
@@ -165,3 +158,54 @@ class _FirstPass:
             if self._found.duplicates <= DUPLICATES_TOLD:
                 message = f"The prompt is the same as in line {first:,}."
                 self._collector.add(Problem(line, "exact_duplicate", message, field=self._found.mapping.prompt))
+
+
+class _Place(NamedTuple):
+    """A record. `line`, `number`: its own; `rows`: those of its batch up to it that can be read."""
+
+    line: int
+    number: int
+    rows: int
+
+
+@dataclass
+class _Found:
+    """What a batch of records is like. `at`: as of records.Batch; `end`: its last record; `problems`: of the records
+    that have any; `keys`: hashes of the prompts of good rows, which are in `lines`."""
+
+    at: int
+    end: _Place
+    columns: Counts = field(default_factory=dict)
+    problems: list[tuple[_Place, list[Problem]]] = field(default_factory=list)
+    keys: array[int] = field(default_factory=partial(array, "q"))
+    lines: array[int] = field(default_factory=partial(array, "q"))
+
+
+class _RowChecks:
+    def __init__(self, seen: Schema, mapping: ColumnMapping) -> None:
+        self._schema = seen
+        self._checker = Checker(mapping)
+        self._has_prompt = bool(mapping.prompt)
+
+    def of(self, batch: records.Batch) -> _Found:
+        found, rows = _Found(batch.at, _Place(0, -1, 0)), 0
+        for record in batch.records():
+            problems = list(record.problems)
+            if record.row is not None:
+                rows += 1
+                schema.count(found.columns, record.row)
+                problems += self._problems(record, record.row)
+                if self._has_prompt and all(KINDS[problem.kind].level != ERROR for problem in problems):
+                    found.keys.append(hash(self._checker.key(record.row)))
+                    found.lines.append(record.line)
+            found.end = _Place(record.line, record.number, rows)
+            if problems:
+                found.problems.append((found.end, problems))
+        return found
+
+    def _problems(self, record: Record, row: dict[str, Any]) -> list[Problem]:
+        problems = self._checker.problems(row, record.line, record.byte)
+        oddity, name = self._schema.oddity(row)
+        if oddity and not any(problem.field == name for problem in problems):
+            problems.append(Problem(record.line, "mixed_schemas", oddity, excerpt(row), byte=record.byte, field=name))
+        return problems

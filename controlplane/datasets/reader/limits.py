@@ -6,7 +6,7 @@ import os
 import resource
 
 MEMORY_BYTES = 3 * 2**29
-"""Of address space. Parquet's libraries map 0.3 GiB before they read anything."""
+"""Of address space, for each process. Parquet's libraries map 0.3 GiB before they read anything."""
 CPU_SECONDS = 3600
 OPEN_FILES = 64
 TOO_MUCH = 3

@@ -82,7 +82,6 @@ class NearDuplicates:
         self._folder = folder
         self._texts: list[str] = []
         self._lines: list[int] = []
-        self._exact: list[int] = []
         self._characters = 0
         self._records, self._excerpts = unnamed(folder), unnamed(folder)
         self._excerpts_end = 0
@@ -97,20 +96,31 @@ class NearDuplicates:
 
     def add(self, text: str, line: int) -> None:
         """Lines ascend."""
-        self._exact.append(hash(text))
-        text = text[:LONGEST]
         self._texts.append(text)
         self._lines.append(line)
         self._characters += len(text)
         if self._characters >= BATCH_CHARACTERS or len(self._lines) >= COMPARED:
-            self._hash()
+            self._add_waiting()
+
+    def add_all(self, signatures: Signatures) -> None:
+        """The same of many prompts, made in this process or in a fork of it."""
+        made = signatures.records
+        made["begins"] += np.uint64(self._excerpts_end)
+        self._excerpts_end += append(self._excerpts, memoryview(signatures.excerpts))
+        append(self._records, memoryview(made.tobytes()))
+        ordinals = np.arange(self._count, self._count + len(made), dtype=np.uint64)
+        self._count += len(made)
+        low = made["low"].astype(np.uint64).reshape(-1, BANDS, ROWS)
+        keys = _mixed((low * _BAND_FACTORS).sum(axis=2, dtype=np.uint64) + np.arange(BANDS, dtype=np.uint64))
+        self._bands.add(keys.ravel(), np.repeat(ordinals, BANDS))
+        self._bands.add(made["masked"].copy(), ordinals)
 
     def found(self) -> Iterator[Near]:
         """One for each prompt that resembles an earlier one without being equal to it, lines ascending. Once.
 
         Each is compared with the first prompt of each bucket that it falls in, so the work grows with the rows only.
         """
-        self._hash()
+        self._add_waiting()
         candidates = SpilledPairs(self._folder, bits=bits_for(self._count))
         try:
             for parts in self._bands.parts(AT_ONCE):
@@ -126,28 +136,12 @@ class NearDuplicates:
         self._records.close()
         self._excerpts.close()
 
-    def _hash(self) -> None:
-        if not self._lines:
-            return
-        made = records(self._texts)
-        made["line"] = self._lines
-        made["exact"] = np.array(self._exact, np.int64).view(np.uint64)
-        begins = [text[:EXCERPT].encode("utf-8", "replace") for text in self._texts]
-        made["excerpt"] = ends = np.fromiter(map(len, begins), np.uint64, len(begins))
-        made["begins"] = np.cumsum(ends) - ends + np.uint64(self._excerpts_end)
-        self._excerpts_end += append(self._excerpts, memoryview(b"".join(begins)))
+    def _add_waiting(self) -> None:
+        if self._lines:
+            self.add_all(signatures(self._texts, self._lines))
         self._texts.clear()
         self._lines.clear()
-        self._exact.clear()
         self._characters = 0
-        made = made[made["words"] >= FEW_WORDS]
-        append(self._records, memoryview(made.tobytes()))
-        ordinals = np.arange(self._count, self._count + len(made), dtype=np.uint64)
-        self._count += len(made)
-        low = made["low"].astype(np.uint64).reshape(-1, BANDS, ROWS)
-        keys = _mixed((low * _BAND_FACTORS).sum(axis=2, dtype=np.uint64) + np.arange(BANDS, dtype=np.uint64))
-        self._bands.add(keys.ravel(), np.repeat(ordinals, BANDS))
-        self._bands.add(made["masked"].copy(), ordinals)
 
     def _bucket(self, parts: range, candidates: SpilledPairs) -> None:
         """(row, first row of a bucket that both are in), rows counted from 0."""
@@ -196,6 +190,27 @@ class NearDuplicates:
         size, file = _RECORD.itemsize, self._records.fileno()
         raw = b"".join(os.pread(file, size, int(row) * size) for row in distinct)
         return np.frombuffer(raw, _RECORD)[back]
+
+
+class Signatures(NamedTuple):
+    """Of the prompts that have enough words to be compared."""
+
+    records: Records
+    excerpts: bytes
+    """How each begins, one after the other."""
+
+
+def signatures(texts: list[str], lines: list[int]) -> Signatures:
+    """Lines ascend."""
+    made = records([text[:LONGEST] for text in texts])
+    made["line"] = lines
+    made["exact"] = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
+    kept = np.flatnonzero(made["words"] >= FEW_WORDS)
+    begins = [texts[place][:EXCERPT].encode("utf-8", "replace") for place in kept.tolist()]
+    made = made[kept]
+    made["excerpt"] = ends = np.fromiter(map(len, begins), np.uint64, len(begins))
+    made["begins"] = np.cumsum(ends) - ends
+    return Signatures(made, b"".join(begins))
 
 
 def records(texts: list[str]) -> Records:

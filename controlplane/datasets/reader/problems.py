@@ -70,6 +70,9 @@ class FileProblem(Exception):
         self.message = message
         self.advice = advice or KINDS[kind].advice
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileProblem, (self.kind, self.message, self.advice)  # from one process to another
+
     def as_dict(self) -> dict[str, str]:
         return {"kind": self.kind, "message": self.message, "advice": self.advice}
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from controlplane.datasets.reader import contents, formats, jsonlines, jsonlist
 from controlplane.datasets.reader.formats import Format
-from controlplane.datasets.reader.parquet import Parquet
-from controlplane.datasets.reader.problems import Problem, excerpt
-from controlplane.datasets.reader.tables import DelimitedTable
+from controlplane.datasets.reader.parquet import Parquet, RowBatch
+from controlplane.datasets.reader.problems import FileProblem, Problem, excerpt
+from controlplane.datasets.reader.tables import Cells, DelimitedTable
 from controlplane.datasets.reader.unpacking import opened, taken
+
+BATCH_BYTES = 2**18
+"""Of the rows of a list or a table that make a batch."""
 
 
 @dataclass(slots=True)
@@ -28,6 +32,14 @@ class Record:
     problems: list[Problem] = field(default_factory=list)
     raw: bytes | None = None
     byte: int = -1
+
+
+@dataclass(slots=True)
+class Batch:
+    """Rows that follow on each other, made when they are asked for. `at`: bytes of the file on disk read by then."""
+
+    at: int
+    records: Callable[[], Iterable[Record]]
 
 
 Told = Callable[[int], None]
@@ -45,88 +57,134 @@ def read(
     remark: Remark | None = None,
 ) -> Iterator[Record]:
     """Every row. Raises FileProblem when the file as a whole turns out to be broken."""
-    tell = told or (lambda at: None)
+    for batch in batches(path, format, remark):
+        if told:
+            told(batch.at)
+        yield from batch.records()
+
+
+def batches(
+    path: Path,
+    format: Format,  # noqa: A002 -- what it is
+    remark: Remark | None = None,
+) -> Iterator[Batch]:
+    """The same rows, some at a time; the same batches each time, whoever reads them."""
     if format.kind == formats.PARQUET:
-        yield from _of_parquet(path, format, tell, remark or (lambda problem: None))
+        yield from _of_parquet(path, format, remark or (lambda problem: None))
         return
     with opened(path, gzip=format.gzip) as file:
         if format.kind == formats.JSONL:
-            yield from of_lines(file, tell)
+            yield from _of_lines(file)
         elif format.kind == formats.JSON:
-            yield from _of_list(file, tell)
+            yield from _together(file, _of_list(file))
         else:
-            yield from _of_table(file, format, tell)
+            yield from _together(file, _of_table(file, format))
 
 
-def of_lines(file: BinaryIO, tell: Told) -> Iterator[Record]:
+def _of_lines(file: BinaryIO) -> Iterator[Batch]:
     number = line = 0
     for block in jsonlines.blocks(file):
-        tell(taken(file))
-        if block.too_long:
-            line += 1
-            yield Record(number, line, None, [jsonlines.too_long(line, block)])
+        yield Batch(taken(file), partial(_of_block, block, number, line))
+        line += len(block.lines)
+        number += len(block.lines)
+        if not block.too_long:
+            number -= block.lines.count(b"") + sum(map(bytes.isspace, block.lines))
+
+
+def _of_block(block: jsonlines.Block, number: int, line: int) -> Iterator[Record]:
+    if block.too_long:
+        yield Record(number, line + 1, None, [jsonlines.too_long(line + 1, block)])
+        return
+    at = block.offset
+    for raw in block.lines:
+        line += 1
+        if raw and not raw.isspace():
+            row, problems = jsonlines.row_of(raw, line, at)
+            yield Record(number, line, row, problems, raw, at)
             number += 1
-            continue
-        at = block.offset
-        for raw in block.lines:
-            line += 1
-            if raw and not raw.isspace():
-                row, problems = jsonlines.row_of(raw, line, at)
-                yield Record(number, line, row, problems, raw, at)
-                number += 1
-            at += len(raw) + 1
+        at += len(raw) + 1
 
 
-def _of_list(file: BinaryIO, tell: Told) -> Iterator[Record]:
+Sized = tuple[int, Callable[[], Record]]
+"""About how many bytes a row has; and the row."""
+
+
+def _together(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[Batch]:
+    """The rows before an error come before it."""
+    made: list[Callable[[], Record]] = []
+    size, problem = 0, None
+    try:
+        for length, row in rows:
+            made.append(row)
+            size += length + 1
+            if size >= BATCH_BYTES:
+                yield Batch(taken(file), partial(_each, made))
+                made, size = [], 0
+    except FileProblem as error:
+        problem = error
+    if made:
+        yield Batch(taken(file), partial(_each, made))
+    if problem:
+        raise problem
+
+
+def _each(made: list[Callable[[], Record]]) -> Iterator[Record]:
+    for row in made:
+        yield row()
+
+
+def _of_list(file: BinaryIO) -> Iterator[Sized]:
     for number, element in enumerate(jsonlist.elements(file)):
-        tell(taken(file))
-        line = number + 1
-        if element.why:
-            kind = "line_too_long" if "longer than" in element.why else "malformed_json"
-            kind = "cut_off" if not element.raw else kind
-            shown = excerpt(element.raw)
-            yield Record(
-                number, line, None, [Problem(line, kind, element.why, shown, byte=element.offset)], element.raw
-            )
-            continue
-        if len(element.raw) > jsonlist.LONGEST:
-            message = f"The row is {len(element.raw):,} bytes long; the longest that is read has {jsonlist.LONGEST:,}."
-            problem = Problem(line, "line_too_long", message, excerpt(element.raw[:1000]), byte=element.offset)
-            yield Record(number, line, None, [problem])
-            continue
-        row, problems = jsonlines.row_of(element.raw, line, element.offset)
-        yield Record(number, line, row, problems, element.raw, element.offset)
+        yield len(element.raw), partial(_of_element, number, element)
 
 
-def _of_table(file: BinaryIO, format: Format, tell: Told) -> Iterator[Record]:  # noqa: A002 -- what it is
+def _of_element(number: int, element: jsonlist.Element) -> Record:
+    line = number + 1
+    if element.why:
+        kind = "line_too_long" if "longer than" in element.why else "malformed_json"
+        kind = "cut_off" if not element.raw else kind
+        shown = excerpt(element.raw)
+        return Record(number, line, None, [Problem(line, kind, element.why, shown, byte=element.offset)], element.raw)
+    if len(element.raw) > jsonlist.LONGEST:
+        message = f"The row is {len(element.raw):,} bytes long; the longest that is read has {jsonlist.LONGEST:,}."
+        problem = Problem(line, "line_too_long", message, excerpt(element.raw[:1000]), byte=element.offset)
+        return Record(number, line, None, [problem])
+    row, problems = jsonlines.row_of(element.raw, line, element.offset)
+    return Record(number, line, row, problems, element.raw, element.offset)
+
+
+def _of_table(file: BinaryIO, format: Format) -> Iterator[Sized]:  # noqa: A002 -- what it is
     table = DelimitedTable(file, format.delimiter)
     for number, cells in enumerate(table):
-        if not number % 1000:
-            tell(taken(file))
-        if cells.cells is None:
-            yield Record(number, cells.line, None, [cells.problem] if cells.problem else [])
-            continue
-        row = dict(zip(table.columns, cells.cells, strict=True))
-        problems = contents.problems(row, cells.line, "")
-        yield Record(number, cells.line, None if problems else row, problems)
+        yield sum(map(len, cells.cells or ())), partial(_of_cells, number, cells, table.columns)
+
+
+def _of_cells(number: int, cells: Cells, columns: list[str]) -> Record:
+    if cells.cells is None:
+        return Record(number, cells.line, None, [cells.problem] if cells.problem else [])
+    row = dict(zip(columns, cells.cells, strict=True))
+    problems = contents.problems(row, cells.line, "")
+    return Record(number, cells.line, None if problems else row, problems)
 
 
 def _of_parquet(
     path: Path,
     format: Format,  # noqa: A002 -- what it is
-    tell: Told,
     remark: Remark,
-) -> Iterator[Record]:
+) -> Iterator[Batch]:
     with closing(Parquet(path, gzip=format.gzip)) as parquet:
         size, rows = path.stat().st_size, max(1, parquet.row_count)
         for name, why in parquet.passed_over.items():
             remark(Problem(0, "passed_over_column", why, field=name))
         for batch in parquet.batches():
-            tell(min(size, size * batch.first // rows))
-            for place, row in enumerate(batch.rows):
-                number = batch.first + place
-                if row is None:
-                    yield Record(number, number + 1, None, [batch.problems[place]])
-                    continue
-                problems = contents.problems(row, number + 1, "")
-                yield Record(number, number + 1, None if problems else row, problems)
+            yield Batch(min(size, size * batch.first // rows), partial(_of_row_batch, batch))
+
+
+def _of_row_batch(batch: RowBatch) -> Iterator[Record]:
+    for place, row in enumerate(batch.rows):
+        number = batch.first + place
+        if row is None:
+            yield Record(number, number + 1, None, [batch.problems[place]])
+            continue
+        problems = contents.problems(row, number + 1, "")
+        yield Record(number, number + 1, None if problems else row, problems)

@@ -64,13 +64,25 @@ def count(counts: Counts, row: Mapping[str, Any]) -> None:
     for name, value in row.items():
         kinds = counts.get(name)
         if kinds is None:
-            if len(counts) >= MOST_COLUMNS:
-                raise FileProblem(
-                    "too_many_columns",
-                    f"The rows have more than {MOST_COLUMNS} different fields; each row should have the same ones.",
-                )
-            kinds = counts[name] = Counter()
+            kinds = _new(counts, name)
         kinds[_TYPES.get(type(value), OBJECT)] += 1
+
+
+def add(counts: Counts, others: Counts) -> None:
+    """Add the counts of further rows. Raises FileProblem as `count` does."""
+    for name, kinds in others.items():
+        known = counts.get(name)
+        (_new(counts, name) if known is None else known).update(kinds)
+
+
+def _new(counts: Counts, name: str) -> Counter[str]:
+    if len(counts) >= MOST_COLUMNS:
+        raise FileProblem(
+            "too_many_columns",
+            f"The rows have more than {MOST_COLUMNS} different fields; each row should have the same ones.",
+        )
+    counts[name] = Counter()
+    return counts[name]
 
 
 def as_columns(counts: Counts) -> list[dict[str, Any]]:

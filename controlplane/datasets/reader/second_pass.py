@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from controlplane.datasets.reader import records, repeated_keys, row_code
+from controlplane.datasets.reader import processes, records, repeated_keys, row_code
 from controlplane.datasets.reader.chat import Renderer
 from controlplane.datasets.reader.chat_templates import TemplateProblem
+from controlplane.datasets.reader.conversations import Message
 from controlplane.datasets.reader.excerpts import EXCERPT, excerpt, visible
 from controlplane.datasets.reader.fields import RowProblem
 from controlplane.datasets.reader.formats import Format
 from controlplane.datasets.reader.mapping import ColumnMapping, canonical, prompt_text, resolved
-from controlplane.datasets.reader.near import Near, NearDuplicates
+from controlplane.datasets.reader.near import Near, NearDuplicates, Signatures, signatures
 from controlplane.datasets.reader.problems import Problem
 from controlplane.datasets.reader.progress_file import ProgressFile
 from controlplane.datasets.reader.records import Record
 from controlplane.datasets.reader.report import Collector
-
-AT_ONCE = 256
-"""Prompts whose tokens are counted together."""
-AT_ONCE_CHARACTERS = 2**20
 
 
 def run(
@@ -34,88 +34,82 @@ def run(
 ) -> int:
     """Look at every readable row of `path` once more; how many prompts nearly repeat an earlier one.
 
-    Temporary files are unnamed ones in its folder. Raises FileProblem as records.read does.
+    Temporary files are unnamed ones in its folder. Raises FileProblem as records.batches does.
     """
-    mapping = resolved(mapping)
     renderer = _renderer(tokenizer, collector) if token_limit else None
+    checks = _RowChecks(resolved(mapping), renderer, token_limit or 0)
     at = rows = near = 0
-
-    def told(position: int) -> None:
-        nonlocal at
-        at = position
-
     with NearDuplicates(path.parent) as prompts:
-        one = _SecondPass(mapping, collector, prompts, _Tokens(renderer, token_limit or 0, mapping.chat, collector))
-        for record in records.read(path, format, told):
-            rows = record.number + 1
-            if record.row is not None:
-                one.look(record, record.row)
-            progress.at(at, rows)
-            if collector.gave_up:
-                break
-        one.tokens.count()
+        results = processes.looked_at(partial(records.batches, path, format), checks.of, processes.useful(path))
+        with closing(results):
+            for found in results:
+                for problem in found.problems:
+                    collector.add(problem)
+                prompts.add_all(found.prompts)
+                at, rows = found.at, found.rows or rows
+                progress.at(at, rows)
+                if collector.gave_up:
+                    break
         progress.at(at, rows, now=True)
-        for found in prompts.found():
+        for like in prompts.found():
             near += 1
-            collector.add(near_problem(found))
+            collector.add(near_problem(like))
     return near
 
 
-class _SecondPass:
-    def __init__(self, mapping: ColumnMapping, collector: Collector, prompts: NearDuplicates, tokens: _Tokens) -> None:
+class _Found(NamedTuple):
+    """What the rows of a batch are like. `at`: as of records.Batch; `rows`: of the file, up to the batch's last one."""
+
+    at: int
+    rows: int
+    problems: list[Problem]
+    prompts: Signatures
+
+
+class _RowChecks:
+    """`renderer` None: no tokens are counted."""
+
+    def __init__(self, mapping: ColumnMapping, renderer: Renderer | None, limit: int) -> None:
         self._mapping = mapping
-        self._add = collector.add
-        self._prompts = prompts
-        self.tokens = tokens
+        self._renderer, self._limit = renderer, limit
 
-    def look(self, record: Record, row: dict[str, Any]) -> None:
-        raw, line = record.raw, record.line
-        if raw is not None and repeated_keys.may_have_any(raw, row):
-            for name, column in repeated_keys.found(raw):
-                message = f"“{visible(name[:80])}” stands twice in this row, or in an object in it."
-                self._add(Problem(line, "duplicate_keys", message, excerpt(raw, column), column, field=visible(name)))
-        try:
-            made = canonical(row, self._mapping, record.number)
-        except RowProblem:
-            made = None  # the first pass has told why
-        for problem in row_code.problems(row, made, self._mapping, line):
-            self._add(problem)
-        if made is not None:
-            self._prompts.add(prompt_text(made["prompt"]), line)
-            self.tokens.add(made["prompt"], line)
+    def of(self, batch: records.Batch) -> _Found:
+        rows, problems = 0, list[Problem]()
+        prompts, lines = list[list[Message]](), list[int]()
+        for record in batch.records():
+            rows = record.number + 1
+            if record.row is None:
+                continue
+            problems += _repeated_keys(record, record.row)
+            try:
+                made = canonical(record.row, self._mapping, record.number)
+            except RowProblem:
+                made = None  # the first pass has told why
+            problems += row_code.problems(record.row, made, self._mapping, record.line)
+            if made is not None:
+                prompts.append(made["prompt"])
+                lines.append(record.line)
+        problems += self._over_limit(prompts, lines)
+        return _Found(batch.at, rows, problems, signatures(list(map(prompt_text, prompts)), lines))
 
-
-class _Tokens:
-    """Prompts over the limit, counted some at a time. `renderer` None: nothing is counted."""
-
-    def __init__(self, renderer: Renderer | None, limit: int, chat: bool, collector: Collector) -> None:
-        self._renderer, self._limit, self._chat = renderer, limit, chat
-        self._add = collector.add
-        self._prompts: list[list[dict[str, str]]] = []
-        self._lines: list[int] = []
-        self._characters = 0
-
-    def add(self, prompt: list[dict[str, str]], line: int) -> None:
+    def _over_limit(self, prompts: list[list[Message]], lines: list[int]) -> Iterator[Problem]:
         if self._renderer is None:
             return
-        self._prompts.append(prompt)
-        self._lines.append(line)
-        self._characters += sum(len(message["content"]) for message in prompt)
-        if len(self._lines) >= AT_ONCE or self._characters >= AT_ONCE_CHARACTERS:
-            self.count()
-
-    def count(self) -> None:
-        if self._renderer is None:
-            return
-        counts = self._renderer.prompt_counts(self._prompts, chat=self._chat, over=self._limit)
-        for prompt, line, tokens in zip(self._prompts, self._lines, counts, strict=True):
+        counts = self._renderer.prompt_counts(prompts, chat=self._mapping.chat, over=self._limit)
+        for prompt, line, tokens in zip(prompts, lines, counts, strict=True):
             if tokens is not None and tokens > self._limit:
                 message = f"The prompt has {tokens:,} tokens; the limit is {self._limit:,}."
                 shown = excerpt(prompt[-1]["content"][: 2 * EXCERPT].encode("utf-8", "replace"))
-                self._add(Problem(line, "too_many_tokens", message, shown))
-        self._prompts.clear()
-        self._lines.clear()
-        self._characters = 0
+                yield Problem(line, "too_many_tokens", message, shown)
+
+
+def _repeated_keys(record: Record, row: dict[str, Any]) -> Iterator[Problem]:
+    raw = record.raw
+    if raw is None or not repeated_keys.may_have_any(raw, row):
+        return
+    for name, column in repeated_keys.found(raw):
+        message = f"“{visible(name[:80])}” stands twice in this row, or in an object in it."
+        yield Problem(record.line, "duplicate_keys", message, excerpt(raw, column), column, field=visible(name))
 
 
 def _renderer(folder: Path | None, collector: Collector) -> Renderer | None:
