@@ -34,6 +34,11 @@ WAITS: dict[str, tuple[str, str]] = {
 }
 """How another run blocks -> the words before and after that run's name."""
 STOPS = {"save": "save and stop", "now": "stop now"}
+TRAINED = {
+    "completed": "The trainer reached its last step.",
+    "stopped": "The trainer stopped early, as asked.",
+    "failed": "The trainer stopped early and saved: a reward failed on too many rows.",
+}
 
 
 @dataclass(frozen=True)
@@ -216,6 +221,10 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "training": lambda data: f"Started training at step {data.get('step')} of {data.get('max_steps')}.",
     "process_started": lambda data: f"Started the {_role(data)} process (pid {data.get('pid')}).",
     "process_exited": _exited,
+    "trained": lambda data: TRAINED.get(str(data.get("how")), "The training ended."),
+    "metrics_left_out": lambda data: (
+        f"Left out these metrics, which are not finite or whose names are too long: {data.get('names')}."
+    ),
     "checkpoint": lambda data: f"Saved a checkpoint at step {data.get('step')}{_size(data.get('bytes'))}.",
     "reward_failed": _reward_failed,
     "stop_seen": lambda data: f"The supervisor accepted: {STOPS.get(str(data.get('mode')), 'stop')}.",

@@ -25,18 +25,11 @@ from runs.scheduling import ending
 from runs.states import EndReason, RunStatus
 from runs.transitions import move
 from workers.contract import METRIC_KINDS, ContractError, EventKind, OutboxLine, Phase, Receipt, from_dict
-from workers.contract.metrics import LONGEST_NAME, is_metric
+from workers.contract.lines import problem_of
 
 ACTOR = "supervisor"
-_SHAPES: dict[str, dict[str, type]] = {
-    EventKind.PHASE: {"phase": str},
-    EventKind.STAGE: {"stage": str},
-    EventKind.TRAINING: {"max_steps": int, "step": int},
-    EventKind.CHECKPOINT: {"step": int, "path": str},
-    EventKind.ENDED: {"reason": str},
-}
 _KINDS = frozenset(EventKind)
-_MAX_SEQ, _MAX_STEP, _MAX_T = 2**62, 2**31 - 1, 4e9
+_MAX_SEQ, _MAX_T = 2**62, 4e9
 
 
 class BadLine(ValueError):
@@ -103,26 +96,15 @@ def _check(lines: Sequence[OutboxLine]) -> None:
             raise BadLine(index, f"seq {line.seq} is out of range")
         if not 0 <= line.t < _MAX_T:
             raise BadLine(index, f"t {line.t} is no time")
-        if line.step is not None and not is_step(line.step):
-            raise BadLine(index, f"step {line.step} is out of range")
         if line.kind not in _KINDS:
             raise BadLine(index, f"kind {line.kind!r} is unknown")
-        for name, kind in _SHAPES.get(line.kind, {}).items():
-            value = line.data.get(name)
-            if not isinstance(value, kind):
-                raise BadLine(index, f"data.{name} of {line.kind} must be {kind.__name__}")
-            if isinstance(value, int) and not is_step(value):
-                raise BadLine(index, f"data.{name} of {line.kind} is out of range")
+        if problem := problem_of(line.kind, line.step, line.data):
+            raise BadLine(index, problem)
         if line.kind == EventKind.ENDED:
             try:
                 _receipt(line)
             except ContractError as error:
                 raise BadLine(index, str(error)) from None
-
-
-def is_step(value: object) -> bool:
-    """What a column of steps holds, on every database."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_STEP
 
 
 def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[int]) -> list[OutboxLine]:
@@ -150,7 +132,6 @@ def _store(batch: _Batch, void_after: int | None) -> None:
     """Rows and events by `executemany`: the ORM's bulk_create takes several times as long."""
     attempt, run = batch.attempt, batch.attempt.run
     rows, events = [], []
-    dropped: set[str] = set()
     late: list[folding.Row] = []
     newest: dict[str, float] = {}
     rewards: list[float] = []
@@ -160,9 +141,7 @@ def _store(batch: _Batch, void_after: int | None) -> None:
             data = _encode(line.data)
             events.append((run.pk, attempt.pk, line.seq, at, line.kind, line.step, ACTOR, data))
             continue
-        values = {name: value for name, value in line.data.items() if is_metric(name, value)}
-        if len(values) < len(line.data):
-            dropped.update(name[:LONGEST_NAME] for name in set(line.data) - set(values))
+        values = line.data
         void = void_after is not None and line.step is not None and line.step > void_after
         rows.append((run.pk, attempt.pk, line.seq, line.t, line.kind, line.step, _encode(values), void))
         if line.seq <= run.folded_seq and not void:
@@ -180,9 +159,6 @@ def _store(batch: _Batch, void_after: int | None) -> None:
         batch.run_facts["last_metrics"] = {**run.last_metrics, **newest}
     if rewards:
         batch.trend = trend.grown(run.trend, run.trend_of, rewards)
-    if dropped:
-        names = ", ".join(sorted(dropped))
-        _note(attempt, f"Left out, as they are no finite numbers or their names are too long: {names}.")
 
 
 def _save(batch: _Batch) -> None:
@@ -212,17 +188,6 @@ def _insert(model: type[models.Model], columns: Sequence[str], rows: Sequence[tu
 
 def _encode(value: object) -> str:
     return msgspec.json.encode(value).decode()
-
-
-def _note(attempt: Attempt, text: str) -> None:
-    RunEvent.objects.create(
-        run_id=attempt.run_id,
-        attempt=attempt,
-        at=timezone.now(),
-        kind=EventKind.NOTE,
-        actor="ingest",
-        data={"text": text, "level": "warning"},
-    )
 
 
 # --- life-cycle events ---------------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from runs.completions.groups import figures
 from runs.completions.progress import Visit
 from runs.completions.solving import Solving
 from runs.completions.solving import of as solving_of
-from runs.host_api.ingest import BadLine, is_step
+from runs.host_api.ingest import BadLine
 from runs.models import Attempt, LogChunk, SampleRow, SampleStore
+from workers.contract.lines import is_step
 
 LOG_CHUNK_BYTES = 64 * 1024
 """The size up to which a log's last chunk is extended: logs grow by many small uploads."""

@@ -39,7 +39,7 @@ class Lines(TrainerCallback):
         self.file = (folder / "bare.jsonl").open("w")
 
     def on_log(self, args, state, control, logs=None, **_):
-        print(json.dumps({"t": time.time(), "step": state.global_step, "values": logs}), file=self.file, flush=True)
+        print(json.dumps({"t": time.time(), "step": state.global_step, "data": logs}), file=self.file, flush=True)
 
 
 arguments = GRPOConfig(

@@ -14,7 +14,8 @@ from tests.benchmarks._crowd import HOST, announce, submit
 from tests.benchmarks._load import FREE
 from tests.benchmarks._product import HERE, Product, until
 from tests.benchmarks._store import Kept, kept
-from workers.contract import EventKind, FileName, OutboxLine, to_json
+from workers.contract import EventKind, FileName
+from workers.contract.lines import event_line, metrics_line, numbered
 
 METRICS = 20
 VARIETIES = 101
@@ -62,18 +63,21 @@ def write(path: Path, lines: int) -> None:
     """An outbox as a supervisor leaves it: it began to train, logged, and ended."""
     t = round(time.time() - lines, 3)
     texts = [
-        to_json(OutboxLine(0, t, EventKind.TRAIN, 0, {f"metric_{n}": (n + variety) / 7 for n in range(METRICS)}))
+        metrics_line(EventKind.TRAIN, {f"metric_{n}": (n + variety) / 7 for n in range(METRICS)}, t=t)[0].decode()
         for variety in range(VARIETIES)
     ]
     ends = [text[text.index('"data":') :] for text in texts]
     with path.open("w") as file:
-        first = OutboxLine(1, t, EventKind.TRAINING, None, {"max_steps": lines, "step": 0})
-        file.write(to_json(first) + "\n")
+        file.write(_event(1, EventKind.TRAINING, {"max_steps": lines, "step": 0}, t))
         for seq in range(2, lines):
             head = f'{{"seq":{seq},"t":{t + seq},"kind":"train","step":{seq - 1},'
             file.write(f"{head}{ends[seq % VARIETIES]}\n")
         data = {"reason": "completed", "detail": "", "exit_codes": {"trainer": 0}, "receipt": FREE}
-        file.write(to_json(OutboxLine(lines, t + lines, EventKind.ENDED, None, data)) + "\n")
+        file.write(_event(lines, EventKind.ENDED, data, t + lines))
+
+
+def _event(seq: int, kind: EventKind, data: dict[str, Any], t: float) -> str:
+    return numbered(event_line(kind, data, t=t), seq).decode() + "\n"
 
 
 def _folded(product: Product, run: str) -> bool:

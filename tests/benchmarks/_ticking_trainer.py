@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TextIO
 
 METRICS = (
     "reward_std", "rewards/format/mean", "rewards/format/std", "frac_reward_zero_std", "entropy", "loss", "grad_norm",
@@ -28,22 +30,23 @@ def main(folder: Path) -> int:
     steps = int(run["grpo"]["max_steps"])
     names = (*METRICS, *MORE) if "wide" in run["name"] else METRICS
     with (folder / "metrics.jsonl").open("w", buffering=1) as out:
-        write(out, event="train_begin", step=0, max_steps=steps)
+        write(out, "training", 0, {"max_steps": steps, "step": 0})
         begin = time.monotonic()
         for step in range(1, steps + 1):
             # A page that shows a reward shows which step it has.
             values = {"reward": float(step)} | {name: step + n / 7 for n, name in enumerate(names)}
-            write(out, event="log", step=step, values=values, dropped=[])
+            write(out, "train", step, values)
             # On a beat: the time of writing itself doesn't add up.
             time.sleep(max(0.0, begin + step * pause - time.monotonic()))
             if step % 50 == 0 and (folder / "STOP").exists():
                 break
-        write(out, event="train_end", step=step, stopped=step < steps)
+        write(out, "trained", step, {"how": "stopped" if step < steps else "completed"})
     return 0
 
 
-def write(out: object, **line: object) -> None:
-    print(json.dumps({"t": time.time(), **line}), file=out)  # type: ignore[call-overload]
+def write(out: TextIO, kind: str, step: int, data: Mapping[str, object]) -> None:
+    line = {"t": time.time(), "kind": kind, "step": step, "data": data}
+    print(json.dumps(line, separators=(",", ":")), file=out)
 
 
 if __name__ == "__main__":

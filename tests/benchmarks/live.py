@@ -116,8 +116,8 @@ class Live:
         for run in self.product.runs:
             folder = self.product.folder(run)
             outbox = (folder / "outbox.jsonl").read_bytes().splitlines()
-            logged = (folder / "metrics.jsonl").read_bytes().count(b'"event": "log"')
-            sent = sum(b'"kind":"train"' in line.replace(b" ", b"") for line in outbox)
+            logged = (folder / "metrics.jsonl").read_bytes().count(b'"kind":"train"')
+            sent = sum(b'"kind":"train"' in line for line in outbox)
             lost += (logged - sent) + (len(outbox) - int(self.product.stack.django(STORED, run=run)))
         return lost
 

@@ -187,7 +187,7 @@ def _product(stack: Stack, grpo: dict[str, Any]) -> Series:
 
 
 def _finished(path: Path) -> bool:
-    return path.exists() and b'"train_end"' in path.read_bytes()
+    return path.exists() and b'"kind":"trained"' in path.read_bytes()
 
 
 def _bare(python: str, work: Path, model: Path, grpo: dict[str, Any]) -> Series:
@@ -204,7 +204,7 @@ def _bare(python: str, work: Path, model: Path, grpo: dict[str, Any]) -> Series:
 def _series(path: Path) -> Series:
     """The log lines of training steps."""
     lines = [json.loads(line) for line in path.read_bytes().splitlines()]
-    return [line for line in lines if "loss" in line.get("values", {})]
+    return [line for line in lines if "loss" in line.get("data", {})]
 
 
 def _duration(series: Series) -> float:
@@ -216,8 +216,8 @@ def _same(product: Series, bare: Series) -> bool:
     if len(product) != len(bare):
         return False
     for mine, theirs in zip(product, bare, strict=True):
-        wanted = {name: value for name, value in theirs["values"].items() if name not in TIMES and value is not None}
-        if any(mine["values"].get(name) != value for name, value in wanted.items()):
+        wanted = {name: value for name, value in theirs["data"].items() if name not in TIMES and value is not None}
+        if any(mine["data"].get(name) != value for name, value in wanted.items()):
             return False
     return True
 

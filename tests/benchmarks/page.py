@@ -190,7 +190,7 @@ PARTS = {
 def _written(folder: Path, since: float) -> dict[int, float]:
     """Step -> when the trainer wrote its line, of the steps after `since`."""
     lines = [json.loads(text) for text in (folder / "metrics.jsonl").read_text().splitlines()]
-    return {line["step"]: line["t"] for line in lines if line["event"] == "log" and line["t"] >= since}
+    return {line["step"]: line["t"] for line in lines if line["kind"] == "train" and line["t"] >= since}
 
 
 def _latencies(written: dict[int, float], seen: list[list[float]]) -> list[float]:

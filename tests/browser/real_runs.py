@@ -107,15 +107,15 @@ class RealRun:
         """Of its one attempt, on the host: what the trainer itself wrote."""
         return self.stack.runs_dir / self.id / "1"
 
-    def lines(self, event: str) -> list[dict[str, Any]]:
+    def lines(self, kind: str) -> list[dict[str, Any]]:
         """The trainer's own lines, without one that it is writing just now."""
         text = (self.folder / FileName.METRICS).read_text()
         found = [json.loads(line) for line in text.split("\n")[:-1]]
-        return [line for line in found if line["event"] == event]
+        return [line for line in found if line["kind"] == kind]
 
     def values(self, metric: str) -> dict[int, float]:
         """Step -> what the trainer logged."""
-        return {line["step"]: line["values"][metric] for line in self.lines("log") if metric in line["values"]}
+        return {line["step"]: line["data"][metric] for line in self.lines("train") if metric in line["data"]}
 
     def samples(self) -> list[dict[str, Any]]:
         text = (self.folder / FileName.SAMPLES).read_text()

@@ -126,7 +126,7 @@ def test_save_and_stop_leaves_a_checkpoint_and_a_receipt(living: RealRun, page: 
     expect(receipt.locator("dt", has_text="Survivors").locator("+ dd")).to_have_text("none")
     status, step, reason, _ = living.state()
     assert (status, reason) == ("stopped", "stopped_by_user")
-    assert [line["step"] for line in living.lines("save")][-1] == step == max(living.values("reward"))
+    assert [line["step"] for line in living.lines("checkpoint")][-1] == step == max(living.values("reward"))
     assert (living.folder / f"checkpoints/checkpoint-{step}/model.safetensors").exists()
     expect(page.get_by_role("button", name=f"Resume from step {step}")).to_be_visible()
     page.get_by_role("tab", name="Checkpoints").click()
@@ -177,7 +177,7 @@ def test_a_clone_begins_with_its_settings(run: RealRun, page: Page) -> None:
 
 def test_charts_have_every_value_that_the_trainer_wrote(run: RealRun, page: Page) -> None:
     page.goto(run.address)
-    saved = [line["step"] for line in run.lines("save")]
+    saved = [line["step"] for line in run.lines("checkpoint")]
     for id_, by, lines in CHARTS:
         drawn = curves(page, id_)
         for line, metric in lines.items():
@@ -216,7 +216,7 @@ def test_the_same_points_by_tokens_and_by_time_pinned_and_zoomed(run: RealRun, p
     page.get_by_label("x axis").select_option("Tokens")
     until(page, lambda: max(curves(page, "kl")["KL"]) == max(tokens.values()))
     page.get_by_label("x axis").select_option("Time")
-    moments = {round(1000 * line["t"]): line["values"]["kl"] for line in run.lines("log") if "kl" in line["values"]}
+    moments = {round(1000 * line["t"]): line["data"]["kl"] for line in run.lines("train") if "kl" in line["data"]}
     until(page, lambda: {round(x): y for x, y in curves(page, "kl")["KL"].items()} == moments)
 
 
@@ -344,19 +344,19 @@ def test_the_timeline_has_the_phases_with_their_durations_and_every_save(run: Re
     page.goto(f"{run.address}?tab=events")
     spans = page.locator(".spans li")
     expect(spans.filter(has_text="Trainer: importing libraries")).to_be_visible()
-    took = run.lines("train_end")[0]["t"] - run.lines("train_begin")[0]["t"]
+    took = run.lines("trained")[0]["t"] - run.lines("training")[0]["t"]
     training = seconds(spans.filter(has=page.get_by_text("Training", exact=True)).locator(".took"))
     assert training >= int(took) - 1  # it goes on until the process has ended
-    stages = {line["stage"]: line["t"] for line in run.lines("stage")}
+    stages = {line["data"]["stage"]: line["t"] for line in run.lines("stage")}
     importing = stages["loading model"] - stages["importing libraries"]
     assert seconds(spans.filter(has_text="importing libraries").locator(".took")) == pytest.approx(importing, abs=2)
-    for step in [line["step"] for line in run.lines("save")]:
+    for step in [line["step"] for line in run.lines("checkpoint")]:
         expect(page.locator(".timeline li", has_text=f"Saved a checkpoint at step {step} (")).to_be_visible()
 
 
 def test_the_checkpoints_are_those_that_were_saved_and_what_is_gone_is_said(run: RealRun, page: Page) -> None:
     page.goto(f"{run.address}?tab=checkpoints")
-    steps = [line["step"] for line in run.lines("save")]
+    steps = [line["step"] for line in run.lines("checkpoint")]
     expect(page.locator(".checkpoints td[data-label=Step] strong")).to_have_text([str(s) for s in reversed(steps)])
     for row in page.locator(".checkpoints tbody tr").all():
         there = (run.stack.runs_dir / row.locator("code").inner_text() / "model.safetensors").exists()

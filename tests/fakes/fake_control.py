@@ -109,7 +109,10 @@ class FakeControl:
             return 200, self._log(parts[4], int(query["offset"][0]), body)
         if parts[-1] == "dataset":
             return 200, self.dataset
-        data = json.loads(body)
+        try:
+            data = json.loads(body)
+        except ValueError:
+            return 400, {"error": {"what": "no JSON", "where": "body", "fix": ""}}
         if parts[1] == "inspections":
             self.inspections[parts[2]] = data["answer"]
             return 200, {"ok": True}

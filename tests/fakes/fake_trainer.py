@@ -3,7 +3,7 @@
 
 FAKE_TRAINER=name:value,name,...
   steps:N (default: grpo.max_steps of the spec, or 5) · pause:SECONDS between steps (default 0.02) · forever ·
-  crash:CODE after the steps · silent_exit (0 without train_end) · no_steps · refuse (exit 3) · bad_reward (exit 7) ·
+  crash:CODE after the steps · silent_exit (0 without a last line) · no_steps · refuse (exit 3) · bad_reward (exit 7) ·
   sigkill (kills itself) · ignore_term · renamed (a grandchild in a session of its own, renamed, that ignores SIGTERM) ·
   storm (a grandchild that forks again and again) · oom · torn · garbage · samples:N · noise:BYTES to the log ·
   at_once:N (steps before the first pause) · no_save (STOP is ignored) · fill (writes until the disk is full) ·
@@ -67,8 +67,8 @@ def before_training() -> int | None:
 
 def train() -> int:
     steps = int(OPTIONS.get("steps") or SPEC["run"]["grpo"].get("max_steps", 5))
-    write(event="stage", stage="loading model")
-    write(event="train_begin", step=0, max_steps=steps)
+    write("stage", stage="loading model")
+    write("training", at=0, max_steps=steps, step=0)
     step = all_at_once(int(OPTIONS.get("at_once", "0")))
     stopped = False
     while (step < steps or "forever" in OPTIONS or waits("gate", "trainer")) and not stopped:
@@ -83,9 +83,8 @@ def train() -> int:
 
 def all_at_once(steps: int) -> int:
     """The lines of so many steps, as fast as a disk takes them."""
-    lines = ({"t": time.time(), "event": "log", "step": n, "values": {"reward": n / 10}} for n in range(1, steps + 1))
     with open(FOLDER / "metrics.jsonl", "a") as file:
-        file.writelines(json.dumps(line) + "\n" for line in lines)
+        file.writelines(line("train", n, {"reward": n / 10}) for n in range(1, steps + 1))
     return steps
 
 
@@ -100,10 +99,17 @@ def waits(option: str, gate: str) -> bool:
 
 
 def one_step(step: int) -> None:
-    write(event="log", step=step, values={"loss": 1.0 / step, "reward": step / 10}, dropped=["kl"] if step == 2 else [])
+    write("train", at=step, loss=1.0 / step, reward=step / 10)
+    if step == 2:
+        write("metrics_left_out", at=step, names="kl")
     if "garbage" in OPTIONS and step == 2:
         with open(FOLDER / "metrics.jsonl", "ab") as file:
-            file.write(b"\xff\xfe not json\n[1, 2]\n" + b'{"event": "log", "values": ' + b"[" * 5_000_000 + b"\n")
+            file.write(
+                b"\xff\xfe not json\n[1, 2]\n"
+                + b'{"t":1,"kind":"train","step":2,"data":{"loss":'
+                + b"[" * 5_000_000
+                + b"\n"
+            )
     for _ in range(int(OPTIONS.get("samples", "0"))):
         group = [{"text": "2", "tokens": 1, "reward": 1.0}, {"text": "3", "tokens": 1, "reward": 0.0}]
         row = {"step": step, "t": time.time(), "row": step, "prompt": "1+1", "answer": "2", "completions": group}
@@ -134,8 +140,8 @@ def finish(step: int, stopped: bool) -> int:
         return 1
     if "bad_reward" in OPTIONS:
         told = {"reward": "judge", "row": 3, "kind": "http", "message": "It answered 503."}
-        write(event="reward_failed", step=step, **told, count=1, of=8)
-        write(event="train_end", step=step, stopped=False, failed=True)
+        write("reward_failed", at=step, **told, count=1, of=8)
+        write("trained", at=step, how="failed")
         print("The reward judge failed on 8 of 8 completions.", file=sys.stderr)
         return 7
     if "crash" in OPTIONS:
@@ -148,10 +154,10 @@ def finish(step: int, stopped: bool) -> int:
     checkpoint = FOLDER / "checkpoints" / f"checkpoint-{step}"
     checkpoint.mkdir(parents=True)
     (checkpoint / "model.safetensors").write_bytes(b"0" * 1000)
-    write(event="save", step=step, path=f"checkpoints/checkpoint-{step}")
-    write(event="train_end", step=step, stopped=stopped)
+    write("checkpoint", at=step, step=step, path=f"checkpoints/checkpoint-{step}", bytes=1000)
+    write("trained", at=step, how="stopped" if stopped else "completed")
     if "torn" in OPTIONS:
-        append("metrics.jsonl", '{"t": 1, "event": "log", "st')
+        append("metrics.jsonl", '{"t":1,"kind":"train","st')
     return 0
 
 
@@ -181,8 +187,12 @@ def storm() -> None:
         time.sleep(0.005)
 
 
-def write(**line: object) -> None:
-    append("metrics.jsonl", json.dumps({"t": time.time(), **line}) + "\n")
+def write(event: str, *, at: int | None = None, **data: object) -> None:
+    append("metrics.jsonl", line(event, at, data))
+
+
+def line(kind: str, step: int | None, data: dict[str, object]) -> str:
+    return json.dumps({"t": time.time(), "kind": kind, "step": step, "data": data}, separators=(",", ":")) + "\n"
 
 
 def append(name: str, text: str) -> None:

@@ -122,7 +122,7 @@ def _steps_once(run: ARun, outbox: list[dict[str, Any]]) -> None:
             said = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(said, dict) and said.get("event") == "log":
+        if isinstance(said, dict) and said.get("kind") == EventKind.TRAIN:
             written.append(said["step"])
     sent = [line["step"] for line in outbox if line["kind"] == EventKind.TRAIN]
     assert sent == written, f"steps written {len(written)}, sent {len(sent)}"

@@ -150,7 +150,7 @@ def _identities(run: ARun) -> set[Identity]:
 
 def _steps_written(run: ARun) -> int:
     path = run.folder / "metrics.jsonl"
-    return path.read_bytes().count(b'"event": "log"') if path.exists() else 0
+    return path.read_bytes().count(b'"kind":"train"') if path.exists() else 0
 
 
 @pytest.fixture(scope="module")

@@ -172,7 +172,9 @@ def said(run: ARun, words: str) -> bool:
 
 MOMENTS: dict[str, Callable[[ARun], bool]] = {
     "with the gate": lambda run: True,
-    "when the trainer says that it saves": lambda run: b'"save"' in (run.folder / "metrics.jsonl").read_bytes(),
+    "when the trainer says that it saves": lambda run: (
+        b'"kind":"checkpoint"' in (run.folder / "metrics.jsonl").read_bytes()
+    ),
     "when the trainer has exited": lambda run: said(run, '"process_exited"'),
     "when the supervisor ends it": lambda run: said(run, '"stopping"'),
     "when the end is written": lambda run: said(run, '"kind":"ended"'),

@@ -64,6 +64,24 @@ def test_a_second_server_is_named_as_such() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "data", "says"),
+    [
+        ("trained", {"how": "completed"}, "The trainer reached its last step."),
+        ("trained", {"how": "stopped"}, "The trainer stopped early, as asked."),
+        ("trained", {"how": "failed"}, "The trainer stopped early and saved: a reward failed on too many rows."),
+        ("trained", {"how": "unheard of"}, "The training ended."),
+        (
+            "metrics_left_out",
+            {"names": "grad_norm, kl"},
+            "Left out these metrics, which are not finite or whose names are too long: grad_norm, kl.",
+        ),
+    ],
+)
+def test_what_the_trainer_says_of_itself_is_a_sentence(kind: str, data: dict[str, str], says: str) -> None:
+    assert sentences.of_event(RunEvent(kind=kind, data=data)) == says
+
+
+@pytest.mark.parametrize(
     ("row", "count", "says"),
     [
         (3, 1, "The reward judge failed on row 3 (for the first time): It answered 503."),

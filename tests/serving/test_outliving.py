@@ -81,4 +81,4 @@ result = series(Run.objects.get(pk=run), ["reward"], 100_000)["series"]["reward"
 
 def steps_written(data: Path, run: str) -> list[Any]:
     lines = map(json.loads, (data / "runs" / run / "1" / "metrics.jsonl").read_text().splitlines())
-    return [line["step"] for line in lines if line["event"] == "log"]
+    return [line["step"] for line in lines if line["kind"] == "train"]

@@ -12,6 +12,7 @@ from tests.datasets import parquet
 from workers.contract import (
     AttemptSpec,
     DataSpec,
+    EventKind,
     FileName,
     HardwareSpec,
     ModelSpec,
@@ -99,7 +100,7 @@ def logs(folder: Path) -> dict[int, dict[str, float]]:
     """Training values by step, without those that measure time."""
     found: dict[int, dict[str, float]] = {}
     for line in lines(folder / FileName.METRICS):
-        if line["event"] == "log" and "loss" in line["values"]:
-            values = line["values"].items()
+        if line["kind"] == EventKind.TRAIN and "loss" in line["data"]:
+            values = line["data"].items()
             found[line["step"]] = {k: v for k, v in values if k != "step_time" and not k.startswith("time/")}
     return found

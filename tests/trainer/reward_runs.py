@@ -12,7 +12,7 @@ import pytest
 from tests.trainer import builders
 from tests.trainer.conftest import Start
 from tests.trainer.preloaded import Preloaded
-from tests.trainer.test_training import FOREVER, last_step, of_event, until
+from tests.trainer.test_training import FOREVER, last_step, of_kind, until
 from tests.workers.rewards.judge_server import JudgeServer
 from workers.contract import FileName, RewardSpec
 
@@ -103,11 +103,13 @@ class Ended:
 
     def failed_share(self, name: str) -> list[float]:
         """By step."""
-        logged = [line["values"] for line in of_event(self.folder, "log")]
+        logged = [line["data"] for line in of_kind(self.folder, "train")]
         return [values[f"rewards/{name}/failed"] for values in logged if "loss" in values]
 
     def failures(self, name: str | None = None) -> list[dict[str, Any]]:
-        return [event for event in of_event(self.folder, "reward_failed") if name in (None, event["reward"])]
+        return [
+            line["data"] for line in of_kind(self.folder, "reward_failed") if name in (None, line["data"]["reward"])
+        ]
 
 
 def make_models(preloaded: Preloaded, tiny_model: Path, folder: Path) -> RewardModels:

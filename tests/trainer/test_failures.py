@@ -18,7 +18,7 @@ class Run:
 
     def __init__(self, share: float = 0.5) -> None:
         self.events: list[dict[str, Any]] = []
-        self.failures = Failures(share=share, event=lambda _, **told: self.events.append(told))
+        self.failures = Failures(share=share, event=lambda _, data, step: self.events.append({**data, "step": step}))
         self.step = 0
 
     def batch(self, *failed: int, reward: str = "judge", gather: Callable[..., list[Noted]] = lambda mine: mine) -> str:

@@ -82,8 +82,8 @@ def test_the_server_samples_from_the_policy_as_it_is_trained(
     assert sampling_server.models() == [ATTEMPT, "policy-v3"]
     assert [path.name for path in (folder / "adapters").iterdir()] == ["policy-v3"]
     assert len(builders.lines(folder / FileName.SAMPLES)) == 6
-    steps = [line for line in builders.lines(folder / FileName.METRICS) if "loss" in line.get("values", {})]
-    assert [line["step"] for line in steps if line["values"].get("time/weight_sync_s", 0) > 0] == [1, 3, 5]
+    steps = [line for line in builders.lines(folder / FileName.METRICS) if "loss" in line["data"]]
+    assert [line["step"] for line in steps if line["data"].get("time/weight_sync_s", 0) > 0] == [1, 3, 5]
 
 
 def test_two_servers_sample_their_own_groups_from_the_same_policy(

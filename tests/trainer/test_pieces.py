@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from tests.trainer import builders
-from workers.contract import FileName, RewardSpec, from_dict
+from workers.contract import EventKind, FileName, RewardSpec, from_dict
+from workers.contract.lines import MOST_METRICS
 from workers.contract.training_rules import value_problems
 from workers.rewards import LIBRARY, Completion, Params, Reward, Tools
+from workers.supervisor.trainerlines import trainer_line
 from workers.trainer import data, demo, environment, rewards, spec
 from workers.trainer.failures import Failures
 from workers.trainer.metrics import LineFile
@@ -26,9 +28,25 @@ def test_values_that_json_has_no_word_for_are_left_out_and_named(tmp_path: Path)
     long = "n" * 200
     odd = {"kl": math.nan, "grad": math.inf, "huge": 10**400, long + "a": 1.0, long + "b": 2.0}
     file.log(3, {"loss": 0.5, **odd, "reward": None, "text": "x", "tokens": 7})
-    [line] = builders.lines(tmp_path / "m.jsonl")
-    assert line["values"] == {"loss": 0.5, "tokens": 7}
-    assert line["dropped"] == ["kl", "grad", "huge", long, long]
+    file.log(4, {"loss": 0.25, "kl": math.nan, "entropy": math.nan})
+    lines = [(line["kind"], line["step"], line["data"]) for line in builders.lines(tmp_path / "m.jsonl")]
+    assert lines == [
+        ("train", 3, {"loss": 0.5, "tokens": 7}),
+        ("metrics_left_out", 3, {"names": f"grad, huge, kl, {long}"}),
+        ("train", 4, {"loss": 0.25}),
+        ("metrics_left_out", 4, {"names": "entropy"}),
+    ]
+    assert all(trainer_line(line) for line in (tmp_path / "m.jsonl").read_bytes().splitlines())
+
+
+def test_a_reward_function_with_thousands_of_metrics_keeps_the_first_and_names_the_others_in_bounds(
+    tmp_path: Path,
+) -> None:
+    LineFile(tmp_path / "m.jsonl").log(1, {f"{'é' * 190}{n}": 1.0 for n in range(MOST_METRICS + 500)})
+    train, left_out = (tmp_path / "m.jsonl").read_bytes().splitlines()
+    assert trainer_line(train)
+    assert trainer_line(left_out)
+    assert len(json.loads(train)["data"]) == MOST_METRICS
 
 
 def test_a_full_disk_loses_lines_and_says_so_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,12 +61,12 @@ def test_a_line_after_a_torn_one_can_be_read(tmp_path: Path) -> None:
     file = LineFile(tmp_path / "m.jsonl")
     (tmp_path / "m.jsonl").write_text('{"half')
     file._torn = True
-    file.event("stage", stage="x")
-    assert json.loads((tmp_path / "m.jsonl").read_text().splitlines()[1])["stage"] == "x"
+    file.event(EventKind.STAGE, {"stage": "x"})
+    assert json.loads((tmp_path / "m.jsonl").read_text().splitlines()[1])["data"] == {"stage": "x"}
 
 
 def test_other_ranks_write_nothing(tmp_path: Path) -> None:
-    LineFile(tmp_path / "m.jsonl", writes=False).event("stage", stage="x")
+    LineFile(tmp_path / "m.jsonl", writes=False).event(EventKind.STAGE, {"stage": "x"})
     assert not (tmp_path / "m.jsonl").exists()
 
 
@@ -65,7 +83,7 @@ def from_dict_of(folder: Path) -> Any:
 
 def functions_of(specs: list[RewardSpec], rows: data.Rows, events: list[dict[str, Any]]) -> tuple[list[Any], Failures]:
     """The run's reward functions, and the failures that they note; what is told goes to `events`."""
-    failures = Failures(share=0.5, event=lambda _, **told: events.append(told))
+    failures = Failures(share=0.5, event=lambda _, data, step: events.append({**data, "step": step}))
     return rewards.functions(
         specs, rows, Tools(open_sandbox=lambda _: pytest.fail("no reward needs one")), failures
     ), failures

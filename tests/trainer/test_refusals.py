@@ -90,7 +90,7 @@ def test_fewer_prompts_than_one_generation_batch_are_refused_before_the_model_is
     done = train(folder)
     assert done.returncode == 4
     assert "1 prompts to train on, but one generation batch takes 2" in done.stderr.splitlines()[-1]
-    stages = [line.get("stage") for line in builders.lines(folder / FileName.METRICS)]
+    stages = [line["data"].get("stage") for line in builders.lines(folder / FileName.METRICS)]
     assert stages == ["importing libraries"]
 
 

@@ -16,7 +16,7 @@ from tests.trainer import builders, reward_runs
 from tests.trainer.conftest import Start, Train, starting
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.reward_runs import KEY, MISDEEDS, NO_SANDBOX, TRLS_OWN, VARIETY, Ended, RewardModels, liking, python
-from tests.trainer.test_training import last_step, of_event
+from tests.trainer.test_training import last_step, of_kind
 from workers.contract import FileName, RewardSpec
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
@@ -125,8 +125,8 @@ def test_functions_that_misbehave_are_told_score_nothing_and_end_the_run_with_a_
     for one in misbehaving.completions:
         assert {one["rewards"][name] for name in (*MISDEEDS, "likes", "judge")} == {None}
         assert one["reward"] == pytest.approx(0.5 * one["rewards"]["variety"])
-    end = {"t": 0, "event": "train_end", "step": 4, "stopped": False, "failed": True}
-    assert of_event(misbehaving.folder, "train_end")[0] | {"t": 0} == end
+    [end] = of_kind(misbehaving.folder, "trained")
+    assert (end["step"], end["data"]) == (4, {"how": "failed"})
     assert (misbehaving.folder / "checkpoints/checkpoint-4/model.safetensors").is_file()
 
 
@@ -164,7 +164,7 @@ def test_without_a_sandbox_and_an_admins_leave_rewards_that_run_code_are_refused
     assert refused.code == 3
     assert "The reward 'mine' runs code, and no sandbox holds on this host" in refused.last_words
     assert "bwrap is not installed" in refused.last_words
-    assert of_event(folder, "stage")[-1]["stage"] == "importing libraries"  # the model was not loaded
+    assert of_kind(folder, "stage")[-1]["data"]["stage"] == "importing libraries"  # the model was not loaded
 
 
 def test_two_ranks_end_together_when_rewards_fail_on_one_of_them(
@@ -184,12 +184,12 @@ def test_two_ranks_end_together_when_rewards_fail_on_one_of_them(
     assert done.returncode == 7, done.stderr[-3000:]
     assert "The reward mine failed on" in done.stderr
     assert "the run allows 20%" in done.stderr
-    assert of_event(folder, "train_end")[0]["failed"] is True
+    assert of_kind(folder, "trained")[0]["data"]["how"] == "failed"
     given = [
         one["rewards"]["likes"] for line in builders.lines(folder / FileName.SAMPLES) for one in line["completions"]
     ]
     assert all(isinstance(score, float) for score in given)
-    saved = of_event(folder, "save")
+    saved = of_kind(folder, "checkpoint")
     assert [line["step"] for line in saved] == [last_step(folder)]
 
 

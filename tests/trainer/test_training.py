@@ -14,6 +14,7 @@ from tests.trainer import builders
 from tests.trainer.conftest import Start, StartAnew, Train
 from tests.trainer.preloaded import Process
 from workers.contract import FileName
+from workers.supervisor.trainerlines import trainer_line
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -32,8 +33,8 @@ def last_step(folder: Path) -> int:
     return max(builders.logs(folder), default=0)
 
 
-def of_event(folder: Path, event: str) -> list[dict]:
-    return [line for line in builders.lines(folder / FileName.METRICS) if line["event"] == event]
+def of_kind(folder: Path, kind: str) -> list[dict]:
+    return [line for line in builders.lines(folder / FileName.METRICS) if line["kind"] == kind]
 
 
 @pytest.mark.every_run
@@ -50,11 +51,15 @@ def test_a_folder_is_trained_and_leaves_metrics_samples_and_the_last_checkpoint(
     assert {"reward", "rewards/accuracy/mean", "rewards/variety/mean", "kl", "num_tokens"} <= logged[1].keys()
     assert logged[1]["mean_ratio"] == 1.0
     assert logged[2]["mean_ratio"] != 1.0
-    assert any("eval_reward" in line["values"] for line in of_event(folder, "log"))
-    assert [line["path"] for line in of_event(folder, "save")] == ["checkpoints/checkpoint-4"]
-    assert (folder / "checkpoints/checkpoint-4/model.safetensors").is_file()
-    assert of_event(folder, "train_begin")[0] | {"t": 0} == {"t": 0, "event": "train_begin", "step": 0, "max_steps": 4}
-    assert of_event(folder, "train_end")[0]["stopped"] is False
+    assert any("eval_reward" in line["data"] for line in of_kind(folder, "train"))
+    saved = folder / "checkpoints/checkpoint-4"
+    assert (saved / "model.safetensors").is_file()
+    size = sum(path.stat().st_size for path in saved.rglob("*") if path.is_file())
+    told = {"step": 4, "path": "checkpoints/checkpoint-4", "bytes": size}
+    assert [line["data"] for line in of_kind(folder, "checkpoint")] == [told]
+    assert [line["data"] for line in of_kind(folder, "training")] == [{"max_steps": 4, "step": 0}]
+    assert [line["data"] for line in of_kind(folder, "trained")] == [{"how": "completed"}]
+    assert all(trainer_line(line) for line in (folder / FileName.METRICS).read_bytes().splitlines())
     samples_agree_with_metrics(folder, logged)
     the_parts_of_each_step_make_up_its_time(folder)
 
@@ -72,7 +77,7 @@ def samples_agree_with_metrics(folder: Path, logged: dict[int, dict[str, float]]
 
 
 def the_parts_of_each_step_make_up_its_time(folder: Path) -> None:
-    steps = {line["step"]: line["values"] for line in of_event(folder, "log") if "loss" in line["values"]}
+    steps = {line["step"]: line["data"] for line in of_kind(folder, "train") if "loss" in line["data"]}
     of = {step: {n: v for n, v in values.items() if n.startswith("time/")} for step, values in steps.items()}
     generates = {"time/generation_s", "time/rewards_s", "time/logps_s", "time/update_s"}
     assert {step: set(parts) for step, parts in of.items()} == {
@@ -85,7 +90,7 @@ def the_parts_of_each_step_make_up_its_time(folder: Path) -> None:
         # The optimizer's own work comes on top of what TRL calls the step's time.
         assert 0.5 * steps[step]["step_time"] < sum(parts.values()) < steps[step]["step_time"] + 1
         assert min(parts.values()) > 0
-    assert not any("time/" in name for line in of_event(folder, "log") for name in line["values"] if "eval" in name)
+    assert not any("time/" in name for line in of_kind(folder, "train") for name in line["data"] if "eval" in name)
 
 
 def test_a_run_resumed_between_two_generations_of_its_second_epoch_goes_on_bit_for_bit(
@@ -115,9 +120,9 @@ def test_the_stop_file_ends_the_training_with_a_checkpoint_of_that_step(
     (folder / FileName.STOP).touch()
     assert process.wait(timeout=60) == 0
     step = last_step(folder)
-    assert of_event(folder, "save")[-1]["step"] == step
-    end = {"t": 0, "event": "train_end", "step": step, "stopped": True, "failed": False}
-    assert of_event(folder, "train_end")[-1] | {"t": 0} == end
+    assert of_kind(folder, "checkpoint")[-1]["step"] == step
+    end = of_kind(folder, "trained")[-1]
+    assert (end["step"], end["data"]) == (step, {"how": "stopped"})
     state = json.loads((folder / f"checkpoints/checkpoint-{step}/trainer_state.json").read_bytes())
     assert state["global_step"] == step
 
@@ -148,7 +153,7 @@ def test_a_stop_that_comes_in_the_last_step_stops_nothing(tiny_model: Path, tmp_
     folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, grpo={"max_steps": 1})
     (folder / FileName.STOP).touch()
     assert train(folder).returncode == 0
-    assert of_event(folder, "train_end")[-1]["stopped"] is False
+    assert of_kind(folder, "trained")[-1]["data"]["how"] == "completed"
 
 
 def test_a_sigterm_saves_nothing(tiny_model: Path, tmp_path: Path, start: Start) -> None:
@@ -157,8 +162,8 @@ def test_a_sigterm_saves_nothing(tiny_model: Path, tmp_path: Path, start: Start)
     until(lambda: last_step(folder) >= 1, process)
     process.terminate()
     assert process.wait(timeout=30) == -15
-    assert not of_event(folder, "save")
-    assert not of_event(folder, "train_end")
+    assert not of_kind(folder, "checkpoint")
+    assert not of_kind(folder, "trained")
 
 
 def test_two_ranks_stop_in_the_middle_of_a_step_with_one_checkpoint_of_both(

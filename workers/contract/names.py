@@ -15,7 +15,7 @@ class FileName:
     LOCK = "supervisor.lock"  # flock; holds {"boot_id", "pid", "start_time"} as JSON
     DOWNLOAD = "download.jsonl"  # workers.trainer.fetch: progress of the model's download
     DATASET = "dataset.parquet"  # supervisor, at the claim, from its cache or the control plane: canonical rows
-    METRICS = "metrics.jsonl"  # trainer, rank 0: TrainerLine objects
+    METRICS = "metrics.jsonl"  # trainer, rank 0: lines of the outbox without their seq, of TRAINER_KINDS
     SAMPLES = "samples.jsonl"  # trainer, rank 0: one prompt group a line
     OUTBOX = "outbox.jsonl"  # supervisor: OutboxLine objects; the first line's seq is spec.first_seq
     ACK = "outbox.ack"  # supervisor: the last seq the control plane has confirmed, as decimal text
@@ -50,18 +50,32 @@ class EventKind(StrEnum):
 
     PHASE = "phase"  # data: {"phase": Phase, "detail": str, "reason": EndReason value, once it is known}
     TRAINING = "training"  # data: {"max_steps": int, "step": int}: the trainer entered its loop -> RUNNING
+    TRAINED = "trained"  # data: {"how": "completed"|"stopped"|"failed"}: the trainer left its loop, and saves no more
     STAGE = "stage"  # data: {"stage": str}: what the trainer is doing before its first step
     PROCESS_STARTED = "process_started"  # data: {"role": "download"|"vllm"|"vllm-2"|...|"trainer", "pid": int}
     PROCESS_EXITED = "process_exited"  # data: {"role", "pid", "exit_code": int|None, "signal": str|None}
     CHECKPOINT = "checkpoint"  # data: {"step", "path" (relative to the attempt folder), "bytes"}
     REWARD_FAILED = "reward_failed"  # data: {"reward", "row": int|None, "kind", "message", "count", "of"}: rows that it
     # has failed on and has scored so far; one at the 1st, 10th, 100th ... failure
+    METRICS_LEFT_OUT = "metrics_left_out"  # data: {"names": str}: metrics that a line can't hold, each named once
     STOP_SEEN = "stop_seen"  # data: {"mode": StopMode}: the supervisor has taken the stop on
     NOTE = "note"  # data: {"text": str, "level": "info"|"warning"}
     ENDED = "ended"  # data: {"reason": EndReason value, "detail": str, "exit_codes": {role: int}, "receipt": Receipt}
 
 
 METRIC_KINDS = frozenset({EventKind.TRAIN, EventKind.SYSTEM, EventKind.VLLM})
+TRAINER_KINDS = frozenset(
+    {
+        EventKind.TRAIN,
+        EventKind.TRAINING,
+        EventKind.TRAINED,
+        EventKind.STAGE,
+        EventKind.CHECKPOINT,
+        EventKind.REWARD_FAILED,
+        EventKind.METRICS_LEFT_OUT,
+    }
+)
+"""Only the trainer writes these, and nothing else."""
 
 
 class Phase(StrEnum):

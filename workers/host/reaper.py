@@ -14,34 +14,38 @@ import dataclasses
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from workers.contract import (
+    TRAINER_KINDS,
     AttemptSpec,
     ContractError,
     EventKind,
     FileName,
+    Line,
     Placement,
     Receipt,
     from_dict,
     to_dict,
     to_json,
 )
+from workers.contract.lines import event_line, numbered
 from workers.host.settings import HostSettings
-from workers.supervisor import gpus, procfs, trainerlines
+from workers.supervisor import gpus, procfs
 from workers.supervisor.control import Control, ControlError, Refused
 from workers.supervisor.folder import AttemptFolder, Lock
 from workers.supervisor.gpus import GpuReading
 from workers.supervisor.logs import LogUploader
-from workers.supervisor.outbox import Outbox
+from workers.supervisor.outbox import Outbox, line_of
 from workers.supervisor.procfs import Identity, Process
 from workers.supervisor.samples import SampleUploader
 from workers.supervisor.sync import deliver
 from workers.supervisor.tail import Tail
 from workers.supervisor.teardown import Teardown
+from workers.supervisor.trainerlines import lines_left_out, trainer_line
 
 log = logging.getLogger(__name__)
 
@@ -104,22 +108,17 @@ class _Report:
         detail: str,
         lock_held: bool = False,
         receipt: Receipt | None = None,
-        lines: list[dict[str, Any]] | None = None,
+        lines: Sequence[Line] = (),
     ) -> None:
-        told = {
-            "lock_held": lock_held,
-            "receipt": to_dict(receipt) if receipt else None,
-            "lines": lines or [],
-            "detail": detail,
-        }
+        body = {"lock_held": lock_held, "receipt": to_dict(receipt) if receipt else None, "detail": detail}
         try:
-            self.control.send_reaped(self.attempt_id, told)
+            self.control.send_reaped(self.attempt_id, body, [line.text for line in lines])
         except Refused:
             if not lines:
                 raise
             # One of the lines is none that the control plane takes.
             deliver(self.control, self.attempt_id, lines)
-            self.control.send_reaped(self.attempt_id, {**told, "lines": []})
+            self.control.send_reaped(self.attempt_id, body, [])
 
 
 def _clean_up(
@@ -142,7 +141,7 @@ def _clean_up(
     _hand_over_files(folder, settings, report)
 
 
-def _lines_left(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tuple[list[dict[str, Any]], str]:
+def _lines_left(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tuple[list[Line], str]:
     """And what kept lines back: no fault in them may keep the receipt, and with it the GPUs, from the control plane."""
     trouble = ""
     try:
@@ -150,7 +149,7 @@ def _lines_left(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tu
             acked = _acked(folder, outbox, report)
             try:
                 if not folder.has_ended_line():
-                    _recover_metrics(folder, outbox, acked)
+                    trouble = _recover_metrics(folder, outbox, acked)
             except OSError as error:
                 trouble = f"What the trainer wrote last could not be read: {error}."
             return _hand_over(outbox, report, acked), trouble
@@ -211,54 +210,54 @@ def _started_nothing(folder: AttemptFolder) -> bool:
     )
 
 
-def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> None:
-    """Lines that the trainer wrote and the supervisor had not read when it died.
+def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> str:
+    """Lines that the trainer wrote and the supervisor had not read when it died; words for those that are none.
 
-    Where the control plane has more lines than the disk (sent from memory while it was full, or lost with the host's
-    power), as many of the trainer's lines may be among them: none is stored twice, so those are passed over.
+    Its lines are in the outbox in order, so they are counted: a time is no mark, since a clock can be set. Where the
+    control plane has more lines than the disk (sent from memory while it was full, or lost with the host's power), as
+    many of the trainer's lines may be among them: none is stored twice, so those are passed over.
     """
-    metrics = folder / FileName.METRICS
-    known = outbox.skip_to(acked)
-    if not metrics.exists():
-        return
-    tail = Tail(metrics, offset=trainerlines.resume_position(folder / FileName.OUTBOX, metrics))
-    while not tail.at_end():
-        for line in tail.read():
-            new = trainerlines.translate(line, folder=folder.path, now=time.time())
-            if new is None:
-                continue
-            if known:
-                known -= 1
-                continue
-            outbox.append(new.kind, new.data, t=new.t, step=new.step)
+    known = outbox.count(TRAINER_KINDS) + outbox.skip_to(acked)
+    tail = Tail(folder / FileName.METRICS, trainer_line)
+    while True:
+        lines = tail.read()
+        for line in lines[known:]:
+            outbox.add(line.text)
+        known = max(0, known - len(lines))
+        if tail.at_end():
+            break
     tail.close()
+    if tail.trouble is not None:
+        raise tail.trouble
+    return lines_left_out(tail.bad_lines) if tail.bad_lines else ""
 
 
-def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[dict[str, Any]]:
+def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[Line]:
     """The lines that the control plane has not confirmed; all but the last ones are sent ahead."""
     offset = outbox.offset_after(acked)
-    waiting: list[dict[str, Any]] = []
+    waiting: list[Line] = []
     while True:
         lines, after = outbox.read_after(offset, max_bytes=1 << 20)
-        fresh = _without_gaps([line for line in lines if line["seq"] > acked], acked)
+        fresh = _without_gaps([line for line in lines if line.seq > acked], acked)
         waiting += fresh
         if after == offset:
             return waiting
         # Lines that a full disk keeps in memory follow each reading that comes to the file's end.
-        offset, acked = after, fresh[-1]["seq"] if fresh else acked
+        offset, acked = after, fresh[-1].seq if fresh else acked
         if len(waiting) > LINES_WITH_THE_REPORT:
             deliver(report.control, report.attempt_id, waiting)
             waiting = []
 
 
-def _without_gaps(lines: list[dict[str, Any]], acked: int) -> list[dict[str, Any]]:
+def _without_gaps(lines: list[Line], acked: int) -> list[Line]:
     """A line that the disk lost is stood in for: the control plane takes none that comes after a gap."""
-    whole: list[dict[str, Any]] = []
+    whole: list[Line] = []
     for line in lines:
-        lost = range(acked + 1, min(line["seq"], acked + 1 + LOST_LINES))
-        note = {"t": line["t"], "kind": EventKind.NOTE, "step": None, "data": {"text": LOST, "level": "warning"}}
-        whole += [*({"seq": seq, **note} for seq in lost), line]
-        acked = line["seq"]
+        for seq in range(acked + 1, min(line.seq, acked + 1 + LOST_LINES)):
+            note = event_line(EventKind.NOTE, {"text": LOST, "level": "warning"}, t=line.t)
+            whole += filter(None, [line_of(numbered(note, seq))])
+        whole.append(line)
+        acked = line.seq
     return whole
 
 

@@ -9,7 +9,7 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -78,14 +78,13 @@ class Control:
             raise self._unreachable(error) from error
         return digest.hexdigest()
 
-    def sync(self, attempt_id: str, lines: list[dict[str, Any]]) -> SyncAnswer:
-        return _parsed(
-            SyncAnswer, self._post(f"/api/attempts/{attempt_id}/sync", {"lines": lines, "seen": self._alive})
-        )
+    def sync(self, attempt_id: str, lines: Sequence[bytes]) -> SyncAnswer:
+        return _parsed(SyncAnswer, self._post_lines(f"/api/attempts/{attempt_id}/sync", {"seen": self._alive}, lines))
 
-    def send_samples(self, attempt_id: str, *, first_line: int, lines: list[dict[str, Any]]) -> int:
-        body = {"first_line": first_line, "lines": lines}
-        return _number(self._post(f"/api/attempts/{attempt_id}/samples", body), "ack")
+    def send_samples(self, attempt_id: str, *, first_line: int, lines: Sequence[bytes]) -> int:
+        return _number(
+            self._post_lines(f"/api/attempts/{attempt_id}/samples", {"first_line": first_line}, lines), "ack"
+        )
 
     def send_log(self, attempt_id: str, name: str, *, offset: int, data: bytes) -> int:
         answer = self._request(
@@ -93,8 +92,8 @@ class Control:
         )
         return _number(answer, "size")
 
-    def send_reaped(self, attempt_id: str, body: dict[str, Any]) -> None:
-        self._post(f"/api/attempts/{attempt_id}/reaped", body)
+    def send_reaped(self, attempt_id: str, body: dict[str, Any], lines: Sequence[bytes]) -> None:
+        self._post_lines(f"/api/attempts/{attempt_id}/reaped", body, lines)
 
     def send_not_launched(self, attempt_id: str, detail: str, *, final: bool) -> None:
         body = {"detail": detail, "final": final}
@@ -120,8 +119,12 @@ class Control:
             raise _error(response)
 
     def _post(self, path: str, body: dict[str, Any], *, compress: bool = True) -> dict[str, Any]:
-        data = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
-        return self._request(path, data, "application/json", compress=compress)
+        return self._request(path, _json(body), "application/json", compress=compress)
+
+    def _post_lines(self, path: str, body: dict[str, Any], lines: Sequence[bytes]) -> dict[str, Any]:
+        """With the lines as they are: each is JSON already."""
+        data = b'%s,"lines":[%s]}' % (_json(body)[:-1], b",".join(lines))
+        return self._request(path, data, "application/json")
 
     def _request(self, path: str, data: bytes, content_type: str, *, compress: bool = True) -> dict[str, Any]:
         headers = {"Content-Type": content_type}
@@ -150,6 +153,10 @@ class Control:
             except FileNotFoundError:
                 pass  # no worker wrote one: keep the address from the start
         return Unreachable(f"{url}: {error or type(error).__name__}")
+
+
+def _json(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
 
 
 def _error(response: httpx.Response) -> ControlError:

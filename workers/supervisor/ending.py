@@ -9,6 +9,7 @@ from workers.supervisor.child import ChildExit
 from workers.supervisor.ends import End
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 from workers.supervisor.teardown import Teardown
+from workers.supervisor.trainerlines import lines_left_out
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +61,7 @@ class Ending(Work):
         shared.report.stop_sampling()
         shared.trainer.read_to_the_end()
         if shared.trainer.bad_lines:
-            text = f"{shared.trainer.bad_lines} lines that the trainer wrote were no messages, and are left out."
-            shared.report.note(text, level="warning")
+            shared.report.note(lines_left_out(shared.trainer.bad_lines), level="warning")
         for exit_ in shared.children.reap():
             tell_exit(shared, exit_)
         data = {

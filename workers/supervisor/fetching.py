@@ -8,6 +8,7 @@ from typing import Any
 
 from workers.contract import EndReason, EventKind, FileName, Phase
 from workers.contract.commands import hub_models
+from workers.contract.lines import object_of
 from workers.supervisor import commands
 from workers.supervisor.child import DOWNLOAD
 from workers.supervisor.ends import End
@@ -26,7 +27,7 @@ class Fetching(Work):
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._progress = Tail(shared.folder / FileName.DOWNLOAD)
+        self._progress = Tail(shared.folder / FileName.DOWNLOAD, object_of)
         self._newest: dict[str, float] = {}
         self._told: dict[str, float] = {}
         self._next_at = float("-inf")

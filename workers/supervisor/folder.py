@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from workers.contract import AttemptSpec, EventKind, FileName, StopMode, from_dict
+from workers.contract.lines import read_line
 from workers.supervisor import procfs
 
 log = logging.getLogger(__name__)
@@ -122,8 +123,8 @@ class AttemptFolder:
         return (self.path / FileName.REAPED).exists() or self.has_ended_line()
 
     def has_ended_line(self) -> bool:
-        kind = f'"kind":"{EventKind.ENDED}"'.encode()
-        return any(kind in line for line in last_lines(self.path / FileName.OUTBOX))
+        lines = map(read_line, last_lines(self.path / FileName.OUTBOX))
+        return any(line is not None and line.kind == EventKind.ENDED for line in lines)
 
     def stop_request(self) -> StopMode | None:
         try:

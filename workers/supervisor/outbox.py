@@ -11,13 +11,13 @@ import logging
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from workers.contract import EventKind, OutboxLine, to_json
-from workers.supervisor.tail import object_of
+from workers.contract import METRIC_KINDS, EventKind, Line
+from workers.contract.lines import event_line, metrics_line, numbered, read_line
 
 log = logging.getLogger(__name__)
 
@@ -34,20 +34,25 @@ class Outbox:
         self._unwritten: deque[bytes] = deque()
         self.first_seq = first_seq
         self._end = self._cut_torn_line()
-        seqs = [int(line["seq"]) for raw in self._lines(0) if (line := line_of(raw)) is not None]
+        seqs = [line.seq for raw in self._lines(0) if (line := line_of(raw)) is not None]
         self.last_seq = max(seqs, default=first_seq - 1)
         self._found = len(seqs)
 
     def append(self, kind: EventKind, data: dict[str, Any], *, t: float, step: int | None = None) -> int:
-        """The line's seq. Never raises for a disk's sake; `trouble` tells."""
-        with self._lock:
-            line = OutboxLine(self.last_seq + 1, t, kind, step, data)
-            self.last_seq = line.seq
-            self._unwritten.append(to_json(line).encode(errors="replace") + b"\n")
-            self._write_out()
-            return line.seq
+        """A line of the supervisor's own. Figures that are no finite numbers are left out of it."""
+        if kind in METRIC_KINDS:
+            return self.add(metrics_line(kind, data, t=t, step=step)[0])
+        return self.add(event_line(kind, data, t=t, step=step))
 
-    def read_after(self, offset: int, *, max_bytes: int) -> tuple[list[dict[str, Any]], int]:
+    def add(self, line: bytes) -> int:
+        """Number it; the line's seq. Never raises for a disk's sake; `trouble` tells."""
+        with self._lock:
+            self.last_seq += 1
+            self._unwritten.append(numbered(line, self.last_seq) + b"\n")
+            self._write_out()
+            return self.last_seq
+
+    def read_after(self, offset: int, *, max_bytes: int) -> tuple[list[Line], int]:
         """Complete lines from a byte offset on, and the offset after them; lines kept in memory follow the file's."""
         with self._lock:
             self._write_out()
@@ -62,12 +67,16 @@ class Outbox:
     def offset_after(self, seq: int, *, start: int = 0) -> int:
         """Where the line after `seq` begins, looked for from `start` (the beginning of a line) on."""
         offset = start
-        for line in self._lines(start):
-            found = line_of(line)
-            if offset >= self._end or (found is not None and found["seq"] > seq):
+        for raw in self._lines(start):
+            line = line_of(raw)
+            if offset >= self._end or (line is not None and line.seq > seq):
                 break
-            offset += len(line)
+            offset += len(raw)
         return offset
+
+    def count(self, kinds: Collection[str]) -> int:
+        """Lines of these kinds in the file."""
+        return sum(line is not None and line.kind in kinds for line in map(line_of, self._lines(0)))
 
     def skip_to(self, seq: int) -> int:
         """Lines up to `seq` exist elsewhere, and were lost here: the next one is numbered after them. How many were
@@ -146,11 +155,10 @@ class Outbox:
             yield from (line + b"\n" for line in lines)
 
 
-def line_of(raw: bytes) -> dict[str, Any] | None:
-    """The outbox line that these bytes are. A host that lost its power may leave a block of zeros among them."""
-    line = object_of(raw)
-    shape: dict[str, type | tuple[type, ...]] = {"seq": int, "t": (int, float), "kind": str, "data": dict}
-    return line if line is not None and all(isinstance(line.get(name), kind) for name, kind in shape.items()) else None
+def line_of(raw: bytes) -> Line | None:
+    """The numbered line that these bytes are, with or without its end."""
+    line = read_line(raw.removesuffix(b"\n"))
+    return line if line is not None and line.seq else None
 
 
 def _whole_lines(data: bytes) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from workers.contract import AttemptSpec, EventKind, FileName, Phase, SyncAnswer
+from workers.contract import METRIC_KINDS, AttemptSpec, EventKind, FileName, Line, Phase, SyncAnswer
 from workers.host.settings import HostSettings
 from workers.supervisor.control import Control
 from workers.supervisor.folder import AttemptFolder
@@ -62,10 +62,14 @@ class Reporting:
         self._sample_loop = self._start("samples", self._samples.tick)
         self._log_loop = self._start("logs", self._logs.tick)
 
-    def append(self, kind: EventKind, data: dict[str, Any], *, step: int | None = None, t: float | None = None) -> None:
-        self.outbox.append(kind, data, t=time.time() if t is None else t, step=step)
-        self.syncer.changed(urgent=kind not in (EventKind.TRAIN, EventKind.SYSTEM, EventKind.VLLM))
-        self._sync_loop.wake()
+    def append(self, kind: EventKind, data: dict[str, Any], *, step: int | None = None) -> None:
+        self.outbox.append(kind, data, t=time.time(), step=step)
+        self._changed(kind)
+
+    def forward(self, line: Line) -> None:
+        """A line of the trainer's, as it is."""
+        self.outbox.add(line.text)
+        self._changed(line.kind)
 
     def phase(self, phase: Phase, detail: str = "", reason: str = "") -> None:
         """`reason`: the reason of the attempt's end once known; later phases keep it."""
@@ -111,6 +115,10 @@ class Reporting:
             return True
         samples = self._samples.drained or self._samples.refused
         return self.syncer.drained() and samples and self._logs.drained
+
+    def _changed(self, kind: str) -> None:
+        self.syncer.changed(urgent=kind not in METRIC_KINDS)
+        self._sync_loop.wake()
 
     def _behind(self) -> bool:
         """Whether metrics are waiting: samples and logs come after them."""

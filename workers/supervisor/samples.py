@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from workers.contract.lines import object_of
 from workers.host.settings import HostSettings
 from workers.supervisor.control import Control, ControlError, Refused
 from workers.supervisor.loops import Backoff
@@ -27,9 +27,9 @@ class SampleUploader:
         self._control = control
         self._settings = settings
         self._hold = hold
-        self._tail = Tail(path)
+        self._tail = Tail(path, _checked)
         self._backoff = Backoff(settings.backoff_max_s)
-        self._pending: list[dict[str, Any]] = []
+        self._pending: list[bytes] = []
         self._first_line = 1
         self._closing = False
         self.refused = False
@@ -80,3 +80,8 @@ class SampleUploader:
             raise Refused(200, f"line {self._first_line} was not stored (ack {ack})")
         self._first_line += acked_count
         del self._pending[:acked_count]
+
+
+def _checked(line: bytes) -> bytes | None:
+    """The line itself, sent as it is: a broken one would break the request that it travels in."""
+    return line if object_of(line) is not None else None

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from workers.contract import EventKind, SyncAnswer
+from workers.contract import EventKind, Line, SyncAnswer
+from workers.contract.lines import event_line, numbered
 from workers.host.settings import HostSettings
 from workers.supervisor.control import Control, ControlError, Refused
 from workers.supervisor.loops import Backoff
@@ -97,17 +97,17 @@ class Syncer:
         while True:
             lines, after = self._next_lines()
             answer = deliver(self._control, self._attempt_id, lines)
-            self._take(answer, after if lines and answer.ack == lines[-1]["seq"] else None)
-            if not lines or self.acked >= self._outbox.last_seq or self.acked < lines[-1]["seq"]:
+            self._take(answer, after if lines and answer.ack == lines[-1].seq else None)
+            if not lines or self.acked >= self._outbox.last_seq or self.acked < lines[-1].seq:
                 return
 
-    def _next_lines(self) -> tuple[list[dict[str, Any]], int]:
+    def _next_lines(self) -> tuple[list[Line], int]:
         """And the offset after them."""
         if self.acked >= self._outbox.last_seq:
             return [], self._offset
         while True:
             lines, after = self._outbox.read_after(self._offset, max_bytes=BATCH_BYTES)
-            fresh = [line for line in lines if line["seq"] > self.acked]
+            fresh = [line for line in lines if line.seq > self.acked]
             if fresh or after == self._offset:
                 return fresh, after
             self._offset = after  # written to the file only after it was sent from memory
@@ -140,11 +140,11 @@ class Syncer:
         return wait
 
 
-def deliver(control: Control, attempt_id: str, lines: list[dict[str, Any]]) -> SyncAnswer:
+def deliver(control: Control, attempt_id: str, lines: Sequence[Line]) -> SyncAnswer:
     """A batch the control plane cannot take is halved, down to the one line, which is then replaced: a line nobody
     accepts must not hold back all that follow."""
     try:
-        return control.sync(attempt_id, lines)
+        return control.sync(attempt_id, [line.text for line in lines])
     except Refused as error:
         if error.status in _UNKNOWN or not lines:
             raise
@@ -153,13 +153,14 @@ def deliver(control: Control, attempt_id: str, lines: list[dict[str, Any]]) -> S
             return control.sync(attempt_id, [_stand_in(lines[0], error)])
     first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
     answer = deliver(control, attempt_id, first)
-    return answer if answer.ack < first[-1]["seq"] else deliver(control, attempt_id, second)
+    return answer if answer.ack < first[-1].seq else deliver(control, attempt_id, second)
 
 
-def _stand_in(line: dict[str, Any], error: Refused) -> dict[str, Any]:
-    text = f"The control plane refused line {line['seq']} ({line['kind']}): {str(error)[:200]}"
-    sure = {"t": min(max(0.0, time.time()), LATEST), "step": None}  # either may be what was refused
-    if line["kind"] == EventKind.ENDED:
-        kept = {"reason": line["data"]["reason"], "detail": text, "exit_codes": {}, "receipt": line["data"]["receipt"]}
-        return {**line, **sure, "data": kept}
-    return {**line, **sure, "kind": EventKind.NOTE, "data": {"text": text, "level": "warning"}}
+def _stand_in(line: Line, error: Refused) -> bytes:
+    text = f"The control plane refused line {line.seq} ({line.kind}): {str(error)[:200]}"
+    t = min(max(0.0, time.time()), LATEST)  # its time or its step may be what was refused
+    data = line.data()
+    if line.kind == EventKind.ENDED and data is not None:
+        kept = {"reason": data["reason"], "detail": text, "exit_codes": {}, "receipt": data["receipt"]}
+        return numbered(event_line(EventKind.ENDED, kept, t=t), line.seq)
+    return numbered(event_line(EventKind.NOTE, {"text": text, "level": "warning"}, t=t), line.seq)

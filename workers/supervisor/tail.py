@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
 
 LINE_LIMIT = 4 << 20
 """A longer line is no message; it is skipped and counted."""
 _CHUNK = 1 << 20
 
 
-class Tail:
-    def __init__(self, path: Path, *, offset: int = 0) -> None:
+class Tail(Generic[T]):
+    def __init__(self, path: Path, parse: Callable[[bytes], T | None]) -> None:
+        """`parse` returns None for a bad line."""
         self._path = path
+        self._parse = parse
         self._fd: int | None = None
-        self._offset = offset
+        self._offset = 0
         self._partial = b""
         self._skipping = False
         self.trouble: OSError | None = None
         """Why the last read failed, if the file exists."""
         self.bad_lines = 0
-        """Lines that were too long or no JSON object (including invalid UTF-8)."""
+        """Lines that were too long or could not be parsed."""
 
-    def read(self) -> list[dict[str, Any]]:
-        """Objects of the lines completed since the last call; reads at most one chunk of the file."""
-        return [value for _, value in self.read_raw()]
-
-    def read_raw(self) -> list[tuple[bytes, dict[str, Any]]]:
+    def read(self) -> list[T]:
+        """The lines completed since the last call; reads at most one chunk of the file."""
         data = self._next_chunk()
         if not data:
             return []
         *complete, rest = data.split(b"\n")
-        objects = []
+        values = []
         for part in complete:
             line, self._partial = self._partial + part, b""
             if self._skipping:
@@ -42,11 +43,15 @@ class Tail:
             if len(line) > LINE_LIMIT:
                 self.bad_lines += 1
                 continue
-            value = self._decode(line)
-            if value is not None:
-                objects.append((line, value))
+            if not line or line.isspace():
+                continue
+            value = self._parse(line)
+            if value is None:
+                self.bad_lines += 1
+            else:
+                values.append(value)
         self._keep(rest)
-        return objects
+        return values
 
     def at_end(self) -> bool:
         """Whether the file is read to its end, complete lines or not."""
@@ -84,26 +89,3 @@ class Tail:
         if len(self._partial) > LINE_LIMIT:
             self._partial, self._skipping = b"", True
             self.bad_lines += 1
-
-    def _decode(self, line: bytes) -> dict[str, Any] | None:
-        if not line.strip():
-            return None
-        value = object_of(line)
-        if value is not None:
-            return value
-        self.bad_lines += 1
-        return None
-
-
-def object_of(line: bytes) -> dict[str, Any] | None:
-    """A line's JSON object, or None."""
-    try:
-        value = json.loads(line, parse_constant=_no_constant)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
-def _no_constant(name: str) -> None:
-    """NaN and Infinity are not JSON and rejected by PostgreSQL and browsers, so they become null."""
-    return None

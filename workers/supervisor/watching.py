@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Collection
 from statistics import median
 
-from workers.contract import EventKind, FileName
+from workers.contract import EventKind, FileName, Line
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.reporting import Reporting
 from workers.supervisor.tail import Tail
-from workers.supervisor.trainerlines import TrainerProgress, note_progress, translate
+from workers.supervisor.trainerlines import TrainerProgress, trainer_line
 
 REMEMBERED = 50
 """The number of steps that determine the usual duration."""
@@ -22,10 +21,8 @@ class TrainerWatch:
     """Reads metrics.jsonl as it grows."""
 
     def __init__(self, folder: AttemptFolder, report: Reporting, *, stall_s: float) -> None:
-        self._folder = folder
         self._report = report
-        self._tail = Tail(folder / FileName.METRICS)
-        self._not_finite: set[str] = set()
+        self._tail = Tail(folder / FileName.METRICS, trainer_line)
         self._pace = StepPace(stall_s)
         self.progress = TrainerProgress()
         self.heard_at = float("-inf")
@@ -42,12 +39,9 @@ class TrainerWatch:
     def read(self, now: float | None = None) -> None:
         for line in self._tail.read():
             self.heard_at = self.heard_at if now is None else now
-            note_progress(self.progress, line)
+            self.progress.note(line)
             self._note_pace(line, now)
-            self._name_not_finite(line)
-            new = translate(line, folder=self._folder.path, now=time.time())
-            if new is not None:
-                self._report.append(new.kind, new.data, step=new.step, t=new.t)
+            self._report.forward(line)
 
     def read_to_the_end(self) -> None:
         """Read the trainer's last lines before its exit is judged."""
@@ -59,21 +53,12 @@ class TrainerWatch:
         if text:
             self._report.note(text, level="warning")
 
-    def _note_pace(self, line: dict[str, object], now: float | None) -> None:
-        if now is None or line.get("event") not in ("train_begin", "log"):
+    def _note_pace(self, line: Line, now: float | None) -> None:
+        if now is None or line.kind not in (EventKind.TRAINING, EventKind.TRAIN):
             return
         text = self._pace.step(self.progress.step, now)
         if text:
             self._report.note(text)
-
-    def _name_not_finite(self, line: dict[str, object]) -> None:
-        """Note a non-finite metric once: a diverged run would repeat it at every step."""
-        dropped = line.get("dropped")
-        fresh = {str(name) for name in dropped} - self._not_finite if isinstance(dropped, list) else set()
-        if fresh:
-            self._not_finite |= fresh
-            names = ", ".join(sorted(fresh))
-            self._report.note(f"Not a finite number at step {line.get('step')}: {names}.", level="warning")
 
 
 class StepPace:

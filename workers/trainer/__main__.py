@@ -13,7 +13,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from workers.contract import FileName, commands
+from workers.contract import EventKind, FileName, commands
 from workers.trainer import data, environment, ranks, rewards, spec
 from workers.trainer.metrics import LineFile
 
@@ -47,7 +47,7 @@ def _run(folder: Path) -> int:
         return ranks.launch(folder, attempt.run.hardware.processes)
 
     metrics = LineFile(folder / FileName.METRICS, writes=environment.rank() == 0)
-    metrics.event("stage", stage="importing libraries")
+    metrics.event(EventKind.STAGE, {"stage": "importing libraries"})
     with closing(rewards.tools_for(attempt)) as tools:
         from workers.trainer.train import train  # torch, transformers and TRL: ten seconds
 

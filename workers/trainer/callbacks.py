@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from workers.contract import FileName
+from workers.contract import EventKind, FileName
 from workers.trainer import memory
 from workers.trainer.failures import Failures
 from workers.trainer.metrics import LineFile
@@ -24,7 +26,8 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         self._times = times
 
     def on_train_begin(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        self._metrics.event("train_begin", step=state.global_step, max_steps=state.max_steps)
+        data = {"max_steps": state.max_steps, "step": state.global_step}
+        self._metrics.event(EventKind.TRAINING, data, step=state.global_step)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         self._times.step_done()
@@ -42,13 +45,27 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         self._metrics.log(state.global_step, {**logs, **times, **memory.peaks()})
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        path = f"{FileName.CHECKPOINTS}/checkpoint-{state.global_step}"
-        self._metrics.event("save", step=state.global_step, path=path)
+        if not self._metrics.writes:
+            return
+        name = f"checkpoint-{state.global_step}"
+        saved = {"path": f"{FileName.CHECKPOINTS}/{name}", "bytes": _size(Path(args.output_dir, name))}
+        self._metrics.event(EventKind.CHECKPOINT, {"step": state.global_step, **saved}, step=state.global_step)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        early = state.global_step < state.max_steps  # a stop during the last step changes nothing
-        outcome = {"stopped": self._stop.seen and early, "failed": self._stop.failed and early and not self._stop.seen}
-        self._metrics.event("train_end", step=state.global_step, **outcome)
+        how = "completed"
+        if state.global_step < state.max_steps:  # a stop during the last step changes nothing
+            how = "stopped" if self._stop.seen else "failed" if self._stop.failed else how
+        self._metrics.event(EventKind.TRAINED, {"how": how}, step=state.global_step)
+
+
+def _size(folder: Path) -> int:
+    """Total bytes of the folder's files; other ranks may still be writing theirs."""
+    total = 0
+    for root, _, names in os.walk(folder):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(root, name)).st_size
+    return total
 
 
 class StopCallback(TrainerCallback):  # type: ignore[misc]

@@ -10,14 +10,15 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
+from workers.contract import EventKind
 from workers.rewards import Failure
 
 WINDOW = 8
 """Batches over which failures are counted."""
 MIN_BATCHES = 4
 """Batches scored before a run can be ended during training: a server may be down for one."""
+LONGEST_MESSAGE = 500
 
 
 @dataclass(frozen=True)
@@ -87,8 +88,10 @@ class Failures:
             return
         self._last[reward] = first.message
         if self._is_worth_telling(before, failed):
-            failure_fields = {"reward": reward, "row": first.row, "kind": first.kind, "message": first.message}
-            self._event("reward_failed", step=step, **failure_fields, count=before + failed, of=self._scored[reward])
+            message = first.message[:LONGEST_MESSAGE]
+            failure = {"reward": reward, "row": first.row, "kind": first.kind, "message": message}
+            counts = {"count": before + failed, "of": self._scored[reward]}
+            self._event(EventKind.REWARD_FAILED, {**failure, **counts}, step=step)
 
     @staticmethod
     def _is_worth_telling(before: int, failed: int) -> bool:
@@ -105,7 +108,3 @@ class Failures:
             f"The reward {reward} failed on {failed} of the {scored} completions of {batches}, and the run allows "
             f"{self._share:.0%}: {self._last[reward]}"
         )
-
-
-def nothing(event: str, **fields: Any) -> None:
-    """An `event` for ranks and tests that write no lines."""

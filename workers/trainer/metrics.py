@@ -1,19 +1,19 @@
-"""metrics.jsonl: one flushed JSON line for each of the trainer's reports."""
+"""metrics.jsonl: the trainer's lines, flushed one by one, in the form of `workers.contract.lines`."""
 
 from __future__ import annotations
 
-import functools
-import json
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workers.contract.metrics import LONGEST_NAME, is_metric
+from workers.contract import EventKind
+from workers.contract.lines import as_bytes, event_line, metrics_line
 
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, check_circular=False).encode
+LONGEST_NAMES = 1_000
+"""The most characters of names that one report of left-out metrics holds."""
 
 
 class LineFile:
@@ -22,53 +22,50 @@ class LineFile:
     def __init__(self, path: Path, *, writes: bool = True) -> None:
         """`writes` is False on ranks that don't report."""
         self.path = path
+        self.writes = writes
         self.lost = 0
         self._torn = False
-        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600) if writes else None
+        self._left_out: set[str] = set()
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600) if writes else -1
 
-    def write(self, line: Mapping[str, Any]) -> None:
-        if self._fd is None:
+    def write(self, value: Mapping[str, Any]) -> None:
+        """Write an object that is not a line of the outbox."""
+        self._append(lambda: as_bytes(value))
+
+    def event(self, kind: EventKind, data: Mapping[str, Any], *, step: int | None = None) -> None:
+        self._append(lambda: event_line(kind, data, t=time.time(), step=step))
+
+    def log(self, step: int, logs: Mapping[str, Any]) -> None:
+        """Write one log call of the trainer. Metrics that a line can't hold are reported once each: a diverged run
+        would repeat them at every step."""
+        if not self.writes:
+            return
+        numbers = {name: value if type(value) is float else _number(value) for name, value in logs.items()}
+        line, left_out = metrics_line(EventKind.TRAIN, numbers, t=time.time(), step=step)
+        self._put(line)
+        if left_out:
+            self._name(left_out, step)
+
+    def _name(self, left_out: Sequence[str], step: int) -> None:
+        names = sorted(set(left_out) - self._left_out)
+        if names:
+            self._left_out.update(names)
+            self.event(EventKind.METRICS_LEFT_OUT, {"names": ", ".join(names)[:LONGEST_NAMES]}, step=step)
+
+    def _append(self, make: Callable[[], bytes]) -> None:
+        if not self.writes:
             return
         try:
-            text = _encode(line)
+            line = make()
         except (ValueError, TypeError) as error:
             self._lose(error)
         else:
-            self._append(text)
+            self._put(line)
 
-    def event(self, event: str, **fields: Any) -> None:
-        self.write({"t": time.time(), "event": event, **fields})
-
-    def log(self, step: int, logs: Mapping[str, Any]) -> None:
-        """Write one log call of the trainer. Values that JSON lacks (NaN, infinity) and names that are too long are
-        dropped and listed.
-
-        Formatted by hand: a third faster than the encoder, in the one place that every step passes.
-        """
-        if self._fd is None:
-            return
-        pairs: list[str] = []
-        dropped: list[str] = []
-        for name, value in logs.items():
-            number = value if type(value) is float else _number(value)
-            if number is None:
-                continue
-            if is_metric(name, number):
-                pairs.append(f"{_quoted(name)}:{number!r}")
-            else:
-                dropped.append(name[:LONGEST_NAME])
-        values = ",".join(pairs)
-        dropped_json = _encode(dropped) if dropped else "[]"
-        self._append(
-            f'{{"t":{time.time()!r},"event":"log","step":{step},"values":{{{values}}},"dropped":{dropped_json}}}'
-        )
-
-    def _append(self, text: str) -> None:
-        assert self._fd is not None  # noqa: S101  # checked by the callers
+    def _put(self, line: bytes) -> None:
+        # A newline first ends a line cut off by a full disk, so that this one stays readable.
+        data = b"\n" * self._torn + line + b"\n"
         try:
-            data = (text + "\n").encode("utf-8", "replace")
-            if self._torn:
-                data = b"\n" + data  # ends a line cut off by a full disk, so that this one stays readable
             written = os.write(self._fd, data)
         except OSError as error:
             self._lose(error)
@@ -81,11 +78,6 @@ class LineFile:
         self.lost += 1
         if self.lost == 1:
             print(f"{self.path.name}: a line is lost: {error}", file=sys.stderr)
-
-
-@functools.cache
-def _quoted(name: str) -> str:
-    return json.dumps(name, ensure_ascii=False)
 
 
 def _number(value: Any) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from workers.contract import AttemptSpec, FileName
+from workers.contract import AttemptSpec, EventKind, FileName
 from workers.rewards import Tools
 from workers.trainer import config, data, hardware, memory, ranks, rewardmodels, rewards, serverclient
 from workers.trainer.callbacks import MetricsWriter, StopCallback
@@ -29,7 +29,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     arguments = config.build(spec, folder, card=memory.share_of_card(spec.run.hardware, local_rank=local_rank()))
     config.check_steps(arguments, len(rows.train))
 
-    metrics.event("stage", stage="loading model")
+    metrics.event(EventKind.STAGE, {"stage": "loading model"})
     failures = Failures(share=spec.run.failed_share, event=metrics.event)
     stop = StopCallback(folder, failures)
     with serverclient.rollouts(spec, folder) as servers:
@@ -37,7 +37,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     trainer.add_callback(MetricsWriter(metrics, stop, trainer.times))
     trainer.add_callback(stop)
 
-    metrics.event("stage", stage="starting the first step")
+    metrics.event(EventKind.STAGE, {"stage": "starting the first step"})
     trainer.train(resume_from_checkpoint=spec.resume_from)
     if servers is not None:
         servers.close()

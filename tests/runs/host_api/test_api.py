@@ -110,6 +110,7 @@ def test_an_attempt_that_was_given_up_is_told_to_stop() -> None:
         ([line(1), {**line(2), "kind": "gossip"}], "lines[1]"),
         ([line(1), {**line(2), "seq": -2}], "lines[1]"),
         ([line(1), {**line(2), "t": "noon"}], "$.lines[1].t"),
+        ([line(1), line(2, kl=float("nan"), reward=1.0)], "lines[1]"),
     ],
 )
 def test_a_malformed_line_is_named_and_nothing_stored(lines: list[Any], where: str, attempt: Attempt) -> None:
@@ -120,11 +121,6 @@ def test_a_malformed_line_is_named_and_nothing_stored(lines: list[Any], where: s
 
 def test_lines_before_the_dispatch_are_a_conflict() -> None:
     assert post(an_attempt(RunStatus.QUEUED), "sync", {"lines": [line(1)]}).status_code == 409
-
-
-def test_pythons_nan_drops_one_value_and_not_the_batch(attempt: Attempt) -> None:
-    assert post(attempt, "sync", {"lines": [line(1, kl=float("nan"), reward=1.0)]}).json()["ack"] == 1
-    assert MetricRow.objects.get().values == {"reward": 1.0}
 
 
 @pytest.mark.parametrize(

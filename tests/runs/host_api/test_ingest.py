@@ -90,6 +90,11 @@ def test_lines_of_an_attempt_that_was_never_dispatched_are_refused() -> None:
         (event(2, "phase"), "data.phase"),
         (train(2, step=2**31), "step"),
         (ended(2, receipt={"free": True}), "receipt"),
+        (train(2, reward=1.0, kl=float("nan")), "data.kl of train is no finite number"),
+        (train(2, reward=float("inf")), "data.reward"),
+        (train(2, tokens=10**400), "data.tokens"),
+        (train(2, **{"n" * 200: 1.0, "n" * 201: 2.0}), f"data.{'n' * 200} of train .* its name is too long"),
+        (train(2, **{f"m{n}": 1.0 for n in range(2_001)}), "more than 2000"),
     ],
 )
 def test_a_malformed_line_is_named_and_nothing_of_its_batch_stored(line: ingest.OutboxLine, what: str) -> None:
@@ -98,20 +103,6 @@ def test_a_malformed_line_is_named_and_nothing_of_its_batch_stored(line: ingest.
         ingest.accept(attempt, [train(1), line])
     assert error.value.index == 1
     assert seqs() == []
-
-
-def test_values_that_are_no_finite_number_are_left_out_and_named() -> None:
-    attempt = an_attempt()
-    ingest.accept(attempt, [train(1, reward=1.0, kl=float("nan"), loss=float("inf"), tokens=10**400)])
-    assert MetricRow.objects.get().values == {"reward": 1.0}
-    assert "kl, loss, tokens" in RunEvent.objects.get(kind="note").data["text"]
-
-
-def test_long_names_are_left_out_whole_so_that_no_two_of_them_become_one() -> None:
-    attempt = an_attempt()
-    ingest.accept(attempt, [train(1, **{"reward": 1.0, "n" * 200: 2.0, "n" * 201 + "a": 3.0, "n" * 201 + "b": 4.0})])
-    assert MetricRow.objects.get().values == {"reward": 1.0, "n" * 200: 2.0}
-    assert RunEvent.objects.get(kind="note").data["text"].endswith(f": {'n' * 200}.")
 
 
 def test_training_makes_it_running_and_stopping_stops_it() -> None:

@@ -59,7 +59,7 @@ def test_a_dataset_that_does_not_fit_starts_nothing(small_disk: Path) -> None:
 def written_steps(made: Attempt) -> list[int]:
     whole, _, _torn = (made.folder / "metrics.jsonl").read_bytes().rpartition(b"\n")
     lines = [json.loads(line) for line in whole.splitlines()]
-    return [line["step"] for line in lines if line["event"] == "log"]
+    return [line["step"] for line in lines if line["kind"] == "train"]
 
 
 def test_when_there_is_space_again_the_next_run_needs_no_repair(small_disk: Path) -> None:

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.processes
 def steps_written(made: Attempt) -> list[int]:
     """By the trainer, whose last line may be whole only in part."""
     written = (made.folder / "metrics.jsonl").read_bytes().split(b"\n")[:-1]
-    return [line["step"] for line in map(json.loads, written) if line["event"] == "log"]
+    return [line["step"] for line in map(json.loads, written) if line["kind"] == "train"]
 
 
 def everything_is_stored_once(made: Attempt) -> bool:

@@ -16,6 +16,7 @@ from tests.fakes.fake_control import TOKEN
 from tests.workers.supervisor.attempts import RUN, Attempt, attempt, wait_until
 from tests.workers.supervisor.test_disk import written_steps
 from workers.contract import EventKind, to_dict
+from workers.contract.lines import object_of
 from workers.host import reaper
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.outbox import Outbox
@@ -45,7 +46,7 @@ def test_an_outbox_that_is_no_file_keeps_its_lines_in_memory(tmp_path: Path) -> 
     outbox.append(EventKind.NOTE, {}, t=1.0)
     outbox.flush_to_disk()
     assert outbox.trouble is not None
-    assert [line["seq"] for line in outbox.read_after(0, max_bytes=1000)[0]] == [1]
+    assert [line.seq for line in outbox.read_after(0, max_bytes=1000)[0]] == [1]
     outbox.close()
 
 
@@ -61,7 +62,7 @@ def test_a_folder_that_can_not_be_looked_at_is_not_taken_for_lost(tmp_path: Path
 
 
 def test_a_file_that_can_not_be_read_has_an_end_and_says_why(tmp_path: Path) -> None:
-    tail = Tail(tmp_path)
+    tail = Tail(tmp_path, object_of)
     assert tail.read() == []
     assert tail.at_end()
     assert tail.trouble is not None

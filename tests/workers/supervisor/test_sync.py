@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,10 +28,10 @@ class Answers:
         self.ack = 0
         self.error: Exception | None = None
 
-    def sync(self, attempt_id: str, lines: list[dict[str, Any]]) -> SyncAnswer:
+    def sync(self, attempt_id: str, lines: list[bytes]) -> SyncAnswer:
         if self.error is not None:
             raise self.error
-        self.batches.append([line["seq"] for line in lines])
+        self.batches.append([json.loads(line)["seq"] for line in lines])
         self.ack = max([self.ack, *self.batches[-1]])
         return SyncAnswer(self.ack, None, self.watched)
 

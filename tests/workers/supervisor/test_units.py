@@ -14,13 +14,15 @@ import pytest
 from tests.fakes.fake_control import TOKEN, FakeControl
 from tests.workers.supervisor.attempts import QUICK
 from workers.contract import EndReason, EventKind
+from workers.contract.lines import object_of
 from workers.host.settings import HostSettings, SettingsError
-from workers.supervisor import commands, ends, trainerlines
+from workers.supervisor import commands, ends
 from workers.supervisor.child import TRAINER, ChildExit
 from workers.supervisor.control import Control
 from workers.supervisor.outbox import Outbox
 from workers.supervisor.samples import SampleUploader
 from workers.supervisor.tail import LINE_LIMIT, Tail
+from workers.supervisor.trainerlines import TrainerProgress
 from workers.supervisor.verify import GpuProof
 
 SETTINGS = HostSettings(runs_dir=Path("/nowhere"), control_url="http://127.0.0.1:1", **QUICK)
@@ -58,7 +60,7 @@ def test_a_line_cut_in_the_middle_is_no_line_and_numbering_goes_on(tmp_path: Pat
     again = Outbox(tmp_path / "o", first_seq=1)
     assert again.append(EventKind.NOTE, {"text": "b"}, t=1.0) == 2
     lines, _ = again.read_after(again.offset_after(1), max_bytes=1000)
-    assert [line["data"]["text"] for line in lines] == ["b"]
+    assert [line.data() for line in lines] == [{"text": "b"}]
     again.close()
 
 
@@ -75,7 +77,7 @@ def test_a_full_disk_keeps_lines_in_memory_until_there_is_room(tmp_path: Path, m
     outbox.append(EventKind.NOTE, {"text": "in memory"}, t=1.0)
     assert outbox.trouble is not None
     assert outbox.trouble.errno == errno.ENOSPC
-    assert [line["seq"] for line in outbox.read_after(0, max_bytes=1000)[0]] == [1, 2]
+    assert [line.seq for line in outbox.read_after(0, max_bytes=1000)[0]] == [1, 2]
     assert (tmp_path / "o").read_bytes().count(b"\n") == 1
     assert (tmp_path / "o").read_bytes().endswith(b"\n")
     monkeypatch.setattr(os, "pwrite", real)
@@ -89,7 +91,7 @@ def test_a_batch_holds_whole_lines_even_when_one_is_longer_than_it(tmp_path: Pat
     outbox.append(EventKind.NOTE, {"text": "x" * 5000}, t=1.0)
     outbox.append(EventKind.NOTE, {"text": "\ud800"}, t=1.0)  # a lone surrogate is no UTF-8
     lines, after = outbox.read_after(0, max_bytes=100)
-    assert [line["seq"] for line in lines] == [1, 2]
+    assert [line.seq for line in lines] == [1, 2]
     assert after == (tmp_path / "o").stat().st_size
     outbox.close()
 
@@ -99,7 +101,7 @@ def test_a_batch_holds_whole_lines_even_when_one_is_longer_than_it(tmp_path: Pat
 
 def test_only_complete_lines_are_read_and_the_rest_waits(tmp_path: Path) -> None:
     path = tmp_path / "m"
-    tail = Tail(path)
+    tail = Tail(path, object_of)
     assert tail.read() == []
     path.write_bytes(b'{"a": 1}\n{"a"')
     assert tail.read() == [{"a": 1}]
@@ -112,55 +114,36 @@ def test_only_complete_lines_are_read_and_the_rest_waits(tmp_path: Path) -> None
 def test_lines_that_are_no_objects_are_counted_and_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "m"
     path.write_bytes(b'\xff\xfe\n[1]\n\n"x"\n' + b"[" * 100_000 + b'\n{"v": NaN}\n')
-    tail = Tail(path)
-    assert tail.read() == [{"v": None}]
-    assert tail.bad_lines == 4
+    tail = Tail(path, object_of)
+    assert tail.read() == []
+    assert tail.bad_lines == 5
     tail.close()
 
 
 @pytest.mark.parametrize("more", [0, 1, 1 << 19])
 def test_the_limit_of_a_line_is_the_same_however_it_falls_into_chunks(tmp_path: Path, more: int) -> None:
-    line = json.dumps({"event": "log", "x": ""})
+    line = json.dumps({"x": ""})
     line = line.replace('""', '"' + "x" * (LINE_LIMIT + more - len(line)) + '"')
     path = tmp_path / "m"
-    path.write_text(line + '\n{"event": "log"}\n')
-    tail = Tail(path)
+    path.write_text(line + '\n{"x": 1}\n')
+    tail = Tail(path, object_of)
     found = 0
     while not tail.at_end():
         found += len(tail.read())
     assert (found, tail.bad_lines) == ((2, 0) if more == 0 else (1, 1))
-    (tmp_path / "o").write_text('{"seq": 1, "t": 1, "kind": "train", "step": 1, "data": {}}\n')
-    counted = trainerlines.resume_position(tmp_path / "o", path)
-    assert counted == (len(line) + 1 if more == 0 else path.stat().st_size)
     tail.close()
 
 
 def test_a_line_without_an_end_takes_no_more_memory_than_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "m"
     path.write_bytes(b"x" * (LINE_LIMIT + (3 << 20)) + b'\n{"a": 1}\n')
-    tail = Tail(path)
+    tail = Tail(path, object_of)
     found: list[Any] = []
     while not tail.at_end():
         found += tail.read()
         assert len(tail._partial) <= LINE_LIMIT
     assert found == [{"a": 1}]
     tail.close()
-
-
-# --- what the trainer says ------------------------------------------------------------------------------------
-
-
-def test_values_that_are_no_finite_numbers_are_left_out(tmp_path: Path) -> None:
-    values = {"loss": 1.5, "kl": float("inf"), "flag": True, "text": "x", "none": None, "big": 10**400, "step": 3}
-    line = {"t": 5.0, "event": "log", "step": 7, "values": values}
-    new = trainerlines.translate(line, folder=tmp_path, now=9.0)
-    assert new == trainerlines.Translated(EventKind.TRAIN, {"loss": 1.5, "step": 3}, 5.0, 7)
-
-
-@pytest.mark.parametrize("line", [{}, {"event": "surprise"}, {"event": "log", "values": 3}, {"event": "save"}])
-def test_a_line_of_another_shape_breaks_nothing(tmp_path: Path, line: dict[str, Any]) -> None:
-    new = trainerlines.translate(line, folder=tmp_path, now=9.0)
-    assert new is None or new.t == 9.0
 
 
 # --- samples --------------------------------------------------------------------------------------------------
@@ -251,13 +234,13 @@ def test_samples_without_the_gpu_prove_nothing() -> None:
 def test_the_log_tells_why_a_trainer_failed(tmp_path: Path, text: str, reason: str) -> None:
     (tmp_path / "log").write_text(text)
     exit_ = ChildExit(TRAINER, 1, 1, None)
-    end = ends.of_trainer(exit_, trainerlines.TrainerProgress(), log=tmp_path / "log", killed_by_kernel=False)
+    end = ends.of_trainer(exit_, TrainerProgress(), log=tmp_path / "log", killed_by_kernel=False)
     assert end.reason == reason
 
 
 def test_a_sigkill_while_the_kernel_killed_for_memory_is_out_of_memory(tmp_path: Path) -> None:
     exit_ = ChildExit(TRAINER, 1, 137, "SIGKILL")
-    end = ends.of_trainer(exit_, trainerlines.TrainerProgress(), log=tmp_path / "none", killed_by_kernel=True)
+    end = ends.of_trainer(exit_, TrainerProgress(), log=tmp_path / "none", killed_by_kernel=True)
     assert end.reason == EndReason.OOM
 
 
@@ -265,7 +248,7 @@ def test_the_launchers_report_of_ranks_is_not_the_last_word(tmp_path: Path) -> N
     said = "The reward function raised.\nE1120 20:00:01 torch/distributed/elastic: failed (exitcode: 1)\n======\n"
     (tmp_path / "log").write_text(said)
     exit_ = ChildExit(TRAINER, 1, 1, None)
-    end = ends.of_trainer(exit_, trainerlines.TrainerProgress(), log=tmp_path / "log", killed_by_kernel=False)
+    end = ends.of_trainer(exit_, TrainerProgress(), log=tmp_path / "log", killed_by_kernel=False)
     assert end.detail.endswith("The reward function raised.")
 
 
