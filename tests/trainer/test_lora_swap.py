@@ -132,7 +132,7 @@ def test_a_server_that_dies_ends_the_trainer_with_a_sentence(
     canned_server.children[0].kill()
     _, stderr = trainer.communicate(timeout=60)
     assert trainer.returncode == 5, stderr
-    assert re.match(r"The vLLM server at 127\.0\.0\.1:\d+ is gone: /v1/\w+ failed with ", stderr.splitlines()[-1])
+    assert re.match(r"The vLLM server at 127\.0\.0\.1:\d+ is gone: /v1/\w+ failed\. ", stderr.splitlines()[-1])
 
 
 def test_somebody_elses_server_serves_a_run_and_is_left_as_it_was(
