@@ -1,7 +1,7 @@
-"""What the control plane and the hosts agree on: the run spec, file names, and the lines that travel.
+"""The contract between the control plane and the hosts: the run spec, file names, and message lines.
 
-Standard library only, imported by all three programs. Every name here is also the name used in the
-database, the API and the pages.
+Standard library only, imported by all three programs. Every name here is also the name used in the database, the API
+and the pages.
 """
 
 from workers.contract.documents import (

@@ -1,6 +1,6 @@
 """GRPO's batch arithmetic as TRL computes it, and the nearest values it accepts. Pure functions.
 
-Held against the real GRPOConfig by tests/runs/preflight/test_trl.py.
+Compared with the real GRPOConfig by tests/runs/preflight/test_trl.py.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from workers.contract.problem import Problem
 
 SEARCH_LIMIT = 1024
-"""No nearest value is looked for beyond this: nobody wants such a batch."""
+"""The search for nearest values ends here; larger batches make no sense."""
 
 
 class BatchRule(StrEnum):
-    """What TRL demands of a batch, in the order in which GRPOConfig checks it."""
+    """TRL's requirements for a batch, in the order in which GRPOConfig checks them."""
 
     BOTH_GIVEN = "generation_batch_size and steps_per_generation exclude each other"
     WHOLE_STEPS = "the generation batch is a whole number of micro-batches"
@@ -29,13 +29,13 @@ class BatchRule(StrEnum):
 
 @dataclass(frozen=True)
 class Batch:
-    """The sizes that decide a run's batches, by TRL's own names and with its defaults."""
+    """The sizes that determine a run's batches, with TRL's names and defaults."""
 
     per_device_train_batch_size: int = 8
     gradient_accumulation_steps: int = 1
     num_generations: int = 8
     processes: int = 1
-    """Trainer ranks; the GPUs of a vLLM server don't count."""
+    """Trainer ranks, not counting the GPUs of a vLLM server."""
     steps_per_generation: int | None = None
     generation_batch_size: int | None = None
     num_iterations: int = 1
@@ -50,19 +50,19 @@ class Batch:
 
     @property
     def slices(self) -> int:
-        """Micro-batches that one generation is cut into."""
+        """Micro-batches per generation."""
         if self.generation_batch_size is not None:
             return max(self.generation_batch_size // self.micro_batch, 1)
         return self.steps_per_generation or self.gradient_accumulation_steps
 
     @property
     def completions(self) -> int:
-        """Completions made in one generation."""
+        """Completions per generation."""
         return self.generation_batch_size or self.micro_batch * self.slices
 
     @property
     def prompts(self) -> int:
-        """Prompts of one generation; fewer than this in the dataset train nothing."""
+        """Prompts per generation; a dataset with fewer trains nothing."""
         return max(self.completions // self.num_generations, 1)
 
     @property
@@ -75,7 +75,8 @@ class Batch:
 
     @property
     def on_policy(self) -> bool:
-        """Every update uses completions of the very policy it changes: the ratio is 1, nothing is ever clipped."""
+        """Whether every update uses completions of the policy that it changes: the ratio is 1 and nothing is
+        clipped."""
         return self.num_iterations == 1 and self.slices <= self.gradient_accumulation_steps
 
 
@@ -85,7 +86,7 @@ class BatchProblem(Problem):
 
 
 def broken(batch: Batch) -> list[BatchProblem]:
-    """Every rule that the batch breaks; empty means that GRPOConfig accepts it."""
+    """The rules that the batch breaks; none means that GRPOConfig accepts it."""
     return [BatchProblem(field, sentence, rule=rule) for rule, field, sentence in _broken(batch)]
 
 
@@ -139,20 +140,20 @@ def _product(b: Batch) -> str:
 
 
 def steps(batch: Batch, rows: int, *, epochs: float) -> int:
-    """Optimizer steps that `epochs` over `rows` prompts make; an incomplete last generation is dropped."""
+    """The optimizer steps of `epochs` over `rows` prompts; an incomplete last generation is dropped."""
     micro_steps = rows // batch.prompts * batch.num_iterations * batch.slices
     return ceil(epochs * ceil(micro_steps / batch.gradient_accumulation_steps))
 
 
 def epochs(batch: Batch, rows: int, *, steps: int) -> float:
-    """How often `steps` optimizer steps go over `rows` prompts."""
+    """The number of passes that `steps` optimizer steps make over `rows` prompts."""
     micro_steps = rows // batch.prompts * batch.num_iterations * batch.slices
     return steps * batch.gradient_accumulation_steps / micro_steps if micro_steps else 0.0
 
 
 def nearest(batch: Batch, fields: tuple[str, ...], wanted: Callable[[Batch], bool]) -> list[tuple[str, int]]:
-    """Changes of one field each, to the nearest smaller and larger value with which `wanted` holds."""
-    found: list[tuple[float, str, int]] = []
+    """One-field changes to the nearest smaller and larger values for which `wanted` holds."""
+    candidates: list[tuple[float, str, int]] = []
     for name in fields:
         now = getattr(batch, name)
         if now is None:
@@ -160,8 +161,8 @@ def nearest(batch: Batch, fields: tuple[str, ...], wanted: Callable[[Batch], boo
         for direction in (range(min(now, SEARCH_LIMIT) - 1, 0, -1), range(now + 1, SEARCH_LIMIT + 1)):
             value = next((v for v in direction if wanted(_with(batch, name, v))), None)
             if value is not None:
-                found.append((max(value, now) / max(min(value, now), 1), name, value))
-    return [(name, value) for _, name, value in sorted(found, key=lambda f: f[0])]
+                candidates.append((max(value, now) / max(min(value, now), 1), name, value))
+    return [(name, value) for _, name, value in sorted(candidates, key=lambda f: f[0])]
 
 
 def _with(batch: Batch, name: str, value: int) -> Batch:
@@ -170,7 +171,7 @@ def _with(batch: Batch, name: str, value: int) -> Batch:
 
 
 def repairs(batch: Batch, rule: BatchRule) -> list[tuple[str, int]]:
-    """The nearest one-field changes that satisfy `rule` and break no other one."""
+    """The nearest one-field changes that satisfy `rule` without breaking another one."""
     others = {b.rule for b in broken(batch)} - {rule}
     fields = _LEVERS[rule]
     return nearest(batch, fields, lambda b: {x.rule for x in broken(b)} <= others)

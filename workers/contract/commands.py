@@ -1,7 +1,7 @@
-"""From a spec to what is started: argument lists and environments of the vLLM servers and the trainer.
+"""From a spec to the started processes: arguments and environments of the vLLM servers and the trainer.
 
-Standard library only and without effects, so that the host starts and the pages show the very same commands. What a
-host adds of its own (the environment it lets through, secrets) is supervisor.commands'.
+Standard library only and without side effects, so that hosts start exactly the commands that pages show.
+supervisor.commands adds the host's part (inherited environment, secrets).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from workers.contract import (
 )
 
 HOST = "127.0.0.1"
-"""The routes that weight updates need are open to whoever can connect: servers listen on loopback only."""
+"""The routes for weight updates are open to anyone who can connect: servers listen on loopback only."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What --max-lora-rank takes; an adapter of another rank needs the next larger one."""
+"""Values of --max-lora-rank; other adapters need the next larger one."""
 ADAPTERS_HELD = 3
-"""The current version, the one before, and the one that is being loaded."""
+"""The current version, the previous one, and the one being loaded."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Variable:
 
     help: str
     values: str
-    """A regular expression that the whole value must match."""
+    """A regular expression for the whole value."""
 
 
 ENVIRONMENT: dict[str, Variable] = {
@@ -66,27 +66,27 @@ ENVIRONMENT: dict[str, Variable] = {
 
 
 def environment_problem(name: str, value: str) -> str:
-    """Why a profile can't set this variable; "" when it can."""
-    known = ENVIRONMENT.get(name)
-    if known is None:
+    """Why a profile can't set this variable, or ""."""
+    entry = ENVIRONMENT.get(name)
+    if entry is None:
         return f"{name} can't be set by a profile. These can: {', '.join(sorted(ENVIRONMENT))}."
-    if not re.fullmatch(known.values, value):
-        return f"{name} can't be {value!r}: its value must match {known.values}."
+    if not re.fullmatch(entry.values, value):
+        return f"{name} can't be {value!r}: its value must match {entry.values}."
     return ""
 
 
 def is_local(model: str) -> bool:
-    """A folder on the host, rather than a hub id such as org/name."""
+    """Whether it is a folder on the host instead of a hub id such as org/name."""
     return model.startswith(("/", "./", "../", "~"))
 
 
 def hub_models(run: RunSpec) -> tuple[ModelSpec, ...]:
-    """Those of the run's models that are fetched from the hub before anything is started."""
+    """The run's models that must be downloaded from the hub first."""
     return tuple(model for model in models_of(run) if not is_local(model.path))
 
 
 def fetch_arguments(run: RunSpec) -> list[str]:
-    """Of the download: the first model of the hub, and the others behind it."""
+    """The download's arguments: the first hub model, followed by the others."""
     first, *others = hub_models(run)
     revision = ["--revision", first.revision] if first.revision else []
     also = [f"{model.path}@{model.revision}" if model.revision else model.path for model in others]
@@ -95,7 +95,7 @@ def fetch_arguments(run: RunSpec) -> list[str]:
 
 @dataclass(frozen=True)
 class Programs:
-    """The interpreters of a host, as it announces them."""
+    """The interpreters of a host, as announced."""
 
     trainer: tuple[str, ...] = ("python3", "-m", "workers.trainer")
     vllm: tuple[str, ...] = ("python3", "-m", "vllm.entrypoints.cli.main")
@@ -108,11 +108,11 @@ def server_argv(spec: AttemptSpec, place: ServerPlace, programs: Programs) -> li
     arguments += ["--served-model-name", served_name(spec, place), "--dtype", server.dtype]
     arguments += ["--tensor-parallel-size", str(server.tensor_parallel)]
     if server.data_parallel > 1:
-        # One front for all copies: by default each has its own, and of those only one would know a new adapter.
+        # One front end for all copies: by default each has its own, and only one of them would know a new adapter.
         arguments += ["--data-parallel-size", str(server.data_parallel), "--api-server-count", "1"]
     arguments += ["--gpu-memory-utilization", str(server.gpu_memory_utilization)]
-    # The sampler's own probabilities, of any number of tokens: the importance ratio is computed from them. Sampling
-    # defaults of the model's folder would change the policy behind the trainer's back.
+    # The sampler's own probabilities, for any number of tokens: the importance ratio is computed from them. Sampling
+    # defaults from the model's folder would change the policy unnoticed by the trainer.
     arguments += ["--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1", "--generation-config", "vllm"]
     arguments += ["--enable-prefix-caching" if server.prefix_caching else "--no-enable-prefix-caching"]
     arguments += ["--disable-uvicorn-access-log"]
@@ -128,30 +128,30 @@ def server_argv(spec: AttemptSpec, place: ServerPlace, programs: Programs) -> li
 
 
 def served_name(spec: AttemptSpec, place: ServerPlace) -> str:
-    """What an own server calls its model: proof that the one who answers is this attempt's."""
+    """The model name of an own server, by which the supervisor verifies that it is this attempt's."""
     return spec.attempt_id if place.role == "vllm" else f"{spec.attempt_id}-{place.role}"
 
 
 def server_environment(spec: AttemptSpec, place: ServerPlace) -> dict[str, str]:
-    # Whoever can connect can use the routes that either of them opens: only the one that the updates need.
+    # Anyone who can connect can use these routes: open only the one that the updates need.
     road = {WeightSync.NCCL: "VLLM_SERVER_DEV_MODE", WeightSync.LORA: "VLLM_ALLOW_RUNTIME_LORA_UPDATING"}
-    own = {road[_server(spec).weight_sync]: "1", "VLLM_NO_USAGE_STATS": "1"}
-    return {**spec.run.hardware.environment, **devices(place.gpus), **own}
+    variables = {road[_server(spec).weight_sync]: "1", "VLLM_NO_USAGE_STATS": "1"}
+    return {**spec.run.hardware.environment, **devices(place.gpus), **variables}
 
 
 def trainer_argv(folder: PurePath | str, programs: Programs) -> list[str]:
-    """The same with one rank and with many: the trainer puts itself under torchrun when the spec asks for more."""
+    """The same for any number of ranks: the trainer starts torchrun itself if needed."""
     return [*programs.trainer, str(folder)]
 
 
 def has_ranks(spec: AttemptSpec) -> bool:
-    """Whether the trainer puts itself under torchrun; DeepSpeed wants a process group even of one."""
+    """Whether the trainer starts torchrun; DeepSpeed needs a process group even for one rank."""
     hardware = spec.run.hardware
     return hardware.processes > 1 or hardware.strategy in ZERO
 
 
 def torchrun_arguments(processes: int, folder: PurePath | str) -> list[str]:
-    """Ranks meet on loopback, on a port that the system picks."""
+    """Ranks meet on loopback, on a port chosen by the system."""
     arguments = ["--nnodes=1", f"--nproc-per-node={processes}", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
     return [*arguments, "--local-addr=127.0.0.1", "-m", "workers.trainer", str(folder)]
 
@@ -164,7 +164,7 @@ def trainer_environment(spec: AttemptSpec) -> dict[str, str]:
 
 
 def devices(gpus: tuple[int, ...]) -> dict[str, str]:
-    """CUDA's own order is by speed; NVML's, which leases name, is by bus."""
+    """CUDA orders GPUs by speed by default; NVML, whose indexes leases use, by bus."""
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(str(gpu) for gpu in gpus)}
 
 

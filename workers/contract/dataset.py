@@ -1,8 +1,8 @@
-"""The canonical dataset file, which the control plane writes and the trainer reads: Parquet.
+"""The canonical dataset file, a Parquet file written by the control plane and read by the trainer.
 
 Its columns are COLUMNS. `prompt` is a list of messages, `metadata` a JSON object, `split` TRAIN or VALIDATION, and
-`row_id` ascends. The schema's metadata holds {"format": FORMAT, "chat": bool} as JSON under KEY; chat false: a prompt
-is plain text, as the content of its only message.
+`row_id` ascends. The schema's metadata has {"format": FORMAT, "chat": bool} as JSON under KEY; with chat false, a
+prompt is plain text, the content of its only message.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def schema_metadata(*, chat: bool) -> dict[bytes, bytes]:
 
 
 def chat_in(metadata: Mapping[bytes, bytes] | None) -> bool:
-    """Whether prompts go through a chat template, of a schema's metadata. Raises ValueError for another file."""
+    """Whether prompts use a chat template, by the schema's metadata. Raises ValueError for any other file."""
     head = json.loads((metadata or {}).get(KEY, b"{}"))
     if not isinstance(head, dict) or "format" not in head:
         raise ValueError("its schema names no format of ours")
@@ -32,7 +32,7 @@ def chat_in(metadata: Mapping[bytes, bytes] | None) -> bool:
 
 
 def row_for_rewards(row: Mapping[str, Any], metadata: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-    """A row as rewards see it: its metadata, "row", "prompt" (messages or a text), "answer" and "test_cases"."""
+    """A row for rewards: its metadata, "row", "prompt" (messages or text), "answer" and "test_cases"."""
     prompt = row["prompt"] if chat else row["prompt"][0]["content"]
-    known = {"row": row["row_id"], "prompt": prompt, "answer": row["answer"], "test_cases": row["test_cases"]}
-    return {**metadata, **known}
+    columns = {"row": row["row_id"], "prompt": prompt, "answer": row["answer"], "test_cases": row["test_cases"]}
+    return {**metadata, **columns}

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class ContractError(ValueError):
-    """A document doesn't follow the contract; the message names the field."""
+    """A document violates the contract; the message names the field."""
 
 
 def to_json(value: Any) -> str:
@@ -30,7 +30,7 @@ def to_dict(value: Any) -> dict[str, Any]:
 def from_dict(cls: type[T], data: Any, *, at: str = "") -> T:
     """Build a contract dataclass from decoded JSON, strictly.
 
-    Raises ContractError for an unknown, missing or wrongly typed field, naming it (`run.lora.r`).
+    Raises ContractError for an unknown, missing or wrongly typed field, with its name (`run.lora.r`).
     """
     if not isinstance(data, dict):
         raise ContractError(f"{at or cls.__name__}: expected an object, got {type(data).__name__}")
@@ -50,7 +50,7 @@ def from_dict(cls: type[T], data: Any, *, at: str = "") -> T:
 
 @functools.cache
 def _shape(cls: type) -> tuple[dict[str, Any], dict[str, dataclasses.Field[Any]]]:
-    """Types and fields: looking them up costs more than all the rest."""
+    """Types and fields, cached: looking them up costs more than everything else."""
     return typing.get_type_hints(cls), {f.name: f for f in dataclasses.fields(cls)}
 
 

@@ -1,7 +1,7 @@
 """A run without the control plane: the commands of its processes for people, and a shell script that runs them.
 
-Standard library only, as the pages make these from a spec. The script does by hand what the supervisor does: it starts
-each server, waits until that server answers, trains, and ends what it has started.
+Standard library only, since pages generate these from a spec. The script does the supervisor's work: it starts each
+server, waits until it responds, trains, and ends what it has started.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from workers.contract.commands import (
 )
 
 SCRIPT, ACCELERATE = "run.sh", "accelerate.yaml"
-"""Names of the two files; the folder holds spec.json and dataset.parquet besides."""
+"""The two files' names; the folder also has spec.json and dataset.parquet."""
 TRAINER_MODULE = ("-m", "workers.trainer")
 STOP_S = 30
-"""How long a server may take to go by itself; vLLM needs some seconds to end its engine."""
+"""Seconds for a server to exit by itself; vLLM needs some to end its engine."""
 
 
 @dataclass(frozen=True)
 class PlannedProcess:
-    """One process of an attempt, as the host starts it."""
+    """A process of an attempt, as the host starts it."""
 
     role: str
     argv: tuple[str, ...]
     environment: dict[str, str]
-    """What the spec decides; the host lets parts of its own through besides."""
+    """The spec's part; the host adds allowed variables of its own."""
 
 
 def processes(spec: AttemptSpec, programs: Programs, folder: str = ".") -> list[PlannedProcess]:
-    """In the order of their start. Raises ContractError for a placement without a port for a server."""
+    """In starting order. Raises ContractError for a placement without a port for a server."""
     offline = {"HF_HUB_OFFLINE": "1"} if from_hub(spec) else {}
     servers = [
         PlannedProcess(
@@ -66,7 +66,7 @@ def processes(spec: AttemptSpec, programs: Programs, folder: str = ".") -> list[
 
 
 def shell(process: PlannedProcess) -> str:
-    """A process as a command that can be pasted into a shell, a line for each option."""
+    """A process as a shell command, one line per option."""
     lines = [*_assignments(process.environment), shlex.quote(process.argv[0])]
     for word in process.argv[1:]:
         if word.startswith("--"):
@@ -77,18 +77,18 @@ def shell(process: PlannedProcess) -> str:
 
 
 def from_hub(spec: AttemptSpec) -> bool:
-    """A model is a hub id, which is fetched first."""
+    """Whether a model is a hub id, which is downloaded first."""
     return bool(hub_models(spec.run))
 
 
 def interpreter(programs: Programs) -> str:
-    """The trainer's Python; a host with a command of its own in its place tells none."""
+    """The trainer's Python; `python3` if the host uses a custom command."""
     return programs.trainer[0] if programs.trainer[1:] == TRAINER_MODULE else "python3"
 
 
 def accelerate_yaml(spec: AttemptSpec) -> str:
-    """What `accelerate launch` needs to know. DeepSpeed and FSDP are not its affair: the trainer sets them up itself,
-    from the spec, so that they are the same however it was started."""
+    """The config for `accelerate launch`. Without DeepSpeed and FSDP: the trainer sets them up from the spec, so that
+    they are the same however it was started."""
     hardware = spec.run.hardware
     kind = "NO" if hardware.processes == 1 else "MULTI_GPU" if hardware.trainer_gpus else "MULTI_CPU"
     values: dict[str, str | int] = {
@@ -97,9 +97,9 @@ def accelerate_yaml(spec: AttemptSpec) -> str:
         "distributed_type": f"'{kind}'",
         "enable_cpu_affinity": "false",
         "machine_rank": 0,
-        "main_process_port": 0,  # any that is free
+        "main_process_port": 0,  # any free one
         "main_training_function": "main",
-        "mixed_precision": "'no'",  # the trainer's own arguments say it
+        "mixed_precision": "'no'",  # set by the trainer's own arguments
         "num_machines": 1,
         "num_processes": hardware.processes,
         "rdzv_backend": "static",
@@ -110,13 +110,13 @@ def accelerate_yaml(spec: AttemptSpec) -> str:
 
 
 def script(spec: AttemptSpec, programs: Programs) -> str:
-    """bash, to be run in a folder with spec.json, dataset.parquet and accelerate.yaml."""
+    """A bash script for a folder with spec.json, dataset.parquet and accelerate.yaml."""
     ready_s = spec.run.hardware.server.ready_timeout_s if spec.run.hardware.server else 0
     blocks = [_head(spec, programs), _FUNCTIONS if servers_of(spec) else _ENDING]
     if from_hub(spec):
         blocks.append(_fetching(spec))
-    own = {place.role for place in own_servers(spec)}
-    blocks += [_starting(spec, place, programs) for place in servers_of(spec) if place.role in own]
+    own_roles = {place.role for place in own_servers(spec)}
+    blocks += [_starting(spec, place, programs) for place in servers_of(spec) if place.role in own_roles]
     waits = [
         f"ready {shlex.quote(place.address)} {shlex.quote(served_name(spec, place) if place.own else '')} "
         f'{ready_s} "{_variable(place) if place.own else ""}"'
@@ -243,7 +243,7 @@ def _fetch_arguments(spec: AttemptSpec) -> tuple[str, ...]:
 def _starting(spec: AttemptSpec, place: ServerPlace, programs: Programs) -> str:
     own = interpreter(programs)
     argv = server_argv(spec, place, programs)
-    # The interpreter that the person names for the trainer is the server's too, where the host has one for both.
+    # The user's interpreter for the trainer also serves the servers, if the host uses one for both.
     program = '"$TRAINER_PYTHON"' if argv[0] == own and argv[1:2] == ["-m"] else shlex.quote(argv[0])
     environment = server_environment(spec, place)
     if argv[1:2] == ["-m"]:
@@ -293,7 +293,7 @@ def _assignments(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def _words(*words: str) -> str:
-    """One command on lines of a readable length."""
+    """One command on lines of readable length."""
     lines = [""]
     for word in words:
         if lines[-1] and len(lines[-1]) + len(word) > 100:
@@ -303,5 +303,5 @@ def _words(*words: str) -> str:
 
 
 def _comment(text: str) -> str:
-    """Text that can't leave its comment."""
+    """Text that can't escape its comment."""
     return "".join(character for character in text if character.isprintable())

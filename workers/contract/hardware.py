@@ -1,4 +1,4 @@
-"""How a run uses a host: what a hardware profile says."""
+"""Hardware profiles: how a run uses a host."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from enum import StrEnum
 class Rollout(StrEnum):
     """Where completions are generated."""
 
-    TRANSFORMERS = "transformers"  # in the trainer, no vLLM: the CPU's way
+    TRANSFORMERS = "transformers"  # in the trainer, without vLLM: for the CPU
     COLOCATE = "colocate"  # vLLM inside each trainer process
-    SERVER = "server"  # `vllm serve` as a process of its own
+    SERVER = "server"  # `vllm serve` as a separate process
 
 
 class WeightSync(StrEnum):
     """How the policy reaches a vLLM server."""
 
-    NCCL = "nccl"  # TRL's own: full weights streamed to the server's GPUs, a LoRA merged before
-    LORA = "lora"  # adapter saved under a new name for each version, loaded over HTTP
+    NCCL = "nccl"  # TRL's own: full weights streamed to the server's GPUs, a LoRA merged first
+    LORA = "lora"  # adapter saved under a new name per version, loaded over HTTP
 
 
 class Strategy(StrEnum):
-    """How trainer processes share the training."""
+    """How trainer processes divide the work."""
 
     NONE = "none"  # one process
-    DDP = "ddp"  # each process a whole copy, gradients averaged
+    DDP = "ddp"  # a full copy per process, gradients averaged
     FSDP2 = "fsdp2"  # parameters, gradients and optimizer states sharded by PyTorch
     ZERO1 = "zero1"  # DeepSpeed: optimizer states sharded
     ZERO2 = "zero2"  # and gradients
@@ -36,11 +36,11 @@ ZERO = frozenset({Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3})
 
 
 class Offload(StrEnum):
-    """What lies in the host's memory instead of the GPU's."""
+    """What is kept in host memory instead of GPU memory."""
 
     NONE = "none"
     OPTIMIZER = "optimizer"  # ZeRO: optimizer states
-    PARAMETERS = "parameters"  # ZeRO-3: optimizer states and parameters; FSDP2: all that is sharded
+    PARAMETERS = "parameters"  # ZeRO-3: optimizer states and parameters; FSDP2: everything sharded
 
 
 class Precision(StrEnum):
@@ -51,7 +51,7 @@ class Precision(StrEnum):
 
 
 class Quantization(StrEnum):
-    """Of the frozen base model under a LoRA (QLoRA), by bitsandbytes."""
+    """Quantization of the frozen base model under a LoRA (QLoRA), by bitsandbytes."""
 
     NONE = "none"
     INT8 = "8bit"
@@ -66,21 +66,21 @@ class Optimizer(StrEnum):
 
 @dataclass(frozen=True)
 class ServerSpec:
-    """The vLLM servers of rollout mode `server`. Several get the prompt groups of a step shared out between them."""
+    """The vLLM servers of rollout mode `server`. Several servers share the prompt groups of each step."""
 
     count: int = 1
     gpus: int = 1
-    """GPUs of each server: tensor_parallel × data_parallel. 0 only where a server needs none."""
+    """GPUs per server: tensor_parallel × data_parallel. 0 only if a server needs none."""
     tensor_parallel: int = 1
     data_parallel: int = 1
     shared: bool = False
-    """On the trainer's own GPUs instead of GPUs of its own; only with the LoRA hot-swap, as NCCL refuses it."""
+    """On the trainer's GPUs instead of its own; only with LoRA adapters over HTTP, as NCCL refuses it."""
     gpu_ids: tuple[int, ...] = ()
-    """All servers' GPUs by NVML index, in the servers' order; empty: any that are free."""
+    """All servers' GPUs by NVML index, in the servers' order; empty: any free ones."""
     port: int | None = None
-    """Port of the first server on loopback, the next one's follows it; None: free ones of the host's range."""
+    """The first server's port on loopback, the others follow; None: free ones from the host's range."""
     attached: tuple[str, ...] = ()
-    """Addresses (http://host:port) of servers that somebody else runs: nothing is started, stopped or proved."""
+    """Addresses (http://host:port) of external servers, which are not started, stopped or verified."""
     gpu_memory_utilization: float = 0.9
     max_model_len: int | None = None
     dtype: str = "auto"
@@ -88,7 +88,7 @@ class ServerSpec:
     prefix_caching: bool = True
     ready_timeout_s: int = 600
     request_timeout_s: int = 1800
-    """Longest that the trainer waits for one step's completions."""
+    """The longest that the trainer waits for one step's completions."""
     weight_sync: WeightSync = WeightSync.NCCL
 
     @property
@@ -97,7 +97,7 @@ class ServerSpec:
 
     @property
     def own_gpus(self) -> int:
-        """GPUs to lease on top of the trainer's."""
+        """GPUs to lease in addition to the trainer's."""
         return 0 if self.shared or self.attached else self.count * self.gpus
 
 
@@ -105,44 +105,44 @@ class ServerSpec:
 class HardwareSpec:
     """How a run uses a host. GPUs are counts here unless a profile pins them; a Placement names them.
 
-    What a run's own GRPOConfig arguments say of precision, optimizer or gradient checkpointing goes before this.
+    A run's own GRPOConfig arguments for precision, optimizer or gradient checkpointing take precedence.
     """
 
     profile: str
     rollout: Rollout = Rollout.TRANSFORMERS
     trainer_gpus: int = 0
     processes: int = 1
-    """Trainer ranks (torchrun when > 1). On GPUs: one rank a GPU."""
+    """Trainer ranks (torchrun if > 1). On GPUs: one rank per GPU."""
     cpu_slots: int = 0
-    """CPU slots leased when there is no GPU to lease."""
+    """CPU slots to lease if there is no GPU to lease."""
     threads: int | None = None
-    """Torch threads of each rank on the CPU; None leaves torch's choice."""
+    """Torch threads per rank on the CPU; None: torch's default."""
     server: ServerSpec | None = None
     colocate_memory_utilization: float = 0.3
     colocate_sleep: bool = False
     colocate_tensor_parallel: int = 1
     colocate_max_model_len: int | None = None
     trainer_gpu_ids: tuple[int, ...] = ()
-    """The trainer's GPUs by NVML index; empty: any that are free."""
+    """The trainer's GPUs by NVML index; empty: any free ones."""
     strategy: Strategy = Strategy.NONE
     offload: Offload = Offload.NONE
     precision: Precision = Precision.AUTO
     quantization: Quantization = Quantization.NONE
     optimizer: Optimizer = Optimizer.ADAMW
     gradient_checkpointing: bool | None = None
-    """None: on for GPUs, off on the CPU."""
+    """None: on for GPUs, off for the CPU."""
     liger_kernels: bool = False
     memory_cap_gib: float | None = None
-    """Most GPU memory that torch may take in each trainer process: a larger card then behaves like a smaller one."""
+    """The most GPU memory that torch may use per trainer process: a larger card then behaves like a smaller one."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables of the trainer and its servers, from the allow-list workers.contract.commands.ENVIRONMENT."""
 
     @property
     def vllm_server(self) -> ServerSpec | None:
-        """The vLLM servers that completions come from; None in any other rollout mode, whatever `server` holds."""
+        """The vLLM servers that generate completions; None in other rollout modes, whatever `server` contains."""
         return self.server if self.rollout == Rollout.SERVER else None
 
     @property
     def server_gpus(self) -> int:
-        """GPUs to lease for servers, on top of the trainer's."""
+        """GPUs to lease for servers, in addition to the trainer's."""
         return self.vllm_server.own_gpus if self.vllm_server else 0

@@ -1,4 +1,4 @@
-"""What the training stack can't do of what a hardware profile asks for."""
+"""Settings of hardware profiles that the training stack doesn't support."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from workers.contract.spec import LoraSpec, RunSpec
 
 
 def hardware_problems(spec: HardwareSpec) -> list[Problem]:
-    """Everything that could not run, whatever a run trains."""
-    found = [*_processes(spec), *pins(spec), *_sharding(spec), *_numbers(spec), *_environment(spec)]
+    """Everything that could not run, whatever the run trains."""
+    problems = [*_processes(spec), *pins(spec), *_sharding(spec), *_numbers(spec), *_environment(spec)]
     if spec.rollout == Rollout.COLOCATE:
-        found += _colocate(spec)
+        problems += _colocate(spec)
     if spec.rollout == Rollout.SERVER:
         missing = Problem("rollout", "A vLLM server needs its own settings.")
-        found += servers(spec, spec.server) if spec.server else [missing]
-    return found
+        problems += servers(spec, spec.server) if spec.server else [missing]
+    return problems
 
 
 def problems_with_lora(spec: HardwareSpec, lora: LoraSpec | None) -> list[Problem]:
-    """The same with what the run, or the profile, says of LoRA."""
+    """The same, including the LoRA of the run or profile."""
     return [*hardware_problems(spec), *lora_problems(spec, lora)]
 
 
 def run_problems(run: RunSpec) -> list[Problem]:
-    """The same with the run's own GRPOConfig arguments."""
+    """The same, including the run's own GRPOConfig arguments."""
     return [*problems_with_lora(run.hardware, run.lora), *_own_optimizer(run)]
 
 
@@ -97,7 +97,7 @@ def _sharding(spec: HardwareSpec) -> Iterator[Problem]:
 
 
 def _numbers(spec: HardwareSpec) -> Iterator[Problem]:
-    """Formats and caps, against the device and the strategy."""
+    """Number formats and caps, checked against device and strategy."""
     if spec.memory_cap_gib is not None and not spec.memory_cap_gib > 0:
         yield Problem("memory_cap_gib", "The cap must be above 0 GiB; leave it empty for none.")
     if spec.trainer_gpus == 0:
@@ -171,7 +171,7 @@ def _colocate(spec: HardwareSpec) -> Iterator[Problem]:
 
 
 def lora_problems(spec: HardwareSpec, lora: LoraSpec | None) -> Iterator[Problem]:
-    """Of an adapter, and of none where the hardware needs one."""
+    """Problems of an adapter, or of a missing one where the hardware needs it."""
     server = spec.vllm_server
     swaps = server is not None and server.weight_sync == WeightSync.LORA
     if lora is None:

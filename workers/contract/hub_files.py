@@ -1,5 +1,5 @@
-"""Which files of a hub repository a run needs, whether a folder has them, and what is said where they can't be had.
-Standard library only: the host's question to the hub and the trainer's download go by the same list and words."""
+"""Files of a hub repository: which ones a run needs, whether a folder is complete, and messages when they are
+unavailable. Standard library only: the host's inspection and the trainer's download share the list and the messages."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 WANTED = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt", "*.tiktoken", "*.py")
-"""Weights, configuration, tokenizer and template. Pickles (.bin, .pt …) are never fetched: they can hold code."""
+"""Weights, configuration, tokenizer and template. Pickles (.bin, .pt …) are never downloaded: they can contain code."""
 UNWANTED = ("*/*.safetensors", "consolidated*.safetensors", "original/*", "onnx/*", "openvino/*", "coreml/*")
-"""The same weights once more, in another format or precision."""
+"""Duplicates of the weights in another format or precision."""
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "vocab.txt")
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 INDEX = "model.safetensors.index.json"
@@ -25,7 +25,7 @@ def wanted(name: str) -> bool:
 
 
 def refusal(names: Iterable[str]) -> str:
-    """Why a repository with these files is no model to train; "" when its files look like one."""
+    """Why a repository with these files is no trainable model, or ""."""
     listed = set(names)
     if "config.json" not in listed:
         if "adapter_config.json" in listed:
@@ -41,7 +41,7 @@ def refusal(names: Iterable[str]) -> str:
 
 
 def missing(model: str, hub: str) -> str:
-    """The hub tells the same of a private model as of none."""
+    """The hub gives the same answer for a private model as for a missing one."""
     return f"There is no model {model} on {hub}, or it is private and this host has no token that opens it."
 
 
@@ -62,7 +62,7 @@ def bad_token(hub: str) -> str:
 
 
 def is_complete(folder: Path) -> bool:
-    """A snapshot folder has what a run loads: configuration, a tokenizer, and every weight file."""
+    """Whether a snapshot folder has everything a run loads: configuration, a tokenizer, and all weight files."""
     if not (folder / "config.json").exists() or not any((folder / name).exists() for name in TOKENIZERS):
         return False
     if (folder / SINGLE).exists():

@@ -29,7 +29,7 @@ _MAX_FLOAT = sys.float_info.max
 class GpuReceipt:
     gpu: str
     before_mib: int
-    """Baseline, read before anything of the attempt was started."""
+    """The baseline, read before the attempt started anything."""
     peak_mib: int
     after_mib: int
     seconds_to_free: float | None
@@ -41,21 +41,21 @@ class Receipt:
     """The kill receipt: proof that nothing of the attempt is left."""
 
     seconds_to_gone: float
-    """From the first signal (or the natural end) until the tree was seen empty twice."""
+    """From the first signal (or the natural end) until the tree was empty in two checks."""
     processes_ended: int
     orphans_found: int
     """Descendants outside the process groups that the supervisor started."""
     survivors: tuple[int, ...]
     gpus: tuple[GpuReceipt, ...]
     port_free: bool | None
-    """None when the attempt had no server."""
+    """None if the attempt had no server."""
     free: bool
-    """No survivor, and every leased GPU is at its baseline + 300 MiB in two samples."""
+    """No survivors, and every leased GPU within 300 MiB of its baseline in two samples."""
 
 
 @dataclass(frozen=True)
 class OutboxLine:
-    """One line of outbox.jsonl, and one element of a sync request's `lines`."""
+    """A line of outbox.jsonl, and an element of a sync request's `lines`."""
 
     seq: int
     t: float
@@ -78,7 +78,7 @@ class ClaimAnswer:
     go: bool
     why: str
     ack: int
-    """The last seq already stored for the run; first_seq - 1 for a fresh attempt."""
+    """The last seq stored for the run; first_seq - 1 for a new attempt."""
     stop: str | None
     secrets: dict[str, str] = field(repr=False)
     """Environment variables for the processes that need them; written down nowhere."""

@@ -1,7 +1,7 @@
-"""A floor under the GPU memory of a trainer process and of vLLM's copy of the weights, in GiB.
+"""Lower bounds of the GPU memory of a trainer process and of vLLM's weights, in GiB.
 
-Weights count once for each copy that must lie there at the same time; activations, caches and CUDA contexts come on
-top and are left out, so what fits here may still run out of memory.
+Counts each copy of the weights that must exist at the same time; activations, caches and CUDA contexts come on top, so
+what fits here may still run out of memory.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from workers.contract.hardware import HardwareSpec, Offload, Optimizer, Precisio
 
 GIB = 2**30
 HALF = 2
-"""Bytes of a weight in 16 bits: the least that any unquantized copy takes."""
+"""Bytes per 16-bit weight, the minimum of an unquantized copy."""
 QUANTIZED = {Quantization.INT8: 1.0, Quantization.NF4: 0.5}
 MOMENTS = {Optimizer.ADAMW: 2, Optimizer.ADAMW_8BIT: 1, Optimizer.ADAFACTOR: 0}
-"""Bytes an optimizer keeps for each byte of a trained weight in 16 bits, at the least."""
+"""The least bytes that an optimizer keeps per byte of a trained 16-bit weight."""
 SHARDS_WEIGHTS = (Strategy.ZERO3, Strategy.FSDP2)
 SHARDS_GRADIENTS = (Strategy.ZERO2, *SHARDS_WEIGHTS)
 SHARDS_MOMENTS = (Strategy.ZERO1, *SHARDS_GRADIENTS)
@@ -23,7 +23,7 @@ SHARDS_MOMENTS = (Strategy.ZERO1, *SHARDS_GRADIENTS)
 
 @dataclass(frozen=True)
 class Floor:
-    """GiB that a trainer process can't do without."""
+    """The minimum of a trainer process, in GiB."""
 
     weights: float = 0.0
     reference: float = 0.0
@@ -48,27 +48,32 @@ class Floor:
 def trainer_floor(
     hardware: HardwareSpec, parameters: int, *, precision: Precision, lora: bool, reference: bool
 ) -> Floor:
-    """What each process keeps of the model; `reference`: a reference model is kept beside it."""
-    whole = HALF * (2 if precision == Precision.FP32 else 1)
+    """The parts of the model in each process; `reference`: including a reference model."""
+    weight_bytes = HALF * (2 if precision == Precision.FP32 else 1)
     share = GIB * max(hardware.processes, 1)
-    weights = parameters * QUANTIZED.get(hardware.quantization, whole)
-    kept = weights / (share if hardware.strategy in SHARDS_WEIGHTS else GIB)
+    weights = parameters * QUANTIZED.get(hardware.quantization, weight_bytes)
+    weights_gib = weights / (share if hardware.strategy in SHARDS_WEIGHTS else GIB)
     if hardware.offload == Offload.PARAMETERS:
-        kept = 0.0
+        weights_gib = 0.0
     if lora:
-        return Floor(weights=kept)  # the adapter's own share is too small to count
-    gradients = parameters * whole / (share if hardware.strategy in SHARDS_GRADIENTS else GIB)
-    moments = MOMENTS[hardware.optimizer] * parameters * whole / (share if hardware.strategy in SHARDS_MOMENTS else GIB)
+        return Floor(weights=weights_gib)  # the adapter's own share is negligible
+    gradients = parameters * weight_bytes / (share if hardware.strategy in SHARDS_GRADIENTS else GIB)
+    moments = (
+        MOMENTS[hardware.optimizer]
+        * parameters
+        * weight_bytes
+        / (share if hardware.strategy in SHARDS_MOMENTS else GIB)
+    )
     return Floor(
-        weights=kept,
-        reference=kept if reference else 0.0,
+        weights=weights_gib,
+        reference=weights_gib if reference else 0.0,
         gradients=0.0 if hardware.offload == Offload.PARAMETERS else gradients,
         moments=moments if hardware.offload == Offload.NONE else 0.0,
     )
 
 
 def colocated_copy(hardware: HardwareSpec, parameters: int) -> float:
-    """vLLM's weights on each GPU inside the trainer; it takes a quantized policy as it is."""
+    """vLLM's weights on each GPU inside the trainer; a quantized policy is used as it is."""
     bytes_each = QUANTIZED.get(hardware.quantization, HALF)
     return parameters * bytes_each / GIB / max(hardware.colocate_tensor_parallel, 1)
 

@@ -1,11 +1,11 @@
-"""Names both sides use: files of an attempt, event kinds, phases, stop modes, Celery tasks."""
+"""Names shared by both sides: files of an attempt, event kinds, phases, stop modes, Celery tasks."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
 SCHEMA = 1
-"""Version of everything in this module. A supervisor of another version is refused at its claim."""
+"""The version of this module. Supervisors of another version are refused at their claim."""
 
 
 class FileName:
@@ -20,9 +20,11 @@ class FileName:
     OUTBOX = "outbox.jsonl"  # supervisor: OutboxLine objects; the first line's seq is spec.first_seq
     ACK = "outbox.ack"  # supervisor: the last seq the control plane has confirmed, as decimal text
     PIDS = "pids.json"  # supervisor: {"boot_id", "processes": [[pid, start_time], ...]} of every descendant
-    STOP = "STOP"  # supervisor -> trainer: exists when the trainer shall save and stop
-    STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, looked for at each tick
-    LOG_PARTS = "log_parts.jsonl"  # supervisor: what of its logs was sent past their heads, workers.supervisor.logparts
+    STOP = "STOP"  # supervisor -> trainer: exists once the trainer should save and stop
+    STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, polled at each tick
+    LOG_PARTS = (
+        "log_parts.jsonl"  # supervisor: the parts of its logs sent beyond their heads, workers.supervisor.logparts
+    )
     REAPED = "reaped.json"  # reaper: the receipt of an attempt whose supervisor died
     CHECKPOINTS = "checkpoints"  # trainer's output_dir
     LOGS = "logs"
@@ -30,35 +32,35 @@ class FileName:
 
 MAX_SERVERS = 8
 MOST_GPUS = 64
-"""Of one host."""
+"""Per host."""
 SERVER_ROLES = ("vllm", *(f"vllm-{number}" for number in range(2, MAX_SERVERS + 1)))
-"""Role and log of each vLLM server of an attempt, the first one's first."""
+"""Role and log name of each vLLM server of an attempt, in order."""
 LOG_NAMES = ("supervisor", "download", *SERVER_ROLES, "trainer")
 """logs/<name>.log; a run has only those of its own processes."""
 LOG_LEFT_OUT = "; the host has the whole file]"
-"""In the log that the control plane stores, the end of a line that says that some of the host's file is not in it."""
+"""The end of a line in the stored log that says that a part of the host's file is missing."""
 
 
 class EventKind(StrEnum):
-    """Kinds of OutboxLine. The first three carry numbers (`data` is {metric name: number}); the rest are
-    life-cycle events, which are never folded away."""
+    """Kinds of OutboxLine. The first three carry numbers (`data` is {metric name: number}); the others are life-cycle
+    events, which are never folded."""
 
-    TRAIN = "train"  # one trainer log call; evaluation metrics keep TRL's eval_ prefix
+    TRAIN = "train"  # one log call of the trainer; evaluation metrics keep TRL's eval_ prefix
     SYSTEM = "system"  # host/cpu_percent, host/memory_mib, gpu/<i>/memory_mib, gpu/<i>/util_percent, gpu/<i>/power_w,
     # download/done_mib, download/total_mib
-    VLLM = "vllm"  # vllm/<name>; of several servers sums (requests, tokens/s) and means (shares)
+    VLLM = "vllm"  # vllm/<name>; sums (requests, tokens/s) or means (shares) over several servers
 
-    PHASE = "phase"  # data: {"phase": Phase, "detail": str, "reason": EndReason value, once it is known}
+    PHASE = "phase"  # data: {"phase": Phase, "detail": str, "reason": EndReason value once known}
     TRAINING = "training"  # data: {"max_steps": int, "step": int}: the trainer entered its loop -> RUNNING
     TRAINED = "trained"  # data: {"how": "completed"|"stopped"|"failed"}: the trainer left its loop, and saves no more
-    STAGE = "stage"  # data: {"stage": str}: what the trainer is doing before its first step
+    STAGE = "stage"  # data: {"stage": str}: the trainer's activity before its first step
     PROCESS_STARTED = "process_started"  # data: {"role": "download"|"vllm"|"vllm-2"|...|"trainer", "pid": int}
     PROCESS_EXITED = "process_exited"  # data: {"role", "pid", "exit_code": int|None, "signal": str|None}
     CHECKPOINT = "checkpoint"  # data: {"step", "path" (relative to the attempt folder), "bytes"}
-    REWARD_FAILED = "reward_failed"  # data: {"reward", "row": int|None, "kind", "message", "count", "of"}: rows that it
-    # has failed on and has scored so far; one at the 1st, 10th, 100th ... failure
+    REWARD_FAILED = "reward_failed"  # data: {"reward", "row": int|None, "kind", "message", "count", "of"}: rows failed
+    # on and scored so far; sent at the 1st, 10th, 100th ... failure
     METRICS_LEFT_OUT = "metrics_left_out"  # data: {"names": str}: metrics that a line can't hold, each named once
-    STOP_SEEN = "stop_seen"  # data: {"mode": StopMode}: the supervisor has taken the stop on
+    STOP_SEEN = "stop_seen"  # data: {"mode": StopMode}: the supervisor has accepted the stop
     NOTE = "note"  # data: {"text": str, "level": "info"|"warning"}
     ENDED = "ended"  # data: {"reason": EndReason value, "detail": str, "exit_codes": {role: int}, "receipt": Receipt}
 
@@ -79,7 +81,7 @@ TRAINER_KINDS = frozenset(
 
 
 class Phase(StrEnum):
-    """What a supervisor is doing; finer than a status, for people."""
+    """A supervisor's activity, finer than a status, for people."""
 
     CLAIMED = "claimed"
     PREPARING = "preparing"
@@ -92,7 +94,7 @@ class Phase(StrEnum):
 
 
 SAVING = "the trainer saves a checkpoint"
-"""The detail of Phase.STOPPING while nothing is ended yet."""
+"""The detail of Phase.STOPPING until anything has ended."""
 
 
 class StopMode(StrEnum):
@@ -110,7 +112,7 @@ class Task(StrEnum):
 
 
 def broker_url(redis_url: str) -> str:
-    """Celery's form of a redis-py address: `unix:///p?db=1` is `redis+socket:///p?virtual_host=1` there."""
+    """Celery's form of a redis-py address: `unix:///p?db=1` becomes `redis+socket:///p?virtual_host=1`."""
     if not redis_url.startswith("unix://"):
         return redis_url
     path, _, query = redis_url.removeprefix("unix://").partition("?")
@@ -118,7 +120,7 @@ def broker_url(redis_url: str) -> str:
 
 
 class EndReason(StrEnum):
-    """Why an attempt ended. Each leads to one final status and has one sentence for people: runs.states."""
+    """Why an attempt ended. Each reason has one final status and one sentence (see runs.states)."""
 
     COMPLETED = "completed"
     STOPPED_BY_USER = "stopped_by_user"

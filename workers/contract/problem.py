@@ -1,4 +1,4 @@
-"""What a rule of the training stack says when it is broken."""
+"""A violation of a rule of the training stack."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Problem:
     field: str
-    """The form field that it belongs beside: a GRPOConfig argument, a field of HardwareSpec (a server's with `server_`
-    before it) or of LoraSpec (with `lora_` before it)."""
+    """The related form field: a GRPOConfig argument, or a field of HardwareSpec (servers' with the prefix `server_`) or
+    LoraSpec (with the prefix `lora_`)."""
     sentence: str
     fix: str = ""
-    """What to do about it, as a sentence."""
+    """The remedy, as a sentence."""
 
     def __str__(self) -> str:
         return f"{self.sentence} {self.fix}".rstrip()

@@ -1,4 +1,4 @@
-"""What makes the vLLM servers and the pinned GPUs of a hardware profile inconsistent."""
+"""Inconsistencies between the vLLM servers and the pinned GPUs of a hardware profile."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from workers.contract.problem import Problem
 from workers.contract.spec import is_address
 
 MOST_SHARED = 0.9
-"""Of a GPU that a server and a trainer share: less than a tenth holds no trainer."""
+"""A server's largest share of a GPU that it shares with the trainer: less than a tenth is too little for a trainer."""
 MOST_GPU = 1023
 """The highest index that a profile may name."""
 PORTS = range(1024, 65536)
 
 
 def pins(spec: HardwareSpec) -> Iterator[Problem]:
-    """GPUs that the profile names, against each other and against the counts."""
+    """Pinned GPUs, checked against each other and against the counts."""
     yield from _indexes("trainer_gpu_ids", spec.trainer_gpu_ids, spec.trainer_gpus, "trainer GPUs")
     server = spec.server
     if spec.rollout != Rollout.SERVER or server is None or server.attached:
@@ -65,7 +65,7 @@ def _own(server: ServerSpec) -> Iterator[Problem]:
     if server.data_parallel < 1:
         yield Problem("server_data_parallel", "At least 1: one copy of the model.")
     product = server.tensor_parallel * server.data_parallel
-    # A server of 0 GPUs is one for the CPU.
+    # A server with 0 GPUs runs on the CPU.
     if server.gpus < 0 or (server.gpus != product and (server.gpus or product > 1)):
         yield Problem("server_gpus", f"Tensor parallel × data parallel makes {count(product)} for each server.")
     elif server.count * server.gpus > MOST_GPUS:

@@ -16,22 +16,22 @@ _PORT = re.compile(r"[1-9][0-9]{0,4}")
 
 
 REWARD_MODEL = "reward_model"
-"""Key in workers.rewards.LIBRARY of the reward that is a model: its params are {"model", "revision"}."""
+"""The key in workers.rewards.LIBRARY of the reward that is a model, with params {"model", "revision"}."""
 
 
 @dataclass(frozen=True)
 class ModelSpec:
     path: str
-    """A folder on the host inside its allowed roots, or a hub id."""
+    """A folder inside the host's allowed roots, or a hub id."""
     revision: str | None = None
     trust_remote_code: bool = False
 
 
 @dataclass(frozen=True)
 class DataSpec:
-    """The canonical dataset file, Parquet: row_id, prompt (messages; one of the user where the schema's metadata says
-    {"grpo": {"chat": false}}, whose content is the prompt), answer, test_cases, metadata (a JSON object), split (train
-    or validation). Written when the version was imported, fetched at the claim."""
+    """The canonical dataset file (Parquet): row_id, prompt (messages; with {"grpo": {"chat": false}} in the schema's
+    metadata, one user message whose content is the prompt), answer, test_cases, metadata (a JSON object), split (train
+    or validation). Written by the import, fetched at the claim."""
 
     name: str
     version: int
@@ -39,15 +39,15 @@ class DataSpec:
     rows: int
     """In both parts."""
     eval_rows: int = 0
-    """Of the validation rows, which are never trained on, so many are evaluated, drawn with the run's seed."""
+    """The number of validation rows to evaluate, sampled with the run's seed; they are never trained on."""
 
 
 @dataclass(frozen=True)
 class RewardSpec:
     name: str
-    """Unique in a run: TRL merges two rewards of one name silently. The metric is rewards/<name>/mean."""
+    """Unique in a run: TRL silently merges two rewards of the same name. The metric is rewards/<name>/mean."""
     function: str
-    """Key in workers.rewards.LIBRARY."""
+    """A key in workers.rewards.LIBRARY."""
     weight: float = 1.0
     params: dict[str, Any] = field(default_factory=dict)
 
@@ -62,23 +62,23 @@ class LoraSpec:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """Everything a run is, frozen at submit; it depends on no row that may change later."""
+    """Everything about a run, frozen at submission and independent of rows that may change later."""
 
     run_id: str
     name: str
     kind: str
-    """`train`; `trial` tries a hardware profile for two steps; learnability checks come as another kind."""
+    """`train`; `trial` tries a hardware profile for two steps."""
     model: ModelSpec
     data: DataSpec
     rewards: tuple[RewardSpec, ...]
     hardware: HardwareSpec
     grpo: dict[str, Any]
-    """Keyword arguments of trl.GRPOConfig that the person set, by TRL's own names. The trainer adds
-    output_dir, logging_steps=1, report_to=[] and what the hardware decides (use_cpu, vllm_*, deepspeed)."""
+    """Keyword arguments of trl.GRPOConfig set by the user, with TRL's names. The trainer adds output_dir,
+    logging_steps=1, report_to=[] and those implied by the hardware (use_cpu, vllm_*, deepspeed)."""
     lora: LoraSpec | None = None
     attn_implementation: str | None = None
     failed_share: float = 0.5
-    """Of a reward's rows: when it fails on more, over its last batches, the run ends. 1 never ends it."""
+    """The run ends if a reward fails on more than this share of its rows over its last batches; 1 never ends it."""
     schema: int = SCHEMA
 
 
@@ -91,11 +91,11 @@ class Placement:
     server_gpus: tuple[int, ...] = ()
     cpu_slots: tuple[int, ...] = ()
     ports: tuple[int, ...] = ()
-    """HTTP port on loopback of each vLLM server that the attempt starts."""
+    """The HTTP port on loopback of each vLLM server that the attempt starts."""
     group_port: int | None = None
-    """NCCL group port for weight updates."""
+    """The port of the NCCL group for weight updates."""
     unsandboxed: bool = False
-    """An admin lets rewards run code on this host although no sandbox holds there."""
+    """An admin allows rewards to run code on this host without a sandbox."""
 
     @property
     def every_port(self) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ class Placement:
 
     @property
     def every_gpu(self) -> tuple[int, ...]:
-        """Each leased GPU once, whoever of the attempt uses it."""
+        """Every leased GPU once, whichever process uses it."""
         return tuple(dict.fromkeys((*self.gpus, *self.server_gpus)))
 
 
@@ -132,11 +132,11 @@ class ServerPlace:
     port: int
     gpus: tuple[int, ...]
     own: bool
-    """Started, watched and ended by the attempt; an attached one is not."""
+    """Started, watched and ended by the attempt; False for attached servers."""
 
 
 def is_address(text: str) -> bool:
-    """Whether an attached server can be at it: http://host:port, with nothing before or after."""
+    """Whether it is a valid address of an attached server: exactly http://host:port."""
     host, _, port = text.removeprefix("http://").rpartition(":")
     if not (text.startswith("http://") and _HOST.fullmatch(host) and _PORT.fullmatch(port)):
         return False
@@ -148,16 +148,18 @@ def is_address(text: str) -> bool:
 
 
 def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:
-    """Every model that the trainer loads, each once: the policy's first, then reward models."""
-    named = [reward.params for reward in run.rewards if reward.function == REWARD_MODEL]
-    judging = [ModelSpec(str(params.get("model", "")), str(params.get("revision") or "") or None) for params in named]
-    return tuple(dict.fromkeys((run.model, *(model for model in judging if model.path))))
+    """The models that the trainer loads, without duplicates: the policy's first, then reward models."""
+    model_params = [reward.params for reward in run.rewards if reward.function == REWARD_MODEL]
+    reward_models = [
+        ModelSpec(str(params.get("model", "")), str(params.get("revision") or "") or None) for params in model_params
+    ]
+    return tuple(dict.fromkeys((run.model, *(model for model in reward_models if model.path))))
 
 
 def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
-    """The vLLM servers that the trainer gets completions from; none but in rollout mode `server`.
+    """The vLLM servers from which the trainer gets completions; none except in rollout mode `server`.
 
-    Raises ContractError when there are too many, or when the placement has no port for one of them.
+    Raises ContractError if there are too many, or the placement lacks a port for one of them.
     """
     hardware, placement = spec.run.hardware, spec.placement
     server = hardware.server

@@ -1,6 +1,6 @@
-"""A model's tokenizer as it travels from a host to the control plane: one body, and the sha256 of it is its name.
+"""The transfer format of a model's tokenizer from a host to the control plane: one body, identified by its sha256.
 
-The body is a line of JSON, {"files": [[name, bytes], ...]} in the order of the names, and then the files themselves.
+The body is a line of JSON, {"files": [[name, bytes], ...]} sorted by name, followed by the files themselves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 TOKENIZER_FILES = ("chat_template.jinja", "chat_template.json", "tokenizer.json", "tokenizer_config.json")
-"""What a model may have of it; nothing else travels."""
+"""The files that a model may have; nothing else is transferred."""
 TOKENIZER_LIMIT = 64 * 2**20
 """Bytes of the body."""
 HEAD_LIMIT = 1024
@@ -18,7 +18,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class NoTokenizer(ValueError):
-    """What came is no body of a tokenizer; the message says why."""
+    """The body is not a valid tokenizer; the message says why."""
 
 
 def head_of(sizes: Mapping[str, int]) -> bytes:

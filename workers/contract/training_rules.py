@@ -1,4 +1,4 @@
-"""Values of GRPOConfig that TRL finds wrong only once the model is loaded, or never; and those that no run sets."""
+"""Invalid GRPOConfig values that TRL only notices once the model is loaded, or never; and arguments reserved for us."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "vllm_model_impl": ("vllm", "transformers"),
 }
 BOOLEAN_TOO = frozenset({"scale_rewards"})
-"""TRL still takes True for `group` and False for `none`."""
+"""TRL still accepts True for `group` and False for `none`."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Range:
     low: float
     high: float | None = None
     above_low: bool = False
-    """`low` itself is not allowed."""
+    """`low` itself is excluded."""
 
     def holds(self, value: float) -> bool:
         above = value > self.low if self.above_low else value >= self.low
@@ -46,10 +46,11 @@ RANGES: dict[str, Range] = {
     "learning_rate": Range(0),
     "max_grad_norm": Range(0),
     "beta": Range(0),
-    # At 0 the ratio is held to exactly 1, and completions of the current policy still train it.
+    # At 0 the ratio is clipped to exactly 1, and completions of the current policy still train it.
     "epsilon": Range(0),
     "epsilon_high": Range(0),
-    # It cuts the ratio from above. At 1 or below that is every ratio of an on-policy batch: nothing would be learned.
+    # An upper bound of the ratio. At 1 or below it would clip every ratio of an on-policy batch: nothing would be
+    # learnt.
     "delta": Range(1, above_low=True),
     "num_iterations": Range(1),
     "num_train_epochs": Range(0, above_low=True),
@@ -80,14 +81,14 @@ OWNED = frozenset({
     "restore_callback_states_from_checkpoint", "ignore_data_skip", "log_on_each_node", "debug", "label_names",
     "batch_eval_metrics", "include_for_metrics", "metric_for_best_model", "greater_is_better",
 })  # fmt: skip
-"""Arguments that a run can't set: the control plane or its trainer does (files, logging, devices, vLLM, credentials),
-or they are deprecated, dangerous or without a meaning here."""
+"""Arguments that a run can't set: the control plane or the trainer sets them (files, logging, devices, vLLM,
+credentials), or they are deprecated, dangerous or meaningless here."""
 MADE_BY_THE_FORM = frozenset({"bf16", "fp16", "eval_strategy", "save_strategy"})
-"""Arguments that the New run page makes of other fields, so that a run may have them and nobody types them."""
+"""Arguments that the New run page derives from other fields: a run may have them, but no one enters them."""
 
 
 def value_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with single values of GRPOConfig arguments, whatever the others are."""
+    """Problems of single GRPOConfig values, independent of the others."""
     for name, value in settings.items():
         if name in OWNED:
             yield Problem(name, f"{name} is set by the control plane, not by a run.", "Leave it out.")

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 DESCRIBE_TIMEOUT_S = 300
 SANDBOX_TIMEOUT_S = 120
 SANDBOX_EVERY_S = 600
-"""What a sandbox stands on, a package or a switch of the kernel, may change while a host runs."""
+"""Requirements of a sandbox, a package or a kernel setting, may change while a host runs."""
 VERSIONS = ("torch", "trl", "transformers", "peft", "accelerate", "vllm", "deepspeed", "bitsandbytes")
 _ASK_VERSIONS = """
 import importlib.metadata, json, sys
@@ -45,7 +45,7 @@ print(json.dumps(found))
 
 
 class TrainerProbe:
-    """What the trainer's interpreter is: asked in a thread, again until it is there, cached by its versions."""
+    """Facts about the trainer's interpreter: queried in a thread until available, cached by versions."""
 
     def __init__(self, settings: HostSettings) -> None:
         self._settings = settings
@@ -54,11 +54,11 @@ class TrainerProbe:
         self.versions: dict[str, str] = {}
         self.schema: dict[str, Any] | None = None
         self.sandbox: dict[str, Any] | None = None
-        """{"backend": its name or None, "tried": {each: why it doesn't hold, or ""}}; None: not known yet."""
+        """{"backend": its name or None, "tried": {each: why it doesn't work, or ""}}; None: not known yet."""
         self._sandbox_due = float("-inf")
 
     def tick(self, now: float) -> float:
-        """Environments are installed and upgraded while a host runs: look again, cheaply."""
+        """Environments are installed and upgraded while a host runs: check again, cheaply."""
         versions = self._ask_versions()
         if "trl" not in versions:
             self.state, self.versions, self.schema = "missing", versions, None
@@ -87,20 +87,20 @@ class TrainerProbe:
         self.state = "missing" if schema is None else "ready"
 
     def _look_at_sandbox(self, now: float) -> None:
-        """It attacks itself in earnest, which takes a second."""
+        """Run the sandbox's self-test, which attacks itself and takes a second."""
         argv = [self._settings.trainer_python, "-m", "workers.sandbox", "--json"]
-        found = self._ask(argv, timeout_s=SANDBOX_TIMEOUT_S, fails_with=1)
-        self.sandbox = found or {
+        report = self._ask(argv, timeout_s=SANDBOX_TIMEOUT_S, fails_with=1)
+        self.sandbox = report or {
             "backend": None,
             "tried": {"self-test": "it gave no answer; the worker's log has more"},
         }
-        self._sandbox_due = now + (SANDBOX_EVERY_S if found else 60.0)
+        self._sandbox_due = now + (SANDBOX_EVERY_S if report else 60.0)
 
     def _ask(self, argv: list[str], *, timeout_s: float, fails_with: int = 0) -> dict[str, Any] | None:
-        """The last line of a program's output, as an object; with another exit code than 0 and `fails_with` none."""
+        """The last line of a program's output as an object; None for exit codes other than 0 and `fails_with`."""
         environment = trainer_tool_environment(self._settings, os.environ)
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 argv,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -109,9 +109,9 @@ class TrainerProbe:
                 check=False,
                 preexec_fn=partial(end_with, os.getpid(), signal.SIGKILL),
             )
-            if done.returncode not in (0, fails_with):
-                done.check_returncode()
-            answer = json.loads(done.stdout.splitlines()[-1])
+            if completed.returncode not in (0, fails_with):
+                completed.check_returncode()
+            answer = json.loads(completed.stdout.splitlines()[-1])
         except FileNotFoundError:
             return None  # not installed yet
         except subprocess.CalledProcessError as error:
@@ -123,7 +123,7 @@ class TrainerProbe:
         return answer if isinstance(answer, dict) else None
 
     def _key(self, versions: dict[str, str]) -> str:
-        """Another interpreter, another version of a library or another describe: another answer."""
+        """A cache key of interpreter, library versions and describe version."""
         source = (SOURCE_ROOT / "workers" / "trainer" / "describe.py").read_bytes()
         words = json.dumps([self._settings.trainer_python, sorted(versions.items())]).encode()
         return hashlib.sha256(words + source).hexdigest()[:16]
@@ -167,14 +167,14 @@ class Announcer:
         self._sent_schema = None if answer.get("want_schema") else schema
         if answer.get("want_schema") and schema is not None:
             return 0.5
-        # Soon again while something is on its way, or somebody looks: a form or a page waits for it.
+        # Sooner while something is pending or someone watches: a form or a page waits for it.
         soon = schema is None or bool(answer.get("watched"))
         return min(self._settings.announce_watched_s, self._settings.announce_s) if soon else self._settings.announce_s
 
     def inventory(self) -> dict[str, Any]:
         probe = self._probe
-        told = {} if probe.sandbox is None else {"sandbox": probe.sandbox}
-        return {**self._inventory.take(), "versions": probe.versions, "trainer": probe.state, **told}
+        sandbox = {} if probe.sandbox is None else {"sandbox": probe.sandbox}
+        return {**self._inventory.take(), "versions": probe.versions, "trainer": probe.state, **sandbox}
 
 
 _loops: list[Loop] = []
@@ -182,7 +182,7 @@ _guard = threading.Lock()
 
 
 def start(settings: HostSettings) -> None:
-    """Begin to announce, and leave the control plane's address where supervisors look for it."""
+    """Start announcing, and write the control plane's address for supervisors."""
     with _guard:
         if _loops:
             return
@@ -211,5 +211,5 @@ def write_control_url(settings: HostSettings) -> None:
 
 
 def quiet_http_log() -> None:
-    """httpx logs a line for each request; a heartbeat is no news."""
+    """httpx logs every request; heartbeats are no news."""
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -1,8 +1,8 @@
-"""The host's Celery app: carries short commands from the control plane, and the host's announcements back.
+"""The host's Celery app: receives short commands from the control plane and runs the announcements.
 
     celery -A workers.host.celery worker -Q host.<name> -n host.<name>@%h
 
-Prefork, because the launcher spawns from a main thread and a pool child runs its tasks there.
+Prefork, because the launcher must spawn from a main thread, where a pool child runs its tasks.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ app.conf.update(
     task_serializer="json",
     accept_content=["json"],
     task_ignore_result=True,
-    # Tasks are short and idempotent, and the control plane sends again what got lost. Redelivery by the broker would
-    # come an hour late.
+    # Tasks are short and idempotent, and the control plane resends lost ones. Redelivery by the broker would come an
+    # hour late.
     task_acks_late=False,
     task_time_limit=300,
     worker_prefetch_multiplier=1,
@@ -41,7 +41,7 @@ app.conf.update(
 
 @worker_ready.connect  # type: ignore[untyped-decorator]
 def _begin_announcing(**kwargs: object) -> None:
-    """In the worker's own process: it lives as long as the worker can take messages."""
+    """In the worker's own process, which lives as long as the worker receives messages."""
     announce.start(HostSettings.from_env())
 
 

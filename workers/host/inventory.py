@@ -1,4 +1,4 @@
-"""What this host is and has at the moment, as its announcement says it."""
+"""This host's resources and their current state, for its announcement."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 MOST_PORTS = 500
 GPU_PATIENCE_S = 3.0
-"""A driver in trouble may never answer; the host is told of without its GPUs then."""
+"""A driver in trouble may never answer; the announcement then has no GPUs."""
 
 
 class Inventory:
@@ -40,13 +40,13 @@ class Inventory:
         settings = self._settings
         memory = psutil.virtual_memory()
         disk = shutil.disk_usage(settings.runs_dir)
-        found, error = self._gpus.take()
+        entries, error = self._gpus.take()
         return {
             "boot_id": procfs.boot_id(),
             "booted_at": psutil.boot_time(),
-            "gpus": found,
+            "gpus": entries,
             "gpu_error": error,
-            "driver": next((gpu["driver"] for gpu in found), ""),
+            "driver": next((gpu["driver"] for gpu in entries), ""),
             "cpu_count": os.cpu_count() or 1,
             "cpu_slots": settings.slots,
             "cpu_percent": psutil.cpu_percent(None),
@@ -63,7 +63,7 @@ class Inventory:
 
 
 class Gpus:
-    """The GPUs that a run may have, and what keeps others, or all, from being told of."""
+    """The GPUs available to runs, and why others, or all, are missing."""
 
     def __init__(
         self, read_gpus: Callable[[], list[GpuReading]], read_links: Callable[[], dict[int, list[Link]]]
@@ -72,22 +72,22 @@ class Gpus:
         self._read_links = read_links
         self._links: dict[int, list[Link]] = {}
         self._linked: tuple[str, ...] | None = None
-        """The GPUs that the links are known of: nobody rewires a host while it runs."""
+        """The GPUs whose links are known: cabling doesn't change while a host runs."""
         self._job: BackgroundCall[list[GpuReading]] | None = None
         self._told = ""
 
     def take(self) -> tuple[list[dict[str, Any]], str]:
-        found, error = self._look()
+        entries, error = self._look()
         if error and error != self._told:
             log.warning("GPUs: %s", error)
         self._told = error
-        return found, error
+        return entries, error
 
     def _look(self) -> tuple[list[dict[str, Any]], str]:
         fresh = self._job is None
         job = self._job = self._job or BackgroundCall("gpus", self._read)
         if not job.wait(GPU_PATIENCE_S if fresh else 0.0):
-            return [], "NVML does not answer."  # asked again, but by no second thread
+            return [], "NVML does not answer."  # retried later, but not by a second thread
         self._job = None
         if job.error is not None:
             return [], f"NVML does not answer: {job.error}"
@@ -110,9 +110,9 @@ class Gpus:
 
 
 def models_under(settings: HostSettings) -> list[str]:
-    """Folders directly under the roots that look like models."""
-    found = []
+    """Folders directly below the roots that look like models."""
+    folders = []
     for root in settings.model_roots:
         if root.is_dir():
-            found += [str(path.parent) for path in sorted(root.glob("*/config.json"))[:200]]
-    return found
+            folders += [str(path.parent) for path in sorted(root.glob("*/config.json"))[:200]]
+    return folders

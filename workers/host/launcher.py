@@ -1,4 +1,4 @@
-"""launch_run's flow: the folder, the spec, a detached supervisor, its lock. A second delivery changes nothing."""
+"""The launch: the folder, the spec, a detached supervisor, its lock. A repeated delivery changes nothing."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ log = logging.getLogger(__name__)
 class Launch(StrEnum):
     STARTED = "started"
     RUNNING = "running"
-    """Somebody holds the lock: an earlier delivery's supervisor, or the reaper."""
+    """The lock is held by an earlier delivery's supervisor, or by the reaper."""
     ENDED = "ended"
     LOST = "lost"
-    """A supervisor got its `go` here and is gone: the folder is the reaper's."""
+    """A supervisor got its `go` here and is gone: the folder is left to the reaper."""
     FAILED = "failed"
     """No supervisor took the lock in time; the supervisor's log says why."""
 
 
 def launch_or_tell(document: Mapping[str, Any], token: str, settings: HostSettings) -> Launch:
-    """Launch; what keeps a supervisor from starting is told to the run, which otherwise would only see no claim."""
+    """Launch; failures are reported to the run, which otherwise would only see a missing claim."""
     try:
         outcome = launch(document, token, settings)
     except (ContractError, ValueError) as error:
@@ -55,7 +55,7 @@ def launch(
     folder = AttemptFolder.of(settings.runs_dir, spec.run.run_id, spec.number)
     lock = Lock(folder)
     if lock.is_held():
-        return Launch.RUNNING  # asked first: a folder that was removed under its supervisor is not made anew
+        return Launch.RUNNING  # checked first: a folder removed under its supervisor must not be recreated
     folder.create()
     if folder.has_ended():
         return Launch.ENDED
@@ -67,7 +67,7 @@ def launch(
 
 
 def _with_local_checkpoint(spec: AttemptSpec, settings: HostSettings) -> AttemptSpec:
-    """The control plane names a checkpoint by run and attempt: where the runs are is this host's own business."""
+    """The control plane names a checkpoint by run and attempt; only the host knows the path."""
     if spec.resume_from is None:
         return spec
     return dataclasses.replace(spec, resume_from=str(settings.runs_dir / spec.resume_from))
@@ -115,13 +115,13 @@ def _tell(document: Mapping[str, Any], token: str, settings: HostSettings, detai
     try:
         control.send_not_launched(attempt_id, detail[:2000], final=final)
     except ControlError as error:
-        # The tick sees no claim and sends the launch again.
+        # The tick notices the missing claim and sends the launch again.
         log.error("that %s was not launched could not be told: %s", attempt_id, error)
     finally:
         control.close()
 
 
 def _last_words(folder: AttemptFolder) -> str:
-    """What the supervisor said last before it went."""
+    """The supervisor's last output."""
     lines = last_lines(folder.log("supervisor"), whole=False)
     return next((line.decode(errors="replace").strip()[:400] for line in reversed(lines) if line.strip()), "")

@@ -1,11 +1,11 @@
-"""reap_run's flow: after silence, see whether the supervisor lives; if not, clean up what it left and prove it.
+"""The reap: after silence, check whether the supervisor lives; if not, clean up after it and prove it.
 
-The lock comes first: while somebody holds it, nothing is touched. What is killed is known by pid *and* start time of
-the same boot, or works inside the attempt's folder, also when that was removed; never by a name, and never a pid that
-is somebody else's now.
+The lock comes first: while it is held, nothing is touched. Processes to kill are identified by pid *and* start time
+within the same boot, or by their working directory in the attempt's folder, even a removed one; never by name, and
+never by a pid that may be reused.
 
-An attempt is reaped because it was claimed, so a folder that is gone or empty proves nothing: processes are looked for,
-and GPUs and ports are proved, whatever the folder says.
+An attempt is reaped because it was claimed, so a missing or empty folder proves nothing: processes are searched, and
+GPUs and ports are proved free, whatever the folder says.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ from workers.supervisor.trainerlines import lines_left_out, trainer_line
 log = logging.getLogger(__name__)
 
 LINES_WITH_THE_REPORT = 1000
-"""What is left of the outbox travels in the report itself; more goes ahead in sync requests."""
+"""Remaining outbox lines up to this number are sent in the report itself; earlier ones go ahead in sync requests."""
 
 LOST = "A line was lost on the host's disk."
 LOST_LINES = 1000
-"""More in one gap are no lines that a disk lost."""
+"""A larger gap wasn't caused by a disk that lost lines."""
 
 FILES_DEADLINE_S = 60.0
 _REMOVED = " (deleted)"
-"""The kernel writes it after a working directory that is gone."""
+"""The kernel's suffix for a deleted working directory."""
 
 
 def reap(
@@ -70,7 +70,7 @@ def reap(
     *,
     read_gpus: Callable[[], list[GpuReading]] = gpus.read,
 ) -> bool:
-    """True if the attempt's leftovers were looked after; False while its lock is held."""
+    """True if the attempt's remains were cleaned up; False while its lock is held."""
     folder = AttemptFolder.of(settings.runs_dir, run_id, number)
     control = Control(url=settings.control_url, token=token, timeout_s=settings.http_timeout_s, alive=False)
     lock = Lock(folder)
@@ -87,14 +87,14 @@ def reap(
 
 
 def leftovers(folder: AttemptFolder) -> list[Process]:
-    """Processes of the attempt whose supervisor is gone, with all that they started."""
+    """The processes of an attempt without a supervisor, and their descendants."""
     rows = procfs.table()
     recorded = _recorded(folder)
     path = os.path.realpath(folder.path)
-    mine = _ourselves(rows)
-    roots = [row for row in rows if row.pid not in mine and (row.identity in recorded or _works_in(row, path))]
+    own_pids = _ourselves(rows)
+    roots = [row for row in rows if row.pid not in own_pids and (row.identity in recorded or _works_in(row, path))]
     below = procfs.descendants([row.pid for row in roots], rows)
-    return [*roots, *(row for row in below if row.pid not in mine)]
+    return [*roots, *(row for row in below if row.pid not in own_pids)]
 
 
 class _Report:
@@ -116,7 +116,7 @@ class _Report:
         except Refused:
             if not lines:
                 raise
-            # One of the lines is none that the control plane takes.
+            # The control plane refuses one of the lines.
             deliver(self.control, self.attempt_id, lines)
             self.control.send_reaped(self.attempt_id, body, [])
 
@@ -142,7 +142,7 @@ def _clean_up(
 
 
 def _lines_left(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tuple[list[Line], str]:
-    """And what kept lines back: no fault in them may keep the receipt, and with it the GPUs, from the control plane."""
+    """The remaining lines, and what kept some back: no fault in them may withhold the receipt, and with it the GPUs."""
     trouble = ""
     try:
         with closing(Outbox(folder / FileName.OUTBOX, first_seq=spec.first_seq)) as outbox:
@@ -154,14 +154,14 @@ def _lines_left(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tu
                 trouble = f"What the trainer wrote last could not be read: {error}."
             return _hand_over(outbox, report, acked), trouble
     except ControlError:
-        raise  # nor could it be told now: the next reap tries again
+        raise  # it could not be sent now either: the next reap retries
     except Exception as error:
         log.exception("the lines of %s can't be handed over", folder.path)
         return [], f"The lines it left could not be handed over: {type(error).__name__}: {error}."[:500]
 
 
 def _first_receipt(folder: AttemptFolder, receipt: Receipt) -> Receipt:
-    """A reap whose report got lost is asked for again, and finds nothing any more: the first one has the figures."""
+    """A repeated reap, after a lost report, finds nothing: the first receipt has the figures."""
     earlier = folder.read_json(FileName.REAPED)
     try:
         first = from_dict(Receipt, earlier) if earlier else receipt
@@ -184,26 +184,27 @@ def _tear_down(
         peaks={},
         ports=placement.every_port if placement else (),
         read_gpus=read_gpus,
-        is_orphan=lambda process: True,  # all of them: whoever started them is gone
+        is_orphan=lambda process: True,  # all of them: their supervisor is gone
     )
     while (receipt := teardown.tick(time.monotonic())) is None:
         time.sleep(settings.tick_watched_s)
-    # What can't be named can't be proved.
+    # Unknown resources can't be proved free.
     return receipt if placement else dataclasses.replace(receipt, free=False)
 
 
 def _baselines(folder: AttemptFolder, placement: Placement) -> dict[int, int]:
-    """Of every leased GPU: one whose use before the start was not written down is free only when it is empty. Of none
-    where no process was started: what is in use there is not of this attempt."""
+    """The baseline of each leased GPU: 0 if none was recorded; {} if no process was started, since the usage isn't the
+    attempt's."""
     if _started_nothing(folder):
         return {}
-    kept = (folder.read_json(FileName.PIDS) or {}).get("baselines")
-    known = {int(gpu): int(mib) for gpu, mib in kept.items()} if isinstance(kept, dict) else {}
-    return {gpu: known.get(gpu, 0) for gpu in placement.every_gpu}
+    recorded = (folder.read_json(FileName.PIDS) or {}).get("baselines")
+    baselines = {int(gpu): int(mib) for gpu, mib in recorded.items()} if isinstance(recorded, dict) else {}
+    return {gpu: baselines.get(gpu, 0) for gpu in placement.every_gpu}
 
 
 def _started_nothing(folder: AttemptFolder) -> bool:
-    """A supervisor was here, and before its first child it would have written pids.json and opened that one's log."""
+    """Whether a supervisor was here but started nothing: before its first child it would have written pids.json and
+    opened the child's log."""
     logs = {path.name for path in (folder / FileName.LOGS).glob("*.log")}
     return (
         folder.was_started() and not os.path.lexists(folder / FileName.PIDS) and logs == {folder.log("supervisor").name}
@@ -262,7 +263,7 @@ def _without_gaps(lines: list[Line], acked: int) -> list[Line]:
 
 
 def _hand_over_files(folder: AttemptFolder, settings: HostSettings, report: _Report) -> None:
-    """Completions and logs, as far as they come in time; what the control plane has already it skips."""
+    """Upload completions and logs within the deadline; the control plane skips what it has."""
     samples = SampleUploader(report.attempt_id, folder / FileName.SAMPLES, report.control, settings, hold=_never)
     logs = LogUploader(report.attempt_id, folder, report.control, settings, watched=_never, hold=_never)
     samples.close()
@@ -280,11 +281,11 @@ def _never() -> bool:
 
 
 def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
-    """What the control plane has, in its own words: the file may be older than the truth, when the disk was full."""
+    """The control plane's own acknowledged seq: the file may be outdated if the disk was full."""
     try:
         return max(outbox.first_seq - 1, report.control.sync(report.attempt_id, []).ack)
     except Refused:
-        pass  # it knows nothing of this attempt: the report will be told the same
+        pass  # it doesn't know the attempt: the report will get the same answer
     try:
         return int((folder / FileName.ACK).read_text())
     except (OSError, ValueError):
@@ -294,22 +295,23 @@ def _acked(folder: AttemptFolder, outbox: Outbox, report: _Report) -> int:
 def _recorded(folder: AttemptFolder) -> set[Identity]:
     pids = folder.read_json(FileName.PIDS) or {}
     if pids.get("boot_id") != procfs.boot_id():
-        return set()  # written before a reboot: those pids are others' now
+        return set()  # written before a reboot: the pids have been reused
     return {Identity(int(pid), int(start)) for pid, start in pids.get("processes", [])}
 
 
 def _works_in(row: Process, path: str) -> bool:
-    """Processes with a terminal are people's: somebody may have a shell in this folder. So are other users' ones."""
+    """Processes with a terminal belong to people, who may have a shell in this folder. Other users' processes don't
+    count either."""
     where = procfs.working_directory(row.pid) if row.tty == 0 else None
     if where is None:
         return False
-    if where.endswith(_REMOVED) and not os.path.exists(where):  # a folder may be called so, too
+    if where.endswith(_REMOVED) and not os.path.exists(where):  # a folder may really have this name
         where = where.removesuffix(_REMOVED)
     return Path(where).is_relative_to(path) and procfs.user(row.pid) in _ours(path)
 
 
 def _ours(path: str) -> set[int]:
-    """Users that the attempt's processes run as: its folder's owner, and whoever we are."""
+    """The users that the attempt's processes run as: the folder's owner, and the current user."""
     try:
         return {os.stat(path).st_uid, os.getuid()}
     except OSError:
@@ -319,11 +321,11 @@ def _ours(path: str) -> set[int]:
 def _ourselves(rows: list[Process]) -> set[int]:
     """This process and its ancestors."""
     parents = {row.pid: row.ppid for row in rows}
-    found, pid = set(), os.getpid()
-    while pid > 0 and pid not in found:
-        found.add(pid)
+    lineage, pid = set(), os.getpid()
+    while pid > 0 and pid not in lineage:
+        lineage.add(pid)
         pid = parents.get(pid, 0)
-    return found
+    return lineage
 
 
 def _spec(folder: AttemptFolder) -> AttemptSpec | None:
@@ -334,11 +336,11 @@ def _spec(folder: AttemptFolder) -> AttemptSpec | None:
 
 
 def _without_lines(folder: AttemptFolder, placement: Placement | None, receipt: Receipt) -> str:
-    there = os.path.isdir(folder.path)  # in trouble it is no error here
-    found = "The attempt's folder holds no line" if there else "The host has no folder of this attempt"
+    exists = os.path.isdir(folder.path)  # a failing file system is no error here
+    situation = "The attempt's folder holds no line" if exists else "The host has no folder of this attempt"
     if placement is None:
-        return f"{found}, and which GPUs it had is not known here, so none is proved free."
-    return f"{found}. {_sentence(receipt)}"
+        return f"{situation}, and which GPUs it had is not known here, so none is proved free."
+    return f"{situation}. {_sentence(receipt)}"
 
 
 def _sentence(receipt: Receipt) -> str:

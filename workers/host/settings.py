@@ -1,7 +1,7 @@
-"""A host's settings: who it is, where its folders are, which programs it starts, and every deadline.
+"""A host's settings: its name, folders, programs, and all deadlines.
 
-Deadlines are settings so that tests can scale them. The launcher hands them to the supervisor through the
-environment (`as_env`), and nothing else of the worker's environment that could hold a secret.
+Deadlines are settings so that tests can scale them. The launcher passes them to the supervisor through the environment
+(`as_env`), and nothing of the worker's environment that could contain a secret.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 
 class SettingsError(ValueError):
-    """The environment doesn't describe a host; the message names the variable."""
+    """The environment is invalid for a host; the message names the variable."""
 
 
 @dataclass(frozen=True)
@@ -43,69 +43,68 @@ class HostSettings:
     """Argument list before the model's name; default: trainer_python -m workers.trainer.fetch."""
 
     model_roots: tuple[Path, ...] = ()
-    """Folders that local model paths must lie in; the data folder's models/ is always one where there is one."""
+    """Folders that may contain local models; the data folder's models/ is always included if it exists."""
     hf_token_file: Path | None = None
-    """Holds this host's token for the model hub, mode 0600; read for each question to the hub and each download, and
-    given to nothing else."""
+    """A file with this host's token for the model hub, mode 0600; read for each inspection and download, and passed to
+    nothing else."""
     dataset_cache_dir: Path | None = None
-    """Where datasets lie that runs have used, by their checksum; default: dataset-cache beside runs_dir."""
+    """The cache of datasets, by checksum; default: dataset-cache beside runs_dir."""
     dataset_cache_mib: int = 20_480
-    """Of them, so much is kept: those used longest ago go first. 0: none."""
+    """The cache's size limit; the least recently used datasets are removed first. 0: no cache."""
     cpu_slots: int = 0
-    """Runs on the CPU at a time; 0: half the cores."""
+    """Concurrent runs on the CPU; 0: half the cores."""
     port_range: tuple[int, int] = (21000, 21999)
     """Ports for vLLM servers, below the kernel's own ephemeral range."""
 
     announce_s: float = 10.0
     announce_watched_s: float = 2.0
-    """While somebody looks at the host's figures."""
+    """The interval while the host's page is open."""
     http_timeout_s: float = 10.0
     lock_wait_s: float = 5.0
     """How long the launcher waits for the supervisor's lock."""
     claim_deadline_s: float = 600.0
     dataset_deadline_s: float = 900.0
     download_silence_s: float = 900.0
-    """A download that says nothing for so long hangs. It ends by itself much earlier when no bytes come."""
+    """A download without progress for this long hangs. It ends by itself much earlier if no bytes arrive."""
     tick_s: float = 0.05
     tick_watched_s: float = 0.02
     tree_scan_s: float = 1.0
     sample_s: float = 2.0
     heartbeat_s: float = 2.0
     batch_s: float = 1.0
-    """How long lines are gathered while nobody watches the run."""
+    """How long lines are batched while no one watches the run."""
     batch_watched_s: float = 0.1
     backoff_max_s: float = 15.0
     log_batch_s: float = 10.0
     log_batch_watched_s: float = 0.5
     log_cap_bytes: int = 50_000_000
-    """Of each log, this much of the head and of the tail is sent."""
+    """Bytes of each log's head, and of its tail, to send."""
     log_live_bytes: int = 50_000_000
-    """Of each log, so much may be sent between head and tail while somebody watches."""
+    """Bytes of each log that may be sent between head and tail while someone watches."""
     save_deadline_s: float = 120.0
     term_grace_s: float = 0.0
-    """Between SIGTERM and SIGKILL. SIGTERM never saves, so nothing is gained by waiting."""
+    """The time between SIGTERM and SIGKILL. SIGTERM never saves, so waiting gains nothing."""
     kill_deadline_s: float = 30.0
-    """A process that survives SIGKILL for so long is reported as a survivor."""
+    """A process that survives SIGKILL for this long is reported as a survivor."""
     gpu_free_deadline_s: float = 15.0
     gpu_free_margin_mib: int = 300
     gpu_busy_mib: int = 1024
-    """A leased GPU with more than this in use before the start belongs to somebody else."""
+    """A leased GPU with more memory in use before the start is busy with something else."""
     settle_s: float = 1.0
-    """After a trainer's failure, how long a dying vLLM server has to show that it was the cause."""
+    """How long, after a trainer's failure, to wait for a vLLM server to turn out to be the cause."""
     attached_watch_s: float = 2.0
-    """Between two questions to a vLLM server that is ready whether it still answers."""
+    """The interval of health polls of a vLLM server that is ready."""
     attached_silence_s: float = 60.0
-    """One that somebody else runs and that doesn't answer for so long is taken for gone."""
+    """An external server without an answer for this long counts as gone."""
     server_silence_s: float = 600.0
-    """A vLLM server that is asked for so long and makes no token, or answers nothing, hangs; unless the trainer goes
-    on. Long: the first request to a cold server compiles kernels for minutes."""
+    """A vLLM server with requests that generates no tokens, or doesn't answer, for this long hangs, unless the trainer
+    continues. Long: the first request to a cold server compiles kernels for minutes."""
     stall_s: float = 900.0
-    """No training step for so long, or for ten times as long as a step takes as a rule, is told."""
+    """No training step for this long, or ten times the usual duration, is reported as a stall."""
     drain_deadline_s: float = 86_400.0
-    """After the end, how long the supervisor tries to hand over what the control plane has not confirmed. What is
-    left then is the reaper's to upload."""
+    """How long, after the end, the supervisor tries to deliver unconfirmed data. The rest is left to the reaper."""
     refused_deadline_s: float = 60.0
-    """After the end, how long a control plane that knows nothing of the attempt is asked again."""
+    """How long, after the end, a control plane that doesn't know the attempt is retried."""
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None) -> HostSettings:
@@ -124,13 +123,16 @@ class HostSettings:
                 raise SettingsError(f"{variable(name)} is not set: a host cannot work without it")
         if not values["runs_dir"].is_absolute():
             raise SettingsError(f"{variable('runs_dir')} must be an absolute path")
-        for name in ("hf_token_file", "dataset_cache_dir"):  # for the supervisor, with a working directory of its own
+        for name in (
+            "hf_token_file",
+            "dataset_cache_dir",
+        ):  # absolute for the supervisor, which has another working directory
             if name in values:
                 values[name] = values[name].absolute()
         return cls(**values)
 
     def as_env(self) -> dict[str, str]:
-        """The same settings for a supervisor, without the host's own token."""
+        """The same settings for a supervisor, without the host's token."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "host_token_file"}
         return {variable(name): _encode(value) for name, value in values.items() if value not in (None, "", ())}
 
@@ -162,7 +164,7 @@ def variable(field_name: str) -> str:
 
 
 def _embedded_layout(source: Mapping[str, str]) -> dict[str, Any]:
-    """Where things are when the control plane and this host share one data folder."""
+    """The layout when the control plane and this host share a data folder."""
     data = source.get("CONTROLPLANE_DATA", "")
     if not data:
         return {}

@@ -1,4 +1,4 @@
-"""A stop that was pushed to this host: the request is left where the supervisor looks for it at each tick."""
+"""Stop requests pushed to this host: written to where the supervisor polls at each tick."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from workers.supervisor.folder import AttemptFolder
 
 
 def ask_to_stop(run_id: str, number: int, mode: StopMode, settings: HostSettings) -> bool:
-    """stop_run's flow: leave the request where the supervisor looks at each tick. False: there is no such attempt
-    here (yet), and its claim's answer will carry the stop."""
+    """Write a stop request for the supervisor. False: the attempt is not here (yet); the answer to its claim will
+    include the stop."""
     folder = AttemptFolder.of(settings.runs_dir, run_id, number)
     if not folder.path.is_dir():
         return False

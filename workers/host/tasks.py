@@ -1,4 +1,4 @@
-"""The commands of the control plane, as Celery delivers them. Short, idempotent, no logic of their own."""
+"""The control plane's commands as Celery tasks. Short, idempotent, no logic of their own."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a model is, from its files: architecture, sizes, tokenizer, weights. A config that contradicts the weights is
-refused, since all that is reckoned before a launch (memory, tensor parallelism, lengths) goes by it."""
+"""A model's facts from its files: architecture, sizes, tokenizer, weights. A config that contradicts the weights is
+refused, because all estimates before a launch (memory, tensor parallelism, lengths) rely on it."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _SIZES: dict[str, tuple[str, ...]] = {
     "kv_heads": ("num_key_value_heads", "num_kv_heads"),
     "vocab": ("vocab_size",),
 }
-"""What families call it. A list (a value for each layer) is no lie, and tells nothing here."""
+"""The names used by model families. A list (one value per layer) is valid, but gives no single size."""
 _LARGEST = 100_000_000
 _EMBEDDING = re.compile(r"(^|\.)(embed_tokens|wte)\.weight$")
 _LAYER = re.compile(r"^(.*?\b(?:layers|h))\.(\d+)\.")
 _EXTRA_LAYERS = ("num_nextn_predict_layers", "num_mtp_layers")
-"""Layers for speculative decoding, which lie behind the counted ones."""
+"""Layers for speculative decoding, after the counted ones."""
 _PLAIN = frozenset(
     ["llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text",
      "olmo2", "smollm3", "granite", "cohere", "phi"]
 )  # fmt: skip
-"""Families whose q_proj is heads × head size by hidden size in every layer."""
+"""Families whose q_proj has the shape (heads × head size, hidden size) in every layer."""
 _HEAD_OF_ITS_OWN = ("gemma", "qwen3")
-"""Where the size of a head that isn't stated is a constant of the family, and not hidden size / heads."""
+"""Families whose unstated head size is a constant, not hidden size / heads."""
 
 
 def facts(files: ModelFiles) -> dict[str, Any]:
@@ -75,13 +75,13 @@ def _config(files: ModelFiles) -> dict[str, Any]:
 
 
 def _sizes(config: Mapping[str, Any]) -> dict[str, int | None]:
-    found = {name: _size(config, keys) for name, keys in _SIZES.items()}
-    if found["kv_heads"] is None:
-        found["kv_heads"] = 1 if config.get("multi_query") is True else found["heads"]
-    heads, kv_heads = found["heads"], found["kv_heads"]
+    sizes = {name: _size(config, keys) for name, keys in _SIZES.items()}
+    if sizes["kv_heads"] is None:
+        sizes["kv_heads"] = 1 if config.get("multi_query") is True else sizes["heads"]
+    heads, kv_heads = sizes["heads"], sizes["kv_heads"]
     if heads and kv_heads and heads % kv_heads:
         raise InspectionError(f"config.json gives {heads} attention heads and {kv_heads} key-value heads: no multiple.")
-    return found
+    return sizes
 
 
 def _size(config: Mapping[str, Any], keys: Iterable[str]) -> int | None:
@@ -123,9 +123,9 @@ def _token(value: Any) -> str | None:
 
 
 def _contradiction(config: Mapping[str, Any], sizes: Mapping[str, int | None], weights: Weights) -> str:
-    """What of the config the weights contradict; "" where they agree or nothing can be said.
+    """How the weights contradict the config; "" if they agree or can't be compared.
 
-    Models of several parts have several embeddings and towers: one that agrees is enough.
+    Models with several parts have several embeddings and towers: one that agrees is enough.
     """
     return (
         _of_the_embedding(config, sizes["vocab"], sizes["hidden"], weights)

@@ -1,6 +1,6 @@
-"""The files of a model as its facts are read from them: JSON documents, and the headers of safetensors files.
+"""A model's files for reading facts: JSON documents, and the headers of safetensors files.
 
-Standard library only, and nothing is executed or unpickled.
+Standard library only; nothing is executed or unpickled.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOT_LINEAR = re.compile(r"embed|norm|\bwte\b|\bwpe\b", re.IGNORECASE)
 
 
 class InspectionError(Exception):
-    """The model can't be used; the message is for the person who named it."""
+    """The model can't be used; the message is for the user who named it."""
 
 
 class Tensor(NamedTuple):
@@ -38,20 +38,20 @@ class Tensor(NamedTuple):
 class Weights:
     parameters: int | None
     dtypes: dict[str, int]
-    """How many parameters are of which type."""
+    """Parameters by dtype."""
     size: int
-    """Bytes: of the tensors in a folder, of the download on the hub."""
+    """Bytes: of the tensors in a folder, or of the download from the hub."""
     modules: list[str]
     """Linear layers by the last part of their names."""
     names: frozenset[str] = frozenset()
-    """Of all tensors."""
+    """The names of all tensors."""
     shapes: dict[str, list[int]] = field(default_factory=dict)
-    """Of the tensors whose headers were read: all of them in a folder."""
+    """Shapes of the tensors whose headers were read: all of them in a folder."""
 
 
 class ModelFiles(Protocol):
     what: str
-    """What holds the files, in words."""
+    """The kind of container, in words."""
 
     def exists(self, name: str) -> bool: ...
     def json(self, name: str) -> dict[str, Any]: ...
@@ -59,7 +59,8 @@ class ModelFiles(Protocol):
 
 
 class LocalFiles:
-    """Reads files of one model folder; a link that leaves the roots (or the model's part of the cache) is refused."""
+    """Reads the files of one model folder; links that leave the roots (or the model's part of the cache) are
+    refused."""
 
     what = "folder"
 
@@ -104,7 +105,7 @@ class LocalFiles:
         return names
 
     def _header(self, name: str) -> dict[str, Tensor]:
-        """Also checks that the file is as long as its header says."""
+        """Read a header, and check that the file has the promised length."""
         path = self.path(name)
         size = path.stat().st_size
         with open(path, "rb") as file:
@@ -141,7 +142,7 @@ def header_length(start: bytes, name: str, *, limit: int) -> int:
 
 
 def tensors_of(header: bytes, name: str) -> tuple[dict[str, Tensor], int]:
-    """The tensors of a safetensors header, and where their data end."""
+    """The tensors of a safetensors header, and the end of their data."""
     try:
         entries = [(tensor, entry) for tensor, entry in json.loads(header).items() if tensor != "__metadata__"]
         offsets = {tensor: (int(entry["data_offsets"][0]), int(entry["data_offsets"][1])) for tensor, entry in entries}
@@ -171,10 +172,10 @@ def weights_of(tensors: Mapping[str, Tensor]) -> Weights:
 
 
 def linear_modules(names: Iterable[str]) -> list[str]:
-    """Of tensors with two dimensions, as far as that is known."""
-    found = {
+    """The linear modules: tensors with two dimensions, as far as known."""
+    modules = {
         name.removesuffix(".weight").rsplit(".", 1)[-1]
         for name in names
         if name.endswith(".weight") and not _NOT_LINEAR.search(name)
     }
-    return sorted(found)
+    return sorted(modules)

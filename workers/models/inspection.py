@@ -1,7 +1,7 @@
-"""What a model is, asked of this host: from its files, or from the hub for one that no cache here holds.
+"""Inspecting a model on this host: from its files, or from the hub if no local cache has it.
 
-Nothing is executed or unpickled. A local path must lie inside the host's allowed roots, after every symbolic link is
-followed; a hub id is looked up in the local cache first.
+Nothing is executed or unpickled. A local path must be inside the host's allowed roots after resolving all symbolic
+links; a hub id is looked up in the local cache first.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)?"
 
 
 def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None) -> dict[str, Any]:
-    """The answer to an inspection: `ok` and the facts, or `ok: false` and an `error`.
+    """Answer an inspection: `ok` and the facts, or `ok: false` and an `error`.
 
-    Facts of the hub carry `hub: true`, `bytes` to download and `free_bytes` where they would go; `unreachable: true`
-    when the hub could not be asked. Without a `hub` it isn't asked.
+    Facts from the hub include `hub: true`, `bytes` to download and `free_bytes` at the destination; `unreachable: true`
+    if the hub could not be reached. Without a `hub` it isn't contacted.
     """
     try:
         folder, source = find(model, roots)
         if folder is not None:
             files = LocalFiles(folder, (*roots, cache_folder()))
             return {"ok": True, "hub": False, "source": source, "path": str(folder), **facts(files)}
-        told = ask(model, hub) if hub else {"chat_template": None}
-        return {"ok": True, "hub": True, "source": "hub", "free_bytes": _free(cache_folder()), **told}
+        hub_facts = ask(model, hub) if hub else {"chat_template": None}
+        return {"ok": True, "hub": True, "source": "hub", "free_bytes": _free(cache_folder()), **hub_facts}
     except InspectionError as error:
         return {"ok": False, "error": str(error), **({"gated": True} if isinstance(error, Gated) else {})}
     except OSError as error:
@@ -44,7 +44,7 @@ def inspect(model: str, roots: Sequence[Path], hub: Hub | None = None) -> dict[s
 
 
 def find(model: str, roots: Sequence[Path]) -> tuple[Path | None, str]:
-    """The model's folder and where it was found; None for a hub id of which no cache holds a whole copy."""
+    """The model's folder and its origin; None for a hub id of which no cache has a complete copy."""
     if is_local(model):
         return inside(Path(model), roots), "path"
     if not _HUB_ID.fullmatch(model) or len(model) > 200:
@@ -53,13 +53,13 @@ def find(model: str, roots: Sequence[Path]) -> tuple[Path | None, str]:
 
 
 def inside(path: Path, roots: Sequence[Path]) -> Path:
-    """The real folder of a local path, if it lies in one of the roots."""
+    """The real folder of a local path, if it is inside one of the roots."""
     if not path.is_absolute() or "\0" in str(path):
         raise InspectionError(f"{path} is not an absolute path.")
     real = Path(os.path.realpath(path))
     allowed = [Path(os.path.realpath(root)) for root in roots]
     if not any(real.is_relative_to(root) for root in allowed):
-        # The same words for what exists and what doesn't: outside the roots nothing is told.
+        # The same message whether it exists or not: nothing outside the roots is revealed.
         where = ", ".join(str(root) for root in roots) or "none is set on this host"
         raise InspectionError(f"{path} is not inside the host's model folders ({where}).")
     if not real.is_dir():
@@ -73,7 +73,7 @@ def cache_folder() -> Path:
 
 
 def _cached(model: str) -> Path | None:
-    """The copy that the download would take as it is; an incomplete one is fetched anew, so the hub tells of it."""
+    """The copy that the download would use unchanged; incomplete ones are downloaded again, so the hub is asked."""
     folder = cache_folder() / f"models--{model.replace('/', '--')}"
     try:
         revision = (folder / "refs" / "main").read_text().strip()
@@ -84,5 +84,5 @@ def _cached(model: str) -> Path | None:
 
 
 def _free(folder: Path) -> int:
-    """Bytes left where the cache is or will be."""
+    """Free bytes where the cache is or will be."""
     return shutil.disk_usage(next(place for place in (folder, *folder.parents) if place.exists())).free

@@ -1,6 +1,6 @@
-"""A model's tokenizer and chat template, found where the model is, for the control plane to show prompts with.
+"""A model's tokenizer and chat template, read where the model is, for previews by the control plane.
 
-Read as bytes: nothing of them is parsed or run on the host.
+Read as bytes: nothing in them is parsed or run on the host.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ PIECE = 2**18
 
 @dataclass(frozen=True)
 class TokenizerFiles:
-    """`files`: name -> content; none where nothing can be brought. `note` says what is missing and why."""
+    """`files`: name -> content; empty if unavailable. `note`: what is missing and why."""
 
     files: Mapping[str, bytes]
     note: str = ""
 
     @property
     def sha256(self) -> str:
-        """Of the body as it travels; "" without files."""
+        """The sha256 of the transfer body; "" without files."""
         if not self.files:
             return ""
         digest = hashlib.sha256()
@@ -40,7 +40,7 @@ class TokenizerFiles:
 
     @property
     def size(self) -> int:
-        """Bytes of the body."""
+        """The size of the body in bytes."""
         return sum(map(len, self.body()))
 
     def body(self) -> Iterator[bytes]:
@@ -51,13 +51,13 @@ class TokenizerFiles:
                 yield bytes(content[start : start + PIECE])
 
     def told(self) -> dict[str, Any]:
-        """What the answer to an inspection says of it, as its `tokenizer_files`."""
+        """The `tokenizer_files` part of an inspection's answer."""
         size = self.size if self.files else 0
         return {"sha256": self.sha256, "bytes": size, "names": sorted(self.files), "note": self.note}
 
 
 def collect(model: str, roots: Sequence[Path], hub: Hub | None = None) -> TokenizerFiles:
-    """The files of a model that could be inspected. A failure is a note: the model itself can be used without."""
+    """The files of an inspected model. A failure becomes a note: the model can be used without them."""
     try:
         folder, _ = find(model, roots)
         if folder is not None:
@@ -74,12 +74,12 @@ def collect(model: str, roots: Sequence[Path], hub: Hub | None = None) -> Tokeni
 def _local(files: LocalFiles) -> TokenizerFiles:
     paths = {name: files.path(name) for name in TOKENIZER_FILES if files.exists(name)}
     _refuse_too_much(sum(path.stat().st_size for path in paths.values()))
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for name, path in paths.items():
         with path.open("rb") as file:
-            found[name] = file.read(FILES_LIMIT + 1)  # it may have grown since it was measured
-    _refuse_too_much(sum(map(len, found.values())))
-    return TokenizerFiles(found, _note(found, any(files.exists(name) for name in SENTENCEPIECE)))
+            contents[name] = file.read(FILES_LIMIT + 1)  # it may have grown since it was measured
+    _refuse_too_much(sum(map(len, contents.values())))
+    return TokenizerFiles(contents, _note(contents, any(files.exists(name) for name in SENTENCEPIECE)))
 
 
 def _from_hub(model: str, hub: Hub) -> TokenizerFiles:
@@ -88,11 +88,11 @@ def _from_hub(model: str, hub: Hub) -> TokenizerFiles:
     files = hub.files(model)
     names = [name for name in TOKENIZER_FILES if files.exists(name)]
     _refuse_too_much(sum(files.sizes[name] for name in names))
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for name in names:
-        left = FILES_LIMIT - sum(map(len, found.values()))
-        found[name] = files.content(name, limit=left)
-    return TokenizerFiles(found, _note(found, any(files.exists(name) for name in SENTENCEPIECE)))
+        remaining = FILES_LIMIT - sum(map(len, contents.values()))
+        contents[name] = files.content(name, limit=remaining)
+    return TokenizerFiles(contents, _note(contents, any(files.exists(name) for name in SENTENCEPIECE)))
 
 
 def _refuse_too_much(size: int) -> None:

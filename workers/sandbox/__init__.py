@@ -1,4 +1,4 @@
-"""Runs code that nobody trusts: what a model wrote, and what an admin wrote as a reward. Standard library only."""
+"""Runs untrusted code: model-written code, and reward code written by admins. Standard library only."""
 
 from workers.sandbox.outcomes import (
     Backend,

@@ -1,4 +1,4 @@
-"""`python -m workers.sandbox [--json]`: attack every backend on this machine, and say which one holds."""
+"""`python -m workers.sandbox [--json]`: attack every backend on this machine, and report which ones hold."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def main() -> int:
     if options.json:
         print(json.dumps({"backend": report.backend, "tried": report.tried}))
     else:
-        for backend, why in report.tried.items():
-            print(f"{backend}: {'holds' if not why else 'does not hold: ' + why}")
+        for backend, reason in report.tried.items():
+            print(f"{backend}: {'holds' if not reason else 'does not hold: ' + reason}")
         print(f"Code runs in {report.backend}." if report.backend else "No code that a model wrote can run here.")
     return 0 if report.backend else 1
 

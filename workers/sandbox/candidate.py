@@ -1,6 +1,6 @@
-"""The process that holds what a model wrote: executes its module, and calls functions of it.
+"""The process of model-written code: executes its module and calls its functions.
 
-Nothing here is safe from that code, and nothing that it could gain is here: no test, no expected value, no verdict.
+Nothing here is safe from that code, and nothing here is worth having: no tests, no expected values, no verdict.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from workers.sandbox import exceptions, marshalling, plain_values
 from workers.sandbox.messages import Channel, Closed, pack
 
 FILE = "<candidate>"
-"""The file name of the code in tracebacks."""
+"""The code's file name in tracebacks."""
 TRACEBACK = 20_000
 MESSAGE = 500
 _SHOWN_SOURCE = 200_000
@@ -25,7 +25,7 @@ _MUTABLE = (list, dict, set, tuple, bytearray, deque, defaultdict, Counter, Orde
 
 
 def run_job(channel: Channel) -> None:
-    """Executes a module, and calls a function of it if asked to; one answer on `channel`. Raises messages.Closed."""
+    """Execute a module and call one of its functions if requested; one answer on `channel`. Raises messages.Closed."""
     request = channel.receive()
     source, call = request["source"], request["call"]
     value = None
@@ -42,8 +42,8 @@ def run_job(channel: Channel) -> None:
 
 
 def serve_candidate(channel: Channel, peer: Channel) -> None:
-    """Executes a module, says on `channel` and `peer` how that went, then answers the verifier's calls on `peer` until
-    that is closed. Raises messages.Closed."""
+    """Execute a module, report the result on `channel` and `peer`, then answer the verifier's calls on `peer` until it
+    is closed. Raises messages.Closed."""
     request = channel.receive()
     source = request["source"]
     try:
@@ -68,7 +68,7 @@ def _execute(source: str, name: str) -> ModuleType:
     """Raises whatever the source does."""
     code = compile(source, FILE, "exec", dont_inherit=True)
     module = sys.modules[name] = ModuleType(name)
-    exec(code, module.__dict__)  # noqa: S102  what this process is there for
+    exec(code, module.__dict__)  # noqa: S102  # the purpose of this process
     return module
 
 
@@ -79,14 +79,14 @@ def _named(module: ModuleType, name: str) -> Any:
         raise NameError(f"name {name!r} is not defined") from None
 
 
-def _packed(answer: dict[str, Any], most: int) -> bytes:
-    """The answer of run_job."""
+def _packed(answer: dict[str, Any], limit: int) -> bytes:
+    """The answer of run_job, packed."""
     try:
         packed = pack(answer)
     except BaseException as error:
         return pack(_refused(f"It gave {_why_not_plain(error)}, no plain value."))
-    if len(packed) > most + 2 * TRACEBACK:
-        return pack(_refused(f"What it gave has {len(packed):,} bytes; {most:,} are allowed."))
+    if len(packed) > limit + 2 * TRACEBACK:
+        return pack(_refused(f"What it gave has {len(packed):,} bytes; {limit:,} are allowed."))
     return packed
 
 
@@ -98,9 +98,9 @@ def _why_not_plain(error: BaseException) -> str:
     return str(error) if isinstance(error, plain_values.NotPlain) else exceptions.text(error)
 
 
-def _answered(module: ModuleType, call: Any, most: int) -> bytes:
-    """The reply to one call: {"nonce"} with "value" (and "after": the arguments, where they were changed in place),
-    "raised", "not_plain" (why) or "absent"."""
+def _answered(module: ModuleType, call: Any, limit: int) -> bytes:
+    """The reply to one call: {"nonce"} with "value" (and "after": the arguments, if changed in place), "raised",
+    "not_plain" (why) or "absent"."""
     reply: dict[str, Any] = {"nonce": call["nonce"]}
     name, args, kwargs = call["name"], call["args"], call["kwargs"]
     function = module.__dict__.get(name, reply)
@@ -117,13 +117,13 @@ def _answered(module: ModuleType, call: Any, most: int) -> bytes:
         packed = pack(reply, marshalling.write)
     except BaseException as error:
         return pack({"nonce": call["nonce"], "not_plain": _why_not_plain(error)[:MESSAGE]})
-    if len(packed) > most:
-        return pack({"nonce": call["nonce"], "not_plain": f"{len(packed):,} bytes, more than {most:,}"})
+    if len(packed) > limit:
+        return pack({"nonce": call["nonce"], "not_plain": f"{len(packed):,} bytes, more than {limit:,}"})
     return packed
 
 
 def _mutable(args: list[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """A snapshot of the arguments that a call may change in place. No iterator is drained for it."""
+    """A snapshot of the arguments that a call may change in place, without consuming iterators."""
     snapshot = []
     for value in (*args, *kwargs.values()):
         if type(value) in _MUTABLE:
@@ -154,16 +154,16 @@ def _traceback(error: BaseException, source: str) -> str:
         return ""
 
 
-def _inside(shown: TracebackType | None) -> TracebackType | None:
-    """Without the frames of this module."""
-    while shown is not None and shown.tb_frame.f_code.co_filename == __file__:
-        shown = shown.tb_next
-    return shown
+def _inside(frame_entry: TracebackType | None) -> TracebackType | None:
+    """The traceback without this module's frames."""
+    while frame_entry is not None and frame_entry.tb_frame.f_code.co_filename == __file__:
+        frame_entry = frame_entry.tb_next
+    return frame_entry
 
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BaseException:  # noqa: S110  it may be closed, or something else by now
+        except BaseException:  # noqa: S110  # it may be closed or replaced by now
             pass

@@ -1,4 +1,4 @@
-"""Runs the functions and classes that a test only defines, as pytest and unittest would. The first failure ends it."""
+"""Runs the functions and classes that a test only defines, as pytest and unittest would, until the first failure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def prepare(text: str) -> None:
-    """Before a test: its `unittest.main()` must not end the process. `run` runs what that would have run."""
+    """Before a test: keep its `unittest.main()` from ending the process. `run` runs what that would have run."""
     if "unittest" in text and "main" in text:
         import unittest
 
@@ -15,7 +15,7 @@ def prepare(text: str) -> None:
 
 
 def run(test: Any) -> None:
-    """A function, a unittest.TestCase, or a class whose methods are tests. Raises what it raises."""
+    """Run a function, a unittest.TestCase, or a class with test methods. Raises what it raises."""
     if not isinstance(test, type):
         test()
         return

@@ -1,4 +1,4 @@
-"""One evaluation from the caller's side: its pipes, what came through them, and the outcome."""
+"""One evaluation on the caller's side: its pipes, the data received, and the outcome."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from workers.sandbox.zygote_protocol import REPORT_BYTES, ExitReport, Order
 MB = 1024 * 1024
 _READ_BYTES = 1 << 16
 _BACKSTOP_S = 10.0
-"""How long after the deadline, which the zygote enforces, the zygote itself counts as hanging."""
+"""Seconds after the deadline, which the zygote enforces, until the zygote itself counts as hung."""
 
 Task = Job | Program | TestJob
 _ORDERS = {Job: zygote_protocol.JOB, Program: zygote_protocol.PROGRAM, TestJob: zygote_protocol.TEST}
 
 
 def requests(task: Task, limits: Limits) -> list[bytes]:
-    """What its processes are sent: the channel's request, then the verifier's or a program's input. Raises
+    """The messages to its processes: the channel's request, then the verifier's or a program's input. Raises
     plain_values.NotPlain for arguments that are not plain."""
     if isinstance(task, TestJob):
         return [messages.source_request(task, limits), messages.tests_request(task, limits)]
@@ -38,20 +38,20 @@ def requests(task: Task, limits: Limits) -> list[bytes]:
 
 @dataclass
 class _Answers:
-    """The messages that come over one channel."""
+    """The messages received over one channel."""
 
     buffer: MessageBuffer
     most: int
-    """More would fill this process."""
+    """More would exhaust this process's memory."""
     received: list[Any] = field(default_factory=list)
 
 
 class Evaluation:
-    """Call `start`, then `feed` with every descriptor that poll reports, until it is `done`."""
+    """Call `start`, then `feed` with each descriptor that poll reports, until it is `done`."""
 
     def __init__(self, task: Task, limits: Limits, number: int, poll: select.poll) -> None:
         self.backstop = 0.0
-        """When it must be given up."""
+        """The time of giving it up."""
         self._task = task
         self._limits = limits
         self._number = number
@@ -59,7 +59,7 @@ class Evaluation:
         self._zygote: ZygoteProcess | None = None
         self._open: set[int] = set()
         self._theirs: list[int] = []
-        """The ends that its processes get, until they are sent."""
+        """The processes' ends of the pipes, until they are sent."""
         self._unsent: dict[int, memoryview] = {}
         self._texts: dict[int, bytearray] = {}
         self._answers: dict[int, _Answers] = {}
@@ -69,7 +69,7 @@ class Evaluation:
         zygote_process.close_in_forks(self)
 
     def start(self, zygote: ZygoteProcess, requests: list[bytes]) -> None:
-        """Raises zygote_process.Gone when the zygote has gone, OSError for what this process lacks; then it is
+        """Raises zygote_process.Gone if the zygote has ended, OSError for lack of resources; the evaluation is then
         closed."""
         self._zygote, limits = zygote, self._limits
         memory, disk = limits.memory_mb * MB, limits.disk_mb * MB
@@ -103,8 +103,8 @@ class Evaluation:
             self._finish()
 
     def give_up(self) -> None:
-        """Its backstop has passed. Either the zygote hangs, or it has gone while a process that was forked from this
-        one holds the pipes open."""
+        """Give up after the backstop. Either the zygote hangs, or it has ended while a fork of this process keeps the
+        pipes open."""
         self._drain()
         if not self._all_ended and self._zygote is not None:
             self._stopped = self._stopped or (Kind.KILLED, GONE)
@@ -112,7 +112,7 @@ class Evaluation:
         self.close()
 
     def cancel(self) -> None:
-        """Nobody waits for it any more."""
+        """Cancel: no one waits for it any more."""
         self._stop(Kind.KILLED, GONE)
         self.close()
 
@@ -122,7 +122,7 @@ class Evaluation:
         self._close_theirs()
 
     def left_in_fork(self) -> None:
-        """The parent waits for the other ends of these pipes."""
+        """Close the pipes in a fork: the parent waits for their other ends."""
         self._poll = select.poll()
         self.close()
 
@@ -134,7 +134,7 @@ class Evaluation:
         return ended.outcome(self._texts.get(self._out, b""), self._texts.get(self._error, b""))
 
     def test_outcome(self, count: int) -> TestOutcome:
-        """`count`: of the tests."""
+        """`count`: the number of tests."""
         candidate = self.outcome()
         answers = self._answers[self._verdict].received if self._verdict in self._answers else []
         return TestOutcome(messages.test_results(answers, count, candidate.message or "It gave no answer."), candidate)
@@ -152,25 +152,25 @@ class Evaluation:
             self._verdict = self._socket(len(task.tests) + 1)
             self._unsent[self._verdict] = memoryview(requests[1])
         elif isinstance(task, Program):
-            theirs, ours = os.pipe()
-            self._own(ours, theirs)
-            self._unsent[ours] = memoryview(requests[1])
+            remote, local = os.pipe()
+            self._own(local, remote)
+            self._unsent[local] = memoryview(requests[1])
 
     def _pipe(self) -> int:
-        ours, theirs = os.pipe()
-        return self._own(ours, theirs)
+        local, remote = os.pipe()
+        return self._own(local, remote)
 
     def _socket(self, most_answers: int) -> int:
-        ours, theirs = socket.socketpair()
-        fd = self._own(ours.detach(), theirs.detach())
+        local, remote = socket.socketpair()
+        fd = self._own(local.detach(), remote.detach())
         self._answers[fd] = _Answers(MessageBuffer(self._limits.value_bytes + messages.ENVELOPE), most_answers)
         return fd
 
-    def _own(self, ours: int, theirs: int) -> int:
-        self._open.add(ours)
-        self._theirs.append(theirs)
-        os.set_blocking(ours, False)
-        return ours
+    def _own(self, local: int, remote: int) -> int:
+        self._open.add(local)
+        self._theirs.append(remote)
+        os.set_blocking(local, False)
+        return local
 
     def _close_theirs(self) -> None:
         while self._theirs:
@@ -211,8 +211,8 @@ class Evaluation:
         return self._exit is not None and self._verdict not in self._open
 
     def _finish(self) -> None:
-        """What its processes wrote before they ended is in the pipes. End of file is not waited for: it doesn't come
-        while a process that another thread forked meanwhile holds their ends."""
+        """Read what its processes wrote before they ended. Doesn't wait for the end of file, which doesn't come while a
+        process forked by another thread holds the other ends."""
         self._drain()
         self.close()
 
@@ -222,7 +222,7 @@ class Evaluation:
                 pass
 
     def _read(self, fd: int) -> bool:
-        """Returns whether there may be more."""
+        """Return whether there may be more."""
         if not (fd in self._answers or fd in self._texts or fd == self._report):
             return False
         try:
@@ -243,12 +243,12 @@ class Evaluation:
         return bool(data)
 
     def _take_text(self, fd: int, data: bytes) -> None:
-        text, most = self._texts[fd], self._limits.output_bytes
+        text, limit = self._texts[fd], self._limits.output_bytes
         text += data
-        if len(text) > most:
-            del text[most:]
+        if len(text) > limit:
+            del text[limit:]
             self._stop(
-                Kind.OUTPUT, f"It wrote more than {most:,} bytes to {'stdout' if fd == self._out else 'stderr'}."
+                Kind.OUTPUT, f"It wrote more than {limit:,} bytes to {'stdout' if fd == self._out else 'stderr'}."
             )
             self._close(fd)
 
@@ -271,5 +271,5 @@ class Evaluation:
         if self._stopped is None:
             self._stopped = (kind, message)
         if self._zygote is not None:
-            with suppress(OSError):  # the zygote has gone, and its forks with it
+            with suppress(OSError):  # the zygote has ended, and its forks with it
                 self._zygote.send(Order(zygote_protocol.KILL, self._number).pack())

@@ -1,4 +1,4 @@
-"""An exception on its way between processes: its name, its text and plain values, and made anew over there."""
+"""Exceptions between processes: name, text and plain values, recreated on the other side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workers.sandbox import plain_values
 
 MESSAGE = 500
 _MOST = 4 * MESSAGE
-"""Bytes that the arguments of an exception may take, and what it holds."""
+"""Bytes of an exception's arguments and attributes."""
 _ERRORS = {
     name: one for name, one in vars(builtins).items() if isinstance(one, type) and issubclass(one, BaseException)
 }
@@ -30,13 +30,13 @@ _LIBRARY = {
         ("xml.etree.ElementTree", "ParseError"): "xml.etree.ElementTree",
     },
 }
-"""Exceptions of libraries that cross as themselves, by where they say that they are from: where they are had. Nothing
-that a test's own machinery takes for a sign (SkipTest) is here."""
+"""Library exceptions that cross as themselves: the module they claim -> the module that provides them. Nothing that a
+test's machinery interprets (SkipTest) is here."""
 
 
 def written(error: BaseException) -> dict[str, Any]:
-    """{"name", "text", "bases": its builtin types, nearest first, "library": a library's type among its own or None,
-    "args", "holds": plain ones or None}. Raises nothing, whatever the exception does."""
+    """{"name", "text", "bases": its builtin types, nearest first, "library": a library type among its bases or None,
+    "args", "holds": plain values or None}. Never raises, whatever the exception does."""
     kind = type(error)
     raised: dict[str, Any] = {"name": kind.__name__[:80], "text": text(error)}
     raised["bases"] = [one.__name__ for one in kind.__mro__ if one in _BUILTIN]
@@ -48,9 +48,9 @@ def written(error: BaseException) -> dict[str, Any]:
     for key, read in reads.items():
         raised[key] = None
         try:
-            held = read()
-            if len(repr(plain_values.encode(held))) < _MOST:
-                raised[key] = held
+            values = read()
+            if len(repr(plain_values.encode(values))) < _MOST:
+                raised[key] = values
         except BaseException:  # noqa: S112  the text is enough
             continue
     return raised
@@ -61,7 +61,7 @@ def _place(kind: type) -> tuple[str, str]:
 
 
 def text(error: BaseException) -> str:
-    """It may ask code that nobody trusts."""
+    """The exception's text; may run untrusted code."""
     try:
         return str.__str__(str(error))[:MESSAGE]
     except BaseException:
@@ -69,26 +69,30 @@ def text(error: BaseException) -> str:
 
 
 def made(raised: Any) -> BaseException:
-    """The builtin exception of that name, or one made here under its builtin bases; a known library's as itself."""
+    """The builtin exception of that name, or a new one with its builtin bases; a known library's as itself."""
     if type(raised) is not dict:
         return RuntimeError("an exception without a name")
-    name, said, args = str(raised.get("name"))[:80], str(raised.get("text"))[:MESSAGE], raised.get("args")
-    error = _made(_kind(name, raised), args if type(args) is list else [said], said)
+    name, message, args = str(raised.get("name"))[:80], str(raised.get("text"))[:MESSAGE], raised.get("args")
+    error = _made(_kind(name, raised), args if type(args) is list else [message], message)
     if error is None:
-        return Exception(f"{name}: {said}")
+        return Exception(f"{name}: {message}")
     holds = raised.get("holds")
     if type(holds) is dict and hasattr(error, "__dict__"):
-        error.__dict__.update((key, one) for key, one in holds.items() if type(key) is str and key[:2] != "__")
+        error.__dict__.update((key, value) for key, value in holds.items() if type(key) is str and key[:2] != "__")
     return error
 
 
 def _kind(name: str, raised: dict[str, Any]) -> type[BaseException]:
     bases = raised.get("bases")
-    named = [_ERRORS[one] for one in bases if type(one) is str and one in _ERRORS] if type(bases) is list else []
+    builtin_bases = (
+        [_ERRORS[one] for one in bases if type(one) is str and one in _ERRORS] if type(bases) is list else []
+    )
     kind = _ERRORS.get(name)
-    if kind is not None and kind in named:
+    if kind is not None and kind in builtin_bases:
         return kind
-    nearest = [one for one in named if not any(other is not one and issubclass(other, one) for other in named)]
+    nearest = [
+        one for one in builtin_bases if not any(other is not one and issubclass(other, one) for other in builtin_bases)
+    ]
     library = _of_library(raised.get("library"))
     if library is not None:
         if library.__name__ == name:
@@ -97,7 +101,7 @@ def _kind(name: str, raised: dict[str, Any]) -> type[BaseException]:
     name = name if name.isidentifier() else "Error"
     try:
         return type(name, tuple(nearest) or (Exception,), {})
-    except TypeError:  # two that can't be one
+    except TypeError:  # two that can't be combined
         return type(name, (nearest[0],), {})
 
 
@@ -109,14 +113,14 @@ def _of_library(place: Any) -> type[BaseException] | None:
         __import__(module)
     except ImportError:
         return None
-    found = getattr(sys.modules[module], place[1], None)
-    return found if isinstance(found, type) and issubclass(found, BaseException) else None
+    attribute = getattr(sys.modules[module], place[1], None)
+    return attribute if isinstance(attribute, type) and issubclass(attribute, BaseException) else None
 
 
-def _made(kind: type[BaseException], args: list[Any], said: str) -> BaseException | None:
-    for given in (args, [said]):
+def _made(kind: type[BaseException], args: list[Any], message: str) -> BaseException | None:
+    for arguments in (args, [message]):
         try:
-            return kind(*given)
+            return kind(*arguments)
         except Exception:  # noqa: S112  some want other arguments than they keep
             continue
     try:

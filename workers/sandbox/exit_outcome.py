@@ -1,4 +1,4 @@
-"""The outcome of an evaluation, derived from its exit report and from what its process said about itself."""
+"""The outcome of an evaluation, from its exit report and its process's own messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EvaluationExit:
     report: ExitReport | None
     """None: the zygote ended first."""
     answer: Any
-    """The last message on its channel. It may be a lie, but only one about itself."""
+    """The last message on its channel. It may be a lie, but only about the process itself."""
     stopped: tuple[Kind, str] | None
     """Why the caller ended it, if it did."""
     limits: Limits

@@ -1,5 +1,5 @@
-"""What a test may not use. In a process of its own it can't have the candidate's input, output and random numbers, or a
-folder shared with it; and it must not have functions that turn a value into code."""
+"""Forbidden parts of tests. In a separate process a test can't share the candidate's input, output, random numbers or
+folder, and it must not use functions that turn a value into code."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What keeps a value from becoming code in the process that holds the tests.
+"""Keeps values from becoming code in the process of the tests.
 
-A test may hand what the candidate gave to anything: `loads = pickle.loads`, `map(eval, …)`, a function of a library
-that evaluates texts. Such code would run beside the verdict. So from the candidate's first answer on, the interpreter's
-own audit events for it (which no code can take back) end the test.
+A test may pass the candidate's values to anything: `loads = pickle.loads`, `map(eval, …)`, a library function that
+evaluates text. Such code would run beside the verdict. So from the candidate's first answer on, the interpreter's audit
+events for it (which code can't remove) end the test.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ _RUNS_CODE = frozenset(
 )
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _IMPORTS = vars(sys.modules["_frozen_importlib"])
-"""Globals of the frames that load modules: their code is the library's."""
+"""The globals of frames that load modules: their code is the library's."""
 _VERIFIER = "workers.sandbox.verifier"
-"""What called the test: beyond it no frame is looked at."""
+"""The caller of the test: frames beyond it are not examined."""
 _MAKES_NO_CODE = (
     (vars(ast), "parse"),  # a tree
-    (vars(collections), "namedtuple"),  # of names that it has checked
+    (vars(collections), "namedtuple"),  # from names that it has validated
     (vars(dataclasses), "_create_fn"),
     (vars(dataclasses), "add_fns_to_class"),
 )
-"""Functions that compile a text for a good reason, by their globals and names."""
+"""Functions that compile text legitimately, by globals and name."""
 
 Refuse = Callable[[str], BaseException]
-"""Given what was about to happen, for people: what to raise instead."""
+"""Receives a description of the event; returns the exception to raise."""
 
 
 class Guard:
-    """Of this process. Does nothing until it is armed."""
+    """The guard of this process; inactive until armed."""
 
     def __init__(self) -> None:
         self._refuse: Refuse | None = None
@@ -49,13 +49,13 @@ class Guard:
         self._is_added = False
 
     def add(self) -> None:
-        """For good: such a hook stays until the process ends."""
+        """Permanent: an audit hook stays until the process ends."""
         if not self._is_added:
             self._is_added = True
             sys.addaudithook(self._hear)
 
     def arm(self, refuse: Refuse, test: CodeType) -> None:
-        """`test`: whose own texts it may execute."""
+        """`test`: its own texts may be executed."""
         self._refuse, self._test = refuse, test
 
     def disarm(self) -> None:
@@ -80,7 +80,7 @@ class Guard:
 
 
 def _is_of_the_library(frame: FrameType | None) -> bool:
-    """Whether a module is being loaded, or code is made that no value has a say in."""
+    """Whether a module is being loaded, or code is created independently of any value."""
     if frame is not None and any(
         frame.f_globals is names and frame.f_code.co_name == name for names, name in _MAKES_NO_CODE
     ):
@@ -102,13 +102,13 @@ def _text(source: object) -> str | None:
 
 def _texts(code: CodeType) -> set[str]:
     """Constants of a test: `exec("assert f(1) == 1")` runs what its author wrote."""
-    found: set[str] = set()
-    for one in code.co_consts:
-        if isinstance(one, str):
-            found.add(one.strip())
-        elif isinstance(one, CodeType):
-            found |= _texts(one)
-    return found
+    constants: set[str] = set()
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            constants.add(constant.strip())
+        elif isinstance(constant, CodeType):
+            constants |= _texts(constant)
+    return constants
 
 
 GUARD = Guard()

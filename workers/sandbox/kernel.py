@@ -1,4 +1,4 @@
-"""System calls that Python has no function for."""
+"""System calls for which Python has no function."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _CAPABILITIES_OF_SELF = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
 _NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
 
 
-def checked(result: int, what: str) -> int:
-    """Raises OSError with the name of what failed."""
+def checked(result: int, call: str) -> int:
+    """Raises OSError with the name of the failed call."""
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{call}: {os.strerror(number)}")
     return result
 
 
@@ -60,7 +60,7 @@ def mount_tmpfs(path: bytes, options: bytes) -> None:
 
 
 def drop_capabilities() -> None:
-    """Of this process, for good where no_new_privs is set. Raises OSError."""
+    """Permanent for this process if no_new_privs is set. Raises OSError."""
     checked(_syscall(_CAPSET, _CAPABILITIES_OF_SELF, _NO_CAPABILITIES), "capset")
 
 
@@ -70,7 +70,7 @@ def raw(number: int, *arguments: object) -> int:
 
 
 class SeccompFilter:
-    """A seccomp filter that lies ready."""
+    """A compiled seccomp filter."""
 
     def __init__(self, code: bytes) -> None:
         self._code = ctypes.create_string_buffer(code, len(code))
@@ -80,5 +80,5 @@ class SeccompFilter:
 
 
 def install(address: int) -> None:
-    """The filter at this address, on this process and for good. Needs no_new_privs. Raises OSError."""
+    """Install the filter at this address, permanently for this process. Needs no_new_privs. Raises OSError."""
     checked(_prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, address, 0, 0), "seccomp")

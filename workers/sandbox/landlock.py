@@ -1,4 +1,4 @@
-"""Landlock: this process and all its children may read some folders, and change nothing."""
+"""Landlock: this process and its children may read some folders, and change nothing."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ _PATH_BENEATH = 1
 
 _EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 _FILES_OF = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 4: (1 << 15) - 1, 5: (1 << 16) - 1}
-"""What each version can forbid on files: from 2 on moving between folders, from 3 on truncating, from 5 on ioctl."""
+"""The file operations that each version can forbid: from 2 on moving between folders, from 3 on truncating, from 5 on
+ioctl."""
 _NETWORK = 0b11
-"""TCP's bind and connect, from version 4 on. No socket can be made anyway: seccomp."""
+"""TCP bind and connect, from version 4 on. seccomp forbids creating sockets anyway."""
 _SCOPES = 0b11
 """Abstract Unix sockets and signals, from version 6 on."""
 
 
 def version() -> int:
-    """Of the kernel's Landlock; 0: there is none."""
+    """The version of the kernel's Landlock; 0 if there is none."""
     try:
         return kernel.raw(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)
     except OSError:
@@ -31,8 +32,8 @@ def version() -> int:
 
 
 def restrict(readable: Iterable[str], writable: Iterable[str] = ()) -> None:
-    """`readable`: folders and files to read and execute, those that there are. `writable`: files such as /dev/null.
-    For good, and for every process that comes from this one; needs no_new_privs. Raises OSError."""
+    """`readable`: folders and files to read and execute, as far as they exist. `writable`: files such as /dev/null.
+    Permanent, also for all child processes; needs no_new_privs. Raises OSError."""
     abi = version()
     files = _FILES_OF[min(abi, max(_FILES_OF))] if abi else 0
     attributes = struct.pack("=QQQ", files, _NETWORK, _SCOPES)[: 8 if abi < 4 else 16 if abi < 6 else 24]

@@ -1,5 +1,5 @@
-"""The files that sandboxed code may read: the interpreter, its libraries and what they are linked with; and the
-bubblewrap command that shows it nothing else. No home folder, no project data, no system settings."""
+"""The files that sandboxed code may read (the interpreter, its libraries and their dependencies), and the bubblewrap
+command that shows it nothing else: no home folder, no project data, no system settings."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _NOBODY = "65534"
 @dataclass(frozen=True)
 class FileLayout:
     python: str
-    """The interpreter itself: no link, not a virtual environment's."""
+    """The interpreter itself, neither a link nor a virtual environment's."""
     libraries: tuple[str, ...]
     """Entries of sys.path besides the standard library."""
     folders: tuple[str, ...]
-    """Readable folders and files, none of them a link."""
+    """Readable folders and files without links."""
     links: tuple[tuple[str, str], ...]
     """(path, target) of links in the root folder, such as /lib."""
 
 
 def current() -> FileLayout:
-    """For the interpreter that runs this."""
+    """The layout of the current interpreter."""
     libraries = tuple(_real(path) for path in sys.path if Path(path).name in ("site-packages", "dist-packages"))
     folders = [f"/usr/{name}" for name in _SYSTEM] + [f"/{name}" for name in _SYSTEM] + list(_LINKING)
     folders += [os.path.join(sys.base_prefix, name) for name in ("bin", "lib", "lib64")]
@@ -54,11 +54,11 @@ def bubblewrap_program() -> str | None:
 
 
 def bubblewrap_command(bwrap: str, layout: FileLayout, zygote: Sequence[str]) -> list[str]:
-    """Runs the zygote as process 1 of namespaces of its own, with a root that holds `layout` alone: no /proc, no /sys,
-    an empty network.
+    """The command that runs the zygote as process 1 of its own namespaces, with a root that contains only `layout`: no
+    /proc, no /sys, an empty network.
 
-    The one capability that is kept makes the namespaces and mounts of evaluations; they drop it. --die-with-parent is
-    not used: it means the thread that started the zygote, which may end sooner. The zygote watches its owner instead.
+    The one capability kept creates the namespaces and mounts of evaluations, which drop it. --die-with-parent is not
+    used: it refers to the thread that started the zygote, which may end sooner. The zygote watches its owner instead.
     """
     own = ("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try")
     argv = [bwrap, *own, "--as-pid-1", "--new-session", "--uid", _NOBODY, "--gid", _NOBODY]

@@ -1,4 +1,4 @@
-"""What the zygote and its forks give up: resources, privileges and system calls."""
+"""Restrictions of the zygote and its forks: resources, privileges and system calls."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from workers.sandbox import kernel
 
-WORK = "/tmp"  # noqa: S108  inside the sandbox: each evaluation mounts its own tmpfs there
+WORK = "/tmp"  # noqa: S108  # inside the sandbox: each evaluation mounts its own tmpfs there
 _OPEN_FILES = 64
 _MOST_OPEN = 1 << 16
 """In the zygote."""
@@ -19,21 +19,21 @@ _STEP = 1 << 16
 _UNPRIVILEGED = 65534
 _INFINITE = 0x7FFFFFFFFFFFFFFF
 _zygote = -1
-"""Its pid, as its forks see it where they have no pid namespace of their own."""
+"""Its pid, as seen by forks without a pid namespace of their own."""
 
 
 class ResourceLimits(NamedTuple):
     seconds: float
-    """Of processor time."""
+    """CPU seconds."""
     address_space: int
-    """Bytes in all, including what the zygote holds."""
+    """Total bytes, including the zygote's."""
     file_bytes: int
-    """Size of the largest file."""
+    """The size of the largest file, in bytes."""
 
 
 def address_space() -> int:
-    """The bytes that count against this process's address space limit. Found without /proc, as the lowest limit that
-    still lets one more page be mapped; rounded up to 64 KiB."""
+    """The bytes that count against this process's address space limit, rounded up to 64 KiB. Determined without /proc,
+    as the lowest limit under which one more page can be mapped."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     low, high = 0, 1 << 46
     try:
@@ -55,14 +55,14 @@ def _maps_one_page() -> bool:
 
 
 def limit_zygote() -> None:
-    """Sets what holds for every fork alike, and drops what the zygote itself never needs. Raises OSError."""
+    """Set the limits common to all forks, and drop what the zygote never needs. Raises OSError."""
     global _zygote
     _zygote = os.getpid()
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if 0 <= most < _OPEN_FILES:
-        raise OSError(errno.EMFILE, f"Only {most} files may be open at once; {_OPEN_FILES} are needed")
-    # The caller's soft limit may be low, and each evaluation takes a few descriptors here.
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(_MOST_OPEN, most & _INFINITE), most))
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if 0 <= hard_limit < _OPEN_FILES:
+        raise OSError(errno.EMFILE, f"Only {hard_limit} files may be open at once; {_OPEN_FILES} are needed")
+    # The caller's soft limit may be low, and each evaluation needs a few descriptors here.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(_MOST_OPEN, hard_limit & _INFINITE), hard_limit))
     for limit in (resource.RLIMIT_CORE, resource.RLIMIT_MEMLOCK, resource.RLIMIT_MSGQUEUE, resource.RLIMIT_RTPRIO):
         resource.setrlimit(limit, (0, 0))
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
@@ -70,8 +70,8 @@ def limit_zygote() -> None:
 
 
 def lock(limits: ResourceLimits, *, tmpfs_bytes: int, dies_with_parent: bool, filter_address: int) -> None:
-    """Locks this process in, for good. `tmpfs_bytes`: size of a tmpfs to mount as the working folder, in a mount
-    namespace of its own; 0: none. `filter_address`: of a seccomp filter, 0 where there is none. Raises OSError."""
+    """Lock this process down permanently. `tmpfs_bytes`: size of a tmpfs to mount as the working folder, in its own
+    mount namespace; 0: none. `filter_address`: of a seccomp filter; 0: none. Raises OSError."""
     if tmpfs_bytes:
         kernel.unshare(kernel.CLONE_NEWNS)
         options = b"size=%d,nr_inodes=%d,mode=0700" % (tmpfs_bytes, 16 + tmpfs_bytes // 4096)
@@ -81,7 +81,7 @@ def lock(limits: ResourceLimits, *, tmpfs_bytes: int, dies_with_parent: bool, fi
     if dies_with_parent:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != _zygote:
-            os._exit(1)  # the parent ended before the signal was asked for
+            os._exit(1)  # the parent ended before the signal was requested
     _set_limit(resource.RLIMIT_AS, limits.address_space)
     _set_limit(resource.RLIMIT_CPU, int(limits.seconds) + 2)
     _set_limit(resource.RLIMIT_FSIZE, limits.file_bytes)
@@ -96,7 +96,8 @@ def _set_limit(which: int, value: int) -> None:
 
 
 def give_up_root(readable: list[str]) -> None:
-    """Becomes a user who owns nothing, if that user can still read what is needed; else drops root's capabilities."""
+    """Become a user who owns nothing, if that user can still read the necessary files; otherwise drop root's
+    capabilities."""
     if os.geteuid() != 0:
         return
     pid = os.fork()
@@ -120,7 +121,7 @@ def _become_nobody() -> None:
 
 
 def takes(filter_: kernel.SeccompFilter) -> bool:
-    """Whether the kernel accepts a seccomp filter; tried in a process that does nothing else."""
+    """Whether the kernel accepts a seccomp filter; tried in a separate process."""
     pid = os.fork()
     if pid == 0:
         code = 1

@@ -1,7 +1,7 @@
-"""What crosses between a candidate and its verifier beyond plain values: as something like it, made anew over there.
+"""Values beyond plain ones between a candidate and its verifier, recreated on the other side as equivalents.
 
-Iterators are drained and iterated again, views and numbers of the standard library become what they were, a builtin
-function goes by its name, and a function of the candidate's that a test hands it (`apply(square, 3)`) goes back so.
+Iterators are drained and iterated again; views and numbers of the standard library are recreated; a builtin function
+crosses by name, and a candidate's function that a test passes back (`apply(square, 3)`) does so too.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from workers.sandbox import exceptions
 from workers.sandbox.plain_values import Encoder, NotPlain, decode, described, is_numpy
 
 DRAINED = 10_000
-"""Values taken of an iterator, which may be endless. Whoever asks for more fails."""
+"""Values taken from an iterator, which may be endless; asking for more fails."""
 _DRAINED_BYTES = 200_000
-"""Of these values as they are written: of an endless one they may grow, too."""
+"""Bytes of these values in their written form: an endless iterator's may grow, too."""
 _NAMES = (
     *("abs", "all", "any", "bool", "bytes", "chr", "complex", "dict", "divmod", "float", "frozenset", "hash", "hex"),
     *("int", "len", "list", "max", "min", "object", "oct", "ord", "pow", "range", "repr", "reversed", "round"),
@@ -36,15 +36,15 @@ _MAPPINGS = (dict, Counter, OrderedDict, defaultdict)
 _CONTAINERS = (list, deque, tuple, set, bytearray, *_MAPPINGS)
 _DICTS: dict[Any, str] = {Counter: "Counter", OrderedDict: "OrderedDict"}
 _LIBRARY_FUNCTIONS = ("operator", "_operator", "math")
-"""Modules whose functions cross by their names: none does more than to compute."""
+"""Modules whose functions cross by name: they only compute."""
 
 
 class Spent(Exception):
-    """More is asked of an iterator than was taken of it."""
+    """More values were requested from an iterator than were taken."""
 
 
 class Stub:
-    """How a function of the candidate's looks in a test: it has a name and can be called."""
+    """A candidate's function in a test: it has a name and can be called."""
 
     __slots__ = ("__name__", "_call")
 
@@ -60,7 +60,7 @@ class Stub:
 
 
 def write(encoder: Encoder, value: Any, depth: int) -> Any:
-    """For plain.encode. Raises NotPlain, and whatever an iterator raises."""
+    """For plain_values.encode. Raises NotPlain, and whatever an iterator raises."""
     kind = type(value)
     if kind is Stub:
         return {"name": value.__name__}
@@ -98,7 +98,7 @@ def write(encoder: Encoder, value: Any, depth: int) -> Any:
 
 
 def write_untouched(encoder: Encoder, value: Any, depth: int) -> Any:
-    """As `write`, for looking at a value: no iterator is touched."""
+    """Like `write`, for viewing a value without consuming iterators."""
     kind = type(value)
     if hasattr(kind, "__next__"):
         raise NotPlain(described(kind))
@@ -106,7 +106,8 @@ def write_untouched(encoder: Encoder, value: Any, depth: int) -> Any:
 
 
 def _drained(encoder: Encoder, iterator: Iterator[Any], depth: int) -> list[Any]:
-    """Its values, whether there are more, and what it raised after them. Raises NotPlain for one that isn't plain."""
+    """Its values, whether there are more, and what it raised after them. Raises NotPlain for values that aren't
+    plain."""
     values: list[Any] = []
     size = 0
     while True:
@@ -130,7 +131,7 @@ def _numpy(encoder: Encoder, value: Any, depth: int) -> Any:
 
 
 def _array(held: Any) -> Any:
-    """The array, or the list of lists where there is no numpy."""
+    """The array, or a list of lists without numpy."""
     dtype, values = held[0], decode(held[1], READERS)
     if not _DTYPE.match(dtype):
         raise NotPlain(f"an array of {dtype[:20]}")
@@ -140,7 +141,7 @@ def _array(held: Any) -> Any:
         return values
     made = numpy.array(values)
     if made.dtype.kind not in "biufc":
-        raise NotPlain("an array of other things than numbers")  # of texts numpy would make numbers, NaN too
+        raise NotPlain("an array of other things than numbers")  # numpy would convert texts to numbers, even NaN
     return made.astype(dtype)
 
 
@@ -178,7 +179,7 @@ def _default(held: Any) -> Any:
 
 
 def change(old: Any, new: Any) -> None:
-    """Make a container into another one of its type, in place; what is inside likewise."""
+    """Change a container in place into another one of its type, recursively."""
     kind = type(old)
     if kind is not type(new):
         return
@@ -202,7 +203,7 @@ def change(old: Any, new: Any) -> None:
 
 
 def _is_kept(old: Any, new: Any) -> bool:
-    """Of a tuple, which nothing can put another value into."""
+    """Whether the object is kept; a tuple's items can't be replaced."""
     return type(old) is type(new) and (type(old) in _CONTAINERS or bool(old == new))
 
 
@@ -225,7 +226,7 @@ def _of_library(module: str, name: str, read: Callable[[Any, Any], Any]) -> Call
 
 
 def _decimal(kind: Any, held: Any) -> Any:
-    """With a NaN that JSON tells of, if it is one: so no message has a NaN unseen."""
+    """A NaN must also be one in JSON, so that no message contains an unnoticed NaN."""
     text, number = held
     if type(text) is not str:
         raise TypeError
@@ -250,7 +251,7 @@ _LIBRARY: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, Any], Any]]
         lambda kind, held: kind(*held),
     ),
 )
-"""Module, type, how it is written as a plain value, how it is read again."""
+"""Module, type, writer to a plain value, reader."""
 
 READERS: dict[str, Callable[[Any], Any]] = {
     "range": lambda held: range(*decode(held)),
@@ -270,4 +271,4 @@ READERS: dict[str, Callable[[Any], Any]] = {
     "array": _array,
     **{name: _of_library(module, name, read) for module, name, _, read in _LIBRARY},
 }
-"""For plain.decode: what a verifier reads."""
+"""For plain_values.decode: what a verifier reads."""

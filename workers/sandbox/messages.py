@@ -28,12 +28,12 @@ from workers.sandbox.test_requirements import packed_of_short
 LAST = {"done": True}
 LONGEST_REQUEST = 1 << 30
 ENVELOPE = 1 << 20
-"""Bytes of a message besides its value: a traceback, and the overhead of writing plain values as JSON."""
+"""Bytes of a message besides its value: a traceback, and the overhead of plain values as JSON."""
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 1 << 16
 _write = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode
 _constants: list[str] = []
-"""NaN and Infinity in what was read last: more than JSON has."""
+"""NaN and Infinity in the last message: extensions of JSON."""
 
 
 def _constant(name: str) -> float:
@@ -45,11 +45,11 @@ _read = json.JSONDecoder(parse_constant=_constant).raw_decode
 
 
 class Malformed(Exception):
-    """What came is no message, or a longer one than is allowed. The text is for people."""
+    """An invalid message, or one beyond the limit. The text is for people."""
 
 
 class Closed(Exception):
-    """The other side has gone."""
+    """The other side has closed."""
 
 
 def pack(value: object, more: plain_values.More | None = None) -> bytes:
@@ -59,7 +59,7 @@ def pack(value: object, more: plain_values.More | None = None) -> bytes:
 
 
 def unpack(body: bytes, more: Mapping[str, Callable[[Any], Any]] | None = None) -> Any:
-    """Reads a message's JSON. Raises Malformed, whatever came."""
+    """Read a message's JSON. Raises Malformed for anything else."""
     _constants.clear()
     try:
         text = body.decode("ascii")
@@ -72,10 +72,10 @@ def unpack(body: bytes, more: Mapping[str, Callable[[Any], Any]] | None = None) 
 
 
 class MessageBuffer:
-    """Takes bytes as they come, gives whole messages."""
+    """Collects bytes and returns whole messages."""
 
     def __init__(self, longest: int) -> None:
-        """`longest`: bytes that one message may have."""
+        """`longest`: the limit of a message in bytes."""
         self.longest = longest
         self._bytes = bytearray()
 
@@ -83,13 +83,13 @@ class MessageBuffer:
         self._bytes += data
 
     def next(self) -> bytes | None:
-        """The JSON of the next whole message. Raises Malformed as soon as a message that is too long is announced."""
+        """The JSON of the next whole message. Raises Malformed as soon as a message beyond the limit is announced."""
         data = self._bytes
         if not data:
             return None
         try:
             (length,) = _LENGTH.unpack_from(data)
-        except struct.error:  # fewer bytes; the candidate may have replaced len() by now, and would wait for ever
+        except struct.error:  # fewer bytes; the candidate may have replaced len(), which would then wait forever
             return None
         if length > self.longest:
             raise Malformed(f"The answer has {length:,} bytes; {self.longest:,} are allowed.")
@@ -102,18 +102,18 @@ class MessageBuffer:
 
 
 class Channel:
-    """One end of a blocking stream socket. `more`: the readers of tags beyond plain values."""
+    """One end of a blocking stream socket. `more`: readers of tags beyond plain values."""
 
     more: Mapping[str, Callable[[Any], Any]] | None = None
 
     def __init__(self, fd: int, longest: int = LONGEST_REQUEST) -> None:
         self.fd = fd
         self.not_a_number = False
-        """Whether the last message held a NaN."""
+        """Whether the last message contained a NaN."""
         self._buffer = MessageBuffer(longest)
 
     def bound(self, longest: int) -> None:
-        """From now on."""
+        """Change the limit from now on."""
         self._buffer.longest = longest
 
     def send(self, value: object) -> None:
@@ -121,10 +121,10 @@ class Channel:
         self.write(pack(value))
 
     def write(self, packed: bytes) -> None:
-        left = memoryview(packed)
+        remaining = memoryview(packed)
         try:
-            while left:
-                left = left[os.write(self.fd, left) :]
+            while remaining:
+                remaining = remaining[os.write(self.fd, remaining) :]
         except OSError as error:
             raise Closed(str(error)) from None
 
@@ -150,12 +150,12 @@ def job_request(job: Job, limits: Limits) -> bytes:
 
 
 def source_request(job: TestJob, limits: Limits) -> bytes:
-    """For the candidate: nothing of the tests."""
+    """The candidate's request: nothing about the tests."""
     return pack({"source": job.source, "value_bytes": limits.value_bytes})
 
 
 def tests_request(job: TestJob, limits: Limits) -> bytes:
-    """For the verifier: nothing of the candidate."""
+    """The verifier's request: nothing about the candidate."""
     return _tests_request(job.tests, limits.value_bytes)
 
 
@@ -165,12 +165,12 @@ def _tests_request(tests: tuple[str, ...], value_bytes: int) -> bytes:
 
 
 def is_last(answer: object) -> bool:
-    """Whether a verifier says with this that it has run all of its tests."""
+    """Whether the verifier reports that it has run all of its tests."""
     return answer == LAST
 
 
 def test_results(answers: Iterable[Any], count: int, missing: str) -> tuple[TestResult, ...]:
-    """Results of `count` tests, from the messages of their verifier; `missing`: why the others have no answer."""
+    """The results of `count` tests, from their verifier's messages; `missing`: why the others have no answer."""
     results = [TestResult(passed=False, message=missing)] * count
     for answer in answers:
         if type(answer) is dict and type(answer.get("test")) is int and 0 <= answer["test"] < count:

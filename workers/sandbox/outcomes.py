@@ -1,4 +1,4 @@
-"""What is run in the sandbox, under which limits, and what came of it."""
+"""Jobs for the sandbox, their limits, and their outcomes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 
 class Backend(StrEnum):
-    """How code is held. The best one whose self-test passes is chosen."""
+    """The isolation method. The best one whose self-test passes is chosen."""
 
     BUBBLEWRAP = "bubblewrap"
     """Own user, pid, network, mount, ipc and uts namespaces, seccomp, rlimits."""
     LANDLOCK = "landlock"
-    """Landlock, seccomp and rlimits, where user namespaces are refused."""
+    """Landlock, seccomp and rlimits, for systems without user namespaces."""
     BARE = "bare"
-    """A process of its own with rlimits and, where it can be, seccomp: only when an admin allows it for a host."""
+    """A separate process with rlimits and, if possible, seccomp: only if an admin allows it for a host."""
 
 
 class Kind(StrEnum):
@@ -23,13 +23,13 @@ class Kind(StrEnum):
 
     OK = "ok"
     ERROR = "error"
-    """It raised, or ended early with an exit code."""
+    """It raised, or exited early."""
     TIMEOUT = "timeout"
     MEMORY = "memory"
     OUTPUT = "output"
-    """It printed more than it may."""
+    """It exceeded the output limit."""
     KILLED = "killed"
-    """It died by a signal, or without an answer."""
+    """It was killed by a signal, or ended without an answer."""
 
 
 _MOST_MB = 1 << 24
@@ -41,35 +41,35 @@ _BOUNDS = (
     ("output_bytes", 0, _MOST_BYTES),
     ("value_bytes", 1, _MOST_BYTES),
 )
-"""Of Limits: its field, the least and the most."""
+"""Valid limits: field, minimum, maximum."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one evaluation, both processes of a tested one each."""
+    """The limits of one evaluation; for a tested one, of each of its two processes."""
 
     seconds: float = 5.0
-    """Wall-clock time; CPU time is bounded with it."""
+    """Wall-clock time; also limits CPU time."""
     memory_mb: int = 256
-    """Address space of the process above what the prewarmed interpreter holds; it can't fork, so this is the total."""
+    """Address space beyond the prewarmed interpreter's; it can't fork, so this is the total."""
     disk_mb: int = 16
-    """Of the tmpfs at the working directory; 0 and under Landlock always: nothing can be written."""
+    """The tmpfs at the working directory; with 0, and always under Landlock, nothing can be written."""
     output_bytes: int = 64 * 1024
-    """Of stdout and of stderr each; what is beyond ends the evaluation."""
+    """Each for stdout and stderr; more ends the evaluation."""
     value_bytes: int = 1024 * 1024
-    """Of a value on its way between processes."""
+    """The size of a value passed between processes."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what no evaluation can be held to."""
-        for name, least, most in _BOUNDS:
+        """Raises ValueError for limits that can't be enforced."""
+        for name, minimum, maximum in _BOUNDS:
             value = getattr(self, name)
-            if not (isinstance(value, int | float) and least <= value <= most):
-                raise ValueError(f"{name} is {value!r}; it must be between {least:g} and {most:,}.")
+            if not (isinstance(value, int | float) and minimum <= value <= maximum):
+                raise ValueError(f"{name} is {value!r}; it must be between {minimum:g} and {maximum:,}.")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A Python module to execute, and if `call` names a function of it, that function to call."""
+    """A Python module to execute, and optionally one of its functions (`call`) to call."""
 
     source: str
     call: str | None = None
@@ -79,7 +79,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Program:
-    """A trusted executable with untrusted standard input: it may start threads, never read or write more than Job."""
+    """A trusted executable with untrusted standard input; it may start threads, but not read or write more than a
+    Job."""
 
     argv: tuple[str, ...]
     stdin: str = ""
@@ -87,7 +88,7 @@ class Program:
 
 @dataclass(frozen=True)
 class TestJob:
-    """Tests to run against a module that the model wrote, each a piece of Python that fails by raising."""
+    """Tests for a model-written module; each is Python code that fails by raising."""
 
     source: str
     tests: tuple[str, ...]
@@ -97,32 +98,33 @@ class TestJob:
 class Outcome:
     kind: Kind
     value: Any = None
-    """Of the function called, a plain value; of a Program its exit code."""
+    """The function's result, a plain value; for a Program, its exit code."""
     stdout: str = ""
     stderr: str = ""
     seconds: float = 0.0
     message: str = ""
-    """One line for people where it isn't ok: the exception, the limit."""
+    """One line for people unless it is ok: the exception, the limit."""
     traceback: str = ""
     trouble: bool = False
-    """It was KILLED because the sandbox itself failed: that says nothing of what it ran."""
+    """KILLED because the sandbox itself failed, which says nothing about the code."""
 
 
 @dataclass(frozen=True)
 class TestResult:
-    """Of one test. A test that gave no answer has failed."""
+    """The result of one test. A test without an answer has failed."""
 
     passed: bool
     message: str = ""
     needs: str = ""
-    """Why this test can't be judged at all ("Calculator is used as more than a function …"); never passed."""
+    """Why this test can't be judged at all ("Calculator is used as more than a function …"); such a test never
+    passes."""
 
 
 @dataclass(frozen=True)
 class TestOutcome:
     results: tuple[TestResult, ...]
     candidate: Outcome
-    """Of the process that held the model's code."""
+    """The process with the model's code."""
     notes: tuple[str, ...] = field(default=())
 
     @property
@@ -131,4 +133,4 @@ class TestOutcome:
 
 
 class SandboxUnavailable(Exception):
-    """No backend holds on this machine. The text says what each one lacked, for people."""
+    """No backend works on this machine. The text says what each one lacks, for people."""

@@ -1,8 +1,8 @@
-"""Plain values on their way between processes, as JSON with tags. Nothing is unpickled and nothing is executed.
+"""Plain values between processes, as JSON with tags. Nothing is unpickled and nothing is executed.
 
-JSON's own null, booleans, numbers, texts and arrays stand for None, bool, int, float, str and list; every other type is
-an object with one member, whose name is the tag. What is decoded has exactly these types, whatever was encoded: of a
-subclass its plain value crosses, found by the plain type's own methods, so that nothing overridden is asked.
+JSON's null, booleans, numbers, texts and arrays stand for None, bool, int, float, str and list; every other type is an
+object with one member, named by the tag. Decoding yields exactly these types: a subclass crosses as its plain value,
+obtained by the plain type's own methods, so that no override is called.
 """
 
 from __future__ import annotations
@@ -13,35 +13,35 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 DEEPEST = 100
-"""Containers inside each other."""
+"""Nested containers."""
 _DEEPEST_READ = 2 * DEEPEST + 20
-"""Of JSON: a container and its tag, and the message around them."""
-MOST = 500_000
-"""Values in one: what is shared in memory is written out each time, and may grow without end."""
+"""Nested JSON: a container and its tag, and the message around them."""
+MAX_VALUES = 500_000
+"""Values per message: shared objects are written out each time, and may grow without bound."""
 _KEPT = frozenset((bytearray, Counter, OrderedDict, defaultdict))
-"""What is plain only to who has nothing for them."""
+"""Types that are plain only without an encoder for them."""
 _DECIMAL = 10**4000
-"""From here on an int goes as hexadecimal: Python refuses to write or read more than 4,300 decimal digits."""
+"""From here on an int is written as hexadecimal: Python refuses more than 4,300 decimal digits."""
 _ATOMS = frozenset((type(None), bool, float, str))
 _INT = frozenset((int,))
 _NUMBERS = _ATOMS | _INT
 
 
 class NotPlain(Exception):
-    """A value that is more than plain. The text says what it is."""
+    """A value that is not plain. The text says what it is."""
 
 
 More = Callable[["Encoder", Any, int], Any]
-"""What an Encoder asks about a type that it doesn't know: (itself, value, depth) -> JSON. Raises NotPlain."""
+"""An Encoder's function for types that it doesn't know: (itself, value, depth) -> JSON. Raises NotPlain."""
 
 
 def encode(value: object, more: More | None = None) -> Any:
-    """What json.dumps takes. Raises NotPlain."""
+    """A value for json.dumps. Raises NotPlain."""
     return value if type(value) in _ATOMS else Encoder(more).encode(value, 0)
 
 
 def decode(value: Any, more: Mapping[str, Callable[[Any], Any]] | None = None, depth: int = 0) -> Any:
-    """Of what json.loads gave, with `more` tags. Raises NotPlain, ValueError, TypeError, RecursionError."""
+    """The value of json.loads' result, with `more` tags. Raises NotPlain, ValueError, TypeError, RecursionError."""
     kind = type(value)
     if kind is not list and kind is not dict:
         return value
@@ -69,7 +69,7 @@ def decode(value: Any, more: Mapping[str, Callable[[Any], Any]] | None = None, d
         case "c":
             real, imaginary = held
             if type(real) is not float or type(imaginary) is not float:
-                raise TypeError  # of a text complex() would make a number, NaN too
+                raise TypeError  # complex() would convert text to a number, even NaN
             return complex(real, imaginary)
     if more is None or tag not in more:
         raise NotPlain("an unknown tag")
@@ -77,14 +77,14 @@ def decode(value: Any, more: Mapping[str, Callable[[Any], Any]] | None = None, d
 
 
 class Encoder:
-    """Of one value."""
+    """Encodes one value."""
 
     def __init__(self, more: More | None = None) -> None:
         self._more = more
-        self._left = MOST
+        self._left = MAX_VALUES
 
     def encode(self, value: Any, depth: int) -> Any:
-        """Raises NotPlain, and whatever a value raises that is asked more than plain types are."""
+        """Raises NotPlain, and whatever a value beyond plain types raises."""
         kind = type(value)
         if kind in _ATOMS:
             return value
@@ -103,7 +103,7 @@ class Encoder:
     def items(self, values: Sequence[Any], depth: int) -> list[Any]:
         self._left -= len(values) + 1
         if self._left < 0:
-            raise NotPlain(f"more than {MOST:,} values")
+            raise NotPlain(f"more than {MAX_VALUES:,} values")
         kinds = set(map(type, values))
         if kinds <= _ATOMS or (kinds == _INT and max(values) < _DECIMAL and min(values) > -_DECIMAL):
             return list(values)
@@ -116,7 +116,7 @@ class Encoder:
         encode, depth = self.encode, depth + 1
         self._left -= 2 * len(value) + 1
         if self._left < 0:
-            raise NotPlain(f"more than {MOST:,} values")
+            raise NotPlain(f"more than {MAX_VALUES:,} values")
         return {"d": [[encode(key, depth), encode(one, depth)] for key, one in value.items()]}
 
     def _rarer(self, value: Any, kind: type, depth: int) -> Any:
@@ -154,7 +154,7 @@ class Encoder:
 
 
 def is_numpy(kind: type) -> bool:
-    """Whether it is a scalar or an array of numpy's, which isn't imported for that."""
+    """Whether it is a numpy scalar or array, without importing numpy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and issubclass(kind, (numpy.generic, numpy.ndarray))
 

@@ -1,4 +1,4 @@
-"""The caller's side: evaluations in parallel, each in fresh forks of a prewarmed interpreter."""
+"""The caller's side: parallel evaluations, each in fresh forks of a prewarmed interpreter."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _RESTART_TRIES = 3
 
 
 class Sandbox:
-    """Thread-safe. Close it at the end; it ends with its process in any case."""
+    """Thread-safe. Close it at the end; it also ends with its process."""
 
     backend: Backend
 
     def __init__(self, backend: Backend, *, preload: Sequence[str] = (), parallel: int | None = None) -> None:
-        """`preload`: modules that the prewarmed interpreter imports. `parallel`: evaluations at once, None: one a core.
-        Raises SandboxUnavailable."""
+        """`preload`: modules that the prewarmed interpreter imports. `parallel`: concurrent evaluations, by default one
+        per core. Raises SandboxUnavailable."""
         self.backend = backend
         self._preload = tuple(preload)
         self._parallel = parallel or len(os.sched_getaffinity(0))
@@ -48,24 +48,24 @@ class Sandbox:
         zygote_process.close_in_forks(self)
 
     def run(self, jobs: Sequence[Job | Program], limits: Limits = _DEFAULT) -> list[Outcome]:
-        """One outcome a job, in order. Never raises for what the code does."""
+        """One outcome per job, in order. Never raises because of the code."""
         return [each.outcome() if isinstance(each, Evaluation) else each for each in self._evaluate(jobs, limits)]
 
     def test(self, jobs: Sequence[TestJob], limits: Limits = _DEFAULT) -> list[TestOutcome]:
-        """One outcome a job, in order."""
+        """One outcome per job, in order."""
         return [
             each.test_outcome(len(job.tests)) if isinstance(each, Evaluation) else _untested(job, each)
             for job, each in zip(jobs, self._evaluate(jobs, limits), strict=True)
         ]
 
     def close(self) -> None:
-        """What runs is killed, and answered as killed. Harmless when repeated."""
+        """Kill running evaluations, which are answered as killed. May be called repeatedly."""
         with self._lock:
             self._closed = True
         self._zygote.close()
 
     def left_in_fork(self) -> None:
-        """The parent's threads and zygote are not this process's: the next evaluation starts a zygote of its own."""
+        """The parent's threads and zygote don't belong to a fork: its next evaluation starts its own zygote."""
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(self._parallel)
 
@@ -76,7 +76,7 @@ class Sandbox:
         self.close()
 
     def _evaluate(self, tasks: Sequence[Task], limits: Limits) -> list[Evaluation | Outcome]:
-        """Evaluates all of them, as many at once as there are places."""
+        """Evaluate all tasks, as many at once as allowed."""
         results: list[Evaluation | Outcome] = []
         running: list[Evaluation] = []
         poll = select.poll()
@@ -120,7 +120,7 @@ class Sandbox:
                 evaluation.start(zygote, sent)
             except zygote_process.Gone as error:
                 reason = str(error)
-                zygote.close()  # its sockets are closed already, it ends at this moment
+                zygote.close()  # its sockets are already closed, it is about to end
             except OSError as error:
                 why = error.strerror or str(error)
                 return Outcome(Kind.KILLED, message=f"It could not be started here: {why}.", trouble=True)
@@ -129,7 +129,7 @@ class Sandbox:
         return Outcome(Kind.KILLED, message=f"The sandbox could not be started anew: {reason}", trouble=True)
 
     def _living_zygote(self) -> ZygoteProcess:
-        """Starts a new one where the last has gone. Raises SandboxUnavailable."""
+        """The zygote, started again if it has ended. Raises SandboxUnavailable."""
         with self._lock:
             if self._closed:
                 raise SandboxUnavailable("The sandbox was closed.")
@@ -140,12 +140,12 @@ class Sandbox:
 
 
 def _wait(running: Sequence[Evaluation], poll: select.poll) -> None:
-    """Waits until something happens, and handles it."""
+    """Wait for an event and handle it."""
     by_descriptor = {fd: evaluation for evaluation in running for fd in evaluation.descriptors}
     backstop = min(evaluation.backstop for evaluation in running)
     for fd, _ in poll.poll(max(0.0, backstop - time.monotonic()) * 1000 + 1):
         evaluation = by_descriptor[fd]
-        if fd in evaluation.descriptors:  # else it was closed in this very round
+        if fd in evaluation.descriptors:  # otherwise it was closed in this very round
             evaluation.feed(fd)
     if time.monotonic() >= backstop:
         for evaluation in running:

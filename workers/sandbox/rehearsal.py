@@ -1,7 +1,7 @@
-"""Runs in the zygote what every fork runs, so that forks inherit what Python sets up at first use.
+"""Runs in the zygote what every fork runs, so that forks inherit what Python initialises on first use.
 
-The types of syntax trees alone are more than a hundred, and each fork would make them again. It forks nothing, and what
-it runs is its own.
+Syntax tree types alone are more than a hundred, which each fork would otherwise create. It forks nothing and runs only
+its own code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from workers.sandbox.messages import Channel
 from workers.sandbox.outcomes import Job, Limits, TestJob
 
 _ROUNDS = 10
-"""Python rewrites its bytecode for the types that it meets; after so many runs that has settled."""
+"""Python specialises its bytecode for the types it meets; after this many runs that has settled."""
 _SOURCE = """
 import math
 from typing import List
@@ -40,27 +40,27 @@ def rehearse() -> None:
 
 
 def _serve(source: bytes) -> None:
-    """One call, then its peer has gone."""
-    ours, theirs = socket.socketpair()
-    with theirs:
-        ours.send(messages.pack({"nonce": "0" * 32, "name": "area", "args": [2], "kwargs": {}}))
-        ours.shutdown(socket.SHUT_WR)
-        _with_channel(lambda channel: candidate.serve_candidate(channel, Channel(theirs.fileno())), source)
-    ours.close()
+    """One call, then the peer closes."""
+    local, remote = socket.socketpair()
+    with remote:
+        local.send(messages.pack({"nonce": "0" * 32, "name": "area", "args": [2], "kwargs": {}}))
+        local.shutdown(socket.SHUT_WR)
+        _with_channel(lambda channel: candidate.serve_candidate(channel, Channel(remote.fileno())), source)
+    local.close()
 
 
 def _judge(channel: Channel) -> None:
-    """Without the guard, which would stay; each call gets an answer that belongs to none."""
-    ours, theirs = socket.socketpair()
-    ours.send(messages.pack({"failed": ""}) + messages.pack({"nonce": "", "value": 4}))
-    with ours, theirs:
-        proxy = verifier.CandidateProxy(Channel(theirs.fileno()))
+    """Without the guard, which would stay; each call gets an answer that matches none."""
+    local, remote = socket.socketpair()
+    local.send(messages.pack({"failed": ""}) + messages.pack({"nonce": "", "value": 4}))
+    with local, remote:
+        proxy = verifier.CandidateProxy(Channel(remote.fileno()))
         for text, packed in channel.receive()["tests"]:
             channel.send(verifier.judged(text, packed, proxy))
 
 
 def _with_channel(run: Callable[[Channel], None], request: bytes) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.send(request)
-        run(Channel(theirs.fileno()))
+    local, remote = socket.socketpair()
+    with local, remote:
+        local.send(request)
+        run(Channel(remote.fileno()))

@@ -1,7 +1,7 @@
-"""Which system calls sandboxed code may make: an allow-list, as a BPF program that the kernel asks for each call.
+"""The system calls of sandboxed code: an allow-list, as a BPF program that the kernel runs for each call.
 
-Everything that isn't named is refused with EPERM. The program is a binary search by the call's number, because the
-kernel walks it once for every number there is whenever it is installed.
+Everything else is refused with EPERM. The program is a binary search by the call's number, because on installation the
+kernel runs it once per possible number.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from workers.sandbox.syscall_numbers import READS, SPECIAL, WRITES
 
 _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""Machine -> column of the table, the kernel's name of it."""
+"""Machine -> column of the table, and the kernel's name for it."""
 
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NR, _ARCH, _ARGUMENTS = 0, 4, 16
@@ -25,8 +25,8 @@ _KILL = 0x80000000
 _X32 = 0x40000000
 
 _FCNTL = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032)
-"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, locks, F_DUPFD_CLOEXEC, F_GETPIPE_SZ. Not F_SETOWN and F_SETSIG: they
-send signals to other processes. Not F_SETPIPE_SZ: it takes memory that no limit counts."""
+"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, locks, F_DUPFD_CLOEXEC, F_GETPIPE_SZ. Not F_SETOWN and F_SETSIG, which
+send signals to other processes. Not F_SETPIPE_SZ, which takes memory that no limit counts."""
 _IOCTL = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX."""
 _PRCTL = (15, 16, 0x53564D41)
@@ -50,7 +50,7 @@ class _OneOf:
 
 @dataclass(frozen=True)
 class _Null:
-    """Allowed if this pointer is none."""
+    """Allowed if this pointer is null."""
 
     argument: int
 
@@ -63,7 +63,7 @@ class _Null:
 
 @dataclass(frozen=True)
 class _Thread:
-    """clone, for a thread of this process and nothing else."""
+    """clone, only for threads of this process."""
 
     def code(self) -> list[bytes]:
         new = _op(_JUMP_ANY_BIT, _CLONE_NEW_ANY, 1)
@@ -83,7 +83,7 @@ _REFUSE = _Always(_ERRNO | errno.EPERM)
 
 
 class Unsupported(Exception):
-    """This machine has no seccomp filters, or is of a kind that has no table here. For people."""
+    """This machine has no seccomp filters, or an unknown architecture. For people."""
 
 
 def supported() -> None:
@@ -94,7 +94,7 @@ def supported() -> None:
 
 def program(*, writes: bool = False, executes: bool = False, alone: bool = False) -> bytes:
     """The filter for a process that may change files (`writes`), become another program with threads (`executes`), or
-    signal itself, for which it must be process 1 and `alone` in a pid namespace. Raises Unsupported."""
+    signal itself, which requires being process 1 and `alone` in a pid namespace. Raises Unsupported."""
     supported()
     column, arch = _ARCHES[os.uname().machine]
     allowed: dict[str, _Rule] = dict.fromkeys(READS, _Always(_ALLOW))
@@ -106,7 +106,7 @@ def program(*, writes: bool = False, executes: bool = False, alone: bool = False
         "prctl": _OneOf(0, _PRCTL),
         "prlimit64": _OneOf(0, (0,)),
         "socketpair": _OneOf(0, (1,)),
-        "sendto": _Null(4),  # the address: one end of a pair could be sent from to any Unix socket that is named
+        "sendto": _Null(4),  # the address: one end of a pair could send to any named Unix socket
         "clone3": _Always(_ERRNO | errno.ENOSYS),
     }
     allowed |= {name: _Always(_ERRNO | errno.EOPNOTSUPP) for name in SPECIAL if name.endswith("xattr")}
@@ -128,30 +128,30 @@ def program(*, writes: bool = False, executes: bool = False, alone: bool = False
 
 
 def _intervals(rules: dict[int, _Rule]) -> list[tuple[int, _Rule]]:
-    """(first number, its rule) where it is another one than of the number before."""
-    found: list[tuple[int, _Rule]] = [(0, _REFUSE)]
+    """(first number, its rule), wherever the rule changes."""
+    intervals: list[tuple[int, _Rule]] = [(0, _REFUSE)]
     for number in range(max(rules) + 2):
         rule = rules.get(number, _REFUSE)
-        if rule == found[-1][1]:
+        if rule == intervals[-1][1]:
             continue
-        if found[-1][0] == number:
-            found.pop()
-        found.append((number, rule))
-    return found
+        if intervals[-1][0] == number:
+            intervals.pop()
+        intervals.append((number, rule))
+    return intervals
 
 
 def _search(intervals: list[tuple[int, _Rule]]) -> list[bytes]:
     if len(intervals) == 1:
         return intervals[0][1].code()
     middle = len(intervals) // 2
-    left, right = _search(intervals[:middle]), _search(intervals[middle:])
-    if len(left) > 255:
+    lower, upper = _search(intervals[:middle]), _search(intervals[middle:])
+    if len(lower) > 255:
         raise Unsupported("The table of system calls has grown beyond what a jump can cross.")
-    return [_op(_JUMP_AT_LEAST, intervals[middle][0], len(left)), *left, *right]
+    return [_op(_JUMP_AT_LEAST, intervals[middle][0], len(lower)), *lower, *upper]
 
 
 def _argument(place: int) -> bytes:
-    """Loads its lower half; arguments that are asked for are ints."""
+    """Load its lower half; the arguments checked are ints."""
     return _op(_LOAD, _ARGUMENTS + 8 * place)
 
 

@@ -1,4 +1,5 @@
-"""Which backend holds on this machine: each is really attacked; the first from which nothing escapes is chosen."""
+"""The best backend that holds on this machine: each is really attacked, and the first one that nothing escapes is
+chosen."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from workers.sandbox.outcomes import Backend, Job, Kind, Limits, Outcome, Sandbo
 from workers.sandbox.pool import Sandbox
 
 ORDER = (Backend.BUBBLEWRAP, Backend.LANDLOCK)
-"""The best first. BARE holds little and is never chosen."""
+"""The best first. BARE isolates little and is never chosen."""
 
 _LIMITS = Limits(seconds=10, memory_mb=64, disk_mb=2)
 _SHORT = Limits(seconds=0.3, memory_mb=64)
@@ -25,23 +26,23 @@ _lock = threading.Lock()
 @dataclass(frozen=True)
 class BackendReport:
     backend: Backend | None
-    """The best one that holds; None: none does."""
+    """The best one that holds; None if none does."""
     tried: dict[Backend, str]
-    """Each backend: "" if it holds, else why not, for people."""
+    """Each backend: "" if it holds, otherwise why not, for people."""
 
 
 @dataclass(frozen=True)
 class _Attack:
     name: str
-    """What it shows to be possible: "files outside could be read"."""
+    """What it proves possible: "files outside could be read"."""
     source: str
     """Defines attack(secret, folder, pid, port), which returns the parts that succeeded."""
     bare: bool = False
-    """Whether BARE promises to prevent it, too."""
+    """Whether BARE must prevent it, too."""
 
 
 def probe() -> BackendReport:
-    """For this machine and user; tested once in a process."""
+    """The report for this machine and user; tested once per process."""
     global _cached
     with _lock:
         if _cached is None:
@@ -53,17 +54,17 @@ def best() -> Backend:
     """Raises SandboxUnavailable with what each backend lacks."""
     report = probe()
     if report.backend is None:
-        raise SandboxUnavailable(" ".join(f"{name}: {why}" for name, why in report.tried.items()))
+        raise SandboxUnavailable(" ".join(f"{name}: {reason}" for name, reason in report.tried.items()))
     return report.backend
 
 
 def _tried() -> BackendReport:
     tried = {backend: lacks(backend) for backend in ORDER}
-    return BackendReport(next((backend for backend, why in tried.items() if not why), None), tried)
+    return BackendReport(next((backend for backend, reason in tried.items() if not reason), None), tried)
 
 
 def lacks(backend: Backend) -> str:
-    """Why it doesn't hold what it promises; "" if it does."""
+    """Why it doesn't hold its promises, or ""."""
     attacks = [attack for attack in ATTACKS if attack.bare or backend is not Backend.BARE]
     try:
         with Sandbox(backend) as sandbox, AttackTargets() as targets:
@@ -76,23 +77,25 @@ def lacks(backend: Backend) -> str:
     *attacked, works = outcomes
     if (works.kind, works.value) != (Kind.OK, 42):
         return f"a harmless program didn't run: {works.kind}, {works.message}"
-    found = [f"{attack.name} ({out})" for attack, one in zip(attacks, attacked, strict=True) if (out := _through(one))]
+    escapes = [
+        f"{attack.name} ({out})" for attack, one in zip(attacks, attacked, strict=True) if (out := _through(one))
+    ]
     if endless.kind is not Kind.TIMEOUT:
-        found.append(f"an endless loop ended as {endless.kind}")
+        escapes.append(f"an endless loop ended as {endless.kind}")
     if spoiled and backend is not Backend.BARE:
-        found.append(spoiled)
-    return "; ".join(found)
+        escapes.append(spoiled)
+    return "; ".join(escapes)
 
 
 def _through(outcome: Outcome) -> str:
-    """What an attack says it achieved. One that was killed or ran out of memory achieved nothing."""
+    """What an attack claims to have achieved; nothing if it was killed or ran out of memory."""
     if outcome.kind is Kind.OK:
         return ", ".join(outcome.value) if isinstance(outcome.value, list) else "no answer"
     return "" if outcome.kind in (Kind.MEMORY, Kind.KILLED) else f"not known: {outcome.kind}, {outcome.message}"
 
 
 class AttackTargets:
-    """Belong to this process: a secret file, a folder to write to, a listening port."""
+    """Targets in this process: a secret file, a folder to write to, a listening port."""
 
     def __enter__(self) -> AttackTargets:
         self._folder = _temporary_folder()
@@ -114,17 +117,17 @@ class AttackTargets:
         return str(self._path / "secret"), str(self._path), os.getpid(), self._server.getsockname()[1]
 
     def spoiled(self) -> str:
-        """What happened to the targets, whatever the attacks say."""
+        """Damage to the targets, whatever the attacks claim."""
         if sorted(path.name for path in self._path.iterdir()) != ["secret"]:
             return "files appeared outside"
         return "" if (self._path / "secret").read_text() == "secret" else "a file of the user was changed"
 
 
 def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Where a file can be written. Raises OSError."""
+    """A folder where files can be written. Raises OSError."""
     try:
         return tempfile.TemporaryDirectory(prefix="sandbox-test-")
-    except FileNotFoundError:  # a container that is read-only
+    except FileNotFoundError:  # a read-only container
         return tempfile.TemporaryDirectory(prefix="sandbox-test-", dir="/dev/shm")
 
 

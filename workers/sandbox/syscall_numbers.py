@@ -1,4 +1,4 @@
-"""Numbers of the system calls that sandboxed code may have to do with, on x86_64 and on aarch64."""
+"""Numbers of system calls relevant to sandboxed code, on x86_64 and aarch64."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def _number(text: str) -> int | None:
 
 
 READS = _table(_READS)
-"""Name -> number on x86_64 and on aarch64, None where it isn't there: what reading, computing and waiting take."""
+"""Name -> number on x86_64 and on aarch64, None if missing: calls for reading, computing and waiting."""
 WRITES = _table(_WRITES)
-"""What changes files, for where the files that can be reached are the evaluation's own."""
+"""Calls that change files, for sandboxes in which all reachable files are the evaluation's own."""
 SPECIAL = _table(_SPECIAL)
-"""What is decided by its arguments, or has an answer of its own."""
+"""Calls decided by their arguments, or with an answer of their own."""
