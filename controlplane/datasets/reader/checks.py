@@ -1,4 +1,4 @@
-"""All that is wrong with one row under a mapping."""
+"""Validation of single rows under a mapping."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Row = Mapping[str, Any]
 
 
 class Checker:
-    """Of one (resolved) mapping; without a prompt's column nothing is required of a row."""
+    """Checks rows under a resolved mapping; without a prompt column nothing is required."""
 
     def __init__(self, mapping: ColumnMapping) -> None:
         self._mapping = mapping
@@ -32,36 +32,36 @@ class Checker:
             self._parts.append(self._follow_up)
 
     def problems(self, row: Row, line: int, byte: int = -1) -> list[Problem]:
-        """Every one of them: what a person corrects at once needn't be uploaded twice."""
-        found: dict[tuple[str, str], Problem] = {}
+        """All problems of a row, so that people can fix everything before the next upload."""
+        by_kind: dict[tuple[str, str], Problem] = {}
         for part in self._parts:
             try:
                 part(row)
             except RowProblem as problem:
-                said = Problem(
+                row_problem = Problem(
                     line, problem.kind, visible(str(problem)), excerpt(row), byte=byte, field=visible(problem.field)
                 )
-                found.setdefault((said.kind, said.field), said)
-        return list(found.values())
+                by_kind.setdefault((row_problem.kind, row_problem.field), row_problem)
+        return list(by_kind.values())
 
     def key(self, row: Row) -> Hashable:
-        """Equal for rows with the same prompt; of rows without problems."""
+        """A key that is equal for rows with the same prompt; for rows without problems."""
         mapping = self._mapping
         if mapping.messages:
-            made = messages(row, mapping.prompt)
-            asked = made[:-1] if made[-1]["role"] == "assistant" else made
-            return tuple((one["role"], one["content"]) for one in asked)
+            turns = messages(row, mapping.prompt)
+            prompt_turns = turns[:-1] if turns[-1]["role"] == "assistant" else turns
+            return tuple((turn["role"], turn["content"]) for turn in prompt_turns)
         prompt: str = row[mapping.prompt]
         if not mapping.input and not mapping.follow_up:
             return prompt
         more = (row.get(name) for name in (mapping.input, mapping.follow_up))
-        return (prompt, *(one or None for one in more))
+        return (prompt, *(turn or None for turn in more))
 
     def _prompt(self, row: Row) -> None:
         if self._mapping.messages:
-            made = messages(row, self._mapping.prompt)
-            if made[-1]["role"] == "assistant" and not self._mapping.answer:
-                self._extracted(made[-1]["content"], self._mapping.prompt)
+            turns = messages(row, self._mapping.prompt)
+            if turns[-1]["role"] == "assistant" and not self._mapping.answer:
+                self._extracted(turns[-1]["content"], self._mapping.prompt)
         else:
             fields.text(row, self._mapping.prompt, "a prompt")
 
@@ -89,14 +89,14 @@ class Checker:
             fields.tags(row, self._mapping.tags)
 
     def _follow_up(self, row: Row) -> None:
-        asked = fields.optional_text(row, self._mapping.follow_up)
+        question = fields.optional_text(row, self._mapping.follow_up)
         name = self._mapping.follow_up_response
-        if asked and name:
+        if question and name:
             self._extracted(fields.text_or_number(row, name), name)
 
     def _extracted(self, response: str, column: str) -> None:
-        found = self._transform.extract(response, column, self._mapping.answer_after)
-        if not normalised(found.answer, ignore_case=True, ignore_punctuation=True):
+        extracted = self._transform.extract(response, column, self._mapping.answer_after)
+        if not normalised(extracted.answer, ignore_case=True, ignore_punctuation=True):
             raise RowProblem("empty_answer", f"“{column}” has no answer left once spaces and punctuation go.", column)
 
 

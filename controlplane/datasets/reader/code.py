@@ -1,4 +1,4 @@
-"""Whether a text is Python that parses. Nothing of it is run."""
+"""Whether a text is valid Python. Nothing is executed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import NamedTuple
 from workers.sandbox.syntax import deeper
 
 LONGEST = 50_000
-"""Characters; the tree of a longer text would take more memory than the rows themselves may."""
+"""Characters; the tree of a longer text would need more memory than the rows may."""
 HEAD = 4_000
-"""Characters in which the first line of code is looked for, below comments."""
+"""Characters in which the first line of code is searched, below comments."""
 PYTHON = frozenset(("python", "python3", "py", "py3"))
-"""What a fenced block calls itself."""
+"""Language names of fenced blocks."""
 
 _FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,})[ \t]*([^\s`]*)[^\n`]*$")
 _SURE = re.compile(
@@ -24,7 +24,7 @@ _SURE = re.compile(
 _IMPORT = re.compile(r"import\s+[\w.]+(?:\s+as\s+\w+)?(?:\s*,\s*[\w.]+(?:\s+as\s+\w+)?)*\s*(?:#.*)?$")
 _DEFINITION = re.compile(r"^\s*(?:(?:async\s+)?def\s+\w+\s*\(|class\s+\w+.*:\s*$|from\s+[\w.]+\s+import\s)", re.M)
 _SESSION = (">>>", "$", "%", "!")
-"""How the first line of a block begins that shows a session of a prompt or a notebook."""
+"""Prefixes of a block's first line that mark a prompt or notebook session."""
 
 
 class CodeProblem(NamedTuple):
@@ -36,7 +36,7 @@ class CodeProblem(NamedTuple):
 
 
 def problem(text: str) -> CodeProblem | None:
-    """Why the code doesn't parse; None: it does, or it is too long or too deeply nested to be judged."""
+    """Why the code doesn't parse; None if it does, or is too long or deeply nested to tell."""
     if len(text) > LONGEST or deeper(text):
         return None
     try:
@@ -48,7 +48,7 @@ def problem(text: str) -> CodeProblem | None:
             return CodeProblem(*_place(text, max(0, text.find("\0"))), error.msg)
         return CodeProblem(max(1, error.lineno), max(1, error.offset or 1), error.msg or "invalid syntax")
     except (MemoryError, RecursionError):
-        # What Python says of a long chain of operators, too, which is no list of brackets.
+        # Python reports this for long chains of operators, too, which are no nested brackets.
         return CodeProblem(1, 1, "too deeply nested for Python's own parser")
     except UnicodeEncodeError as error:
         return CodeProblem(*_place(text, error.start), "half a character (a lone surrogate)")
@@ -58,35 +58,35 @@ def problem(text: str) -> CodeProblem | None:
 
 
 def problems(text: str, *, expected: bool) -> Iterator[CodeProblem]:
-    """Of a text that is or has Python in it: places inside the whole text.
+    """Problems of a text that is or contains Python, with positions in the whole text.
 
-    Fenced blocks that call themselves Python count, else the text as a whole if it begins as only Python does, or if
-    code is `expected` because the row comes with tests.
+    Checks fenced blocks marked as Python, otherwise the whole text if it begins as only Python does, or if code is
+    `expected` because the row has tests.
     """
     if "```" in text or "~~~" in text:
         fenced = list(blocks(text))
         for line, column, code in fenced:
-            if found := problem(code):
-                yield CodeProblem(found.line + line - 1, found.column + column - 1, found.message)
+            if broken := problem(code):
+                yield CodeProblem(broken.line + line - 1, broken.column + column - 1, broken.message)
         if fenced or _fences(text):
             return
-    if (expected or looks_like_python(text)) and (found := problem(text)):
-        yield found
+    if (expected or looks_like_python(text)) and (broken := problem(text)):
+        yield broken
 
 
 def looks_like_python(text: str) -> bool:
-    """Whether its first line of code is one that other languages and prose don't have."""
+    """Whether its first line of code is unlike other languages and prose."""
     for line in text[:HEAD].split("\n"):
-        said = line.strip()
-        if said and not said.startswith("#"):
-            return bool(_SURE.match(said)) or bool(_IMPORT.match(said) and _DEFINITION.search(text))
+        stripped = line.strip()
+        if stripped and not stripped.startswith("#"):
+            return bool(_SURE.match(stripped)) or bool(_IMPORT.match(stripped) and _DEFINITION.search(text))
     return False
 
 
 def blocks(text: str) -> Iterator[tuple[int, int, str]]:
     """(line, column, code) of each closed fenced block of Python, without the fence's indentation.
 
-    Sessions (`>>>`) are passed over: they show what was typed, and its output.
+    Sessions (`>>>`) are skipped: they show input and output.
     """
     lines = text.split("\n")
     opened = -1
@@ -110,5 +110,5 @@ def _fences(text: str) -> bool:
 
 
 def _place(text: str, at: int) -> tuple[int, int]:
-    """Line and column, from 1, of a character."""
+    """Line and column of a character, from 1."""
     return text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)

@@ -1,4 +1,4 @@
-"""What JSON's grammar allows in a value and nobody can train on: told of each row, whatever file it comes from."""
+"""Values that JSON allows but training can't use, checked in rows of any file format."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST_NAME = 200
 
 
 def problem(row: dict[str, Any]) -> tuple[str, str, str] | None:
-    """(kind, message, field) of the first thing that is wrong with the values; None: nothing."""
+    """(kind, message, field) of the first invalid value, or None."""
     if not row:
         return "empty_object", "The object has no fields.", ""
     for name, value in row.items():
@@ -24,14 +24,14 @@ def problem(row: dict[str, Any]) -> tuple[str, str, str] | None:
             if "\0" in value:
                 return "nul", f"“{visible(name)}” contains the NUL character.", visible(name)
         elif value is not None and value is not True and value is not False:
-            found = of_value(value)
-            if found:
-                return found[0], found[1].format(name=f"“{visible(name)}”"), visible(name)
+            issue = of_value(value)
+            if issue:
+                return issue[0], issue[1].format(name=f"“{visible(name)}”"), visible(name)
     return None
 
 
 def of_value(value: Any, levels: int = DEEPEST - 1) -> tuple[str, str] | None:
-    """(kind, message with {name} in it) of a number, a list or an object."""
+    """(kind, message with {name}) for an invalid number, list or object, or None."""
     if levels == 0:
         return "nesting", f"{{name}} is nested deeper than {DEEPEST} levels."
     if isinstance(value, int):
@@ -42,19 +42,19 @@ def of_value(value: Any, levels: int = DEEPEST - 1) -> tuple[str, str] | None:
         return ("nul", "A text in {name} contains the NUL character.") if "\0" in value else None
     if isinstance(value, dict):
         for key, inner in value.items():
-            found = of_value(key) or of_value(inner, levels - 1)
-            if found:
-                return found
+            issue = of_value(key) or of_value(inner, levels - 1)
+            if issue:
+                return issue
     elif isinstance(value, list):
         for inner in value:
-            if found := of_value(inner, levels - 1):
-                return found
+            if issue := of_value(inner, levels - 1):
+                return issue
     return None
 
 
 def problems(row: dict[str, Any], line: int, excerpt: str, byte: int = -1) -> list[Problem]:
-    found = problem(row)
-    if found is None:
+    issue = problem(row)
+    if issue is None:
         return []
-    kind, message, field = found
+    kind, message, field = issue
     return [Problem(line, kind, message, excerpt, byte=byte, field=field)]

@@ -1,7 +1,7 @@
 """The verb `derive`: some rows of a ready version become the rows of another one.
 
-They keep their row_id, so runs on either mean the same rows by it, and their part: what was kept out of training once
-stays out. Tokens, where the filter asks for them, are counted as the check counts them.
+They keep their row_id, so that it refers to the same row in runs on either version, and their part: validation rows
+stay validation rows. Tokens, if the filter needs them, are counted as in the check.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from controlplane.datasets.reader.report import Collector
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """{"parent": folder, "filter": {...}, "tokenizer": folder or None, "token_limit": n or None} -> MAPPED, which is
-    written as well.
+    also written.
 
-    ROWS and SHOWN are there afterwards if and only if it is usable: a filter that no row passes makes no version.
-    Raises FilterError.
+    ROWS and SHOWN exist afterwards if and only if it is usable: a filter that no row passes makes no version. Raises
+    FilterError.
     """
-    wanted = RowFilter.from_dict(arguments.get("filter") or {})
+    row_filter = RowFilter.from_dict(arguments.get("filter") or {})
     parent = Path(arguments["parent"])
     tokenizer = Path(arguments["tokenizer"]) if arguments.get("tokenizer") else None
     chat = canonical.is_chat(parent / files.ROWS)
@@ -46,18 +46,18 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     ):
 
         def over_limit(row: Mapping[str, Any], tokens: int) -> None:
-            said = f"The prompt has {tokens:,} tokens, more than the limit."
+            message = f"The prompt has {tokens:,} tokens, more than the limit."
             text = excerpt(row["prompt"][-1]["content"][:1000].encode("utf-8", "replace"))
-            collector.add(Problem(row["row_id"] + 1, "too_many_tokens", said, text))
+            collector.add(Problem(row["row_id"] + 1, "too_many_tokens", message, text))
 
-        rows = _chosen(parent, replace(wanted, max_prompt_tokens=None), ProgressFile(folder, "writing", 0))
-        if wanted.max_prompt_tokens is not None:
+        rows = _chosen(parent, replace(row_filter, max_prompt_tokens=None), ProgressFile(folder, "writing", 0))
+        if row_filter.max_prompt_tokens is not None:
             try:
                 renderer = _renderer(tokenizer)
             except TemplateProblem as problem:
                 unknown = {"kind": "not_counted", "message": str(problem), "advice": "Choose another tokenizer."}
                 return _written(folder, {"rows": 0, "usable": False, "file_error": unknown})
-            rows = _short(rows, renderer, wanted.max_prompt_tokens, chat, collector)
+            rows = _short(rows, renderer, row_filter.max_prompt_tokens, chat, collector)
         mapped |= make(
             folder,
             _noted(rows, prompts, all_),
@@ -83,10 +83,10 @@ def _written(folder: Path, mapped: dict[str, Any]) -> dict[str, Any]:
     return mapped
 
 
-def _chosen(parent: Path, wanted: RowFilter, progress: ProgressFile) -> Iterator[dict[str, Any]]:
+def _chosen(parent: Path, row_filter: RowFilter, progress: ProgressFile) -> Iterator[dict[str, Any]]:
     for at, batch in batches(open_rows(parent)):
         progress.at(0, at)
-        for place in matching(batch, wanted):
+        for place in matching(batch, row_filter):
             yield row_of(batch, place)
 
 
@@ -100,23 +100,24 @@ def _renderer(tokenizer: Path | None) -> Renderer:
 
 
 def _short(
-    rows: Iterator[dict[str, Any]], renderer: Renderer, most: int, chat: bool, collector: Collector
+    rows: Iterator[dict[str, Any]], renderer: Renderer, limit: int, chat: bool, collector: Collector
 ) -> Iterator[dict[str, Any]]:
-    """Those with at most so many tokens. A prompt that the template refuses could not be trained on: told, left out."""
+    """Rows with at most `most` tokens. Prompts that the template refuses can't be trained on: they are reported and
+    left out."""
     while batch := list(islice(rows, AT_ONCE)):
         counts = renderer.prompt_counts([row["prompt"] for row in batch], chat=chat)
         for row, tokens in zip(batch, counts, strict=True):
             if tokens is None:
-                said = "The model's chat template refuses this prompt: its tokens can't be counted. It was left out."
-                collector.add(Problem(row["row_id"] + 1, "not_counted", said))
-            elif tokens <= most:
+                message = "The model's chat template refuses this prompt: its tokens can't be counted. It was left out."
+                collector.add(Problem(row["row_id"] + 1, "not_counted", message))
+            elif tokens <= limit:
                 yield row
 
 
 def _nothing(collector: Collector) -> str:
     refused = collector.counts["not_counted"]
-    why = f" {refused:,} could not be counted: the model's chat template refuses them, or it has none."
-    return "No row passes this filter." + (why if refused else "")
+    suffix = f" {refused:,} could not be counted: the model's chat template refuses them, or it has none."
+    return "No row passes this filter." + (suffix if refused else "")
 
 
 def _noted(rows: Iterator[dict[str, Any]], prompts: Duplicates, whole: Duplicates) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Rows with the same key, found in bounded memory: hashes in unnamed files beside the version, sorted in parts."""
+"""Finding rows with the same key in bounded memory: hashes in unnamed temporary files, sorted in parts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from controlplane.datasets.reader.spilling import BLOCK, Indexes, Numbers, SpilledPairs, bits_for, runs
 
 AT_ONCE = 2**20
-"""Pairs in memory when they are compared; about 50 MiB with what sorting needs."""
+"""Pairs in memory while comparing; about 50 MiB including the sorting."""
 
 
 class Duplicates:
-    """`folder`: where the unnamed temporary files are made; nothing is left of them, whatever happens to the process.
+    """`folder`: for unnamed temporary files, of which nothing remains even after a crash.
 
-    Keys are told apart by 64 bits of a keyed hash that is another one in each process: of ten million rows two
-    different ones are taken for equal with a probability of 3 in a million, and nobody can prepare such a pair.
+    Keys are distinguished by 64 bits of a keyed hash with a random key per process: among ten million rows two
+    different ones collide with a probability of 3 in a million, and no one can prepare such a pair.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -35,18 +35,18 @@ class Duplicates:
         self.close()
 
     def add(self, key: Hashable, line: int) -> None:
-        """One row. Keys are all of one type: texts, or tuples of them; lines are at least 0."""
+        """Add a row. Keys must have one type, text or tuples of texts; lines are at least 0."""
         self.add_all([hash(key)], [line])
 
     def add_all(self, hashes: Iterable[int], lines: Iterable[int]) -> None:
-        """Rows by the hashes of their keys, made in this process or in a fork of it."""
+        """Add rows by the hashes of their keys, computed in this process or in a fork of it."""
         self._hashes.extend(hashes)
         self._lines.extend(lines)
         if len(self._lines) >= BLOCK:
             self._spill()
 
     def found(self) -> Iterator[tuple[int, int]]:
-        """(line, first line with the same key) of every repetition, lines ascending. Once, after all of `add`."""
+        """(line, first line with the same key) of every repetition, in line order. Call once, after all `add`."""
         self._spill()
         by_line = SpilledPairs(self._folder, bits=bits_for(self._last_line))
         try:
@@ -62,8 +62,8 @@ class Duplicates:
         self._repeated.close()
 
     def _spill(self) -> None:
-        """Of a key that is often in these rows only the first line is kept where all first ones are compared: however
-        often one key is repeated, no part grows beyond memory."""
+        """For keys frequent in this block keep only the first line for the comparison, so that no part outgrows memory,
+        however often a key is repeated."""
         if not self._lines:
             return
         keys, lines = np.array(self._hashes, np.int64).view(np.uint64), np.array(self._lines, np.int64).view(np.uint64)
@@ -82,16 +82,16 @@ class Duplicates:
         order = np.argsort(keys)
         keys, lines = keys[order], lines[order]
         starts, firsts = _firsts(keys, lines)
-        own = np.repeat(firsts, np.diff(np.append(starts, len(keys))))
-        later = lines != own
-        by_line.add(lines[later], own[later])
+        first_lines = np.repeat(firsts, np.diff(np.append(starts, len(keys))))
+        later = lines != first_lines
+        by_line.add(lines[later], first_lines[later])
         distinct = keys[starts]
         for repeated, at in self._repeated.read(parts):
             by_line.add(at.copy(), firsts[np.searchsorted(distinct, repeated)])
 
 
 def in_order(pairs: SpilledPairs) -> Iterator[tuple[int, int]]:
-    """All pairs, keys ascending, a part in memory at a time."""
+    """All pairs in key order, one part in memory at a time."""
     for parts in pairs.parts(AT_ONCE):
         keys, values = pairs.read_all(parts)
         order = np.argsort(keys, kind="stable")
@@ -99,6 +99,6 @@ def in_order(pairs: SpilledPairs) -> Iterator[tuple[int, int]]:
 
 
 def _firsts(keys: Numbers, lines: Numbers) -> tuple[Indexes, Numbers]:
-    """Where each run of equal keys begins, and the smallest line in it; of sorted keys."""
+    """The start of each run of equal keys, and the smallest line in it; for sorted keys."""
     starts = runs(keys)
     return starts, np.minimum.reduceat(lines, starts)

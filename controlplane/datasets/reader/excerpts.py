@@ -1,4 +1,4 @@
-"""Short pieces of what people uploaded, safe to store and to show: no control characters, no broken encoding."""
+"""Excerpts of uploaded data that are safe to store and show: no control characters, no broken encoding."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ EXCERPT = 160
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
 _BREAK = re.compile(r"\s*\n\s*")
 _TEXTS = (2000, 400, 80, 20)
-"""Characters of a text; the first length with which the row is small enough."""
+"""Characters of a text; the first length at which the row is small enough is used."""
 _ROW_BYTES = 16 * 2**10
 
 
 def visible(text: str) -> str:
-    """Control and direction characters as the replacement character; a line break is one of them."""
+    """The text with control and direction characters, including line breaks, replaced."""
     return _CONTROL.sub("\ufffd", text)
 
 
 def excerpt(raw: bytes, around: int = 0) -> str:
-    """A piece of a line near the byte `around`, with … where it was cut."""
+    """A piece of a line around the byte `around`, with … where it was cut."""
     start = max(0, around - EXCERPT // 2)
-    # A record of a list may be written over several lines.
+    # A list's record may span several lines.
     text = _BREAK.sub(" ", raw[start : start + EXCERPT].decode("utf-8", "replace").strip("\r\n"))
     return ("…" if start else "") + visible(text) + ("…" if start + EXCERPT < len(raw.rstrip()) else "")
 
 
 def short(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row as a page shows it, at most 16 KiB as JSON. Too large even so: its numbers and `"too_large"`."""
+    """The row for pages, at most 16 KiB as JSON. If still too large, only its numbers and `"too_large"`."""
     for longest in _TEXTS:
-        made: dict[str, Any] = cut(row, longest)
-        if len(msgspec.json.encode(made)) <= _ROW_BYTES:
-            return made
+        shortened: dict[str, Any] = cut(row, longest)
+        if len(msgspec.json.encode(shortened)) <= _ROW_BYTES:
+            return shortened
     return {name: value for name, value in row.items() if isinstance(value, int)} | {"too_large": True}
 
 
 def cut(value: Any, longest: int) -> Any:
-    """Texts to `longest` characters, lists to as many items; line breaks stay."""
+    """Texts cut to `longest` characters, lists to as many items; line breaks stay."""
     if isinstance(value, str):
         text = "\n".join(map(visible, value[:longest].replace("\r\n", "\n").split("\n")))
         return text + ("…" if len(value) > longest else "")

@@ -1,4 +1,4 @@
-"""Rows of a ready version to take away: JSON Lines or Parquet, all of them or those that a filter means."""
+"""Export of a ready version: all rows or filtered ones, as JSON Lines or Parquet."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ JSONL, PARQUET = "jsonl", "parquet"
 
 
 def export(folder: Path, arguments: Mapping[str, Any], out: BinaryIO) -> int:
-    """{"format": "jsonl" or "parquet", "filter": optional} -> the rows into `out`, which may be a pipe; how many.
+    """{"format": "jsonl" or "parquet", "filter": optional} -> the rows, written to `out`, which may be a pipe. Return
+    their number.
 
     JSON Lines have the columns of canonical.SCHEMA, with the metadata as an object. Raises FilterError before anything
     is written.
     """
-    wanted = RowFilter.from_dict(arguments.get("filter") or {})
+    row_filter = RowFilter.from_dict(arguments.get("filter") or {})
     rows = pq.ParquetFile(folder / files.ROWS)
     target = _JsonLines(out) if arguments["format"] == JSONL else _ParquetTable(out, rows.schema_arrow)
     count = 0
     for _, batch in batches(rows):
-        places = matching(batch, wanted)
+        places = matching(batch, row_filter)
         if places:
             target.write(batch if len(places) == batch.num_rows else batch.take(places))
         count += len(places)

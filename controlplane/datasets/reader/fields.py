@@ -1,4 +1,4 @@
-"""One column of a row as the mapping wants it: a text, an answer, a list of tests, tags; or what is wrong with it."""
+"""Column values as the mapping needs them: text, answer, list of tests, tags; or the row's problem."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RowProblem(Exception):
 
 
 def present(row: Row, name: str) -> Any:
-    """The column's value. Raises RowProblem for one that is missing or null."""
+    """The column's value. Raises RowProblem if it is missing or null."""
     value = row.get(name)
     if value is None:
         how = "null" if name in row else "missing"
@@ -28,7 +28,7 @@ def present(row: Row, name: str) -> Any:
 
 
 def text(row: Row, name: str, what: str) -> str:
-    """A text with something in it; `what` it is for: `a prompt`."""
+    """A non-empty text; `what` names its purpose: `a prompt`."""
     value = present(row, name)
     if not isinstance(value, str):
         raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; {what} is a text.", name)
@@ -38,7 +38,7 @@ def text(row: Row, name: str, what: str) -> str:
 
 
 def optional_text(row: Row, name: str) -> str:
-    """The same where a row may have none of it: "" then."""
+    """The same for an optional text, "" if missing."""
     value = row.get(name)
     if value is None or value == "":
         return ""
@@ -52,14 +52,14 @@ def text_or_number(row: Row, name: str) -> str:
     value = present(row, name)
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise RowProblem("wrong_type", f"“{name}” is {kind(value)}; an answer is a text or a number.", name)
-    said = str(value)
-    if not said.strip():
+    answer = str(value)
+    if not answer.strip():
         raise RowProblem("empty_field", f"“{name}” is empty.", name)
-    return said
+    return answer
 
 
 def tests(row: Row, name: str, *, needed: bool) -> list[str]:
-    """A list of tests, each one a text. CSV has no lists: there it is the text of a JSON list."""
+    """A list of tests as texts. CSV has no lists: there it is a JSON list in text form."""
     value = row.get(name)
     if value is None or value == "":
         if needed:
@@ -83,7 +83,7 @@ def tests(row: Row, name: str, *, needed: bool) -> list[str]:
 
 
 def difficulty(row: Row, name: str) -> str | int | float | None:
-    """As the row tells it; None where it doesn't."""
+    """The row's difficulty, or None."""
     value = row.get(name)
     if value is None or value == "":
         return None
@@ -93,7 +93,7 @@ def difficulty(row: Row, name: str) -> str | int | float | None:
 
 
 def tags(row: Row, name: str) -> list[str]:
-    """A list of texts, the text of a JSON list, or words with commas between them."""
+    """A list of texts, a JSON list in text form, or comma-separated words."""
     value = row.get(name)
     if value is None or value == "":
         return []
@@ -105,19 +105,19 @@ def tags(row: Row, name: str) -> list[str]:
     return list(value)
 
 
-def listed(said: str) -> list[Any] | None:
-    """The list that a text is the JSON of; None: it is no list."""
-    if not said.lstrip().startswith("["):
+def listed(json_text: str) -> list[Any] | None:
+    """The list in a JSON text, or None."""
+    if not json_text.lstrip().startswith("["):
         return None
     try:
-        value = json.loads(said)
+        value = json.loads(json_text)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, list) else None
 
 
 def kind(value: Any) -> str:
-    """What a value is, in words."""
+    """The kind of a value, in words."""
     kinds: tuple[tuple[type, str], ...] = (
         (bool, "true or false"),
         (str, "a text"),

@@ -1,6 +1,6 @@
-"""Which canonical rows are meant: by text, difficulty, tag, length, part, or by number.
+"""Filters of canonical rows: by text, difficulty, tag, length, part, or number.
 
-`Filter` is plain Python, for forms and the record of where a version came from; `matching` asks pyarrow, in the child.
+`RowFilter` is plain Python, for forms and for storing a version's origin; `matching` uses pyarrow, in the child.
 """
 
 from __future__ import annotations
@@ -15,108 +15,108 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NO_DIFFICULTY = ""
-"""As a difficulty: rows that have none."""
+"""As a difficulty: rows without one."""
 
 
 class FilterError(ValueError):
-    """The filter can't be used; the message is for people."""
+    """The filter is invalid; the message is for people."""
 
 
 @dataclass(frozen=True)
 class RowFilter:
-    """What is empty or None asks for nothing; what is given must all hold."""
+    """Empty or None conditions don't apply; all others must hold."""
 
     text: str = ""
-    """In a message of the prompt, in the answer, a test or the metadata; letters' case does not count."""
+    """In a message of the prompt, in the answer, a test or the metadata; case-insensitive."""
     difficulty: tuple[str, ...] = ()
-    """One of them."""
+    """One of these."""
     tags: tuple[str, ...] = ()
-    """At least one of them."""
+    """At least one of these."""
     min_prompt_chars: int | None = None
     max_prompt_chars: int | None = None
-    """Characters of the prompt without the system prompt, both ends included."""
+    """Characters of the prompt without the system prompt, bounds included."""
     max_prompt_tokens: int | None = None
-    """Of the whole prompt as the model gets it. Only where a version is made are tokens counted."""
+    """Of the whole prompt as the model gets it. Tokens are only counted when deriving a version."""
     part: str = ""
     """train or validation"""
     row_ids: tuple[int, ...] | None = None
-    """Exactly these; () is no row."""
+    """Exactly these; () means none."""
 
     def __bool__(self) -> bool:
         return self != RowFilter()
 
     def as_dict(self) -> dict[str, Any]:
-        """Only what is asked for."""
+        """Only the conditions that apply."""
         return {name: value for name, value in asdict(self).items() if value != getattr(RowFilter, name)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RowFilter:
-        """Raises FilterError for what is no filter."""
+        """Raises FilterError for an invalid filter."""
         try:
-            made: RowFilter = msgspec.convert(data, cls, strict=True)
+            row_filter: RowFilter = msgspec.convert(data, cls, strict=True)
         except msgspec.ValidationError as error:
             raise FilterError(f"The filter can't be read: {error}.") from error
         if unknown := set(data) - {field.name for field in fields(cls)}:
             raise FilterError(f"A filter has no {', '.join(sorted(unknown))}.")
-        if made.part not in ("", "train", "validation"):
-            raise FilterError(f"There is no part {made.part!r}: train or validation.")
-        least, most = made.min_prompt_chars, made.max_prompt_chars
-        if least is not None and most is not None and least > most:
-            raise FilterError(f"No prompt has at least {least:,} and at most {most:,} characters.")
-        return made
+        if row_filter.part not in ("", "train", "validation"):
+            raise FilterError(f"There is no part {row_filter.part!r}: train or validation.")
+        minimum, maximum = row_filter.min_prompt_chars, row_filter.max_prompt_chars
+        if minimum is not None and maximum is not None and minimum > maximum:
+            raise FilterError(f"No prompt has at least {minimum:,} and at most {maximum:,} characters.")
+        return row_filter
 
     def sentence(self) -> str:
-        """For people: `difficulty easy or hard; prompts of at most 400 characters`. Empty: all rows."""
-        least, most = self.min_prompt_chars, self.max_prompt_chars
-        said = []
+        """In words: `difficulty easy or hard; prompts of at most 400 characters`. Empty: all rows."""
+        minimum, maximum = self.min_prompt_chars, self.max_prompt_chars
+        conditions = []
         if self.text:
-            said.append(f"with “{self.text}”")
+            conditions.append(f"with “{self.text}”")
         if self.difficulty:
-            said.append(f"difficulty {' or '.join(name or 'none' for name in self.difficulty)}")
+            conditions.append(f"difficulty {' or '.join(name or 'none' for name in self.difficulty)}")
         if self.tags:
-            said.append(f"tagged {' or '.join(self.tags)}")
-        if least is not None and most is not None:
-            said.append(f"prompts of {least:,} to {most:,} characters")
-        elif least is not None:
-            said.append(f"prompts of at least {least:,} characters")
-        elif most is not None:
-            said.append(f"prompts of at most {most:,} characters")
+            conditions.append(f"tagged {' or '.join(self.tags)}")
+        if minimum is not None and maximum is not None:
+            conditions.append(f"prompts of {minimum:,} to {maximum:,} characters")
+        elif minimum is not None:
+            conditions.append(f"prompts of at least {minimum:,} characters")
+        elif maximum is not None:
+            conditions.append(f"prompts of at most {maximum:,} characters")
         if self.max_prompt_tokens is not None:
-            said.append(f"prompts of at most {self.max_prompt_tokens:,} tokens")
+            conditions.append(f"prompts of at most {self.max_prompt_tokens:,} tokens")
         if self.part:
-            said.append(f"the {'validation' if self.part == 'validation' else 'training'} part")
+            conditions.append(f"the {'validation' if self.part == 'validation' else 'training'} part")
         if self.row_ids is not None:
-            said.append(f"{len(self.row_ids):,} row{'s' * (len(self.row_ids) != 1)} by number")
-        return "; ".join(said)
+            conditions.append(f"{len(self.row_ids):,} row{'s' * (len(self.row_ids) != 1)} by number")
+        return "; ".join(conditions)
 
 
-def matching(batch: pa.RecordBatch, wanted: RowFilter) -> list[int]:
-    """The places in the batch (columns of canonical.SCHEMA) of the rows that are meant, in order.
+def matching(batch: pa.RecordBatch, row_filter: RowFilter) -> list[int]:
+    """The indexes of matching rows in the batch (columns of canonical.SCHEMA), in order.
 
-    Raises FilterError where tokens would have to be counted.
+    Raises FilterError if tokens would have to be counted.
     """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if wanted.max_prompt_tokens is not None:
+    if row_filter.max_prompt_tokens is not None:
         raise FilterError("Rows are chosen by their tokens only where a version is made of them.")
     mask = np.ones(batch.num_rows, dtype=bool)
-    if wanted.part:
-        mask &= _bools(pc.equal(batch.column("split"), wanted.part))
-    if wanted.row_ids is not None:
-        mask &= _bools(pc.is_in(batch.column("row_id"), value_set=pa.array(wanted.row_ids, pa.int64())))
-    if wanted.min_prompt_chars is not None or wanted.max_prompt_chars is not None:
+    if row_filter.part:
+        mask &= _bools(pc.equal(batch.column("split"), row_filter.part))
+    if row_filter.row_ids is not None:
+        mask &= _bools(pc.is_in(batch.column("row_id"), value_set=pa.array(row_filter.row_ids, pa.int64())))
+    if row_filter.min_prompt_chars is not None or row_filter.max_prompt_chars is not None:
         chars = _prompt_chars(batch)
-        mask &= chars >= (wanted.min_prompt_chars or 0)
-        if wanted.max_prompt_chars is not None:
-            mask &= chars <= wanted.max_prompt_chars
-    if wanted.text:
-        mask &= _with_text(batch, wanted.text)
+        mask &= chars >= (row_filter.min_prompt_chars or 0)
+        if row_filter.max_prompt_chars is not None:
+            mask &= chars <= row_filter.max_prompt_chars
+    if row_filter.text:
+        mask &= _with_text(batch, row_filter.text)
     places = [int(place) for place in np.flatnonzero(mask)]
-    if wanted.difficulty or wanted.tags:
+    if row_filter.difficulty or row_filter.tags:
         metadata = batch.column("metadata")
-        places = [place for place in places if _named(metadata[place].as_py(), wanted)]
+        places = [place for place in places if _has_names(metadata[place].as_py(), row_filter)]
     return places
 
 
@@ -125,11 +125,11 @@ def _prompt_chars(batch: pa.RecordBatch) -> Any:
     import pyarrow.compute as pc
 
     role, content, row = _messages(batch)
-    counted = _bools(pc.not_equal(role, "system"))
+    is_counted = _bools(pc.not_equal(role, "system"))
     lengths = pc.utf8_length(content).to_numpy(zero_copy_only=False)
-    rows, many = row[counted], batch.num_rows
-    between = np.maximum(np.bincount(rows, minlength=many) - 1, 0)  # a line break between two messages
-    return np.bincount(rows, weights=lengths[counted], minlength=many).astype(np.int64) + between
+    rows, row_count = row[is_counted], batch.num_rows
+    between = np.maximum(np.bincount(rows, minlength=row_count) - 1, 0)  # a line break between two messages
+    return np.bincount(rows, weights=lengths[is_counted], minlength=row_count).astype(np.int64) + between
 
 
 def _with_text(batch: pa.RecordBatch, text: str) -> Any:
@@ -137,18 +137,18 @@ def _with_text(batch: pa.RecordBatch, text: str) -> Any:
     import pyarrow.compute as pc
 
     _, content, row = _messages(batch)
-    found = np.zeros(batch.num_rows, dtype=bool)
-    found[row[_bools(pc.match_substring(content, text, ignore_case=True))]] = True
-    found |= _bools(pc.match_substring(batch.column("answer"), text, ignore_case=True))
+    matches = np.zeros(batch.num_rows, dtype=bool)
+    matches[row[_bools(pc.match_substring(content, text, ignore_case=True))]] = True
+    matches |= _bools(pc.match_substring(batch.column("answer"), text, ignore_case=True))
     tests = batch.column("test_cases")
     in_tests = _bools(pc.match_substring(pc.list_flatten(tests), text, ignore_case=True))
-    found[pc.list_parent_indices(tests).to_numpy(zero_copy_only=False)[in_tests]] = True
-    inside = msgspec.json.encode(text).decode()[1:-1]  # as it stands in the metadata, which is JSON
-    return found | _bools(pc.match_substring(batch.column("metadata"), inside, ignore_case=True))
+    matches[pc.list_parent_indices(tests).to_numpy(zero_copy_only=False)[in_tests]] = True
+    inside = msgspec.json.encode(text).decode()[1:-1]  # as written in the metadata, which is JSON
+    return matches | _bools(pc.match_substring(batch.column("metadata"), inside, ignore_case=True))
 
 
 def _messages(batch: pa.RecordBatch) -> tuple[Any, Any, Any]:
-    """(roles, contents, the row of each) of all messages of the batch."""
+    """(roles, contents, row indexes) of all messages of the batch."""
     import pyarrow.compute as pc
 
     prompt = batch.column("prompt")
@@ -161,20 +161,20 @@ def _bools(array: Any) -> Any:
     return array.fill_null(False).to_numpy(zero_copy_only=False)
 
 
-class _Named(msgspec.Struct):
+class _NamedMetadata(msgspec.Struct):
     difficulty: Any = None
     tags: Any = None
 
 
-_names_of = msgspec.json.Decoder(_Named).decode
+_names_of = msgspec.json.Decoder(_NamedMetadata).decode
 
 
-def _named(metadata: str, wanted: RowFilter) -> bool:
-    """Difficulty and tags as the statistics name them."""
+def _has_names(metadata: str, row_filter: RowFilter) -> bool:
+    """Whether difficulty and tags match, by the statistics' names."""
     row = _names_of(metadata)
     tags = row.tags if isinstance(row.tags, list) else [row.tags]
-    told = isinstance(row.difficulty, str | int | float)
-    difficulty = str(row.difficulty) if told else NO_DIFFICULTY
-    return (not wanted.difficulty or difficulty in wanted.difficulty) and (
-        not wanted.tags or any(tag in wanted.tags for tag in tags)
+    has_difficulty = isinstance(row.difficulty, str | int | float)
+    difficulty = str(row.difficulty) if has_difficulty else NO_DIFFICULTY
+    return (not row_filter.difficulty or difficulty in row_filter.difficulty) and (
+        not row_filter.tags or any(tag in row_filter.tags for tag in tags)
     )

@@ -1,6 +1,6 @@
-"""Rows of a ready version for people: those that a filter means, a page at a time, or one in full.
+"""Rows of a ready version: filtered ones page by page, or single ones in full.
 
-A page of all rows needs none of this: see `shown`.
+Pages of all rows don't need this: see `shown`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from controlplane.datasets.reader.filtering import RowFilter, matching
 
 PAGE = 50
 PATIENCE_S = 5.0
-"""After so long a page of a rare text is given as far as it is, with where to go on."""
+"""Seconds after which a page of rare matches is returned incomplete, with the position to continue."""
 IN_FULL = 200_000
-"""Characters of one text of a row in full."""
+"""Characters per text of a row in full."""
 
 
 def look(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,13 +38,13 @@ def look(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     rows = open_rows(folder)
     if "exact" in arguments:
-        return _exact(rows, [int(one) for one in arguments["exact"]], int(arguments["bytes"]))
+        return _exact(rows, [int(row_id) for row_id in arguments["exact"]], int(arguments["bytes"]))
     if "row_id" in arguments:
         return {"row": _one(rows, int(arguments["row_id"]))}
-    wanted = RowFilter.from_dict(arguments.get("filter") or {})
+    row_filter = RowFilter.from_dict(arguments.get("filter") or {})
     if arguments.get("count"):
-        return {"count": sum(len(matching(batch, wanted)) for _, batch in batches(rows))}
-    return _page(rows, wanted, int(arguments.get("after", 0)), int(arguments.get("limit", PAGE)))
+        return {"count": sum(len(matching(batch, row_filter)) for _, batch in batches(rows))}
+    return _page(rows, row_filter, int(arguments.get("after", 0)), int(arguments.get("limit", PAGE)))
 
 
 def row_of(batch: pa.RecordBatch, place: int) -> dict[str, Any]:
@@ -72,46 +72,50 @@ def open_rows(folder: Path) -> pq.ParquetFile:
     return pq.ParquetFile(folder / files.ROWS)
 
 
-def _page(rows: pq.ParquetFile, wanted: RowFilter, after: int, limit: int) -> dict[str, Any]:
-    found: list[dict[str, Any]] = []
+def _page(rows: pq.ParquetFile, row_filter: RowFilter, after: int, limit: int) -> dict[str, Any]:
+    page_rows: list[dict[str, Any]] = []
     until = time.monotonic() + PATIENCE_S
     at = after
     for at, batch in batches(rows, after):
-        for place in matching(batch, wanted):
-            if len(found) == limit:
-                return {"rows": found, "next": at + place, "looked_at": at + place - after}
-            found.append({"position": at + place, **short(row_of(batch, place))})
+        for place in matching(batch, row_filter):
+            if len(page_rows) == limit:
+                return {"rows": page_rows, "next": at + place, "looked_at": at + place - after}
+            page_rows.append({"position": at + place, **short(row_of(batch, place))})
         at += batch.num_rows
         if time.monotonic() > until and at < rows.metadata.num_rows:
-            return {"rows": found, "next": at, "looked_at": at - after}
-    return {"rows": found, "next": None, "looked_at": max(0, at - after)}
+            return {"rows": page_rows, "next": at, "looked_at": at - after}
+    return {"rows": page_rows, "next": None, "looked_at": max(0, at - after)}
 
 
 def _one(rows: pq.ParquetFile, row_id: int) -> dict[str, Any] | None:
     for row in _by_number(rows, (row_id,)):
-        shown: dict[str, Any] = cut(row, IN_FULL)
-        return shown
+        shortened: dict[str, Any] = cut(row, IN_FULL)
+        return shortened
     return None
 
 
-def _exact(rows: pq.ParquetFile, row_ids: Sequence[int], most: int) -> dict[str, Any]:
-    found, size, left_out = [], 0, 0
+def _exact(rows: pq.ParquetFile, row_ids: Sequence[int], limit: int) -> dict[str, Any]:
+    exact_rows, size, left_out = [], 0, 0
     for row in _by_number(rows, tuple(row_ids)):
         size += len(msgspec.json.encode(row))
-        if size > most:
+        if size > limit:
             left_out += 1
         else:
-            found.append(row)
-    return {"rows": found, "chat": chat_of(rows.schema_arrow), "left_out": left_out}
+            exact_rows.append(row)
+    return {"rows": exact_rows, "chat": chat_of(rows.schema_arrow), "left_out": left_out}
 
 
 def _by_number(rows: pq.ParquetFile, row_ids: tuple[int, ...]) -> Iterator[dict[str, Any]]:
-    """Those that there are, in the file's order; row groups that have none of them are not read."""
-    wanted = RowFilter(row_ids=row_ids)
+    """The existing rows with these ids, in file order; row groups without any of them are not read."""
+    row_filter = RowFilter(row_ids=row_ids)
     for group in range(rows.num_row_groups):
-        told = rows.metadata.row_group(group).column(0).statistics
-        if told is not None and told.has_min_max and not any(told.min <= one <= told.max for one in row_ids):
+        statistics = rows.metadata.row_group(group).column(0).statistics
+        if (
+            statistics is not None
+            and statistics.has_min_max
+            and not any(statistics.min <= row_id <= statistics.max for row_id in row_ids)
+        ):
             continue
         for batch in rows.iter_batches(row_groups=[group], batch_size=10_000):
-            for place in matching(batch, wanted):
+            for place in matching(batch, row_filter):
                 yield row_of(batch, place)

@@ -1,4 +1,4 @@
-"""What a practitioner would say about a dataset before training on it, each with the figure that it rests on."""
+"""A practitioner's hints about a dataset before training on it, with the figures behind them."""
 
 from __future__ import annotations
 
@@ -8,56 +8,57 @@ from typing import Any
 
 FEW_ROWS = 100
 MUCH = 0.05
-"""A share of the rows that is worth a word."""
+"""The share of the rows from which a hint is given."""
 
 
 @dataclass(frozen=True)
 class Hint:
     level: str
-    """`note`, or `watch`: training is likely to suffer from it."""
+    """`note`, or `watch`: training is likely to suffer."""
     title: str
     text: str
 
 
 def hints(statistics: Mapping[str, Any], *, token_limit: int | None = None) -> list[dict[str, str]]:
-    """`statistics` as Statistics.as_dict gives them; what needs attention first."""
+    """`statistics`: from Statistics.as_dict. The most important hints come first."""
     if not statistics["rows"]:
         return []
-    found = [*_of_prompts(statistics), *_of_answers(statistics), *_of_difficulty(statistics)]
-    found += _of_lengths(statistics, token_limit)
-    return [asdict(hint) for hint in sorted(found, key=lambda hint: hint.level != "watch")]
+    all_hints = [*_of_prompts(statistics), *_of_answers(statistics), *_of_difficulty(statistics)]
+    all_hints += _of_lengths(statistics, token_limit)
+    return [asdict(hint) for hint in sorted(all_hints, key=lambda hint: hint.level != "watch")]
 
 
-def _of_prompts(told: Mapping[str, Any]) -> Iterator[Hint]:
-    rows = told["rows"]
+def _of_prompts(figures: Mapping[str, Any]) -> Iterator[Hint]:
+    rows = figures["rows"]
     if rows < FEW_ROWS:
         yield Hint(
             "note", "Few rows", f"{rows:,} rows: each prompt comes back often, and the policy may learn them by heart."
         )
-    if told["repeated"] > MUCH * rows:
+    if figures["repeated"] > MUCH * rows:
         text = (
-            f"{told['repeated']:,} of {rows:,} rows repeat an earlier prompt: those prompts weigh more than the others."
+            f"{figures['repeated']:,} of {rows:,} rows repeat an earlier prompt: "
+            "those prompts weigh more than the others."
         )
         yield Hint("note", "Repeated prompts", text)
-    if told["ambiguous"]:
+    if figures["ambiguous"]:
         text = (
-            f"{told['ambiguous']:,} rows repeat an earlier prompt with another answer. A reward that compares with the "
-            "answer punishes there what it rewards elsewhere: keep one of each, or make the prompts differ."
+            f"{figures['ambiguous']:,} rows repeat an earlier prompt with another answer. A reward that compares with "
+            "the answer punishes there what it rewards elsewhere: keep one of each, or make the prompts differ."
         )
         yield Hint("watch", "Ambiguous prompts", text)
-    if told["short_prompts"]:
+    if figures["short_prompts"]:
         text = (
-            f"{told['short_prompts']:,} prompts have fewer than three words. Say all that an answer needs, or put it "
-            "into the prompt template."
+            f"{figures['short_prompts']:,} prompts have fewer than three words. Say all that an answer needs, or put "
+            "it into the prompt template."
         )
-        yield Hint("watch" if told["short_prompts"] > MUCH * rows else "note", "Very short prompts", text)
+        yield Hint("watch" if figures["short_prompts"] > MUCH * rows else "note", "Very short prompts", text)
 
 
-def _of_answers(told: Mapping[str, Any]) -> Iterator[Hint]:
-    rows, code, tests = told["rows"], told["code"], told["with_tests"]
-    if not told["with_answer"] and not tests:
+def _of_answers(figures: Mapping[str, Any]) -> Iterator[Hint]:
+    rows, code, tests = figures["rows"], figures["code"], figures["with_tests"]
+    if not figures["with_answer"] and not tests:
         yield Hint("note", "No answers", "No row has an answer or tests: only rewards of form and length can be used.")
-    elif (without := rows - max(told["with_answer"], tests)) > 0:
+    elif (without := rows - max(figures["with_answer"], tests)) > 0:
         text = f"{without:,} of {rows:,} rows have none: rewards that compare leave those rows out."
         yield Hint("note", "Rows without an answer", text)
     if code > rows / 2 and tests < code:
@@ -68,31 +69,31 @@ def _of_answers(told: Mapping[str, Any]) -> Iterator[Hint]:
         yield Hint("note", "Code without tests", text)
 
 
-def _of_difficulty(told: Mapping[str, Any]) -> Iterator[Hint]:
-    counts = told["difficulty"]["counts"]
+def _of_difficulty(figures: Mapping[str, Any]) -> Iterator[Hint]:
+    counts = figures["difficulty"]["counts"]
     if not counts:
         text = "No column tells how hard a row is. After a first run, its difficulty map can stand in for it."
         yield Hint("note", "No difficulty", text)
         return
-    named = told["with_difficulty"]
-    if told["difficulty"]["different"] == 1 and told["rows"] > 1:
+    rated = figures["with_difficulty"]
+    if figures["difficulty"]["different"] == 1 and figures["rows"] > 1:
         text = f"All rows with a difficulty are “{counts[0]['name']}”. Groups need both right and wrong answers."
         yield Hint("note", "One difficulty", text)
-    elif counts[0]["count"] > 0.9 * named:
+    elif counts[0]["count"] > 0.9 * rated:
         text = (
-            f"{100 * counts[0]['count'] / named:.0f} % of the rows are “{counts[0]['name']}”: few are of another one."
+            f"{100 * counts[0]['count'] / rated:.0f} % of the rows are “{counts[0]['name']}”: few are of another one."
         )
         yield Hint("note", "Hardly varied difficulty", text)
-    if named < told["rows"]:
+    if rated < figures["rows"]:
         yield Hint(
             "note",
             "Rows without a difficulty",
-            f"{told['rows'] - named:,} rows have none; they count as one of their own.",
+            f"{figures['rows'] - rated:,} rows have none; they count as one of their own.",
         )
 
 
-def _of_lengths(told: Mapping[str, Any], token_limit: int | None) -> Iterator[Hint]:
-    tokens = told["lengths"].get("prompt_tokens")
+def _of_lengths(figures: Mapping[str, Any], token_limit: int | None) -> Iterator[Hint]:
+    tokens = figures["lengths"].get("prompt_tokens")
     if tokens and token_limit and tokens["longest"] > token_limit:
         text = (
             f"The longest prompt has {tokens['longest']:,} tokens, the limit is {token_limit:,}; 95 % have at most "
@@ -100,7 +101,7 @@ def _of_lengths(told: Mapping[str, Any], token_limit: int | None) -> Iterator[Hi
             "hold. Under Rows, a version without the long ones can be made."
         )
         yield Hint("watch", "Prompts over the token limit", text)
-    chars = told["lengths"].get("prompt_chars")
+    chars = figures["lengths"].get("prompt_chars")
     if chars and chars["longest"] > 20 * max(1, chars["median"]):
         text = (
             f"The longest prompt has {chars['longest']:,} characters, half of them at most {chars['median']:,}: a few "

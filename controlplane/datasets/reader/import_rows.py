@@ -1,4 +1,4 @@
-"""The verb `import`: a source and a mapping become the rows of a version, or a list of what keeps them from it."""
+"""The verb `import`: a source and a mapping become the rows of a version, or a list of what prevents it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
         mapped: dict[str, Any] = {"rows": 0, "validation_rows": 0, "sha256": "", "columns": [], "preview": []}
         mapped |= {"statistics": None, "hints": [], "dropped_duplicates": 0}
         if usable:
-            rows = _told(parting.rows(split, drop_duplicates=mapping.drop_duplicates), len(parting), folder)
+            rows = _with_progress(parting.rows(split, drop_duplicates=mapping.drop_duplicates), len(parting), folder)
             mapped |= make(
                 folder,
                 rows,
@@ -75,15 +75,15 @@ class _Importing:
         self._mapping = mapping
         self._collector = collector
         self._unchecked = Unchecked(folder, mapping)
-        self._known = _Known(folder / files.PROBLEMS, mapping, code=not self._unchecked.has_code)
+        self._known = _CheckErrors(folder / files.PROBLEMS, mapping, code=not self._unchecked.has_code)
 
     def close(self) -> None:
         self._known.close()
         self._unchecked.close()
 
     def read(self, parting: Parting, progress: ProgressFile) -> dict[str, str] | None:
-        """Every row of the source into `parting`, what is wrong with others into the collector. What is wrong with the
-        file as a whole, if anything."""
+        """Read all rows of the source into `parting` and the problems of others into the collector. Return the problem
+        of the file as a whole, if any."""
         source = self._folder / files.SOURCE
         at = 0
 
@@ -114,25 +114,24 @@ class _Importing:
                 self._collector.add(problem)
             return
         try:
-            made = canonical(record.row, self._mapping, record.number)
+            mapped_row = canonical(record.row, self._mapping, record.number)
         except RowProblem as problem:
             message = visible(str(problem))
-            shown = _excerpt(record, problem.field)
-            self._collector.add(Problem(record.line, problem.kind, message, shown, field=visible(problem.field)))
+            excerpt_text = _excerpt(record, problem.field)
+            self._collector.add(Problem(record.line, problem.kind, message, excerpt_text, field=visible(problem.field)))
             return
         fits = True
-        for found in self._unchecked.problems(record.row, made, record.line):
-            self._collector.add(found)
-            fits = fits and KINDS[found.kind].level != ERROR
+        for row_problem in self._unchecked.problems(record.row, mapped_row, record.line):
+            self._collector.add(row_problem)
+            fits = fits and KINDS[row_problem.kind].level != ERROR
         if fits:
-            self._unchecked.add(record.row, made, record.line)
-            parting.add({**made, "line": record.line})
+            self._unchecked.add(record.row, mapped_row, record.line)
+            parting.add({**mapped_row, "line": record.line})
 
 
-class _Known:
-    """Errors that only the check's second pass looks for and that are this mapping's as well. They stand in the file of
-    all problems in the order of the rows, so none is kept here but those of one line. `code`: whether it has looked at
-    this mapping's code."""
+class _CheckErrors:
+    """The check's second-pass errors that also apply to this mapping. The file of all problems is in row order, so only
+    one line's are in memory. `code`: whether the check examined this mapping's code."""
 
     def __init__(self, path: Path, mapping: ColumnMapping, *, code: bool) -> None:
         self._columns = {mapping.prompt, mapping.answer, mapping.test_cases}
@@ -143,10 +142,10 @@ class _Known:
         self._line, self._of_it = 0, list[Problem]()
 
     def of(self, line: int) -> list[Problem]:
-        """Asked for ascending lines."""
+        """Called with ascending lines."""
         while self._line < line:
-            found = next(self._lines, None)
-            self._line, self._of_it = (found[0], list(found[1])) if found else (sys.maxsize, [])
+            group = next(self._lines, None)
+            self._line, self._of_it = (group[0], list(group[1])) if group else (sys.maxsize, [])
         return self._of_it if self._line == line else []
 
     def close(self) -> None:
@@ -163,8 +162,8 @@ class _Known:
                     yield problem
 
 
-def _told(rows: Iterator[dict[str, Any]], of: int, folder: Path) -> Iterator[dict[str, Any]]:
-    """The rows as they are, with the progress of writing them."""
+def _with_progress(rows: Iterator[dict[str, Any]], of: int, folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows, reporting the progress of writing them."""
     progress = ProgressFile(folder, "writing", of)
     for number, row in enumerate(rows, 1):
         progress.at(number, number)

@@ -1,6 +1,6 @@
-"""JSON Lines: blocks of whole lines, the row of each, and for a line that has none why.
+"""JSON Lines: blocks of whole lines, the row of each, and the problem of lines without one.
 
-Nothing here trusts the file: lines have a greatest length, values a greatest depth, every excerpt is cut and cleaned.
+Nothing here trusts the file: line lengths and nesting are limited, and every excerpt is cut and cleaned.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 @dataclass(slots=True)
 class Block:
-    """Whole lines; `too_long`: `lines` is the beginning of one line that is longer than allowed, `size` bytes long."""
+    """Whole lines; if `too_long`, `lines` is the beginning of one line beyond the limit, `size` bytes long."""
 
     lines: list[bytes]
     offset: int
@@ -38,7 +38,7 @@ class Block:
 
 
 def blocks(file: BinaryIO) -> Iterator[Block]:
-    """The lines of a file without their line feeds, some hundred kilobytes at a time."""
+    """The lines of a file without line feeds, some hundred kilobytes at a time."""
     offset = 0
     while data := file.read(BLOCK):
         if data[-1] != 10:
@@ -77,14 +77,14 @@ def too_long(line: int, block: Block) -> Problem:
 
 
 def row_of(raw: bytes, line: int, offset: int) -> tuple[dict[str, Any] | None, list[Problem]]:
-    """The row in `raw`, one JSON value, and what is wrong with it. `offset`: where it begins in the file."""
+    """The row of one JSON value, and its problems. `offset`: its position in the file."""
     try:
         value = _decode(raw)
     except _FAILURES as error:
         return None, [_diagnosed(raw, line, offset, error)]
     if not isinstance(value, dict):
-        found = _TYPES.get(type(value), "a number")
-        message = f"The row is {found}; each row has to be an object, {{…}}."
+        json_type = _TYPES.get(type(value), "a number")
+        message = f"The row is {json_type}; each row has to be an object, {{…}}."
         return None, [Problem(line, "not_an_object", message, excerpt(raw), byte=offset)]
     wrong = contents.problem(value)
     if wrong is None:
@@ -110,8 +110,8 @@ def _diagnosed(raw: bytes, line: int, offset: int, error: Exception) -> Problem:
         return at(0, "nesting", f"Values are nested deeper than {contents.DEEPEST} levels.")
     if isinstance(error, msgspec.ValidationError):
         return at(0, "number_range", "A number is too large to be represented.")
-    if found := _LONE_SURROGATE.search(raw):
-        return at(found.start(), "lone_surrogate", "Half of a surrogate pair: this escape stands for no character.")
+    if surrogate := _LONE_SURROGATE.search(raw):
+        return at(surrogate.start(), "lone_surrogate", "Half of a surrogate pair: this escape stands for no character.")
     position = re.search(r"byte (\d+)", str(error))
     return _malformed(raw, int(position[1]) if position else len(raw), str(error), at, offset)
 

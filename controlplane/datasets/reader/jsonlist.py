@@ -1,7 +1,7 @@
-"""A JSON list of rows, taken apart element by element: the list is never in memory as a whole.
+"""A JSON list of rows, split into elements without loading the whole list.
 
-The places of the elements are found by their brackets alone, strings passed over; each element is then read as a line
-of JSON Lines is. Where brackets don't match, the next row is looked for behind a `}, {`.
+Elements are delimited by brackets alone, skipping strings; each is then read like a line of JSON Lines. Where brackets
+don't match, parsing resumes after the next `}, {`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from controlplane.datasets.reader.problems import FileProblem
 BLOCK = 2**18
 LONGEST = LONGEST_LINE
 LOOK_AHEAD_ONCE_BROKEN = 2**16
-"""How far the end of an element is looked for after many had none: each search is paid for."""
+"""How far to search for an element's end after many had none: each search has a cost."""
 BROKEN_OFTEN = 50
 
 _TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
@@ -29,13 +29,13 @@ _SPACE = re.compile(rb"[\s,]*+")
 
 
 class _Mismatch(Exception):
-    """A bracket closes another one than was opened."""
+    """A closing bracket doesn't match the opening one."""
 
 
 @dataclass(slots=True)
 class Element:
-    """`raw`: an element's bytes, at `offset` of the file. `whole`: it ends where its brackets close; otherwise `why`
-    is a sentence."""
+    """`raw`: an element's bytes, at `offset` of the file. `whole`: its brackets match; otherwise `why` is a
+    sentence."""
 
     raw: bytes
     offset: int
@@ -43,7 +43,7 @@ class Element:
 
 
 def elements(file: BinaryIO) -> Iterator[Element]:
-    """Raises FileProblem when something other than white space follows the list."""
+    """Raises FileProblem if anything but white space follows the list."""
     yield from _Splitter(file).elements()
 
 
@@ -78,7 +78,7 @@ class _Splitter:
         return self._offset + self._at
 
     def _more(self, size: int) -> bool:
-        """Read on; what was given away leaves the buffer. False at the end of the file."""
+        """Read more; consumed bytes leave the buffer. False at the end of the file."""
         if self._ended:
             return False
         piece = self._file.read(size)
@@ -92,8 +92,8 @@ class _Splitter:
 
     def _pass_over_space(self) -> None:
         while True:
-            found = _SPACE.match(self._buffer, self._at)
-            self._at = found.end() if found else self._at
+            space = _SPACE.match(self._buffer, self._at)
+            self._at = space.end() if space else self._at
             if self._at < len(self._buffer) or not self._more(BLOCK):
                 return
 
@@ -117,7 +117,7 @@ class _Splitter:
         return self._resumed(start, place)
 
     def _end(self) -> int | None:
-        """Where the element at hand ends in the buffer; None: further on, if at all."""
+        """The end of the current element in the buffer; None: further on, if at all."""
         if self._buffer[self._at] not in b"[{":
             scalar = _SCALAR.match(self._buffer, self._at)
             end = scalar.end() if scalar else self._at + 1
@@ -137,29 +137,29 @@ class _Splitter:
         return None
 
     def _resumed(self, start: int, place: int) -> Element:
-        """The element has no end: it is given up to where the next row seems to begin, or the rest is skipped."""
+        """The element has no end: it is abandoned up to the apparent start of the next row, or the rest is skipped."""
         too_long = len(self._buffer) - start > LONGEST
-        why = (
+        reason = (
             f"The row is longer than {LONGEST:,} bytes, or its brackets don't close."
             if too_long
             else "The row's brackets or quotes don't close."
         )
-        found = _NEXT_ROW.search(self._buffer, start + 1)
-        while found is None:
+        next_row = _NEXT_ROW.search(self._buffer, start + 1)
+        while next_row is None:
             head = self._buffer[start : start + 1000]
-            # The last bytes may be the first half of what is looked for.
+            # The last bytes may be the first half of a match.
             self._at = max(start, len(self._buffer) - 64)
             if not self._more(BLOCK * 4):
                 self._at = len(self._buffer)
-                return Element(head, place, why)
+                return Element(head, place, reason)
             start = 0
-            found = _NEXT_ROW.search(self._buffer)
-            if found is not None:
-                self._at = found.end()
-                return Element(head, place, why)
-        raw = self._buffer[start : found.start() + 1]
-        self._at = found.end()
-        return Element(raw[:1000] if len(raw) > LONGEST else raw, place, why)
+            next_row = _NEXT_ROW.search(self._buffer)
+            if next_row is not None:
+                self._at = next_row.end()
+                return Element(head, place, reason)
+        raw = self._buffer[start : next_row.start() + 1]
+        self._at = next_row.end()
+        return Element(raw[:1000] if len(raw) > LONGEST else raw, place, reason)
 
     def _after_the_list(self) -> Iterator[Element]:
         while True:

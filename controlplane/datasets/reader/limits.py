@@ -1,4 +1,4 @@
-"""What the child may use of the machine, set by itself before it opens anything that somebody uploaded."""
+"""The child's resource limits, set by itself before it opens uploaded data."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import resource
 
 MEMORY_BYTES = 3 * 2**29
-"""Of address space, for each process. Parquet's libraries map 0.3 GiB before they read anything."""
+"""Address space of each process, in bytes. Parquet's libraries map 0.3 GiB before reading anything."""
 CPU_SECONDS = 3600
 OPEN_FILES = 64
 TOO_MUCH = 3
@@ -14,10 +14,10 @@ TOO_MUCH = 3
 
 
 def apply() -> None:
-    """Lower the soft and the hard limit: nothing in this process can raise them again."""
-    # Read when numpy is imported. Its linear algebra, which is not used here, maps memory for each of its threads.
+    """Lower the soft and the hard limits, permanently for this process."""
+    # Read when numpy is imported. Its linear algebra, unused here, maps memory for each of its threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Read when pyarrow is imported. Its own allocator maps 1 GiB at once, and each thread a stack: on a host of many
+    # Read when pyarrow is imported. Its own allocator maps 1 GiB at once, and each thread a stack: on a host with many
     # cores nothing would be left for the rows.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("OMP_NUM_THREADS", "4")

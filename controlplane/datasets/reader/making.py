@@ -1,4 +1,4 @@
-"""What a ready version consists of, made of its rows in one stream: ROWS, SHOWN, the figures and the first rows."""
+"""The files of a ready version, made from its rows in one stream: ROWS, SHOWN, statistics and the first rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AT_ONCE = 256
 """Rows whose tokens are counted together."""
 
 OverLimit = Callable[[Mapping[str, Any], int], None]
-"""Is given a row with more tokens than the limit, and how many."""
+"""Called with a row beyond the token limit, and its number of tokens."""
 
 
 def make(
@@ -34,10 +34,10 @@ def make(
     over_limit: OverLimit | None = None,
     repeated: Callable[[], tuple[int, int]] = lambda: (0, 0),
 ) -> dict[str, Any]:
-    """Write the files of a version and tell what MAPPED says of them; nothing is left of them on an error.
+    """Write a version's files and return MAPPED's part about them; nothing remains after an error.
 
-    `rows`: canonical ones with their "split"; what else is in them is for `over_limit` only, which the token limit
-    needs. `repeated`: (rows that repeat a prompt, those with its answer too), asked for when all rows have come.
+    `rows`: canonical ones with their "split"; further fields are for `over_limit`, which the token limit requires.
+    `repeated`: (rows with a repeated prompt, those with the same answer too), called after the last row.
     """
     figures, preview, columns = Statistics(), list[dict[str, Any]](), _Columns()
     validation = 0
@@ -62,33 +62,34 @@ def make(
         (folder / files.ROWS).unlink(missing_ok=True)
         raise
     again, alike = repeated()
-    told = figures.as_dict(repeated=again, repeated_alike=alike)
+    statistics = figures.as_dict(repeated=again, repeated_alike=alike)
     return {
         "rows": figures.rows,
         "validation_rows": validation,
         "sha256": sha256,
         "columns": columns.names,
-        "statistics": told,
-        "hints": hints(told, token_limit=token_limit),
+        "statistics": statistics,
+        "hints": hints(statistics, token_limit=token_limit),
         "preview": preview,
     }
 
 
 class _Columns:
-    """What rewards find in a row, besides what each has."""
+    """The columns that rewards find in a row, besides those that every row has."""
 
     def __init__(self) -> None:
         self.names = ["prompt"]
 
     def add(self, row: Mapping[str, Any]) -> None:
-        there = [name for name in ("answer", "test_cases") if row[name]] + list(row["metadata"])
-        self.names += [name for name in there if name not in self.names and len(self.names) < MOST_COLUMNS]
+        present = [name for name in ("answer", "test_cases") if row[name]] + list(row["metadata"])
+        self.names += [name for name in present if name not in self.names and len(self.names) < MOST_COLUMNS]
 
 
 def _counted(
     rows: Iterable[Mapping[str, Any]], renderer: Renderer | None, chat: bool
 ) -> Iterator[tuple[Mapping[str, Any], int | None, int | None]]:
-    """(row, tokens of its prompt, of its answer); None where nothing counts them, or the template refuses the row."""
+    """(row, tokens of its prompt, tokens of its answer); None without a tokenizer, or if the template refuses the
+    row."""
     if renderer is None:
         for row in rows:
             yield row, None, None

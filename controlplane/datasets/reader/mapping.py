@@ -1,6 +1,6 @@
-"""From an uploaded row to a canonical one: which columns are the prompt and the answer, and how they are wrapped.
+"""From an uploaded row to a canonical one: the columns of prompt and answer, and their formatting.
 
-Plain Python and pure: the child maps the whole file with it, forms check what a person chose with it.
+Plain Python and pure: the child maps the whole file with it, and forms validate with it.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ RESERVED = frozenset(
         "chat_template_kwargs",
     )
 )
-"""Names that mean something to rewards' rows or to TRL; a file's own columns of these names get `source_` in front."""
+"""Names with a meaning for rewards or TRL; a file's columns of these names get the prefix `source_`."""
 COLUMN_FIELDS = (*("prompt", "input", "answer", "test_cases", "difficulty", "tags", "follow_up", "follow_up_response"),)
-"""Of a mapping, those that name a column."""
+"""The fields of a mapping that name a column."""
 REASONING = "reasoning"
 
 
@@ -34,53 +34,55 @@ REASONING = "reasoning"
 class ColumnMapping:
     prompt: str = ""
     transform: str = COLUMNS
-    """One of TRANSFORMS: how the answer is found in its column."""
+    """One of TRANSFORMS: how the answer is extracted from its column."""
     input: str = ""
-    """A second column, put below the prompt where a row has it."""
+    """A second column, appended to the prompt where a row has it."""
     messages: bool = False
-    """The prompt's column holds chat messages. Where no answer is chosen, the last turn of the assistant is it."""
+    """The prompt column holds chat messages. Without an answer column, the last assistant turn is the answer."""
     answer: str = ""
-    """Empty: the dataset has no answers (or they are the last messages)."""
+    """Empty: no answers (or they are the last messages)."""
     answer_after: str = ""
-    """The answer is what follows the last such marker; empty: the whole text. Of transforms that take one."""
+    """The answer follows the last such marker; empty: the whole text. For transforms with a marker."""
     test_cases: str = ""
     difficulty: str = ""
     tags: str = ""
     follow_up: str = ""
-    """A second question: where a row has one, the prompt goes on with the first answer and it."""
+    """A second question: rows with one continue the prompt with the first answer and this."""
     follow_up_response: str = ""
-    """The answer to that."""
+    """The answer to the second question."""
     system_prompt: str = ""
     template: str = ""
-    """What the user says, with {prompt} and {column} places; empty: the prompt alone."""
+    """The user's message with {prompt} and {column} placeholders; empty: just the prompt."""
     chat: bool = True
-    """The prompt goes through the model's chat template; otherwise it is plain text for a base model."""
+    """The prompt uses the model's chat template; otherwise it is plain text for a base model."""
     leave_out: bool = False
-    """Leave out the rows that this mapping doesn't fit. Somebody has to ask for it: rows never vanish silently."""
+    """Leave out rows that don't fit the mapping. Must be requested: rows never vanish silently."""
     drop_duplicates: bool = False
-    """Of rows with the same prompt, up to white space and case, keep the first."""
+    """Keep only the first row of each prompt, ignoring white space and case."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ColumnMapping:
-        """What it doesn't know is passed over."""
+        """Unknown fields are ignored."""
         return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
 
 
 def resolved(mapping: ColumnMapping) -> ColumnMapping:
-    """With the columns that a named transform takes where none is chosen."""
+    """The mapping with its transform's default columns filled in."""
     transform = TRANSFORMS.get(mapping.transform)
-    own = transform.columns if transform else {}
-    # Messages bring their answers along.
-    open_ones = [name for name in own if not getattr(mapping, name) and not (name == "answer" and mapping.messages)]
-    changed: dict[str, Any] = {name: own[name] for name in open_ones}
+    defaults = transform.columns if transform else {}
+    # Messages include their answers.
+    open_ones = [
+        name for name in defaults if not getattr(mapping, name) and not (name == "answer" and mapping.messages)
+    ]
+    changed: dict[str, Any] = {name: defaults[name] for name in open_ones}
     return replace(mapping, **changed) if changed else mapping
 
 
 def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """(field of the mapping, sentence) for all that can't work with a file of these columns."""
+    """(mapping field, sentence) for everything that can't work with these columns."""
     if mapping.transform == CUSTOM:
         yield (
             "transform",
@@ -123,8 +125,8 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
     prompt, response, column = _conversation(row, mapping)
     answer, reasoning = None, ""
     if response is not None:
-        found = transform.extract(response, column, mapping.answer_after)
-        answer, reasoning = found.answer, found.reasoning
+        extracted = transform.extract(response, column, mapping.answer_after)
+        answer, reasoning = extracted.answer, extracted.reasoning
         if not normalised(answer, ignore_case=True, ignore_punctuation=True):
             raise RowProblem("empty_answer", f"“{column}” has no answer left once spaces and punctuation go.", column)
     needed = "test_cases" in transform.needs
@@ -134,12 +136,12 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
 
 
 def prompt_text(prompt: Sequence[Mapping[str, str]]) -> str:
-    """The prompt's own text, without the system prompt: what tells rows apart."""
+    """The prompt's text without the system prompt, which identifies rows."""
     return "\n".join(message["content"] for message in prompt if message["role"] != "system")
 
 
 def normalised_prompt(prompt: Sequence[Mapping[str, str]]) -> str:
-    """The same up to white space and case: two rows with it are the same prompt."""
+    """The same ignoring white space and case: rows with equal values have the same prompt."""
     return " ".join(prompt_text(prompt).split()).casefold()
 
 
@@ -157,21 +159,21 @@ def _follow_up_problems(mapping: ColumnMapping) -> Iterator[tuple[str, str]]:
 def _template_problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
     if not mapping.template.strip():
         return
-    named = templating.places(mapping.template)
-    known = {templating.PROMPT, *columns}
-    for name in named:
-        if name not in known:
+    placeholders = templating.places(mapping.template)
+    available = {templating.PROMPT, *columns}
+    for name in placeholders:
+        if name not in available:
             yield "template", f"The template has a place {{{name}}}, and the file has no such column."
-    if not named:
+    if not placeholders:
         yield "template", "The template has no {prompt} in it: all rows would ask the same."
     secrets = {mapping.answer, mapping.follow_up_response} - {"", templating.PROMPT}
-    for name in named:
+    for name in placeholders:
         if name in secrets:
             yield "template", f"The template shows the model {{{name}}}, which is the answer."
 
 
 def _conversation(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str | None, str]:
-    """(prompt, the response that the answer is in, its column)."""
+    """(prompt, the response that contains the answer, its column)."""
     if mapping.messages:
         return _from_messages(row, mapping)
     prompt = fields.text(row, mapping.prompt, "a prompt")
@@ -183,30 +185,30 @@ def _conversation(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str 
     if not mapping.chat:
         prompt = f"{mapping.system_prompt}\n\n{prompt}" if mapping.system_prompt else prompt
         return [{"role": "user", "content": prompt}], *_response(row, mapping.answer)
-    made = [*_system(mapping), {"role": "user", "content": prompt}]
+    prompt_turns = [*_system(mapping), {"role": "user", "content": prompt}]
     further = fields.optional_text(row, mapping.follow_up) if mapping.follow_up else ""
     if not further:
-        return made, *_response(row, mapping.answer)
+        return prompt_turns, *_response(row, mapping.answer)
     first = {"role": "assistant", "content": fields.text_or_number(row, mapping.answer)}
-    return [*made, first, {"role": "user", "content": further}], *_response(row, mapping.follow_up_response)
+    return [*prompt_turns, first, {"role": "user", "content": further}], *_response(row, mapping.follow_up_response)
 
 
 def _from_messages(row: Row, mapping: ColumnMapping) -> tuple[list[Message], str | None, str]:
     if not mapping.chat:
-        said = f"“{mapping.prompt}” holds messages: a prompt of plain text can't be made of them."
-        raise RowProblem("wrong_type", said, mapping.prompt)
-    made = messages(row, mapping.prompt)
-    last = made.pop()["content"] if made[-1]["role"] == "assistant" else None
-    if made[0]["role"] != "system":
-        made = [*_system(mapping), *made]
+        message_text = f"“{mapping.prompt}” holds messages: a prompt of plain text can't be made of them."
+        raise RowProblem("wrong_type", message_text, mapping.prompt)
+    conversation = messages(row, mapping.prompt)
+    last = conversation.pop()["content"] if conversation[-1]["role"] == "assistant" else None
+    if conversation[0]["role"] != "system":
+        conversation = [*_system(mapping), *conversation]
     if mapping.template:
-        filled = templating.fill(mapping.template, made[-1]["content"], row)
-        made[-1] = {"role": "user", "content": filled}
+        filled = templating.fill(mapping.template, conversation[-1]["content"], row)
+        conversation[-1] = {"role": "user", "content": filled}
     if mapping.answer and mapping.answer != mapping.prompt:
-        return made, *_response(row, mapping.answer)
+        return conversation, *_response(row, mapping.answer)
     if last is not None and not last.strip():
         raise RowProblem("empty_field", f"The last message in “{mapping.prompt}” is empty.", mapping.prompt)
-    return made, last, mapping.prompt
+    return conversation, last, mapping.prompt
 
 
 def _system(mapping: ColumnMapping) -> list[Message]:
@@ -219,23 +221,25 @@ def _response(row: Row, column: str) -> tuple[str | None, str]:
 
 def _metadata(row: Row, mapping: ColumnMapping, reasoning: str) -> dict[str, Any]:
     used = {mapping.prompt, mapping.input, mapping.answer, mapping.test_cases, mapping.difficulty, mapping.tags}
-    own = {"difficulty": mapping.difficulty, "tags": mapping.tags, REASONING: ""}
-    taken = {name for name, column in own.items() if column} | ({REASONING} if reasoning else set())
-    made: dict[str, Any] = {}
+    own_columns = {"difficulty": mapping.difficulty, "tags": mapping.tags, REASONING: ""}
+    used_names = {name for name, column in own_columns.items() if column} | ({REASONING} if reasoning else set())
+    metadata: dict[str, Any] = {}
     for name, value in row.items():
         if name not in used or not name:  # a column may have no name
-            made[_free(name, RESERVED | taken, row) if name in RESERVED or name in taken else name] = value
-    if mapping.difficulty and (told := fields.difficulty(row, mapping.difficulty)) is not None:
-        made["difficulty"] = told
+            metadata[_free(name, RESERVED | used_names, row) if name in RESERVED or name in used_names else name] = (
+                value
+            )
+    if mapping.difficulty and (difficulty := fields.difficulty(row, mapping.difficulty)) is not None:
+        metadata["difficulty"] = difficulty
     if mapping.tags and (tags := fields.tags(row, mapping.tags)):
-        made["tags"] = tags
+        metadata["tags"] = tags
     if reasoning:
-        made[REASONING] = reasoning
-    return made
+        metadata[REASONING] = reasoning
+    return metadata
 
 
 def _free(name: str, taken: frozenset[str] | set[str], row: Row) -> str:
-    """`name` with as many `source_` in front as it takes to be nobody else's."""
+    """`name` with as many `source_` prefixes as needed to be unique."""
     while name in taken or name in row:
         name = f"source_{name}"
     return name

@@ -1,7 +1,7 @@
-"""Prompts that nearly repeat an earlier one: MinHash over pairs of words, candidates from LSH bands, memory bounded.
+"""Prompts that nearly repeat an earlier one: MinHash over word pairs, candidates from LSH bands, bounded memory.
 
-A batch of texts is cut into words and hashed with numpy at once; numbers are words like others. What has no spaces
-between its words (Chinese, Japanese, Korean) goes by characters.
+A batch of texts is split into words and hashed with numpy at once; numbers count as words. Text without spaces between
+words (Chinese, Japanese, Korean) is split into characters.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from controlplane.datasets.reader.duplicates import AT_ONCE, in_order
 from controlplane.datasets.reader.spilling import Indexes, Numbers, SpilledPairs, append, bits_for, runs, unnamed
 
 THRESHOLD = 0.8
-"""Estimated share of pairs of words that two prompts have in common."""
+"""The estimated share of word pairs that two prompts have in common."""
 FEW_WORDS = 5
-"""Prompts with fewer words besides their numbers are made of a pattern: “3 + 4 =” doesn't repeat “3 + 5 =”."""
+"""Prompts with fewer words besides numbers follow a pattern: “3 + 4 =” doesn't repeat “3 + 5 =”."""
 LONGEST = 20_000
-"""Characters of a text that are looked at."""
+"""Characters of a text that are examined."""
 BANDS, ROWS = 12, 5
-"""Of prompts that are 0.8 alike 99 in 100 share a band, of those that are 0.5 alike 3 in 10, and are weighed."""
+"""Of prompts with similarity 0.8, 99 in 100 share a band; with 0.5, 3 in 10, which are then compared."""
 EXCERPT = 160
-"""Characters of a prompt that are kept to be shown."""
+"""Characters of a prompt kept for display."""
 BATCH_CHARACTERS = 2**18
 COMPARED = 4096
-"""Lines whose candidates are weighed at once."""
+"""Lines whose candidates are compared at once."""
 
 _HASHES = BANDS * ROWS
-_chance = np.random.default_rng(20_220)  # any number: the same prompts are told alike on every machine
+_chance = np.random.default_rng(20_220)  # any number: the same prompts match on every machine
 _BYTES = _chance.integers(1, 2**64, 256, dtype=np.uint64)
 _BASE = np.uint64(0xD1342543DE82EF95)
 _INVERSE = np.uint64(pow(0xD1342543DE82EF95, -1, 2**64))
@@ -64,19 +64,19 @@ Records = npt.NDArray[np.void]
 class Near(NamedTuple):
     line: int
     like: int
-    """The line of the earlier prompt."""
+    """The earlier prompt's line."""
     similarity: float
-    """0 to 1, estimated."""
+    """Estimated, from 0 to 1."""
     numbers_only: bool
-    """They differ in nothing but numbers (and case and punctuation)."""
+    """Only numbers (and case and punctuation) differ."""
     same_words: bool
-    """They differ in case and punctuation only."""
+    """Only case and punctuation differ."""
     excerpt: str = ""
-    """How it begins."""
+    """The beginning of the prompt."""
 
 
 class NearDuplicates:
-    """`folder`: where unnamed temporary files are made, of which nothing is left whatever happens."""
+    """`folder`: for unnamed temporary files, of which nothing remains even after a crash."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -103,7 +103,7 @@ class NearDuplicates:
             self._add_waiting()
 
     def add_all(self, signatures: Signatures) -> None:
-        """The same of many prompts, made in this process or in a fork of it."""
+        """Add many prompts, whose signatures were computed in this process or in a fork of it."""
         made = signatures.records
         made["begins"] += np.uint64(self._excerpts_end)
         self._excerpts_end += append(self._excerpts, memoryview(signatures.excerpts))
@@ -116,9 +116,9 @@ class NearDuplicates:
         self._bands.add(made["masked"].copy(), ordinals)
 
     def found(self) -> Iterator[Near]:
-        """One for each prompt that resembles an earlier one without being equal to it, lines ascending. Once.
+        """One entry for each prompt similar but not equal to an earlier one, in line order. Call once.
 
-        Each is compared with the first prompt of each bucket that it falls in, so the work grows with the rows only.
+        Each is compared with the first prompt of each of its buckets, so the work grows only linearly.
         """
         self._add_waiting()
         candidates = SpilledPairs(self._folder, bits=bits_for(self._count))
@@ -144,7 +144,7 @@ class NearDuplicates:
         self._characters = 0
 
     def _bucket(self, parts: range, candidates: SpilledPairs) -> None:
-        """(row, first row of a bucket that both are in), rows counted from 0."""
+        """(row, first row of a shared bucket), rows counted from 0."""
         keys, rows = self._bands.read_all(parts)
         order = np.argsort(keys)
         keys, rows = keys[order], rows[order]
@@ -167,18 +167,22 @@ class NearDuplicates:
         earlier = np.array([first for firsts in batch.values() for first in sorted(firsts)], np.intp)
         if not len(later):
             return
-        mine, others = self._read(later), self._read(earlier)
-        same = (mine["low"] == others["low"]).sum(axis=1, dtype=np.intp) / _HASHES
-        same_words = mine["plain"] == others["plain"]
-        numbers_only = (mine["masked"] == others["masked"]) & ~same_words
-        weight = np.where(mine["exact"] == others["exact"], -1.0, same + numbers_only + 2 * same_words)
+        later_records, earlier_records = self._read(later), self._read(earlier)
+        similarity = (later_records["low"] == earlier_records["low"]).sum(axis=1, dtype=np.intp) / _HASHES
+        same_words = later_records["plain"] == earlier_records["plain"]
+        numbers_only = (later_records["masked"] == earlier_records["masked"]) & ~same_words
+        weight = np.where(
+            later_records["exact"] == earlier_records["exact"], -1.0, similarity + numbers_only + 2 * same_words
+        )
         for at in _best(later, weight):
             if weight[at] >= THRESHOLD:
-                begins = os.pread(self._excerpts.fileno(), int(mine["excerpt"][at]), int(mine["begins"][at]))
+                begins = os.pread(
+                    self._excerpts.fileno(), int(later_records["excerpt"][at]), int(later_records["begins"][at])
+                )
                 yield Near(
-                    int(mine["line"][at]),
-                    int(others["line"][at]),
-                    round(float(same[at]), 2),
+                    int(later_records["line"][at]),
+                    int(earlier_records["line"][at]),
+                    round(float(similarity[at]), 2),
                     bool(numbers_only[at]),
                     bool(same_words[at]),
                     begins.decode(),
@@ -193,11 +197,11 @@ class NearDuplicates:
 
 
 class Signatures(NamedTuple):
-    """Of the prompts that have enough words to be compared."""
+    """Signatures of the prompts that have enough words to be compared."""
 
     records: Records
     excerpts: bytes
-    """How each begins, one after the other."""
+    """The beginning of each prompt, one after the other."""
 
 
 def signatures(texts: list[str], lines: list[int]) -> Signatures:
@@ -214,32 +218,32 @@ def signatures(texts: list[str], lines: list[int]) -> Signatures:
 
 
 def records(texts: list[str]) -> Records:
-    """A _RECORD of each text, without what its place and the text as a whole give.
+    """A _RECORD of each text, without the fields of its position and of the whole text.
 
-    `plain` is equal for texts that differ in case and punctuation at most, `masked` also for those that differ in
-    numbers; `words` counts words that are no numbers.
+    `plain` is equal for texts that differ only in case and punctuation, `masked` also for those that differ in numbers;
+    `words` counts words other than numbers.
     """
-    made = np.zeros(len(texts), _RECORD)
+    result = np.zeros(len(texts), _RECORD)
     hashes, numbers, owners = _words(*_bytes(texts))
     if not len(hashes):
-        return made
-    made["words"] = np.bincount(owners, ~numbers, len(texts)).astype(np.uint64)
+        return result
+    result["words"] = np.bincount(owners, ~numbers, len(texts)).astype(np.uint64)
     begins = np.searchsorted(owners, np.arange(len(texts)))
     before = np.concatenate((np.zeros(1, np.uint64), hashes[:-1]))
-    before[begins[begins < len(hashes)]] = 0  # of a text's first word
+    before[begins[begins < len(hashes)]] = 0  # for a text's first word
     pairs = _mixed(before * _PAIR_FACTOR + hashes)
-    # Of all words in their order: sums of what differs by place, so that a word that moves counts.
+    # Sums over a text's words, weighted by position, so that a moved word matters.
     place = _mixed((np.arange(len(hashes), dtype=np.uint64) - begins[owners].astype(np.uint64)) + np.uint64(1))
     filled = np.flatnonzero(np.bincount(owners, minlength=len(texts)))
-    made["plain"][filled] = np.add.reduceat(_mixed(hashes ^ place), begins[filled])
+    result["plain"][filled] = np.add.reduceat(_mixed(hashes ^ place), begins[filled])
     masked = np.where(numbers, np.uint64(7), hashes)
-    made["masked"][filled] = np.add.reduceat(_mixed(masked ^ place), begins[filled])
-    made["low"][filled] = _smallest(pairs, begins[filled])
-    return made
+    result["masked"][filled] = np.add.reduceat(_mixed(masked ^ place), begins[filled])
+    result["low"][filled] = _smallest(pairs, begins[filled])
+    return result
 
 
 def _bytes(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Indexes]:
-    """All texts in small letters as UTF-8, each with a space behind it; and where each begins."""
+    """All texts in lower case as UTF-8, each followed by a space; and their start positions."""
     encoded = [text.lower().encode("utf-8", "replace") for text in texts]
     lengths = np.fromiter(map(len, encoded), np.intp, len(encoded)) + 1
     starts = np.cumsum(lengths) - lengths
@@ -247,13 +251,13 @@ def _bytes(texts: list[str]) -> tuple[npt.NDArray[np.uint8], Indexes]:
 
 
 def _words(data: npt.NDArray[np.uint8], starts: Indexes) -> tuple[Numbers, npt.NDArray[np.bool_], Indexes]:
-    """Of each word: its hash, whether it is a number, and which text it is of."""
+    """For each word: its hash, whether it is a number, and its text's index."""
     inside, alone = np.take(_IS_WORD, data), np.take(_STARTS_ALONE, data)
-    cut = np.empty(len(data), np.bool_)  # whether no word goes on from the byte before
+    cut = np.empty(len(data), np.bool_)  # whether no word continues from the previous byte
     cut[0] = True
     np.logical_or(~inside[:-1], alone[1:], out=cut[1:])
     first = np.flatnonzero(inside & cut)
-    last = np.flatnonzero(inside[:-1] & (cut[1:] | ~inside[1:]))  # behind the last byte there is always a space
+    last = np.flatnonzero(inside[:-1] & (cut[1:] | ~inside[1:]))  # there is always a space after the last byte
     if not len(first):
         return np.empty(0, np.uint64), np.empty(0, np.bool_), np.empty(0, np.intp)
     ups, downs = _powers(1 << len(data).bit_length())
@@ -266,30 +270,30 @@ def _words(data: npt.NDArray[np.uint8], starts: Indexes) -> tuple[Numbers, npt.N
 
 @lru_cache(maxsize=1)
 def _powers(count: int) -> tuple[Numbers, Numbers]:
-    """Of an odd number and of its inverse modulo two to the 64: a sum with them doesn't tell where in the data a word
-    stands once it is multiplied by the inverse of its place."""
+    """Powers of an odd number and of its inverse modulo 2^64: multiplying a sum by the inverse power of a word's
+    position removes the dependence on that position."""
     up, down = np.full(count, _BASE), np.full(count, _INVERSE)
     up[0] = down[0] = 1
     return np.multiply.accumulate(up), np.multiply.accumulate(down)
 
 
 def _smallest(pairs: Numbers, begins: Indexes) -> npt.NDArray[np.uint16]:
-    """The signature of each text: of each hash function the smallest value, the lower half of it."""
+    """The signature of each text: the smallest value of each hash function, lower half."""
     short = (pairs >> np.uint64(32)).astype(np.uint32)
-    made = np.empty((len(begins), _HASHES), np.uint16)
+    signature = np.empty((len(begins), _HASHES), np.uint16)
     for place, (factor, offset) in enumerate(zip(_FACTORS, _OFFSETS, strict=True)):
-        made[:, place] = np.minimum.reduceat(short * factor + offset, begins) & np.uint32(0xFFFF)
-    return made
+        signature[:, place] = np.minimum.reduceat(short * factor + offset, begins) & np.uint32(0xFFFF)
+    return signature
 
 
 def _mixed(numbers: Numbers) -> Numbers:
-    """Every bit of each number depends on all of its bits (the finish of splitmix64)."""
+    """Mix each number so that every bit depends on all others (the finaliser of splitmix64)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * _MIXERS[0]
     numbers = (numbers ^ (numbers >> np.uint64(27))) * _MIXERS[1]
     return numbers ^ (numbers >> np.uint64(31))
 
 
 def _best(rows: Indexes, weight: npt.NDArray[np.float64]) -> Iterator[int]:
-    """The place of the greatest weight of each row, rows ascending; of equal ones the first."""
+    """The index of the greatest weight of each row, in row order; the first of equal ones."""
     order = np.lexsort((np.arange(len(rows)), -weight, rows))
     yield from order[runs(rows[order].astype(np.uint64))].tolist()
