@@ -110,7 +110,7 @@ def test_a_host_is_watched_while_its_page_is_open():
     page()
     host.refresh_from_db()
     assert announcements.is_watched(host, now)
-    assert not announcements.is_watched(host, now + announcements.WATCHED_FOR + timedelta(seconds=1))
+    assert not announcements.is_watched(host, timezone.now() + announcements.WATCHED_FOR + timedelta(seconds=1))
 
 
 def test_what_a_gpu_had_in_use_before_a_run_is_not_the_runs():
