@@ -51,7 +51,7 @@ class DatasetVersion(models.Model):
     columns = models.JSONField(default=list)
     """Column names: the file's, or the canonical ones once the version is ready."""
     mapping = models.JSONField(default=dict)
-    """reader.mapping.ColumnMapping. Empty while the file is being checked."""
+    """reader.mapping.ColumnMapping. Empty until somebody has chosen one."""
     report = models.JSONField(default=dict)
     """Results of the check (reader.check_file) and, under "mapped", of the import (reader.making). "file_error" in
     either: {"kind", "message", "advice"}, also if the child process failed (errors.ChildFailed)."""

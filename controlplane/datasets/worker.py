@@ -25,6 +25,7 @@ from controlplane.datasets.fetching.starting import fetch
 from controlplane.datasets.folders import LOCK, held
 from controlplane.datasets.models import DatasetVersion, Tokenizer, column_names
 from controlplane.datasets.reader import files
+from controlplane.datasets.reader.mapping import ColumnMapping, checked_part
 from controlplane.datasets.receiving import incoming_folder
 from controlplane.datasets.work_queue import send_to_worker
 
@@ -77,7 +78,8 @@ def _work(version: DatasetVersion) -> None:
                 _clear(folder, kept)
                 continue
             # Only what is still asked for as it was when it was taken up: a cancelled step changes nothing any more.
-            _waiting(version).filter(queued_at=version.queued_at).update(**_storable(fields))
+            if not _waiting(version).filter(queued_at=version.queued_at).update(**_storable(fields)):
+                _clear(folder, kept)
             (folder / files.PROGRESS).unlink(missing_ok=True)
         if mine and not DatasetVersion.objects.filter(pk=version.pk).exists():
             shutil.rmtree(folder, ignore_errors=True)
@@ -98,9 +100,22 @@ def _due(version: DatasetVersion) -> tuple[Callable[[DatasetVersion], Fields], t
         return _fetch, ()
     if version.source_kind == DatasetVersion.DERIVED:
         return _derive, ()
-    if version.mapping:
+    if version.mapping and _is_checked(version):
         return _import, (files.SOURCE, files.REPORT, files.PROBLEMS)
     return _check, (files.SOURCE,)
+
+
+def _is_checked(version: DatasetVersion) -> bool:
+    """Whether the check had this mapping: the one on disk, which an import reads, and the one in the database."""
+    try:
+        on_disk = json.loads((version.folder / files.REPORT).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return bool(on_disk.get("checked") == version.report.get("checked") == _checked_part(version))
+
+
+def _checked_part(version: DatasetVersion) -> dict[str, Any] | None:
+    return checked_part(ColumnMapping.from_dict(version.mapping)).as_dict() if version.mapping else None
 
 
 def _fetch(version: DatasetVersion) -> Fields:
@@ -112,14 +127,16 @@ def _fetch(version: DatasetVersion) -> Fields:
 
 
 def _check(version: DatasetVersion) -> Fields:
-    given = {"mapping": None, "tokenizer": _tokenizer(version), "token_limit": version.token_limit}
+    """With the chosen mapping, which an import follows, or the recognised one. The import counts tokens."""
     try:
-        report = _child(version, "check", given, files.REPORT)
+        report = _child(version, "check", {"mapping": _checked_part(version)}, files.REPORT)
     except ChildFailed as error:
         report = {"file_error": error.as_dict()}
-    broken = bool(report.get("file_error") or report.get("broken_rows"))
+    failed = report.get("file_error")
+    if version.mapping:
+        return _not_imported(version, {"usable": False, "file_error": failed}) if failed else {"report": report}
     return {
-        "status": DatasetVersion.INVALID if broken else DatasetVersion.NEEDS_MAPPING,
+        "status": DatasetVersion.INVALID if failed or report.get("broken_rows") else DatasetVersion.NEEDS_MAPPING,
         "rows": report.get("rows", 0),
         "columns": column_names(report),
         "report": report,
@@ -136,8 +153,12 @@ def _import(version: DatasetVersion) -> Fields:
     }
     mapped = _mapped(version, "import", given)
     if not mapped.get("usable"):
-        return {"status": DatasetVersion.NEEDS_MAPPING, "report": version.report | {"mapped": mapped}}
+        return _not_imported(version, mapped)
     return _made_ready(version, mapped)
+
+
+def _not_imported(version: DatasetVersion, mapped: dict[str, Any]) -> Fields:
+    return {"status": DatasetVersion.NEEDS_MAPPING, "report": version.report | {"mapped": mapped}}
 
 
 def _derive(version: DatasetVersion) -> Fields:

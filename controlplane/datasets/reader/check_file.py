@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from controlplane.datasets.reader import excerpts, files, first_pass, formats, schema, second_pass
-from controlplane.datasets.reader.mapping import ColumnMapping
+from controlplane.datasets.reader.mapping import ColumnMapping, checked_part
 from controlplane.datasets.reader.problems import FileProblem, Problem
 from controlplane.datasets.reader.progress_file import ProgressFile
 from controlplane.datasets.reader.report import Collector
@@ -21,7 +21,7 @@ PREVIEW_ROWS = 8
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """{"mapping": {...} or None, "tokenizer": folder or None, "token_limit": n or None} -> REPORT of the folder's
-    SOURCE, which is written as well, and the file of all PROBLEMS."""
+    SOURCE, which is written as well, after the file of all PROBLEMS. Without a mapping: of the recognised one."""
     report = _report(folder, arguments)
     draft = folder / f"{files.REPORT}.part"
     draft.write_bytes(msgspec.json.encode(report))
@@ -60,7 +60,9 @@ def _report(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
         except MemoryError:
             limit = FileProblem("limits", "Checking this file takes more memory than is allowed.")
             report["file_error"] = limit.as_dict()
+    checked = mapping or (result.recognised.mapping if result.recognised else None)
     return report | {
+        "checked": checked_part(checked).as_dict() if checked else None,
         "lines": result.lines,
         "rows": result.rows,
         "blank": result.blank,

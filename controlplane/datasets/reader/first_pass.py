@@ -63,7 +63,7 @@ def run(
     seen = Schema(found.sample)
     found.columns = {name: Counter() for name in seen.counts}
     found.recognised = _recognised(found.sample, seen)
-    found.mapping = _possible(resolved(mapping or found.recognised.mapping), seen)
+    found.mapping = resolved(mapping) if mapping else _possible(resolved(found.recognised.mapping), seen)
     with Duplicates(path.parent) as duplicates:
         one = _FirstPass(seen, collector, progress, found, duplicates)
         one.run(path, format)

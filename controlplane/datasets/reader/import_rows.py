@@ -22,15 +22,18 @@ from controlplane.datasets.reader.records import Record
 from controlplane.datasets.reader.report import OF_THE_CODE, Collector
 from controlplane.datasets.reader.spill_by_split import Parting
 from controlplane.datasets.reader.splitting import Split
-from controlplane.datasets.reader.unchecked import Unchecked
+
+FROM_THE_CHECK = OF_THE_CODE | {"duplicate_keys"}
+"""Kinds of errors that an import doesn't find by itself."""
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """{"mapping": {...}, "split": {"share", "seed"}, "tokenizer": folder or None, "token_limit": n or None,
     "drop_broken": bool} -> MAPPED, which is written as well.
 
-    Rows that the mapping doesn't fit are dropped if it says so ("leave_out"), rows that no mapping can use if
-    `drop_broken`: two questions to people. ROWS and SHOWN are there afterwards if and only if it is usable.
+    The check has run with this mapping. Rows that it doesn't fit are dropped if it says so ("leave_out"), rows that no
+    mapping can use if `drop_broken`: two questions to people. ROWS and SHOWN are there afterwards if and only if it is
+    usable.
     Raises ValueError for a split that is none.
     """
     mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
@@ -74,12 +77,10 @@ class _Importing:
         self._folder = folder
         self._mapping = mapping
         self._collector = collector
-        self._unchecked = Unchecked(folder, mapping)
-        self._known = _CheckErrors(folder / files.PROBLEMS, mapping, code=not self._unchecked.has_code)
+        self._check_errors = _CheckErrors(folder / files.PROBLEMS)
 
     def close(self) -> None:
-        self._known.close()
-        self._unchecked.close()
+        self._check_errors.close()
 
     def read(self, parting: Parting, progress: ProgressFile) -> dict[str, str] | None:
         """Read all rows of the source into `parting` and the problems of others into the collector. Return the problem
@@ -97,7 +98,6 @@ class _Importing:
                 progress.at(at, record.number + 1)
                 if self._collector.gave_up:
                     return None
-            self._unchecked.tell(self._collector)
         except FileProblem as problem:
             return problem.as_dict()
         return None
@@ -108,7 +108,7 @@ class _Importing:
 
     def _take(self, record: Record, parting: Parting) -> None:
         wrong = [problem for problem in record.problems if KINDS[problem.kind].level == ERROR]
-        wrong += self._known.of(record.line)
+        wrong += self._check_errors.of(record.line)
         if record.row is None or wrong:
             for problem in wrong:
                 self._collector.add(problem)
@@ -120,23 +120,14 @@ class _Importing:
             excerpt_text = _excerpt(record, problem.field)
             self._collector.add(Problem(record.line, problem.kind, message, excerpt_text, field=visible(problem.field)))
             return
-        fits = True
-        for row_problem in self._unchecked.problems(record.row, mapped_row, record.line):
-            self._collector.add(row_problem)
-            fits = fits and KINDS[row_problem.kind].level != ERROR
-        if fits:
-            self._unchecked.add(record.row, mapped_row, record.line)
-            parting.add({**mapped_row, "line": record.line})
+        parting.add({**mapped_row, "line": record.line})
 
 
 class _CheckErrors:
-    """The check's second-pass errors that also apply to this mapping. The file of all problems is in row order, so only
-    one line's are in memory. `code`: whether the check examined this mapping's code."""
+    """Errors that only the second pass of the check looks for. The file of all problems is in row order, so only one
+    line's are in memory."""
 
-    def __init__(self, path: Path, mapping: ColumnMapping, *, code: bool) -> None:
-        self._columns = {mapping.prompt, mapping.answer, mapping.test_cases}
-        self._columns |= {mapping.follow_up, mapping.follow_up_response}
-        self._code = code
+    def __init__(self, path: Path) -> None:
         self._problems = self._read(path)
         self._lines = groupby(self._problems, attrgetter("line"))
         self._line, self._of_it = 0, list[Problem]()
@@ -156,10 +147,7 @@ class _CheckErrors:
             return
         decode = msgspec.json.Decoder(Problem).decode
         with path.open("rb") as lines:
-            for problem in map(decode, lines):
-                of_the_code = problem.kind in OF_THE_CODE and problem.field and problem.field in self._columns
-                if problem.kind == "duplicate_keys" or (self._code and of_the_code):
-                    yield problem
+            yield from (problem for problem in map(decode, lines) if problem.kind in FROM_THE_CHECK)
 
 
 def _with_progress(rows: Iterator[dict[str, Any]], of: int, folder: Path) -> Iterator[dict[str, Any]]:

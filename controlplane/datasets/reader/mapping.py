@@ -81,6 +81,21 @@ def resolved(mapping: ColumnMapping) -> ColumnMapping:
     return replace(mapping, **changed) if changed else mapping
 
 
+def checked_part(mapping: ColumnMapping) -> ColumnMapping:
+    """What the check of a file depends on: what is written around each prompt would make all of them alike, and an
+    import reads difficulties and tags by itself."""
+    return replace(
+        resolved(mapping),
+        system_prompt="",
+        template="",
+        difficulty="",
+        tags="",
+        chat=True,
+        leave_out=False,
+        drop_duplicates=False,
+    )
+
+
 def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
     """(mapping field, sentence) for everything that can't work with these columns."""
     if mapping.transform == CUSTOM:

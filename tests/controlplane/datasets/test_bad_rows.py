@@ -169,3 +169,10 @@ def test_a_mapping_that_was_chosen_is_the_one_that_is_checked(tmp_path: Path) ->
     assert report(tmp_path, rows)["bad_rows"] == 0
     chosen = report(tmp_path, rows, mapping={"prompt": "other"})
     assert found(chosen) == [(2, "empty_field")]
+
+
+def test_a_column_that_only_later_rows_have_is_checked_where_it_was_chosen(tmp_path: Path) -> None:
+    rows = [plain(n) for n in range(600)] + [{"late": "Add 1 and 2."}, {"late": " "}]
+    chosen = report(tmp_path, jsonl(rows), mapping={"prompt": "late"})
+    assert chosen["unfit_rows"] == 601
+    assert [one["name"] for one in chosen["passes"]] == ["first pass", "second pass"]

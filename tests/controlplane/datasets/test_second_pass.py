@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from controlplane.datasets import importing
+from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.reader import files, formats, import_rows, repeated_keys, second_pass
 from controlplane.datasets.reader import report as reports
 from controlplane.datasets.reader.mapping import ColumnMapping
 from controlplane.datasets.reader.progress_file import ProgressFile
 from controlplane.datasets.reader.report import Collector
 from tests.controlplane.datasets.sources import jsonl, report
+from tests.controlplane.datasets.steps import checked, worked
 from tests.controlplane.datasets.tokenizers import a_tokenizer
 
 PAIRS = ColumnMapping(prompt="instruction", answer="response", transform="instruction_response")
@@ -208,30 +212,6 @@ def test_an_error_behind_all_the_warnings_that_are_listed_is_left_out_all_the_sa
     assert (made["rows"], made["bad_rows"]) == (20, 1)
 
 
-def test_tests_that_need_more_are_told_by_an_import_that_reads_them_first(tmp_path: Path) -> None:
-    rows = [{"prompt": f"Write the function number {n}", "answer": "x", "checks": ["assert f()"]} for n in range(5)]
-    rows[3]["checks"] = ["assert f()", "assert Stack().pushed(1)"]
-    told = report(tmp_path, jsonl(rows))
-    mapping = {**told["recognised"]["mapping"], "test_cases": "checks"}
-    made = import_rows.run(tmp_path, {"mapping": mapping, "split": {"share": 0}})
-    assert (made["usable"], made["rows"], made["bad_rows"]) == (True, 5, 0)
-    assert [(one["line"], one["kind"], one["field"]) for one in made["problems"]] == [(4, "test_needs", "checks")]
-
-
-def test_tests_in_a_column_that_only_the_mapping_names_are_read_by_the_import(tmp_path: Path) -> None:
-    rows = [{"prompt": f"Write the function number {n}", "answer": "x", "checks": ["assert f()"]} for n in range(5)]
-    rows[3]["checks"] = ["assert f()", "assert f(1 == 2"]
-    told = report(tmp_path, jsonl(rows))
-    assert told["bad_rows"] == 0
-    mapping = {**told["recognised"]["mapping"], "test_cases": "checks"}
-    made = import_rows.run(tmp_path, {"mapping": mapping, "split": {"share": 0}})
-    assert (made["usable"], made["bad_rows"]) == (False, 1)
-    assert (made["problems"][0]["line"], made["problems"][0]["kind"]) == (4, "test_syntax")
-    assert made["problems"][0]["message"].startswith("Test 2 in “checks” doesn't parse")
-    made = import_rows.run(tmp_path, {"mapping": {**mapping, "leave_out": True}, "split": {"share": 0}})
-    assert (made["usable"], made["rows"]) == (True, 4)
-
-
 ASKING = [
     *("What do the two pumps of the city move in an hour?", "How far is the harbour from the mill by boat in winter?"),
     "HOW far is the harbour from the mill, by boat, in winter?",
@@ -239,31 +219,57 @@ ASKING = [
 ]
 
 
-def imported(folder: Path, rows: list[dict[str, Any]], **chosen: Any) -> dict[str, Any]:
-    """What an import makes of rows, with a mapping that is the check's guess but for what is `chosen`."""
-    mapping = report(folder, jsonl(rows))["recognised"]["mapping"] | chosen
-    return import_rows.run(folder, {"mapping": mapping, "split": {"share": 0}})
+def ready_or_not(rows: list[dict[str, Any]], mapping: ColumnMapping) -> DatasetVersion:
+    """A version of these rows, imported with a mapping that is not the recognised one."""
+    version = checked(jsonl(rows))
+    assert version.report["recognised"]["mapping"] != mapping.as_dict()
+    assert importing.ask_for_import(version, mapping, share=0)
+    return worked(version)
 
 
-def test_code_in_an_answer_that_only_the_mapping_names_is_read_by_the_import(tmp_path: Path) -> None:
+@pytest.mark.django_db
+def test_tests_that_need_more_in_a_column_that_only_the_mapping_names_are_in_the_check() -> None:
+    rows = [{"prompt": asked, "answer": "x", "checks": ["assert f()"]} for asked in ASKING]
+    rows[4]["checks"] = ["assert f()", "assert Stack().pushed(1)"]
+    version = ready_or_not(rows, ColumnMapping(prompt="prompt", answer="answer", test_cases="checks"))
+    assert (version.status, version.rows, version.report["bad_rows"]) == (DatasetVersion.READY, 5, 0)
+    told = [one for one in version.report["problems"] if one["kind"] == "test_needs"]
+    assert [(one["line"], one["field"]) for one in told] == [(5, "checks")]
+
+
+@pytest.mark.django_db
+def test_tests_in_a_column_that_only_the_mapping_names_are_read_by_the_check() -> None:
+    rows = [{"prompt": asked, "answer": "x", "checks": ["assert f()"]} for asked in ASKING]
+    rows[4]["checks"] = ["assert f()", "assert f(1 == 2"]
+    mapping = ColumnMapping(prompt="prompt", answer="answer", test_cases="checks")
+    version = ready_or_not(rows, mapping)
+    assert (version.status, version.report["mapped"]["bad_rows"]) == (DatasetVersion.NEEDS_MAPPING, 1)
+    (told,) = version.report["mapped"]["problems"]
+    assert (told["line"], told["kind"]) == (5, "test_syntax")
+    assert told["message"].startswith("Test 2 in “checks” doesn't parse")
+    assert importing.ask_for_import(version, replace(mapping, leave_out=True), share=0)
+    assert (worked(version).status, version.rows) == (DatasetVersion.READY, 4)
+
+
+@pytest.mark.django_db
+def test_code_in_an_answer_that_only_the_mapping_names_is_read_by_the_check() -> None:
     rows = [{"prompt": asked, "answer": "x", "code": "def f(a):\n    return a"} for asked in ASKING]
     rows[1]["code"] = "def f(a)\n    return a"
-    made = imported(tmp_path, rows, answer="code")
-    assert (made["usable"], made["unfit_rows"]) == (False, 1)
-    (found,) = [one for one in made["problems"] if one["kind"] == "code_syntax"]
+    version = ready_or_not(rows, ColumnMapping(prompt="prompt", answer="code"))
+    assert (version.status, version.report["mapped"]["unfit_rows"]) == (DatasetVersion.NEEDS_MAPPING, 1)
+    (found,) = [one for one in version.report["mapped"]["problems"] if one["kind"] == "code_syntax"]
     assert (found["line"], found["field"], found["code_line"], found["excerpt"]) == (2, "code", 1, "def f(a)")
-    made = imported(tmp_path, rows, answer="code", leave_out=True)
-    assert (made["usable"], made["rows"]) == (True, 4)
 
 
-def test_prompts_that_repeat_in_a_column_that_only_the_mapping_names_are_told_by_the_import(tmp_path: Path) -> None:
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "template", ["", "Answer in one short and polite sentence without any numbers in it: {prompt}"]
+)
+def test_prompts_that_repeat_in_a_column_that_only_the_mapping_names_are_found_by_the_check(template: str) -> None:
     rows = [{"prompt": f"{n}", "answer": "x", "other": asked} for n, asked in enumerate(ASKING)]
+    version = ready_or_not(rows, ColumnMapping(prompt="other", answer="answer", template=template))
+    told = [(one["line"], one["kind"], one["message"]) for one in version.report["problems"]]
     again = [(3, "near_duplicate", "The same words as in line 2"), (4, "exact_duplicate", "The prompt is the same as")]
-    # What a template writes around each prompt makes none of them alike.
-    for template in ("", "Answer in one short and polite sentence without any numbers in it: {prompt}"):
-        made = imported(tmp_path, rows, prompt="other", template=template)
-        told = [(one["line"], one["kind"], one["message"]) for one in made["problems"]]
-        assert [(line, kind) for line, kind, _ in told] == [(line, kind) for line, kind, _ in again]
-        assert all(said.startswith(begin) for (_, _, said), (_, _, begin) in zip(told, again, strict=True))
-        assert (made["usable"], made["rows"]) == (True, 5)
-    assert imported(tmp_path, rows)["problems"] == []  # of the column that it took, the check has told
+    assert [(line, kind) for line, kind, _ in told] == [(line, kind) for line, kind, _ in again]
+    assert all(said.startswith(begin) for (_, _, said), (_, _, begin) in zip(told, again, strict=True))
+    assert (version.status, version.rows) == (DatasetVersion.READY, 5)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -160,17 +161,73 @@ def test_a_running_check_that_is_cancelled_leaves_nothing(monkeypatch, django_ca
     assert not Dataset.objects.exists()
 
 
-def test_a_running_import_that_is_cancelled_goes_back_and_can_be_asked_for_again(monkeypatch):
+PROPOSED = replace(MAPPING, transform="gsm8k")
+
+
+@pytest.mark.parametrize(
+    ("mapping", "left"),
+    [
+        pytest.param(PROPOSED, {files.REPORT, files.PROBLEMS}, id="while it imports"),
+        pytest.param(MAPPING, set(), id="while it checks another mapping"),
+    ],
+)
+def test_an_import_that_is_cancelled_goes_back_and_can_be_asked_for_again(monkeypatch, mapping, left):
     version = checked()
-    importing.ask_for_import(version, MAPPING)
+    importing.ask_for_import(version, mapping)
     with monkeypatch.context() as patch:
         done = hanging(patch, importing.cancel)
         worked(version)
     assert done == [importing.BACK]
     assert version.status == DatasetVersion.NEEDS_MAPPING
-    assert {path.name for path in version.folder.iterdir()} == {files.SOURCE, files.REPORT, files.PROBLEMS, "lock"}
-    importing.ask_for_import(version, MAPPING)
+    assert {path.name for path in version.folder.iterdir()} == {files.SOURCE, "lock"} | left
+    importing.ask_for_import(version, mapping)
     assert worked(version).status == DatasetVersion.READY
+
+
+def verbs(monkeypatch):
+    """The children that the worker starts from now on."""
+    real, begun = reader_process.work, []
+
+    def work(folder, verb, *arguments, **options):
+        begun.append(verb)
+        return real(folder, verb, *arguments, **options)
+
+    monkeypatch.setattr(reader_process, "work", work)
+    return begun
+
+
+def test_a_file_is_checked_again_only_for_a_mapping_that_the_check_did_not_have(monkeypatch):
+    for mapping, begun in (
+        (PROPOSED, ["import"]),
+        (replace(PROPOSED, template="Think. {prompt}", drop_duplicates=True), ["import"]),
+        (MAPPING, ["check", "import"]),
+        (replace(MAPPING, answer="", answer_after=""), ["check", "import"]),
+    ):
+        version = checked()
+        importing.ask_for_import(version, mapping)
+        with monkeypatch.context() as patch:
+            done = verbs(patch)
+            assert worked(version).status == DatasetVersion.READY
+        assert done == begun
+
+
+def test_a_check_that_is_cancelled_at_its_end_leaves_the_files_of_no_mapping(monkeypatch):
+    version = checked()
+    importing.ask_for_import(version, MAPPING)
+    real = worker._check
+
+    def cancelled(version):
+        fields = real(version)
+        importing.cancel(version)
+        return fields
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "_check", cancelled)
+        worked(version)
+    assert version.status == DatasetVersion.NEEDS_MAPPING
+    assert not (version.folder / files.REPORT).exists()
+    importing.ask_for_import(version, PROPOSED)
+    assert worked(version).report["checked"]["transform"] == "gsm8k"
 
 
 def test_a_version_deleted_the_moment_it_is_taken_up_leaves_nothing(monkeypatch):
