@@ -19,6 +19,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from controlplane.serving import valkey as valkey_server
 from controlplane.serving.processes import Fleet
+from tests import reader_in_process
 from tests.rotation import SLOW
 from tests.stack import FAKE_TRAINER, ROOT, Stack, command_of
 from tests.trainer.preloaded import Preloaded
@@ -89,6 +90,13 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if SHIPPED and (real or "transactional_db" in getattr(item, "fixturenames", ())):
         with item.config.stash[blocking_manager_key].unblock():
             connection.creation.deserialize_db_from_string(SHIPPED[0])
+
+
+@pytest.fixture(autouse=True)
+def reader_without_a_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only tests that are marked `processes` start the process that reads datasets."""
+    if request.node.get_closest_marker("processes") is None:
+        reader_in_process.install(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -137,6 +137,7 @@ def test_an_upload_that_lies_on_disk_is_taken_from_there(monkeypatch, links):
     assert version.source_sha256 == Stored.sha256
 
 
+@pytest.mark.processes
 def test_the_reading_process_sees_no_secrets(monkeypatch, tmp_path):
     monkeypatch.setenv("REDIS_URL", "unix:///secret")
     monkeypatch.setenv("HF_TOKEN", "secret")
