@@ -1,6 +1,6 @@
 """A pytest plugin: of long sets, a run of the tests takes a part, and the next commit another one.
 
-Of the tests that start processes, browsers or trainers, a run takes half of each file's, and all of those marked
+Of the tests that start processes, browsers or trainers, a run takes a third of each file's, and all of those marked
 `every_run`. `@pytest.mark.rotating(of=4)` runs a quarter of a test's cases; `share(cases, of=4)` is a quarter of a list
 that one test goes through. tests/README.md says how to choose the slice and how to run everything.
 """
@@ -20,6 +20,7 @@ import pytest
 from xdist.workermanage import WorkerController
 
 SLOW = ("browser", "processes", "trainer")
+PARTS = 3
 FULL, SLICE = "CI_FULL", "CI_SLICE"
 LEFT_OUT = "rotation_left_out"
 Case = TypeVar("Case")
@@ -81,7 +82,7 @@ def _long_set(item: pytest.Item) -> tuple[str, int]:
         return item.nodeid.partition("[")[0], marker.kwargs["of"]
     if item.get_closest_marker("every_run") or not any(item.get_closest_marker(name) for name in SLOW):
         return "", 1
-    return item.nodeid.partition("::")[0], 2
+    return item.nodeid.partition("::")[0], PARTS
 
 
 @pytest.hookimpl(optionalhook=True)
