@@ -40,7 +40,7 @@ def load(content: bytes, limit: int = MOST_BYTES) -> Any:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise YamlRefused(f"It is no UTF-8 text: byte {error.start + 1} can't be read.") from error
+        raise YamlRefused(f"It is not valid UTF-8: byte {error.start + 1} can't be decoded.") from error
     try:
         loader = _Loader(text)
         return loader.get_single_data()
@@ -49,7 +49,7 @@ def load(content: bytes, limit: int = MOST_BYTES) -> Any:
         where = f"Line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise YamlRefused(f"{where}{error.problem or error.context}.") from error
     except yaml.YAMLError as error:
-        raise YamlRefused(f"It is no YAML: {str(error).splitlines()[0]}.") from error
+        raise YamlRefused(f"It is not valid YAML: {str(error).splitlines()[0]}.") from error
 
 
 def document(request: HttpRequest, limit: int) -> bytes:
@@ -108,14 +108,14 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, str):
                 raise yaml.MarkedYAMLError(problem="a key must be text", problem_mark=key_node.start_mark)
             if key in mapping:
-                raise yaml.MarkedYAMLError(problem=f"{key[:60]!r} is there twice", problem_mark=key_node.start_mark)
+                raise yaml.MarkedYAMLError(problem=f"{key[:60]!r} occurs twice", problem_mark=key_node.start_mark)
             mapping[key] = self.construct_object(value_node, deep=True)
         return mapping
 
     def construct_scalar(self, node: Any) -> Any:
         text = super().construct_scalar(node)
         if isinstance(text, str) and any("\ud800" <= character <= "\udfff" for character in text):
-            raise yaml.MarkedYAMLError(problem="half of a character is no text", problem_mark=node.start_mark)
+            raise yaml.MarkedYAMLError(problem="unpaired surrogate", problem_mark=node.start_mark)
         return text
 
     def construct_yaml_int(self, node: Any) -> int:

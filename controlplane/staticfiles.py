@@ -43,7 +43,7 @@ class Files(ServeStaticMiddleware):  # type: ignore[misc]  # servestatic has no 
 
 
 async def _nothing(request: HttpRequest) -> HttpResponseBase:
-    raise AssertionError("what is no static file goes to Django")
+    raise AssertionError("requests for other paths go to Django")
 
 
 class StaticStorage(CompressedStaticFilesStorage):  # type: ignore[misc]  # servestatic has no types

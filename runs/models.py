@@ -127,7 +127,7 @@ class Attempt(models.Model):
     status = models.CharField(max_length=12, choices=[(s, s) for s in RunStatus], default=RunStatus.QUEUED)
     reason = models.CharField(max_length=24, blank=True, choices=[(r, r) for r in EndReason])
     detail = models.TextField(blank=True)
-    """Details in words, besides the reason's own sentence."""
+    """Details in words, in addition to the reason's own sentence."""
     host = models.ForeignKey("hardware.Host", null=True, on_delete=models.PROTECT)
     placement = models.JSONField(null=True)
     first_seq = models.BigIntegerField(null=True)

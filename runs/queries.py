@@ -208,7 +208,7 @@ def _place(attempt: Attempt, places: Mapping[str, int] | None) -> str:
 
 
 def out_of_reach_since(attempt: Attempt, now: datetime) -> datetime | None:
-    """When the host fell silent. Silence is no status: it is derived from `last_seen_at`, counted from the control
+    """When the host fell silent. Silence is not a status: it is derived from `last_seen_at`, counted from the control
     plane's start."""
     return attempt.last_seen_at if _silent(attempt.status, attempt.last_seen_at, now) else None
 

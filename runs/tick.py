@@ -94,7 +94,7 @@ def end_rebooted(now: datetime, started_at: datetime) -> None:
     for attempt in _on_host().filter(heard_since).filter(_silent(now)):
         if not has_rebooted(attempt):
             continue
-        detail = "The host has booted anew."
+        detail = "The host has rebooted."
         if ending.end(attempt, EndReason.HOST_LOST, actor=ACTOR, detail=detail, proved_free=True):
             # Lines that the supervisor could not send are still in its outbox.
             _send_reap(attempt, now)

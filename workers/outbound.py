@@ -39,7 +39,7 @@ PIECE = 64 * 1024
 
 
 class OutboundError(Exception):
-    """There is no answer, or not the whole of it. The text is for people."""
+    """The answer is missing or incomplete. The text is for people."""
 
 
 class AddressRefused(OutboundError):
@@ -100,8 +100,8 @@ def send(
         connection = _authorities().wrap_socket(plain, server_hostname=to.hostname) if to.scheme == "https" else plain
         with connection:
             target = (to.path or "/") + (f"?{to.query}" if to.query else "")
-            given = {"Host": to.netloc, "Connection": "close", **(headers or {})}
-            response = _exchange(_Stream(connection, end, HEAD_LIMIT + limit), method, target, body, given)
+            request_headers = {"Host": to.netloc, "Connection": "close", **(headers or {})}
+            response = _exchange(_Stream(connection, end, HEAD_LIMIT + limit), method, target, body, request_headers)
             return _answer(response, limit, seconds)
 
 
@@ -201,7 +201,7 @@ def _authorities() -> ssl.SSLContext:
 
 
 class _Stream(io.RawIOBase):
-    """A connection as http.client uses it: each act takes what is left of the time, and `room` bytes may be read."""
+    """A connection for http.client: each operation may take the remaining time, and at most `room` bytes are read."""
 
     def __init__(self, connection: socket.socket, end: float, room: int) -> None:
         self._connection = connection

@@ -1,5 +1,5 @@
 """Filters of the logs: tokens of one-time links are masked, because readers of logs must not be able to sign in with
-them; and refusals are logged without tracebacks, because they are no crashes.
+them; refusals are logged without tracebacks, because they aren't crashes.
 
 Django logs the request's path for rejected forms, 4xx and 5xx. Loaded with the settings, so no models here.
 """

@@ -94,7 +94,7 @@ def choose_installer(tools: Path) -> Installer:
     run([sys.executable, "-m", "pip", "install", "--quiet", "--upgrade", "--target", str(tools), UV])
     if _runs(str(fetched)):
         return Uv(str(fetched))
-    say("uv can't be had here; going on with pip, which takes a little longer.")
+    say("uv isn't available here; using pip instead, which takes a little longer.")
     return Pip()
 
 

@@ -60,13 +60,13 @@ class FilterForm(forms.Form):
         fields = super().clean() or {}
         if not self.errors:
             try:
-                self.filter = RowFilter.from_dict(self._told(fields))
+                self.filter = RowFilter.from_dict(self._as_dict(fields))
             except FilterError as error:
                 self.add_error("at_most" if "characters" in str(error) else None, str(error))
         return fields
 
     @staticmethod
-    def _told(fields: dict[str, Any]) -> dict[str, Any]:
+    def _as_dict(fields: dict[str, Any]) -> dict[str, Any]:
         values = {
             "text": fields["text"],
             "difficulty": [NO_DIFFICULTY if name == _NONE else name for name in fields["difficulty"]],
@@ -159,7 +159,7 @@ def row_numbers(text: str) -> tuple[int, ...]:
             rows = [document["row"]]
         numbers = [_number(row) for row in rows] if isinstance(rows, list) else [_number(rows)]
     if not numbers:
-        raise ValueError("There are no row numbers in it.")
+        raise ValueError("It contains no row numbers.")
     if len(numbers) > MOST_ROWS:
         raise ValueError(f"At most {MOST_ROWS:,} rows can be named; use a filter for more.")
     return tuple(sorted(set(numbers)))
@@ -177,7 +177,7 @@ def _of_lines(text: str) -> list[int]:
 
 def _number(value: Any) -> int:
     if isinstance(value, bool) or not _NUMBER.fullmatch(str(value)):
-        raise ValueError(f"“{str(value)[:40]}” is no row number.")
+        raise ValueError(f"“{str(value)[:40]}” is not a row number.")
     return int(value)
 
 

@@ -27,19 +27,19 @@ def lineage(version: DatasetVersion) -> Lineage:
     return Lineage(
         parents=_parents(version),
         children=list(version.children.select_related("dataset").defer("report").order_by("pk")[:MAX_SHOWN]),
-        same_file=recognised(version.source_sha256, besides=version),
+        same_file=recognised(version.source_sha256, other_than=version),
         runs=list(version.runs.order_by("-created_at", "-pk")[:NEWEST_RUNS]),
         run_count=version.runs.count(),
     )
 
 
-def recognised(source_sha256: str, *, besides: DatasetVersion | None = None) -> list[DatasetVersion]:
+def recognised(source_sha256: str, *, other_than: DatasetVersion | None = None) -> list[DatasetVersion]:
     """Versions with this source, the oldest first. Repeated uploads are allowed and reported."""
     if not source_sha256:
         return []
     versions = DatasetVersion.objects.filter(source_sha256=source_sha256).select_related("dataset").defer("report")
-    if besides is not None:
-        versions = versions.exclude(pk=besides.pk)
+    if other_than is not None:
+        versions = versions.exclude(pk=other_than.pk)
     return list(versions.order_by("pk")[:MAX_SHOWN])
 
 

@@ -32,7 +32,7 @@ def listing(request: HttpRequest) -> dict[str, Any]:
     return {
         "rows": rows,
         "page": page,
-        "asked": words,
+        "query": words,
         "archived": archived,
         "away": len(away),
         "any": bool(everything),

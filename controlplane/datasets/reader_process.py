@@ -1,7 +1,7 @@
-"""Starts the process that reads files: with limits, without secrets, and for as long as somebody wants its answer.
+"""Starts the process that reads files: with limits, without secrets, and only while its answer is wanted.
 
 `ask` is for pages: a small answer within seconds. `work` is for the worker: minutes, files instead of an answer, and
-an end as soon as nobody wants it any more. `stream` gives what the child writes, as it writes it.
+an early end once it is no longer wanted. `stream` yields the child's output as it is written.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ log = logging.getLogger(__name__)
 PROGRAM = ("-m", "controlplane.datasets.reader")
 ASK_SECONDS = 10.0
 WORK_SECONDS = 2 * 3600.0
-"""Of a check or an import. The processor's time has a limit of its own."""
+"""For a check or an import. Processor time has a separate limit."""
 LOOK_S = 0.5
 DISK_FULL = errno.ENOSPC
-"""Exit code: there was no room for what it writes."""
+"""Exit code: the disk was full."""
 TAIL = 2000
 
 TOO_SLOW = "This took longer than a page may wait for."
@@ -44,44 +44,44 @@ BROKEN = "The reading process could not do its work on the server; the worker's 
 
 
 class Unwanted(Exception):
-    """Nobody wants the work's outcome any more; the child was killed."""
+    """The work's outcome is no longer wanted; the child was killed."""
 
 
-def ask(folder: Path, verb: str, given: Any, *, seconds: float = ASK_SECONDS) -> Any:
+def ask(folder: Path, verb: str, arguments: Any, *, seconds: float = ASK_SECONDS) -> Any:
     """The child's answer. Raises ChildFailed."""
     with _started(folder, verb) as child:
         try:
-            output, errors = child.communicate(json.dumps(given).encode(), timeout=seconds)
+            output, errors = child.communicate(json.dumps(arguments).encode(), timeout=seconds)
         except subprocess.TimeoutExpired as error:
             raise ChildFailed("limits", TOO_SLOW) from error
         _judge(child.returncode, errors, f"{verb} in {folder.name}")
     try:
         return json.loads(output)
     except ValueError as error:
-        log.exception("%s in %s answered with what is no JSON", verb, folder.name)
+        log.exception("%s in %s returned invalid JSON", verb, folder.name)
         raise ChildFailed("server", BROKEN) from error
 
 
 def work(
     folder: Path,
     verb: str,
-    given: Any,
+    arguments: Any,
     *,
-    wanted: Callable[[], bool],
+    is_wanted: Callable[[], bool],
     program: tuple[str, ...] = (),
     environment: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Have the child do what takes its time; its answer. Raises ChildFailed, or Unwanted when `wanted` says no."""
+    """Run a long task in the child; return its answer. Raises ChildFailed, or Unwanted once `is_wanted()` is False."""
     deadline = time.monotonic() + WORK_SECONDS
     with _started(folder, verb, program=program, environment=environment or {}, tied=True) as child:
-        message: bytes | None = json.dumps(given).encode()
+        message: bytes | None = json.dumps(arguments).encode()
         while True:
             try:
                 output, errors = child.communicate(message, timeout=LOOK_S)
                 break
             except subprocess.TimeoutExpired:
                 message = None
-            if not wanted():
+            if not is_wanted():
                 raise Unwanted
             if time.monotonic() > deadline:
                 raise ChildFailed("limits", LIMITS, "Split it into smaller files.")
@@ -89,12 +89,12 @@ def work(
     return output
 
 
-def stream(folder: Path, verb: str, given: Any) -> Iterator[bytes]:
-    """What the child writes, in pieces. Raises ChildFailed at the end; closed early, it kills the child."""
+def stream(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
+    """The child's output, in pieces. Raises ChildFailed at the end; closed early, it kills the child."""
     with _started(folder, verb) as child:
         if child.stdin is None or child.stdout is None or child.stderr is None:  # they are pipes, all three
             raise ChildFailed("server", BROKEN)
-        _send(child.stdin, json.dumps(given).encode())
+        _send(child.stdin, json.dumps(arguments).encode())
         while piece := os.read(child.stdout.fileno(), 2**18):
             yield piece
         errors = child.stderr.read()
@@ -136,13 +136,13 @@ def _started(
 def _judge(code: int, errors: bytes, what: str) -> None:
     if code == 0:
         return
-    said = errors[-TAIL:].decode("utf-8", "replace")
-    log.error("%s ended with %s: %s", what, code, said)
-    if code == DISK_FULL or os.strerror(errno.ENOSPC) in said:
+    message = errors[-TAIL:].decode("utf-8", "replace")
+    log.error("%s ended with %s: %s", what, code, message)
+    if code == DISK_FULL or os.strerror(errno.ENOSPC) in message:
         raise ChildFailed("disk", FULL, "Make room there, then try again.")
-    if code == TOO_MUCH or code < 0 or said.rstrip().endswith("MemoryError"):
+    if code == TOO_MUCH or code < 0 or message.rstrip().endswith("MemoryError"):
         raise ChildFailed("limits", LIMITS, "Split it into smaller files.")
-    raise ChildFailed("server", BROKEN, "Nothing is known of the file. Try again once the server is mended.")
+    raise ChildFailed("server", BROKEN, "This says nothing about the file. Try again once the server is repaired.")
 
 
 def _send(pipe: IO[bytes], message: bytes) -> None:

@@ -23,7 +23,7 @@ from controlplane.hardware import inventory
 from controlplane.hardware.models import Host
 
 CHECK, IMPORT = "check", "import"
-"""The two reports of a version: of its file, and of what the mapping made of it."""
+"""The two reports of a version: on its file, and on the imported rows."""
 STAGES = {
     "waiting": "Waiting for the background worker",
     "starting": "Starting",
@@ -36,12 +36,12 @@ STAGES = {
     "writing": "Writing the rows",
 }
 RAW_COLUMNS = 24
-"""Of the file's own columns in the table of its first rows; what is beyond is counted."""
+"""Columns of the file in the table of its first rows; further ones are counted."""
 CELL = 300
 
 
 def version_context(version: DatasetVersion) -> dict[str, Any]:
-    """What every page of a version needs: its frame, its verdict and its tabs."""
+    """The context of every page of a version: its frame, its verdict and its tabs."""
     report = version.report
     mapped = report.get("mapped") or {}
     at_work = version.status in DatasetVersion.AT_WORK
@@ -122,7 +122,7 @@ def _unfit(mapped: dict[str, Any]) -> int:
 
 
 def read_rows(report: dict[str, Any]) -> int:
-    """Rows of the file, the bad ones included where each stands in a line of its own."""
+    """Rows of the file, including the bad ones where each has its own line."""
     rows = int(report.get("rows") or 0)
     if (report.get("format") or {}).get("kind") != formats.JSONL:
         return rows
@@ -131,25 +131,25 @@ def read_rows(report: dict[str, Any]) -> int:
 
 def source(version: DatasetVersion) -> dict[str, str]:
     """Where the rows came from: {"kind", "words", "more"}."""
-    told = version.source or {}
+    details = version.source or {}
     if version.source_kind == DatasetVersion.HUB:
-        revision = str(told.get("commit") or told.get("revision") or "")
-        known = {name: told[name] for name in ("id", "config", "split", "revision") if told.get(name)}
+        revision = str(details.get("commit") or details.get("revision") or "")
+        known = {name: details[name] for name in ("id", "config", "split", "revision") if details.get(name)}
         try:
             title = HubSource(**known).title
         except (TypeError, ValueError):
-            title = str(told.get("id", ""))
+            title = str(details.get("id", ""))
         return {"kind": "Hugging Face", "words": title, "more": revision[:12]}
     if version.source_kind == DatasetVersion.PATH:
-        return {"kind": "a path on the server", "words": str(told.get("path", "")), "more": ""}
+        return {"kind": "a path on the server", "words": str(details.get("path", "")), "more": ""}
     if version.source_kind == DatasetVersion.DERIVED:
-        return {"kind": "a filter", "words": filter_words(told.get("filter") or {}), "more": ""}
+        return {"kind": "a filter", "words": filter_words(details.get("filter") or {}), "more": ""}
     return {"kind": "an upload", "words": version.file_name, "more": ""}
 
 
-def filter_words(told: dict[str, Any]) -> str:
+def filter_words(filter_: dict[str, Any]) -> str:
     try:
-        return RowFilter.from_dict(told).sentence() or "all rows"
+        return RowFilter.from_dict(filter_).sentence() or "all rows"
     except FilterError:
         return "a filter that this version of the product doesn't know"
 
@@ -158,11 +158,11 @@ def raw_rows(preview: list[Any]) -> dict[str, Any]:
     """The first rows of the file as they stand in it: names and cells, of a wide file the first columns."""
     rows = [row for row in preview if isinstance(row, dict)]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    shown = names[:RAW_COLUMNS]
+    columns = names[:RAW_COLUMNS]
     return {
-        "raw_columns": shown,
-        "raw_more": len(names) - len(shown),
-        "raw_cells": [[cell(row.get(name, "")) for name in shown] for row in rows],
+        "raw_columns": columns,
+        "raw_more": len(names) - len(columns),
+        "raw_cells": [[cell(row.get(name, "")) for name in columns] for row in rows],
     }
 
 
@@ -228,8 +228,8 @@ def _ready(version: DatasetVersion, mapped: dict[str, Any]) -> dict[str, Any]:
 
 
 def _counted(statistics: dict[str, Any], rows: int) -> list[plots.Share]:
-    """Parts of the whole that are no lengths and no names."""
-    told = (
+    """Counted subsets of the rows, as shares of all."""
+    labels = (
         ("with an answer", "with_answer"),
         ("with tests", "with_tests"),
         ("code", "code"),
@@ -238,7 +238,7 @@ def _counted(statistics: dict[str, Any], rows: int) -> list[plots.Share]:
         ("very short prompts", "short_prompts"),
         ("kept for validation", "validation"),
     )
-    counts = [(words, statistics[name]) for words, name in told if isinstance(statistics.get(name), int)]
+    counts = [(words, statistics[name]) for words, name in labels if isinstance(statistics.get(name), int)]
     return [
         plots.Share(words, count, count / max(1, rows), round(100 * count / max(1, rows), 2)) for words, count in counts
     ]

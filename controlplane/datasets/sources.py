@@ -1,4 +1,4 @@
-"""Where a dataset may come from besides an upload: the Hugging Face hub, or a path on the server.
+"""Sources of datasets other than an upload: the Hugging Face hub, or a path on the server.
 
 What is named here is only judged by its words and, for paths, by where it really lies; another process reads it
 (controlplane.datasets.fetching).
@@ -60,7 +60,7 @@ def roots() -> tuple[Path, ...]:
 def server_path(text: str) -> Path:
     """The file or folder that `text` names, every symbolic link followed, inside the allowed folders.
 
-    Whether something exists outside of them is not told.
+    It doesn't reveal whether something exists outside of them.
     """
     allowed = roots()
     if not allowed:

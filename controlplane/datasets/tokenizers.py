@@ -25,22 +25,22 @@ STALE_AFTER_S = 3600
 
 
 def choices() -> list[Tokenizer]:
-    """Those that can be chosen, by model."""
+    """Tokenizers that can be chosen, by model."""
     return [known for known in Tokenizer.objects.all() if known.folder.is_dir()]
 
 
 def of_model(model: str) -> Tokenizer | None:
-    """The one that the newest answer about this model names, if it was brought."""
+    """The tokenizer named by the newest answer about this model, if it was received."""
     answered = ModelInspection.objects.filter(model=model).exclude(answer=None).order_by("-answered_at")
-    for asked in answered[:20]:
-        if sha256 := named_in(asked):
+    for inspection in answered[:20]:
+        if sha256 := named_in(inspection):
             return next((known for known in Tokenizer.objects.filter(pk=sha256) if known.folder.is_dir()), None)
     return None
 
 
 def note(inspection: ModelInspection) -> str:
-    """What the host says of the model's tokenizer, where tokens can't be counted; "" where they can."""
-    return str(_told(inspection).get("note") or "")
+    """The host's note on the model's tokenizer if tokens can't be counted; "" if they can."""
+    return str(_tokenizer_files(inspection).get("note") or "")
 
 
 def wanted(inspection: ModelInspection) -> bool:
@@ -51,7 +51,7 @@ def wanted(inspection: ModelInspection) -> bool:
 
 def named_in(inspection: ModelInspection) -> str:
     """The sha256 of the tokenizer that the answer names; "" without one."""
-    sha256 = _told(inspection).get("sha256")
+    sha256 = _tokenizer_files(inspection).get("sha256")
     return str(sha256) if is_sha256(sha256) else ""
 
 
@@ -82,9 +82,9 @@ def store(inspection: ModelInspection, body: Readable) -> Tokenizer:
     return known
 
 
-def _told(inspection: ModelInspection) -> dict[str, Any]:
-    told = (inspection.answer or {}).get("tokenizer_files")
-    return told if isinstance(told, dict) else {}
+def _tokenizer_files(inspection: ModelInspection) -> dict[str, Any]:
+    files = (inspection.answer or {}).get("tokenizer_files")
+    return files if isinstance(files, dict) else {}
 
 
 def _is_here(sha256: str) -> bool:

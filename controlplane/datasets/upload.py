@@ -17,10 +17,10 @@ PROBLEM = "controlplane.upload_problem"
 
 
 class StoredUpload(TemporaryUploadedFile):
-    """An upload as it lies on disk."""
+    """An upload stored on disk."""
 
     sha256 = ""
-    """Of all of it, once it is complete."""
+    """The checksum of the complete file; empty before."""
 
 
 class LimitedUpload(FileUploadHandler):

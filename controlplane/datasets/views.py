@@ -43,6 +43,6 @@ def state(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 @operator_required
 @require_GET
 def name(request: HttpRequest) -> JsonResponse:
-    """Whether a new dataset can have a name: asked before a large file is sent under it."""
-    asked = request.GET.get("name", "").strip()
-    return JsonResponse({"problem": name_problem(asked) if asked else ""})
+    """Whether a new dataset can have a name: new_name before a large file is sent under it."""
+    new_name = request.GET.get("name", "").strip()
+    return JsonResponse({"problem": name_problem(new_name) if new_name else ""})

@@ -27,14 +27,14 @@ WAITS_LONG = timedelta(seconds=10)
 @dataclass(frozen=True)
 class WorkProgress:
     stage: str
-    """As the child names it; "waiting" before a worker has taken it up, "starting" before the child has said a word."""
+    """The child's name for it; "waiting" before a worker has started it, "starting" before the child's first report."""
     done: int = 0
     of: int = 0
     """Bytes; 0: not known."""
     rows: int = 0
     mb_per_s: float = 0.0
     waits: timedelta | None = None
-    """How long nobody has taken it up, once that is longer than it should be."""
+    """The time in the queue, once that is longer than it should be."""
 
     @property
     def share(self) -> float | None:
@@ -68,15 +68,15 @@ def progress(version: DatasetVersion) -> WorkProgress | None:
         waited = timezone.now() - (version.queued_at or version.created_at)
         return WorkProgress("waiting", waits=waited if waited > WAITS_LONG else None)
     try:
-        told = json.loads((version.folder / files.PROGRESS).read_bytes())
+        state = json.loads((version.folder / files.PROGRESS).read_bytes())
     except (OSError, ValueError):
-        told = None
-    if not isinstance(told, dict):
+        state = None
+    if not isinstance(state, dict):
         return WorkProgress("starting")
-    done, of, rows = (_whole(told.get(name)) for name in ("bytes", "of", "rows"))
-    pace = told.get("mb_per_s")
+    done, of, rows = (_whole(state.get(name)) for name in ("bytes", "of", "rows"))
+    pace = state.get("mb_per_s")
     return WorkProgress(
-        str(told.get("stage", "")), done, of, rows, float(pace) if isinstance(pace, int | float) else 0.0
+        str(state.get("stage", "")), done, of, rows, float(pace) if isinstance(pace, int | float) else 0.0
     )
 
 

@@ -51,8 +51,8 @@ def work(version: DatasetVersion) -> None:
 def sweep() -> None:
     """Send work again that nobody is at, and remove files that no row knows of."""
     for version in DatasetVersion.objects.filter(status__in=DatasetVersion.AT_WORK).defer("report"):
-        asked = version.queued_at or version.created_at
-        if timezone.now() - asked > SENT_AGAIN_AFTER and not _is_at_work(version):
+        requested_at = version.queued_at or version.created_at
+        if timezone.now() - requested_at > SENT_AGAIN_AFTER and not _is_at_work(version):
             send_to_worker(version)
     known = {str(pk) for pk in DatasetVersion.objects.values_list("pk", flat=True)}
     for path in _stored():
@@ -77,7 +77,7 @@ def _work(version: DatasetVersion) -> None:
             except reader_process.Unwanted:
                 _clear(folder, kept)
                 continue
-            # Only what is still asked for as it was when it was taken up: a cancelled step changes nothing any more.
+            # Only if it is still requested as when it was started: a cancelled step no longer changes anything.
             if not _waiting(version).filter(queued_at=version.queued_at).update(**_storable(fields)):
                 _clear(folder, kept)
             (folder / files.PROGRESS).unlink(missing_ok=True)
@@ -127,7 +127,7 @@ def _fetch(version: DatasetVersion) -> Fields:
 
 
 def _check(version: DatasetVersion) -> Fields:
-    """With the chosen mapping, which an import follows, or the recognised one. The import counts tokens."""
+    """Check with the chosen mapping, which an import follows, or the recognised one. The import counts tokens."""
     try:
         report = _child(version, "check", {"mapping": _checked_part(version)}, files.REPORT)
     except ChildFailed as error:
@@ -144,14 +144,14 @@ def _check(version: DatasetVersion) -> Fields:
 
 
 def _import(version: DatasetVersion) -> Fields:
-    given = {
+    arguments = {
         "mapping": version.mapping,
         "split": version.split,
         "tokenizer": _tokenizer(version),
         "token_limit": version.token_limit,
         "drop_broken": True,  # with such rows a version comes here only after somebody said so
     }
-    mapped = _mapped(version, "import", given)
+    mapped = _mapped(version, "import", arguments)
     if not mapped.get("usable"):
         return _not_imported(version, mapped)
     return _made_ready(version, mapped)
@@ -166,13 +166,13 @@ def _derive(version: DatasetVersion) -> Fields:
     if parent is None or not (parent.folder / files.ROWS).is_file():
         gone = {"kind": "gone", "message": "The version that this one is made of is gone.", "advice": ""}
         return {"status": DatasetVersion.INVALID, "report": {"file_error": gone}}
-    given = {
+    arguments = {
         "parent": str(parent.folder),
         "filter": version.source.get("filter", {}),
         "tokenizer": _tokenizer(version),
         "token_limit": version.token_limit,
     }
-    mapped = _mapped(version, "derive", given)
+    mapped = _mapped(version, "derive", arguments)
     if not mapped.get("usable"):
         return {"status": DatasetVersion.INVALID, "report": {"file_error": mapped["file_error"], "mapped": mapped}}
     return _made_ready(version, mapped)
@@ -190,16 +190,16 @@ def _made_ready(version: DatasetVersion, mapped: dict[str, Any]) -> Fields:
     }
 
 
-def _mapped(version: DatasetVersion, verb: str, given: dict[str, Any]) -> dict[str, Any]:
+def _mapped(version: DatasetVersion, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
     try:
-        return _child(version, verb, given, files.MAPPED)
+        return _child(version, verb, arguments, files.MAPPED)
     except ChildFailed as error:
         return {"usable": False, "file_error": error.as_dict()}
 
 
-def _child(version: DatasetVersion, verb: str, given: dict[str, Any], answer: str) -> dict[str, Any]:
+def _child(version: DatasetVersion, verb: str, arguments: dict[str, Any], answer: str) -> dict[str, Any]:
     """What the child wrote into the file `answer`. Raises ChildFailed and Unwanted."""
-    reader_process.work(version.folder, verb, given, wanted=_wanted(version))
+    reader_process.work(version.folder, verb, arguments, is_wanted=_wanted(version))
     try:
         found: dict[str, Any] = json.loads((version.folder / answer).read_bytes())
     except (OSError, ValueError) as error:
@@ -209,8 +209,8 @@ def _child(version: DatasetVersion, verb: str, given: dict[str, Any], answer: st
 
 
 def _wanted(version: DatasetVersion) -> Callable[[], bool]:
-    asked = _waiting(version).filter(queued_at=version.queued_at)
-    return lambda: asked.all().exists()
+    this_request = _waiting(version).filter(queued_at=version.queued_at)
+    return lambda: this_request.all().exists()
 
 
 def _waiting(version: DatasetVersion) -> QuerySet[DatasetVersion]:
@@ -231,7 +231,7 @@ def _clear(folder: Path, kept: tuple[str, ...]) -> None:
 
 
 def _storable(value: Any) -> Any:
-    """What every database keeps: no NUL and no half of a surrogate pair in a text, no number that is none."""
+    """A value that every database can store: text without NULs or lone surrogates, and no NaN or infinity."""
     if isinstance(value, str):
         return value.replace("\x00", "␀").encode("utf-8", "replace").decode()
     if isinstance(value, dict):

@@ -38,7 +38,7 @@ LISTS: dict[str, type[forms.Field]] = {
     "lora_targets": NamesField,
     "environment": EnvironmentField,
 }
-"""Values entered as text that are no single value."""
+"""Values entered as text that are not a single value."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -70,7 +70,7 @@ class Imported:
 
 
 def read(content: bytes) -> Imported:
-    """Parse a document. Raises YamlRefused if it is no profile at all."""
+    """Parse a document. Raises YamlRefused if it is not a profile at all."""
     document = safe_yaml.load(content)
     if not isinstance(document, dict) or not set(document) & set(TOP):
         raise safe_yaml.YamlRefused(f"This is not a hardware profile, which has {', '.join(TOP)}.")

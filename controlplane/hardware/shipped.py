@@ -313,8 +313,8 @@ SHIPPED: tuple[Shipped, ...] = (
         description=(
             "All weights of a 3B model over seven GPUs with ZeRO-3, vLLM on the eighth. Not measured on GPUs. The "
             "original ran vLLM inside the first rank and named its GPU by vllm_device, which TRL no longer has: it is "
-            "a server of its own now. Prompt and completion share its 8,192 tokens, as there is no max_prompt_length "
-            "any more."
+            "its own server now. Prompt and completion share its 8,192 tokens, as max_prompt_length no "
+            "longer exists."
         ),
         spec=HardwareSpec(
             "7 + 1 GPUs, ZeRO-3",
@@ -332,7 +332,7 @@ SHIPPED: tuple[Shipped, ...] = (
         name="3 + 1 GPUs, ZeRO-3",
         setup="Four A10G of 24 GB: three for the training, the last one for vLLM",
         description=(
-            "Trains all weights over three GPUs with ZeRO-3, with vLLM on the fourth as a server of its own: TRL no "
+            "Trains all weights over three GPUs with ZeRO-3, with vLLM on the fourth as its own server: TRL no "
             "longer has vllm_device, which named its GPU, nor max_prompt_length. A 3B model took 55 GiB on the first "
             "trainer GPU and 30 GiB on the others with batches of 8, more than the original's cards have."
         ),

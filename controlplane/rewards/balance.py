@@ -52,7 +52,7 @@ class Span:
         return self.usual[1] - self.usual[0] if self.usual else 0.0
 
     @property
-    def said(self) -> float:
+    def expected_size(self) -> float:
         """The size that its weight suggests, with scores from 0 to 1. A narrower range counts as a weight, too."""
         scale = abs(self.raw[1] - self.raw[0]) if self.raw else 1.0
         return abs(self.spec.weight) * min(scale, 1.0)
@@ -164,7 +164,7 @@ def _drowns(spans: Sequence[Span], aggregation: str) -> Drowns | None:
     if len(ranked) < 2:
         return None
     (size, span), (other, largest) = ranked[:2]
-    ratio = size / other if normalised else span.said / largest.said
+    ratio = size / other if normalised else span.expected_size / largest.expected_size
     if size < other * min(TIMES * max(ratio, 1.0), BY_WEIGHT):
         return None
     instead = "" if normalised else NORMALISED.get(span.spec.function, "")

@@ -72,7 +72,7 @@ class _Read:
 
 
 def read(content: bytes) -> Editor:
-    """Parse a document. Raises YamlRefused if it is no reward config at all."""
+    """Parse a document. Raises YamlRefused if it is not a reward config at all."""
     document = safe_yaml.load(content, MOST_BYTES)
     if not isinstance(document, dict) or not set(document) & set(TOP):
         raise safe_yaml.YamlRefused(f"This is not a reward config, which has {', '.join(TOP)}.")

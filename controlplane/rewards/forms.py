@@ -45,7 +45,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u206
 
 
 class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
-    """The config's own columns, and a version's settings besides its components."""
+    """The config's own columns, and a version's settings other than its components."""
 
     aggregation = forms.ChoiceField(
         label="Aggregation",

@@ -46,9 +46,9 @@ def offered_versions(chosen: object = None) -> QuerySet[RewardVersion]:
     return in_use.filter(Q(~Exists(newer)) | Q(pk=number))
 
 
-def free_name(wanted: str) -> str:
-    """`wanted`, or the first free name with a number appended."""
+def free_name(name: str) -> str:
+    """`name`, or the first free name with a number appended."""
     used = set(RewardConfig.objects.values_list("name", flat=True))
     longest = 80 - len(" 999")
-    names = [wanted, *(f"{wanted[:longest]} {n}" for n in range(2, len(used) + 3))]
+    names = [name, *(f"{name[:longest]} {n}" for n in range(2, len(used) + 3))]
     return next(name for name in names if name not in used)

@@ -55,7 +55,7 @@ class Turn:
 
     until: float
     """By the monotonic clock. An evaluation under way still ends by its own limits."""
-    wanted: Callable[[], bool] = lambda: True
+    is_wanted: Callable[[], bool] = lambda: True
     """Whether the client still waits for the answer."""
     unavailable: str = ""
     """Why nothing can be run here, once something was tried."""
@@ -68,7 +68,7 @@ class Turn:
 
     @property
     def over(self) -> bool:
-        return time.monotonic() >= self.until or not self.wanted()
+        return time.monotonic() >= self.until or not self.is_wanted()
 
     def _open(self, preload: tuple[str, ...]) -> Sandbox:
         try:
@@ -96,7 +96,7 @@ def turn(seconds: float, *, of: str = "") -> Turn:
         _newest.move_to_end(of)
         while len(_newest) > MOST_PAGES:
             _newest.popitem(last=False)
-    return Turn(until=time.monotonic() + seconds, wanted=lambda: _newest.get(of, number) == number)
+    return Turn(until=time.monotonic() + seconds, is_wanted=lambda: _newest.get(of, number) == number)
 
 
 def shared(preload: tuple[str, ...]) -> Sandbox:

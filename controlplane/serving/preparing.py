@@ -40,8 +40,8 @@ def _refuse_half_old_tables() -> None:
         applied_count = sum(tuple(name) in applied for name in migration.replaces)
         if 0 < applied_count < len(migration.replaces):
             raise DataFolderUnusable(
-                "The database was made by an early version of this project and can't be brought up to date. To begin "
-                "anew, set CONTROLPLANE_DATA to another folder, or move the data folder away; nothing was changed."
+                "The database was made by an early version of this project and can't be brought up to date. To start "
+                "over, set CONTROLPLANE_DATA to another folder, or move the data folder away; nothing was changed."
             )
 
 

@@ -129,10 +129,10 @@ class Fleet:
         for ending in (chosen - needed, needed):
             for name in ending:
                 _ask_to_end(self._children[name])
-            asked = time.monotonic()
+            asked_at = time.monotonic()
             for name in ending:
                 child = self._children[name]
-                while not _is_over(child) and time.monotonic() - asked < child.program.grace_s:
+                while not _is_over(child) and time.monotonic() - asked_at < child.program.grace_s:
                     time.sleep(0.02)
                 if child.restart_at is None:
                     bury(child.process)

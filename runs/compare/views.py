@@ -36,7 +36,7 @@ def compare(request: HttpRequest) -> HttpResponse:
     others = queries.runs_for(request).filter(archived_at=None).exclude(pk__in=chosen.runs).exclude(kind="trial")
     context = {
         **_table(chosen),
-        "asked": chosen,
+        "chosen": chosen,
         "metrics": metrics,
         "shown": selected,
         "most_metrics": comparison.MOST_METRICS,
@@ -82,7 +82,7 @@ def prompts(request: HttpRequest) -> HttpResponse:
     looks = comparison.looks(chosen.runs)
     prompt_answers = compare_prompts.answers(chosen.runs, row, request.GET.get("visit", ""))
     context = {
-        "asked": chosen,
+        "chosen": chosen,
         "found": prompt_answers,
         "visits": compare_prompts.VISITS,
         "columns": [(answer, looks[answer.run.pk]) for answer in prompt_answers.answers],

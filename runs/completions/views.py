@@ -43,7 +43,7 @@ def completions(request: HttpRequest, run_id: str) -> HttpResponse:
         result = search(run, query) if query.every else table(run, at.step, query)
     context = {
         **_shared(run, result.groups),
-        "asked": query,
+        "query": query,
         "at": at,
         "table": result,
         "sorts": SORTS,

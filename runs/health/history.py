@@ -17,7 +17,7 @@ START = 20
 """The number of values that describe a run's start."""
 ROLL = 20
 MARKED = ("reward", "entropy", "completions/mean_length")
-"""Metrics whose start and best are remembered, besides the reward components."""
+"""Metrics whose start and best are remembered, in addition to the reward components."""
 
 Floats = NDArray[np.float64]
 Row = tuple[int | None, float, Mapping[str, float]]
@@ -85,7 +85,7 @@ class History:
     """Seconds since the last step, by the control plane's clock; 0: unknown, or not training."""
 
     def get(self, metric: str, points: int = 1) -> MetricHistory | None:
-        """The metric's history. None if it has fewer than `points` values: a missing metric is no finding."""
+        """The metric's history. None if it has fewer than `points` values: a missing metric is not a finding."""
         column = self.columns.get(metric)
         return column if column is not None and len(column) >= points else None
 

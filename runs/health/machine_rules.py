@@ -21,7 +21,7 @@ RULES: tuple[HealthRule, ...] = (
         format="times",
         least=1.0,
         source=f"The bounds are {OWN}.",
-        means="Steps take {value} as long as before ({now} s, was {usual} s), with fewer tokens a second, too.",
+        means="Steps take {value} as long as before ({now} s, was {usual} s), with fewer tokens a second.",
         try_="See who else uses the host, whether a GPU is hot or throttled, and vLLM’s waiting requests.",
         metric="step_time",
     ),

@@ -88,7 +88,7 @@ RULES: tuple[HealthRule, ...] = (
         bad=0.98,
         format="percent",
         most=1.0,
-        source=f"{AXOLOTL}: below 0.8 is fine, 1.0 on every step is no learning.",
+        source=f"{AXOLOTL}: below 0.8 is fine, 1.0 on every step means no learning.",
         means="In {value} of the groups all completions got the same reward: nothing is learned from those.",
         try_="Take prompts that are sometimes solved, more generations, a higher temperature, or a finer reward.",
         solved="{value} of the groups have no spread because the reward is near its highest: the prompts are learned.",
@@ -137,7 +137,7 @@ RULES: tuple[HealthRule, ...] = (
     HealthRule(
         id="empty",
         title="Empty completions",
-        about="Share of the newest completions that hold no text",
+        about="Share of the newest completions without text",
         watch=0.05,
         bad=0.5,
         hold=5,

@@ -48,7 +48,7 @@ SHIPPED: list[tuple[str, str, str, dict[str, dict[str, Any]]]] = [
             "zero_spread": {
                 "watch": 0.8,
                 "bad": 0.98,
-                "source": "frac_reward_zero_std: below 0.8; 1.0 on every step is no learning.",
+                "source": "frac_reward_zero_std: below 0.8; 1.0 on every step means no learning.",
             },
             "grad_high": {"watch": 10.0, "bad": None, "source": "grad_norm: 0.001 to 1, above 10 is unstable."},
             "truncation": {

@@ -52,7 +52,7 @@ def tick(now: datetime) -> int:
         except Exception as error:  # loop boundary: one run that can't be judged must not block the others
             if outage.is_away(error):
                 raise
-            log.exception("the health of run %s can't be told", run_id)
+            log.exception("the health of run %s can't be determined", run_id)
     return assessed
 
 
@@ -67,7 +67,7 @@ def look_at(run: Run, preset: Preset, now: datetime, *, tell: bool = True) -> bo
         return False  # the run's page reports it
     moved_at = _moved_at(run, memory, history.step, now)
     if attempt.status == RunStatus.RUNNING and attempt.last_seen_at is not None:
-        # Up to the supervisor's last contact: silence, the host's or our own, is no stall.
+        # Up to the supervisor's last contact: silence, the host's or our own, is not a stall.
         history.quiet_s = max(0.0, (min(now, attempt.last_seen_at) - moved_at).total_seconds())
     health = assess(history, preset, run.health, now)
     health["memory"] = {

@@ -95,7 +95,7 @@ def _check(lines: Sequence[OutboxLine]) -> None:
         if not 1 <= line.seq < _MAX_SEQ:
             raise BadLine(index, f"seq {line.seq} is out of range")
         if not 0 <= line.t < _MAX_T:
-            raise BadLine(index, f"t {line.t} is no time")
+            raise BadLine(index, f"t {line.t} is not a valid time")
         if line.kind not in _KINDS:
             raise BadLine(index, f"kind {line.kind!r} is unknown")
         if problem := problem_of(line.kind, line.step, line.data):
@@ -211,17 +211,17 @@ def _training(batch: _Batch, line: OutboxLine) -> None:
     move(batch.attempt, RunStatus.RUNNING, reason="training", actor=ACTOR)
     if batch.attempt.number > 1:
         folding.supersede(batch.attempt, step)
-        batch.trend = trend.anew(batch.attempt.run)
+        batch.trend = trend.rebuilt(batch.attempt.run)
         progress.supersede(batch.attempt, step)
 
 
 def _ended(batch: _Batch, line: OutboxLine) -> None:
-    said, detail = line.data["reason"], str(line.data.get("detail") or "")
-    if said in set(EndReason):
-        reason = EndReason(said)
+    name, detail = line.data["reason"], str(line.data.get("detail") or "")
+    if name in set(EndReason):
+        reason = EndReason(name)
     else:
         # Refusing the line would keep the attempt, and its lease, for ever.
-        reason, detail = EndReason.SUPERVISOR_ERROR, f"The supervisor gave a reason unknown here: {said}. {detail}"
+        reason, detail = EndReason.SUPERVISOR_ERROR, f"The supervisor gave a reason unknown here: {name}. {detail}"
     receipt = _receipt(line)
     codes = line.data.get("exit_codes")
     ended = ending.end(

@@ -40,7 +40,7 @@ class ClaimBody(msgspec.Struct):
 class SyncBody(msgspec.Struct):
     lines: list[OutboxLine]
     seen: bool = True
-    """False if a reaper sends the lines: they are no sign of life."""
+    """False if a reaper sends the lines: they aren't a sign of life."""
 
 
 class SamplesBody(msgspec.Struct):

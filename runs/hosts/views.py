@@ -98,7 +98,7 @@ def give_up_host(request: HttpRequest, host_id: int) -> HttpResponseBase:
         if ended or released:
             messages.success(request, _given_up(host.name, ended, released))
         else:
-            messages.info(request, f"Nothing was running on {host.name} any more; nothing was changed.")
+            messages.info(request, f"Nothing was running on {host.name}; nothing was changed.")
         return redirect("hardware")
     view = host_views([host])[0]
     return render(request, "hosts/give_up.html", {"host": view, "attempts": actions.on_host(host)})

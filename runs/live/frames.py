@@ -38,7 +38,7 @@ class Frame:
 
 @dataclass
 class FrameExtras:
-    """The last frame's content besides rows; sent again only when it changes."""
+    """The last frame's content other than rows; sent again only when it changes."""
 
     run: dict[str, Any] | None = None
     logs: dict[str, int] | None = None
@@ -46,9 +46,9 @@ class FrameExtras:
 
 
 def read(
-    run_id: str, base: Cursor, shown: FrameExtras, *, with_logs: bool = False, end: Cursor | None = None
+    run_id: str, base: Cursor, sent: FrameExtras, *, with_logs: bool = False, end: Cursor | None = None
 ) -> Frame | None:
-    """Read the frame after `base`, no further than `end`, and update `shown`. None: the run is gone."""
+    """Read the frame after `base`, no further than `end`, and update `sent`. None: the run is gone."""
     run = queries.with_attempts(Run.objects.filter(pk=run_id)).first()
     if run is None:
         return None
@@ -65,7 +65,7 @@ def read(
     events = list(RunEvent.objects.filter(fresh, run_id=run_id).select_related("attempt").order_by("pk"))
     newest = [event.pk for event in events if event.seq is None] if end is None else [end.event]
     cursor = Cursor(last, max([base.event, *newest]))
-    extra = _changes(run, shown, with_logs)
+    extra = _changes(run, sent, with_logs)
     texts = []
     if rows or events or extra:
         views = [queries.event_view(event) for event in events]
@@ -77,7 +77,7 @@ def read(
 
 
 def start(run_id: str, after: int) -> tuple[Cursor, Cursor] | None:
-    """The cursor of a viewer that has the lines up to `after`, and the end of the store. None: there is no such run.
+    """The cursor of a viewer that has the lines up to `after`, and the end of the store. None: the run doesn't exist.
 
     The viewer may receive an event twice (each has an id), but never misses one.
     """
@@ -105,19 +105,19 @@ def _too_old(run: Run, seq: int) -> bool:
     return oldest is None or oldest > seq + 1
 
 
-def _changes(run: Run, shown: FrameExtras, with_logs: bool) -> dict[str, Any]:
-    """Changes since the last frame. `shown` is updated only once everything is read, so a failed read is repeated in
+def _changes(run: Run, sent: FrameExtras, with_logs: bool) -> dict[str, Any]:
+    """Changes since the last frame. `sent` is updated only once everything is read, so a failed read is repeated in
     full."""
     extra: dict[str, Any] = {}
     summary = dict(queries.summary(run))
-    if summary != shown.run:
+    if summary != sent.run:
         extra["run"] = summary
     attempt = run.latest()
     samples_ack = (attempt.pk, attempt.samples_ack)
-    if samples_ack != shown.samples_ack and (step := queries.latest_sample_step(run)) is not None:
+    if samples_ack != sent.samples_ack and (step := queries.latest_sample_step(run)) is not None:
         extra["samples"] = step
-    sizes = queries.log_sizes(attempt) if with_logs else shown.logs
-    if sizes != shown.logs:
+    sizes = queries.log_sizes(attempt) if with_logs else sent.logs
+    if sizes != sent.logs:
         extra["logs"] = sizes
-    shown.run, shown.samples_ack, shown.logs = summary, samples_ack, sizes
+    sent.run, sent.samples_ack, sent.logs = summary, samples_ack, sizes
     return extra

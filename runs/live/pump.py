@@ -214,9 +214,9 @@ class ViewerHub:
             self._stop(f"reader {viewer.run_id}")
         self._rest()
 
-    def watch_logs(self, viewer: Viewer, wanted: bool) -> None:
-        viewer.wants_logs = wanted
-        if wanted and (reader := self._readers.get(viewer.run_id)):
+    def watch_logs(self, viewer: Viewer, watch: bool) -> None:
+        viewer.wants_logs = watch
+        if watch and (reader := self._readers.get(viewer.run_id)):
             reader.logs_wanted()
 
     def join_list(self, viewer: ListViewer) -> None:

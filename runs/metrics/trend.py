@@ -1,7 +1,7 @@
 """A run's reward in a few points, updated as it arrives: the sparkline of the list.
 
 Each point is the mean of equally many consecutive rewards; the last one may have fewer. The number is a power of two
-that doubles when there are too many points, so besides the points only the count is stored.
+that doubles when there are too many points, so only the points and the count are stored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def grown(trend: Sequence[float], count: int, rewards: Iterable[float]) -> tuple
     return points, count
 
 
-def anew(run: Run) -> tuple[list[float], int]:
+def rebuilt(run: Run) -> tuple[list[float], int]:
     """The trend computed from all stored rewards, after a resume has made some void."""
     rewards = series(run, [REWARD], sys.maxsize)["series"][REWARD]["value"]
     width = _width(len(rewards))

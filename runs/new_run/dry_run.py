@@ -205,12 +205,12 @@ Then
 In this folder
   run.sh          starts each process, waits for the servers, trains, ends what it started
   accelerate.yaml how many trainer processes; DeepSpeed and FSDP are set up from spec.json
-  spec.json       everything that the run is
+  spec.json       the run's full specification
   dataset.parquet the rows it trains on and evaluates; spec.json has their checksum
   profile.yaml    the hardware profile with this run's LoRA and batch, to be imported under Hardware
 
 While it trains, metrics.jsonl and samples.jsonl grow here. `touch STOP` saves a checkpoint and ends it.
-Ctrl-C ends it at once. To start anew, unpack again.
+Ctrl-C ends it at once. To start over, unpack the archive again.
 """
 
 

@@ -156,7 +156,7 @@ class ComponentReplay:
 class Replay:
     groups: list[GroupReplay]
     parts: list[ComponentReplay]
-    wanted: int
+    requested: int
     """Groups to score; more than were scored if the time was up."""
     aggregation: str
     scale: str
@@ -263,7 +263,7 @@ def compare(
     *,
     aggregation: str,
     scale: str | bool = "group",
-    wanted: int | None = None,
+    requested: int | None = None,
 ) -> Replay:
     """Compare rescored groups with the run. `scale`: the run's scale_rewards.
 
@@ -282,7 +282,7 @@ def compare(
     for place, part in enumerate(parts):
         part.share = mean([each[place] for each in shares])
     scaling = "normalised by component" if aggregation == "normalize_then_sum" else str(scale)
-    return Replay(replays, parts, len(rescored) if wanted is None else wanted, aggregation, scaling)
+    return Replay(replays, parts, len(rescored) if requested is None else requested, aggregation, scaling)
 
 
 def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> list[GroupReplay]:
@@ -324,12 +324,12 @@ def _group(one: Rescored, totals: Sequence[float | None], pushed: Sequence[float
         )
         for place, each in enumerate(stored)
     ]
-    given = [total for total in before if total is not None]
+    recorded = [total for total in before if total is not None]
     return GroupReplay(
         one.stored,
         members,
         pairs(before, totals),
-        flat_before=len(given) < 2 or order(max(given), min(given)) == 0,
+        flat_before=len(recorded) < 2 or order(max(recorded), min(recorded)) == 0,
         flat_now=flat,
     )
 

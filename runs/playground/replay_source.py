@@ -116,6 +116,6 @@ def _read(run: Run, samples: Sequence[SampleRow], picked: Picked) -> None:
         why = read.problem or f"{run.dataset_version} doesn't have every row."
         which = f"{missing} groups go" if missing > 1 else "1 group goes"
         picked.problems.append(f"{why} {which} by the prompt and the answer that the run stored.")
-    told = (run.spec.get("data") or {}).get("sha256")
-    if told and run.dataset_version.sha256 and told != run.dataset_version.sha256:
+    sha256 = (run.spec.get("data") or {}).get("sha256")
+    if sha256 and run.dataset_version.sha256 and sha256 != run.dataset_version.sha256:
         picked.problems.append(f"{run.dataset_version} is not what the run was trained on: its checksum differs.")

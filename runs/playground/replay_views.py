@@ -90,7 +90,7 @@ def _scored(request: HttpRequest, run: Run) -> dict[str, Any]:
         config.specs,
         aggregation=config.aggregation,
         scale=scale if scale in ("group", "batch", "none", True, False) else "group",
-        wanted=len(selection.groups),
+        requested=len(selection.groups),
     )
     if not result.groups:
         return context | {"problem": "None of these components can be scored here, so there are no totals to compare."}

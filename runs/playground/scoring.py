@@ -107,9 +107,9 @@ def try_on(
     columns = [column(spec, group, [row] * len(group), own, ask=ask) for spec in specs]
     counted = [one for one in columns if one.counts]
     if not group or not counted:
-        shown = [ScoredComponent(one, None, None, None) for one in columns]
+        unscored = [ScoredComponent(one, None, None, None) for one in columns]
         return PlaygroundTrial(
-            shown, [Scored(one, [], None, 0.0, Bar(50, 0)) for one in group], None, None, aggregation
+            unscored, [Scored(one, [], None, 0.0, Bar(50, 0)) for one in group], None, None, aggregation
         )
     weights = [one.spec.weight for one in counted]
     result = advantages([one.values for one in counted], weights, len(group), aggregation)

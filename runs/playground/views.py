@@ -65,11 +65,11 @@ def try_out(request: HttpRequest) -> HttpResponse:
     )
     numbers_of = {id(one): number for number, one in source.stored.items()}
     in_run = {one.of: one for one in source.offered}
-    given = [in_run.get(numbers_of.get(id(one), "")) for one in completions]
+    recorded = [in_run.get(numbers_of.get(id(one), "")) for one in completions]
     context = {
         "trial": trial,
         "columns": list(zip(trial.columns, config.places, strict=True)),
-        "rows": list(zip(trial.group, given, strict=True)),
+        "rows": list(zip(trial.group, recorded, strict=True)),
         "problems": config.problems,
         "source_problem": source.problem if source.kind == SourceKind.RUN and not source.stored else "",
         "normalised": config.aggregation == AGGREGATIONS[1],

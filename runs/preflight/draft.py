@@ -127,7 +127,7 @@ class Draft:
         """The vLLM server that generates completions; None in other rollout modes."""
         return self.hardware.vllm_server if self.hardware else None
 
-    def told(self, name: str) -> int:
+    def model_size(self, name: str) -> int:
         """A size that the host has read from the model; 0: unknown."""
         size = (self.inspection or {}).get(name)
         return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else 0

@@ -12,7 +12,7 @@ from workers.contract.memory_rules import Floor, colocated_copy, server_copy, tr
 
 
 def check(draft: Draft) -> Iterator[Finding]:
-    hardware, parameters = draft.hardware, draft.told("parameters")
+    hardware, parameters = draft.hardware, draft.model_size("parameters")
     largest = max((gpu.memory_mib for host in fitting_hosts(draft) for gpu in host.gpus), default=0) / 1024
     if hardware is None or not parameters or not largest or (draft.inspection or {}).get("quantization"):
         return

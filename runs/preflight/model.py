@@ -65,7 +65,7 @@ def _of_the_download(draft: Draft, answer: dict[str, Any]) -> Finding:
             f"{host} has no complete copy of this model and could not reach the hub{why}.",
             "The run fails if it still can't when it starts: check the host's connection, or give a folder there.",
         )
-    size, free = draft.told("bytes"), draft.told("free_bytes")
+    size, free = draft.model_size("bytes"), draft.model_size("free_bytes")
     if not size:
         return note("model", "The host has no copy of this model and downloads it when the run starts.")
     words = f"{download_size(size)} to download, {download_size(free)} free on {host}."
@@ -134,7 +134,7 @@ def _limits(draft: Draft) -> Iterator[tuple[int, str]]:
 
 def _beyond_the_model(draft: Draft) -> Iterator[Finding]:
     """vLLM doesn't start with more than the model's context length."""
-    context, hardware = draft.told("context_length"), draft.hardware
+    context, hardware = draft.model_size("context_length"), draft.hardware
     if not context or hardware is None:
         return
     if draft.server:

@@ -39,7 +39,7 @@ def splits(heads: int, kv_heads: int, size: int) -> bool:
 
 
 def _heads(draft: Draft, size: int, whose: str) -> Iterator[Finding]:
-    heads, kv_heads = draft.told("heads"), draft.told("kv_heads")
+    heads, kv_heads = draft.model_size("heads"), draft.model_size("kv_heads")
     if size < 2 or not heads or splits(heads, kv_heads, size):
         return
     kv = f" and {kv_heads} key-value heads" if kv_heads and kv_heads != heads else ""

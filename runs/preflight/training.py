@@ -59,7 +59,7 @@ def _reference(draft: Draft) -> Iterator[Finding]:
         cause = "sync_ref_model updates a reference model, but β = 0 keeps none."
         yield stop("sync_ref_model", cause, "Give β a value above 0, or turn it off.", off)
     elif draft.lora:
-        cause = "sync_ref_model needs a reference model of its own; with LoRA the base model is the reference."
+        cause = "sync_ref_model needs a separate reference model; with LoRA the base model is the reference."
         yield stop("sync_ref_model", cause, "Turn it off, or train without LoRA.", off)
 
 

@@ -108,7 +108,7 @@ class Pages:
 
 @dataclass(frozen=True)
 class RunListing:
-    asked: RunListQuery
+    query: RunListQuery
     rows: list[Row]
     found: int
     counts: dict[str, int]
@@ -123,17 +123,17 @@ class RunListing:
 
     @property
     def pages(self) -> Pages:
-        first = (self.asked.page - 1) * A_PAGE
-        return Pages(self.asked.page, _last_page(self.found), first + 1, first + len(self.rows))
+        first = (self.query.page - 1) * A_PAGE
+        return Pages(self.query.page, _last_page(self.found), first + 1, first + len(self.rows))
 
     @property
     def before(self) -> str | None:
         """The previous page's address, or None."""
-        return self.asked.address(page=self.asked.page - 1) if self.asked.page > 1 else None
+        return self.query.address(page=self.query.page - 1) if self.query.page > 1 else None
 
     @property
     def after(self) -> str | None:
-        return self.asked.address(page=self.asked.page + 1) if self.asked.page < self.pages.last else None
+        return self.query.address(page=self.query.page + 1) if self.query.page < self.pages.last else None
 
     @property
     def any(self) -> bool:
@@ -147,11 +147,11 @@ class RunListing:
     @property
     def filters(self) -> list[tuple[str, str]]:
         """(label, address without it) of each active filter."""
-        return [(words, self.asked.address(**{name: ""})) for name, words in self.asked.filters().items()]
+        return [(words, self.query.address(**{name: ""})) for name, words in self.query.filters().items()]
 
     @property
     def columns(self) -> list[TableColumn]:
-        return [_column(key, self.asked) for key in SORTS]
+        return [_column(key, self.query) for key in SORTS]
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def runs(request: HttpRequest) -> HttpResponse:
     context = {"list": run_listing, "may_operate": person(request).may_operate}
     if request.headers.get("HX-Request") == "true":
         return render(request, "run_list/_rows.html", context)
-    more = {"choices": choices(request, run_listing.asked), "most_compared": comparison.MAX_RUNS}
+    more = {"choices": choices(request, run_listing.query), "most_compared": comparison.MAX_RUNS}
     return render(request, "run_list/list.html", {**context, **more})
 
 
@@ -44,7 +44,7 @@ def stop_several(request: HttpRequest) -> HttpResponseBase:
         return HttpResponse("Use mode=save or mode=now.", status=400, content_type="text/plain")
     chosen = queries.runs_for(request).filter(pk__in=_chosen(request))
     counts = stopping.request_stops([run.latest() for run in chosen], StopMode(mode), person(request))
-    if counts.asked or counts.cancelled:
+    if counts.requested or counts.cancelled:
         messages.success(request, str(counts))
     else:
         messages.info(request, f"Nothing was stopped. {counts}")

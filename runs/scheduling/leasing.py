@@ -168,8 +168,8 @@ class _Pick:
 def _picks(need: Need, host: Host, unavailable: Taken, *, leased: Taken) -> list[_Pick]:
     """The trainer's GPUs, the servers' GPUs, CPU slots, the servers' ports, NCCL's port."""
     gpus = _gpus_of(host)
-    chosen = _choose("gpu", "GPU", gpus, need.pinned, need.gpus, host, unavailable, besides=need.pinned_server)
-    server = _choose("gpu", "GPU", gpus, need.pinned_server, need.server_gpus, host, unavailable, besides=chosen.got)
+    chosen = _choose("gpu", "GPU", gpus, need.pinned, need.gpus, host, unavailable, excluding=need.pinned_server)
+    server = _choose("gpu", "GPU", gpus, need.pinned_server, need.server_gpus, host, unavailable, excluding=chosen.got)
     slots = range(int(host.inventory.get("cpu_slots") or 0))
     pool = _ports_of(host, leased) if need.ports or need.group_port else []
     fixed = () if need.first_port is None else tuple(range(need.first_port, need.first_port + need.ports))
@@ -179,7 +179,7 @@ def _picks(need: Need, host: Host, unavailable: Taken, *, leased: Taken) -> list
         server,
         _choose("cpu", "CPU slot", slots, (), need.cpu_slots, host, unavailable),
         ports,
-        _choose("port", "port", pool, (), int(need.group_port), host, unavailable, besides=ports.got),
+        _choose("port", "port", pool, (), int(need.group_port), host, unavailable, excluding=ports.got),
     ]
 
 
@@ -192,9 +192,9 @@ def _choose(
     host: Host,
     unavailable: Taken,
     *,
-    besides: tuple[int, ...] = (),
+    excluding: tuple[int, ...] = (),
 ) -> _Pick:
-    """Choose `count` resources of one kind, pinned ones first; never those in `besides`, which the run already has."""
+    """Choose `count` resources of one kind, pinned ones first; never any in `excluding`, which the run already has."""
     if pinned:
         # A port may be outside the host's range; a missing GPU is never available.
         absent = [index for index in pinned if kind != "port" and index not in pool]
@@ -205,9 +205,9 @@ def _choose(
         return _Pick(kind, free, _waits(word, kind, pinned, unavailable, missing) if missing else None)
     if count <= 0:
         return _Pick(kind, ())
-    usable = [index for index in pool if index not in besides]
-    if len(pool) - len(besides) < count:
-        text = f"{host.name} has {_count(len(pool), word)}, this run needs {count + len(besides)}"
+    usable = [index for index in pool if index not in excluding]
+    if len(pool) - len(excluding) < count:
+        text = f"{host.name} has {_count(len(pool), word)}, this run needs {count + len(excluding)}"
         return _Pick(kind, (), Shortage(text))
     free = tuple(islice((index for index in usable if f"{kind}:{index}" not in unavailable), count))
     missing = count - len(free)

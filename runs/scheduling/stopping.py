@@ -65,14 +65,14 @@ class StopCounts:
     """The outcomes of stopping several runs, as counts."""
 
     mode: StopMode
-    asked: int
+    requested: int
     cancelled: int
     before: int
     ended: int
 
     def __str__(self) -> str:
         parts = [
-            (self.asked, f"Asked {counted(self.asked, 'run')} to {STOPS[self.mode]}."),
+            (self.requested, f"Asked {counted(self.requested, 'run')} to {STOPS[self.mode]}."),
             (self.cancelled, f"Took {counted(self.cancelled, 'run')} out of the queue."),
             (self.before, f"{counted(self.before, 'run')} had already been asked."),
             (self.ended, f"{counted(self.ended, 'run')} had already ended."),
@@ -90,12 +90,12 @@ def request_stops(attempts: Sequence[Attempt], mode: StopMode, user: User) -> St
         changed = request_stop(attempt, mode, user, dispatch=False)
         attempt.refresh_from_db()
         if changed:
-            outcomes["cancelled" if attempt.reason == EndReason.CANCELLED else "asked"] += 1
+            outcomes["cancelled" if attempt.reason == EndReason.CANCELLED else "requested"] += 1
         else:
             outcomes["ended" if attempt.status in FINAL else "before"] += 1
     if outcomes["cancelled"]:
         transaction.on_commit(launching.dispatch_ready, robust=True)
-    return StopCounts(mode, outcomes["asked"], outcomes["cancelled"], outcomes["before"], outcomes["ended"])
+    return StopCounts(mode, outcomes["requested"], outcomes["cancelled"], outcomes["before"], outcomes["ended"])
 
 
 def cancel(attempt: Attempt, user: User) -> bool:

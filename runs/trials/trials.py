@@ -85,7 +85,7 @@ def stop_all(trial: ProfileTrial, user: User) -> int:
     runs = queries.with_attempts(trial.runs.all())
     live = [run.latest() for run in runs if run.latest().status in ACTIVE]
     counts = stopping.request_stops(live, StopMode.NOW, user)
-    return counts.asked + counts.cancelled
+    return counts.requested + counts.cancelled
 
 
 def refusal(row: HardwareProfile, setup: Wanted, view: HostView) -> Refusal | None:

@@ -178,7 +178,7 @@ def test_the_token_stays_with_the_hub(hub, fetch) -> None:
     [
         (("Org/Nothing",), {}, "There is no model Org/Nothing on http"),
         (("Org/Model", "--revision", "v9"), {}, "Org/Model has no revision v9 on http"),
-        (("a/b/c",), {}, "'a/b/c' is no name of a model on the hub"),
+        (("a/b/c",), {}, "'a/b/c' is not a valid name for a model on the hub"),
         (("Org/Pickles",), {}, "Org/Pickles can't be used. The weights are pickles (.bin), which can hold code"),
         (("Org/Huge",), {}, "Org/Huge needs 1,000,000 GB more in"),
         (("Org/Model",), {"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE keeps it from asking"),

@@ -198,7 +198,7 @@ def test_a_model_without_a_head_is_no_reward_model(tiny_model: Path, tmp_path: P
     folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, rewards=specs)
     done = train(folder)
     assert done.returncode == 3
-    assert "is no sequence-classification model" in done.stderr.splitlines()[-1]
+    assert "is not a sequence-classification model" in done.stderr.splitlines()[-1]
 
 
 def test_trls_own_rewards_give_what_trl_gives(preloaded: Preloaded) -> None:

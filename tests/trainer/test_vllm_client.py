@@ -126,7 +126,7 @@ def test_a_server_that_hangs_is_an_error_after_the_time_out() -> None:
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        ("<html>proxy</html>", "is no JSON: <html>proxy</html>"),
+        ("<html>proxy</html>", "invalid JSON: <html>proxy</html>"),
         ("{}", "lacks 'choices'"),
         ('{"choices": [{"index": 0, "token_ids": [1], "logprobs": null}]}', "lacks"),
         ('{"choices": []}', "with 0 of 2 completions"),

@@ -151,15 +151,15 @@ def epochs(batch: Batch, rows: int, *, steps: int) -> float:
     return steps * batch.gradient_accumulation_steps / micro_steps if micro_steps else 0.0
 
 
-def nearest(batch: Batch, fields: tuple[str, ...], wanted: Callable[[Batch], bool]) -> list[tuple[str, int]]:
-    """One-field changes to the nearest smaller and larger values for which `wanted` holds."""
+def nearest(batch: Batch, fields: tuple[str, ...], fits: Callable[[Batch], bool]) -> list[tuple[str, int]]:
+    """One-field changes to the nearest smaller and larger values for which `fits` holds."""
     candidates: list[tuple[float, str, int]] = []
     for name in fields:
         now = getattr(batch, name)
         if now is None:
             continue
         for direction in (range(min(now, SEARCH_LIMIT) - 1, 0, -1), range(now + 1, SEARCH_LIMIT + 1)):
-            value = next((v for v in direction if wanted(_with(batch, name, v))), None)
+            value = next((v for v in direction if fits(_with(batch, name, v))), None)
             if value is not None:
                 candidates.append((max(value, now) / max(min(value, now), 1), name, value))
     return [(name, value) for _, name, value in sorted(candidates, key=lambda f: f[0])]

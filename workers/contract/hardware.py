@@ -114,7 +114,7 @@ class HardwareSpec:
     processes: int = 1
     """Trainer ranks (torchrun if > 1). On GPUs: one rank per GPU."""
     cpu_slots: int = 0
-    """CPU slots to lease if there is no GPU to lease."""
+    """CPU slots to lease if no GPU is leased."""
     threads: int | None = None
     """Torch threads per rank on the CPU; None: torch's default."""
     server: ServerSpec | None = None

@@ -25,7 +25,7 @@ def wanted(name: str) -> bool:
 
 
 def refusal(names: Iterable[str]) -> str:
-    """Why a repository with these files is no trainable model, or ""."""
+    """Why a repository with these files isn't a trainable model, or ""."""
     listed = set(names)
     if "config.json" not in listed:
         if "adapter_config.json" in listed:
@@ -36,7 +36,7 @@ def refusal(names: Iterable[str]) -> str:
     if any(_matches(name, PICKLES) for name in listed):
         return ONLY_PICKLES
     if any(name.endswith(".gguf") for name in listed):
-        return "The repository has only GGUF files, which are made for inference: choose the model they were made of."
+        return "The repository has only GGUF files, which are made for inference: choose the model they were made from."
     return "The repository has no weights (model.safetensors)."
 
 

@@ -252,5 +252,7 @@ def _metrics_problem(kind: str, data: Mapping[str, Any]) -> str:
         return f"{kind} has {len(data)} metrics, more than {MOST_METRICS}"
     wrong = next((name for name, value in data.items() if not is_metric(name, value)), None)
     return (
-        "" if wrong is None else f"data.{wrong[:LONGEST_NAME]} of {kind} is no finite number, or its name is too long"
+        ""
+        if wrong is None
+        else f"data.{wrong[:LONGEST_NAME]} of {kind} is not a finite number, or its name is too long"
     )

@@ -1,7 +1,7 @@
-"""The host's inventory, told to the control plane from the Celery worker's own process: every 10 s, and every 2 s while
-somebody looks.
+"""The host's inventory, reported to the control plane from the Celery worker's own process: every 10 s, and every 2 s
+while somebody looks.
 
-Silence therefore means that launches can't arrive. What the trainer's interpreter can do is asked of it once, in a
+Silence therefore means that launches can't arrive. The trainer's interpreter is asked once for its capabilities, in a
 subprocess: importing TRL takes ten seconds, and this program never imports it.
 """
 
@@ -211,5 +211,5 @@ def write_control_url(settings: HostSettings) -> None:
 
 
 def quiet_http_log() -> None:
-    """httpx logs every request; heartbeats are no news."""
+    """httpx logs every request; heartbeats aren't worth logging."""
     logging.getLogger("httpx").setLevel(logging.WARNING)

@@ -74,13 +74,13 @@ class Gpus:
         self._linked: tuple[str, ...] | None = None
         """The GPUs whose links are known: cabling doesn't change while a host runs."""
         self._job: BackgroundCall[list[GpuReading]] | None = None
-        self._told = ""
+        self._last_error = ""
 
     def take(self) -> tuple[list[dict[str, Any]], str]:
         entries, error = self._look()
-        if error and error != self._told:
+        if error and error != self._last_error:
             log.warning("GPUs: %s", error)
-        self._told = error
+        self._last_error = error
         return entries, error
 
     def _look(self) -> tuple[list[dict[str, Any]], str]:

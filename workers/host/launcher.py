@@ -116,7 +116,7 @@ def _tell(document: Mapping[str, Any], token: str, settings: HostSettings, detai
         control.send_not_launched(attempt_id, detail[:2000], final=final)
     except ControlError as error:
         # The tick notices the missing claim and sends the launch again.
-        log.error("that %s was not launched could not be told: %s", attempt_id, error)
+        log.error("%s was not launched, which could not be reported: %s", attempt_id, error)
     finally:
         control.close()
 

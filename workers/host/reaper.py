@@ -212,11 +212,11 @@ def _started_nothing(folder: AttemptFolder) -> bool:
 
 
 def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> str:
-    """Lines that the trainer wrote and the supervisor had not read when it died; words for those that are none.
+    """Store the lines that the supervisor hadn't read when it died; return a note about broken ones.
 
-    Its lines are in the outbox in order, so they are counted: a time is no mark, since a clock can be set. Where the
-    control plane has more lines than the disk (sent from memory while it was full, or lost with the host's power), as
-    many of the trainer's lines may be among them: none is stored twice, so those are passed over.
+    The trainer's lines are in the outbox in order, so they are counted; timestamps won't do, since clocks change. If
+    the control plane has more lines than the disk (sent from memory while it was full, or lost with the host's power),
+    as many of the trainer's lines may be among them: none is stored twice, so those are skipped.
     """
     known = outbox.count(TRAINER_KINDS) + outbox.skip_to(acked)
     tail = Tail(folder / FileName.METRICS, trainer_line)
@@ -336,7 +336,7 @@ def _spec(folder: AttemptFolder) -> AttemptSpec | None:
 
 
 def _without_lines(folder: AttemptFolder, placement: Placement | None, receipt: Receipt) -> str:
-    exists = os.path.isdir(folder.path)  # a failing file system is no error here
+    exists = os.path.isdir(folder.path)  # a failing file system is not an error here
     situation = "The attempt's folder holds no line" if exists else "The host has no folder of this attempt"
     if placement is None:
         return f"{situation}, and which GPUs it had is not known here, so none is proved free."

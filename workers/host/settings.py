@@ -185,7 +185,7 @@ def _decode(hint: Any, text: str, name: str) -> Any:
             return int(first), int(last)
         return Path(text)
     except (ValueError, TypeError) as error:
-        raise SettingsError(f"{name}: {text!r} is no valid value ({error})") from None
+        raise SettingsError(f"{name}: {text!r} is not a valid value ({error})") from None
 
 
 def _encode(value: Any) -> str:

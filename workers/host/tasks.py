@@ -41,11 +41,11 @@ def inspect_model(inspection_id: int, model: str) -> None:
     tokenizer = tokenizer_files.TokenizerFiles({})
     if answer["ok"] and not answer.get("unreachable"):
         tokenizer = tokenizer_files.collect(model, settings.model_roots, hub)
-        answer["tokenizer_files"] = tokenizer.told()
+        answer["tokenizer_files"] = tokenizer.summary()
     control = Control(url=settings.control_url, token=settings.host_token(), timeout_s=settings.http_timeout_s)
     try:
-        wanted = control.answer_inspection(inspection_id, {**answer, "host": settings.name})
-        if wanted and tokenizer.files:
+        wants_tokenizer = control.answer_inspection(inspection_id, {**answer, "host": settings.name})
+        if wants_tokenizer and tokenizer.files:
             control.send_tokenizer(settings.name, inspection_id, tokenizer.body(), tokenizer.size)
     finally:
         control.close()

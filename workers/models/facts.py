@@ -90,7 +90,7 @@ def _size(config: Mapping[str, Any], keys: Iterable[str]) -> int | None:
     if value is None or isinstance(value, list | dict):
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= _LARGEST:
-        raise InspectionError(f"config.json gives {key} as {str(value)[:40]!r}, which is no size.")
+        raise InspectionError(f"config.json gives {key} as {str(value)[:40]!r}, which is not a valid size.")
     return value
 
 

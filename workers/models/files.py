@@ -122,7 +122,7 @@ def json_object(text: bytes, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InspectionError(f"{name} is not JSON: {error}.") from None
     if not isinstance(value, dict):
-        raise InspectionError(f"{name} holds no JSON object.")
+        raise InspectionError(f"{name} doesn't contain a JSON object.")
     return value
 
 
@@ -137,7 +137,7 @@ def shards_of(index: Mapping[str, Any]) -> list[str]:
 def header_length(start: bytes, name: str, *, limit: int) -> int:
     length: int = struct.unpack("<Q", start)[0] if len(start) == 8 else 0
     if not 0 < length <= limit:
-        raise InspectionError(f"{name} is no safetensors file, or it is cut short.")
+        raise InspectionError(f"{name} is not a safetensors file, or it is cut short.")
     return length
 
 
@@ -153,7 +153,7 @@ def tensors_of(header: bytes, name: str) -> tuple[dict[str, Tensor], int]:
             for tensor, entry in entries
         }
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        raise InspectionError(f"{name} has a header that is no safetensors header.") from None
+        raise InspectionError(f"{name} has an invalid safetensors header.") from None
     return tensors, max((end for _, end in offsets.values()), default=0)
 
 

@@ -1,4 +1,4 @@
-"""What the Hugging Face hub tells of a model that this host has no copy of: a few short questions over HTTP.
+"""Facts from the Hugging Face hub about a model that this host has no copy of, by a few short HTTP requests.
 
 Every answer has a limit of size and all of them one of time. The hub redirects to where it stores files: each hop is
 checked like the first request, https stays https, and the token goes to the hub alone.
@@ -39,7 +39,7 @@ HEADER_S = 10.0
 JSON_LIMIT = 32 << 20
 HEADER_LIMIT = 16 << 20
 FIRST_READ = 1 << 20
-"""Of a weight file: nearly every header is shorter."""
+"""First bytes read of a weight file; nearly every header is shorter."""
 MOST_HOPS = 5
 _MOVED = frozenset({301, 302, 303, 307, 308})
 _YES = frozenset({"1", "ON", "YES", "TRUE"})
@@ -127,7 +127,7 @@ class HubFiles:
         )
 
     def _header(self, name: str) -> dict[str, Tensor]:
-        """Empty where it can't be read in the time: what else is known is told without it."""
+        """Empty if it can't be read in time; the other facts are reported without it."""
         try:
             start = self._get(self._address(name), limit=FIRST_READ, whole=False)
             length = header_length(start[:8], name, limit=HEADER_LIMIT)
@@ -234,8 +234,8 @@ def _sizes(info: Mapping[str, Any]) -> dict[str, int]:
 
 def _counted(info: Mapping[str, Any]) -> tuple[int | None, dict[str, int]]:
     """Parameters as the hub has counted them: all, and by type."""
-    told = info.get("safetensors")
-    by_type = told.get("parameters") if isinstance(told, dict) else None
+    safetensors = info.get("safetensors")
+    by_type = safetensors.get("parameters") if isinstance(safetensors, dict) else None
     if not isinstance(by_type, dict):
         return None, {}
     dtypes = {str(name): count for name, count in by_type.items() if isinstance(count, int) and count > 0}

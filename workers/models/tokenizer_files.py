@@ -50,7 +50,7 @@ class TokenizerFiles:
             for start in range(0, len(content), PIECE):
                 yield bytes(content[start : start + PIECE])
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """The `tokenizer_files` part of an inspection's answer."""
         size = self.size if self.files else 0
         return {"sha256": self.sha256, "bytes": size, "names": sorted(self.files), "note": self.note}

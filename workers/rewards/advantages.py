@@ -62,7 +62,7 @@ def advantages(
         raise ValueError(f"TRL has no aggregation {aggregation!r} with scale_rewards {scale!r}")
     summed = totals(values, weights)
     if group < 1 or len(summed) % group:
-        raise ValueError(f"{len(summed)} completions are no whole groups of {group}")
+        raise ValueError(f"{len(summed)} completions are not whole groups of {group}")
     spreads = [deviation(part) for part in _groups(summed, group)]
     if aggregation == "sum_then_normalize":
         compared = summed

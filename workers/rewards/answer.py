@@ -173,7 +173,7 @@ REWARDS = (
             Example(" Paris\n", 1.0, row={"answer": "paris"}, why="White space and case don't count."),
             Example("It is Paris.", 0.0, row={"answer": "Paris"}, why="The whole text is compared by default."),
             Example("It is <answer>New  York</answer>.", 1.0, row={"answer": "New York"},
-                    params={"source": "answer tag"}, why="What stands in the tag is the answer."),
+                    params={"source": "answer tag"}, why="The tag's content is the answer."),
         ),
     ),
     Reward(

@@ -276,7 +276,7 @@ REWARDS = (
         batch=python_syntax,
         group=RewardGroup.CODE,
         cost=Cost.SANDBOX,
-        low="No code, or code that is no Python.",
+        low="No code, or code that isn't valid Python.",
         high="The code parses, whatever it does.",
         use="Early in training of a base model, beside a reward for what the code does; a good model soon has 1.",
         examples=(
@@ -294,7 +294,7 @@ REWARDS = (
         batch=python_executes,
         group=RewardGroup.CODE,
         cost=Cost.SANDBOX,
-        low="No code, an exception, an exit of its own, or a limit was reached.",
+        low="No code, an exception, a call to exit, or a limit was reached.",
         high="The code ran to its end.",
         use="Where rows have no tests. Definitions that are never called run well too, so it says little by itself.",
         examples=(
@@ -337,7 +337,7 @@ REWARDS = (
         low="No code, code that doesn't parse, or as many findings as count.",
         high="No finding.",
         use="With a small weight beside tests: short code has few findings whatever it does. Comments that turn rules "
-        "off are not heeded.",
+        "off are ignored.",
         examples=(
             Example(_ADDS, 1.0, why="Ruff finds nothing."),
             Example("```python\nimport os\nx = 1;\n```", 0.8, why="F401 and E703: two of ten."),

@@ -4,7 +4,7 @@
         return [float(text.strip() == right) for text, right in zip(completions, answer)]
 
 It gets a batch: the completions' texts, and by its arguments' names the rows' columns and what else `columns_of` tells;
-it returns a number or None for each. What it does wrong is a failure of the rows, told with its traceback.
+it returns a number or None for each. An error in it is a failure of the rows, reported with its traceback.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class AnswerInResultsParams(Params):
 
 def tool_call_valid(completion: Completion, row: Mapping[str, Any], params: ToolCallValidParams) -> float | None:
     """0 to 1, only 0 and 1 unless `partial`. 1: every call has a tool's name and arguments that fit it. 0: one doesn't
-    (no JSON, an unknown tool, wrong arguments, a tag that never closes), or there is none. For models that are
+    (invalid JSON, an unknown tool, wrong arguments, an unclosed tag), or there is no call. For models that are
     learning to call tools; beside it, a reward on what the calls are for."""
     calls = list(_calls(completion, params.tag))[:MOST_CALLS]
     if not calls:
@@ -98,10 +98,10 @@ def turn_count(completion: Completion, row: Mapping[str, Any], params: TurnCount
 
 
 def answer_in_results(completion: Completion, row: Mapping[str, Any], params: AnswerInResultsParams) -> float | None:
-    """0 or 1. 1: the dataset's answer (of several, one) stands in what the tools returned, word for word but for case,
-    punctuation and articles. 0: it doesn't, or nothing was returned. Rows without an answer don't count. For search:
-    it tells good queries from lucky guesses, as MT-GRPO's turn rewards do (arXiv:2505.11821). An answer of one digit
-    stands in nearly every result."""
+    """0 or 1. 1: the dataset's answer (one of them, if several) is in what the tools returned, word for word except for
+    case, punctuation and articles. 0: it isn't, or nothing was returned. Rows without an answer don't count. For
+    search: it tells good queries from lucky guesses, as MT-GRPO's turn rewards do (arXiv:2505.11821). An answer of one
+    digit occurs in nearly every result."""
     answer = row.get("answer")
     golds = [str(one) for one in (answer if isinstance(answer, list) else [answer]) if one is not None]
     phrases = [" ".join(words(after_last(gold, params.marker) or gold)) for gold in golds]
@@ -221,7 +221,7 @@ REWARDS = (
         examples=(
             Example("<tool_call>{\"name\": \"search\", \"arguments\": {\"query\": \"Eiffel\"}}</tool_call>", 1.0,
                     why="It can be read, and has a name and arguments."),
-            Example("<tool_call>search(Eiffel)</tool_call>", 0.0, why="What stands in the tag is no JSON."),
+            Example("<tool_call>search(Eiffel)</tool_call>", 0.0, why="The tag's content isn't JSON."),
             Example("Stephen Sauvestre.", 1.0, turns=_SEARCHED, why="Its one call was understood."),
         ),
     ),
@@ -245,7 +245,7 @@ REWARDS = (
     Reward(
         key="answer_in_results",
         title="Answer in the results",
-        help="1 when the dataset's answer stands in what the tools returned.",
+        help="1 when the dataset's answer is in what the tools returned.",
         group=RewardGroup.TOOLS,
         whole=answer_in_results,
         params=AnswerInResultsParams,

@@ -151,7 +151,7 @@ def _reply_text(answer: JudgeReply, key: str) -> str:
     try:
         content = json.loads(answer.body)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise _NoScore("http", "Its answer is no chat completion.") from None
+        raise _NoScore("http", "Its answer is not a chat completion.") from None
     if not isinstance(content, str) or not content.strip():
         raise _NoScore("not_a_number", "It answered with no text: max_tokens may be too low for it.")
     return content.replace(key, "[key]") if key else content
@@ -161,7 +161,7 @@ def _score(reply: str, params: JudgeParams) -> float:
     last = reply.strip().splitlines()[-1].strip()
     number = _number(last, params)
     if number is None:
-        raise _NoScore("not_a_number", f"Its last line is no score: {last[:100]!r}.")
+        raise _NoScore("not_a_number", f"Its last line is not a score: {last[:100]!r}.")
     if not params.lowest <= number <= params.highest:
         scale = f"{params.lowest:g} to {params.highest:g}"
         raise _NoScore("not_a_number", f"It gave {number:g}, which is not in the scale of {scale}.")
@@ -197,7 +197,7 @@ REWARDS = (
         high="The judge gives the highest number of the scale.",
         use="For what no function can check. A judge can be talked to: a model under optimisation finds texts that "
         "make it generous (flattery, claims to be right, orders to the grader). The completion is fenced, and the "
-        "judge told to heed nothing in it, which makes that harder, not impossible: read completions of a rising "
+        "judge is told to follow nothing in it, which makes that harder, not impossible: read completions of a rising "
         "score, give it a small weight beside a reward that can't be talked to, and let it compare with {answer} where "
         "there is one. Requests that fail score nothing.",
         examples=(

@@ -26,8 +26,8 @@ _CONTROLS = bytes(code for code in (*range(32), 127) if chr(code) not in "\t\n\r
 
 @dataclass(frozen=True)
 class LanguageParams(Params):
-    language: str = param("English", "The language wanted.", choices=tuple(LANGUAGES))
-    inside: str = param("", "Name of a tag: only what stands in it is looked at, think for example. Empty: all.")
+    language: str = param("English", "The required language.", choices=tuple(LANGUAGES))
+    inside: str = param("", "Name of a tag: only its content is checked, for example think. Empty: all.")
     at_least: float = param(
         0.0, "Above 0: the score is 1 from this share on and 0 below it, instead of the share.", min=0.0, max=1.0
     )
@@ -70,7 +70,7 @@ REWARDS = (
         function=language,
         params=LanguageParams,
         range=(0.0, 1.0),
-        low="None of it, or it can't be told.",
+        low="None of it, or it can't be determined.",
         high="All of it is in the wanted language.",
         use="When a model begins to mix languages in its thoughts; a small weight is enough.",
         examples=(

@@ -34,11 +34,11 @@ def read(texts):
             return found
     return []
 
-def compare(gold, given, digits, strict):
+def compare(gold, answer, digits, strict):
     right = read(gold)
     if not right:
         return None
-    found = read(given)
+    found = read(answer)
     return bool(found) and bool(verify(right, found, float_rounding=digits, strict=strict, timeout_seconds=None))
 """
 
@@ -54,7 +54,7 @@ class MathEquivalentParams(Params):
     tag: str = param("answer", "Name of the answer tag.")
     marker: str = param("####", "What stands before the answer, in the completion and in the dataset's answer.")
     digits: int = param(6, "Decimal places to which numbers must agree.", min=0, max=15)
-    strict: bool = param(True, "Names of variables matter, and a set is no interval.")
+    strict: bool = param(True, "Names of variables matter, and a set is not an interval.")
     seconds: float = param(3.0, "Longest time for one completion; beyond it, it has no score.", min=0.1, max=30.0)
 
 
@@ -62,7 +62,7 @@ def math_equivalent(
     completions: Sequence[Completion], rows: Sequence[Mapping[str, Any]], params: MathEquivalentParams, tools: Tools
 ) -> Scores:
     """0 or 1. 1: math-verify finds the expressions equal (0.5 and \\frac{1}{2}, (x+1)^2 and x^2+2x+1, {1, 2} and
-    {2, 1}). 0: they aren't, or the completion has none. Rows whose answer is no expression don't count, and neither
+    {2, 1}). 0: they aren't, or the completion has none. Rows whose answer isn't an expression don't count, and neither
     do completions that keep it busy beyond `seconds`: those are failures. For mathematics beyond plain numbers."""
     from workers.sandbox import Job, Kind, Limits  # the sandbox's interface; it starts with the first job
 
@@ -71,7 +71,7 @@ def math_equivalent(
     if not different:
         return Scores([None] * len(questions))
     options = (params.digits, params.strict)
-    jobs = [Job(PROGRAM, "compare", (list(gold), list(given), *options)) for gold, given in different]
+    jobs = [Job(PROGRAM, "compare", (list(gold), list(answer), *options)) for gold, answer in different]
     outcomes = tools.sandbox(PRELOAD).run(jobs, Limits(seconds=params.seconds, disk_mb=0, memory_mb=512))
     outcome_of = dict(zip(different, outcomes, strict=True))
     values: list[float | None] = []
@@ -90,7 +90,7 @@ _Question = tuple[tuple[str, ...], tuple[str, ...]]
 
 
 def _question(completion: str, answer: Any, params: MathEquivalentParams) -> _Question | None:
-    """(readings of the answer, readings of the completion's), tried in turn; None: there is no answer."""
+    """(readings of the answer, readings of the completion's), tried in turn; None without an answer."""
     gold = "" if answer is None else str(answer)
     gold = (after_last(gold, params.marker) or gold).strip()
     return (_readings(gold), _readings(_completion_answer(completion, params))) if gold else None

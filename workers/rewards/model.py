@@ -49,8 +49,8 @@ REWARDS = (
         batch=reward_model,
         group=RewardGroup.MODEL,
         cost=Cost.TRAINER,
-        low="The model likes the answer least; there is no end.",
-        high="The model likes the answer most; there is no end.",
+        low="The model likes the answer least; there is no minimum.",
+        high="The model likes the answer most; there is no maximum.",
         use="For what can't be computed, such as tone or helpfulness. It takes memory on the trainer's device beside "
         "the policy, and whoever optimises it long enough finds what it overrates: keep beta above 0, or pair it.",
         examples=(

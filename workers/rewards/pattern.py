@@ -54,10 +54,8 @@ def problem(pattern: str, mode: str = "anywhere", *, ignore_case: bool = False, 
         return f"must not repeat anything more than {MOST_COUNTED:,} times"
     try:
         compiled = _compiled(pattern, ignore_case, dot_all)
-    except _library().error as error:
-        return f"is no regular expression: {error}"
-    except (RecursionError, OverflowError, ValueError, TypeError) as error:
-        return f"is no regular expression that can be read: {error}"
+    except (_library().error, RecursionError, OverflowError, ValueError, TypeError) as error:
+        return f"is not a valid regular expression: {error}"
     return _tried(compiled, pattern, mode)
 
 

@@ -49,13 +49,13 @@ def fits(value: Any, schema: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def problem(schema: str) -> str:
-    """Why the text is no usable schema, as one sentence; "" if it is one."""
+    """Why the text isn't a usable schema, as one sentence; "" if it is."""
     try:
         parsed_schema = json.loads(schema, parse_constant=_refused)
     except (ValueError, RecursionError) as error:
         return f"is not JSON: {error}"
     if not isinstance(parsed_schema, dict | bool):
-        return "is no JSON Schema: it must be an object"
+        return "is not a valid JSON Schema: it must be an object"
     try:
         return (
             _schema_problem(parsed_schema)
@@ -77,7 +77,7 @@ def _schema_problem(schema: Any) -> str:
         kind.check_schema(schema)
     except jsonschema.SchemaError as error:
         where = error.json_path.removeprefix("$").removeprefix(".")
-        return f"is no JSON Schema: {f'at {where}: ' if where else ''}{error.message[:200]}"
+        return f"is not a valid JSON Schema: {f'at {where}: ' if where else ''}{error.message[:200]}"
     keywords = {*kind.VALIDATORS, "$schema", "$defs", "definitions"}
     if isinstance(schema, dict) and schema and not keywords & set(schema):
         return "has no keyword of JSON Schema (type, properties, …), so anything would fit it"
@@ -197,4 +197,4 @@ def _error(message: str) -> Any:
 
 
 def _refused(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")

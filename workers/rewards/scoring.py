@@ -90,5 +90,5 @@ def _checked(index: int, value: Any, failures: list[Failure]) -> float | None:
         return None
     if isinstance(value, (int, float)) and math.isfinite(value):
         return float(value)
-    failures.append(Failure(index, "not_a_number", f"It gave {str(value)[:60]!r}, which is no finite number."))
+    failures.append(Failure(index, "not_a_number", f"It gave {str(value)[:60]!r}, which is not a finite number."))
     return None

@@ -77,7 +77,7 @@ class XmlStructureParams(Params):
 
 
 def json_valid(completion: str, row: Mapping[str, Any], params: JsonValidParams) -> float:
-    """0 to 1. 1: the text is JSON and fits the schema. 0: it is no JSON; JSON that doesn't fit gets `misfit_score`.
+    """0 to 1. 1: the text is JSON and fits the schema. 0: it isn't JSON; JSON that doesn't fit gets `misfit_score`.
     For answers that a program reads. Raises TimeoutError when a value keeps the schema busy beyond its time."""
     value = schema.parsed(_json_text(completion, params))
     if not schema.is_json(value):
@@ -168,7 +168,7 @@ REWARDS = (
         examples=(
             Example(f"```json\n{_ANN}\n```", 1.0, params={"schema": _PERSON}, why="It fits: both are there."),
             Example('{"name": "Ann"}', 0.0, params={"schema": _PERSON}, why="`age` is missing."),
-            Example("{'name': 'Ann'}", 0.0, why="Single quotes are no JSON."),
+            Example("{'name': 'Ann'}", 0.0, why="JSON doesn't allow single quotes."),
         ),
     ),
     Reward(
@@ -201,7 +201,7 @@ REWARDS = (
         use="For output that a program parses as XML; for tags in prose, “Soft format” forgives more.",
         examples=(
             Example("<think>3 + 4</think> <answer>7</answer>", 1.0, why="Both elements, in order."),
-            Example("<think>3 < 4</think><answer>7</answer>", 0.0, why="A bare < is no XML: it must be &lt;."),
+            Example("<think>3 < 4</think><answer>7</answer>", 0.0, why="XML doesn't allow a bare <: it must be &lt;."),
         ),
     ),
 )  # fmt: skip

@@ -170,12 +170,12 @@ REWARDS = (
     Reward(
         key="think_present",
         title="Has think tags",
-        help="1 when there is a <think> with a </think> after it, whatever else stands there.",
+        help="1 when there is a <think> with a </think> after it, whatever else is there.",
         group=RewardGroup.FORMAT,
         function=think_present,
         params=ThinkPresentParams,
         range=(0.0, 1.0),
-        low="There is no opening tag, or no closing one after it.",
+        low="The opening tag is missing, or no closing tag follows it.",
         high="Both tags are there, in this order.",
         use="At the very beginning, for a model that doesn't know the tags; then “Thinks in tags”.",
         examples=(

@@ -68,7 +68,7 @@ def _cosine_range(params: Any) -> tuple[float, float]:
 
 def accuracy(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
     """0 or 1. 1: math-verify finds the completion's formula equal to the row's solution (or answer). 0: another one, or
-    none in LaTeX. Rows whose solution is no formula don't count. To compare with results of others that used it;
+    none in LaTeX. Rows whose solution isn't a formula don't count. To compare with results of others that used it;
     `math_equivalent` does the same in the sandbox."""
     return _by_trl("trl_accuracy", completions, rows, params, tools)
 
@@ -82,8 +82,8 @@ def reasoning_accuracy(completions: Sequence[Completion], rows: Sequence[Row], p
 
 def cosine_scaled(completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools) -> Scores:
     """-1 to 1, as its four values say. 1: right and short, falling to 0.5 at `max_len` tokens and beyond. -1: wrong and
-    short, rising to -0.5: a wrong completion is let try longer. Nothing lies between -0.5 and 0.5, and 0 is no score
-    of it. Against reasoning that grows without getting better (arXiv:2502.03373)."""
+    short, rising to -0.5: a wrong completion may try longer. It never gives a score between -0.5 and 0.5.
+    Against reasoning that grows without getting better (arXiv:2502.03373)."""
     return _by_trl("trl_cosine_scaled", completions, rows, params, tools)
 
 
@@ -110,13 +110,13 @@ def _by_trl(key: str, completions: Sequence[Completion], rows: Sequence[Row], pa
     ask = tools.trainer.get(key)
     if ask is None:
         raise Unavailable(ELSEWHERE)
-    given = ask(completions, rows, params)
-    assert isinstance(given, Scores)  # noqa: S101  what the trainer's own module returns
-    return given
+    scores = ask(completions, rows, params)
+    assert isinstance(scores, Scores)  # noqa: S101  what the trainer's own module returns
+    return scores
 
 
-def _reward(key: str, batch: BatchFunction, **told: Any) -> Reward:
-    return Reward(key=key, batch=batch, group=RewardGroup.TRL, cost=Cost.TRAINER, **told)
+def _reward(key: str, batch: BatchFunction, **details: Any) -> Reward:
+    return Reward(key=key, batch=batch, group=RewardGroup.TRL, cost=Cost.TRAINER, **details)
 
 
 _WHY = "Scored by the trainer only."

@@ -10,7 +10,7 @@ from workers.sandbox.syntax import FUNCTIONS, dotted, required
 _Def = ast.FunctionDef | ast.AsyncFunctionDef
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _FAILS = frozenset(("raises", "fail", "warns", "exit", "quit", "_exit", "throws"))
-"""Last parts of names whose call asserts something, besides those that begin with “assert”."""
+"""Last parts of names whose call asserts something, in addition to those that begin with “assert”."""
 _FIXTURES = frozenset(
     (
         *("setUp", "tearDown", "setUpClass", "tearDownClass", "asyncSetUp", "asyncTearDown", "runTest"),
@@ -29,7 +29,7 @@ def judging(tree: ast.Module, parents: Mapping[ast.AST, ast.AST], names: dict[st
     runs = tuple(finder.runs())
     if finder.problem or any(map(finder.asserts, parents)):
         return runs, finder.problem
-    return runs, "It judges nothing: no assertion is in it."
+    return runs, "It checks nothing: it has no assertion."
 
 
 class _AssertionFinder:

@@ -65,7 +65,7 @@ def text(error: BaseException) -> str:
     try:
         return str.__str__(str(error))[:MESSAGE]
     except BaseException:
-        return "an exception whose text can't be had"
+        return "an exception without readable text"
 
 
 def made(raised: Any) -> BaseException:

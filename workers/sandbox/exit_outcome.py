@@ -10,7 +10,7 @@ from typing import Any
 from workers.sandbox.outcomes import Kind, Limits, Outcome
 from workers.sandbox.zygote_protocol import DEADLINE, NEVER_BEGAN, ORDERED, ExitReport
 
-GONE = "The sandbox's own process ended; it was started anew."
+GONE = "The sandbox's own process ended; it was restarted."
 _ANSWERED = (Kind.OK, Kind.ERROR, Kind.MEMORY)
 
 

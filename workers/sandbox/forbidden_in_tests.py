@@ -72,9 +72,9 @@ def _process(node: ast.Name | ast.Attribute, full: str, call: ast.Call | None) -
     if full.startswith(("unittest.mock.patch", "mock.patch")) or full in ("pytest.MonkeyPatch", "pytest.main"):
         return f"“{full}” changes nothing in the process of the tested code."
     if first.partition(".")[0] == "tempfile" or full in _WRITERS or (call is not None and _last(node) in _WRITERS):
-        return f"“{full or _last(node)}” needs a folder that the test and the tested code share: there is none."
+        return f"“{full or _last(node)}” needs a folder shared by the test and the tested code, which doesn't exist."
     if full in ("open", "io.open") and call is not None and _writes(call):
-        return "It writes a file: there is no folder that the test and the tested code share."
+        return "It writes a file, but the test and the tested code share no folder."
     return ""
 
 

@@ -24,7 +24,7 @@ _SCOPES = 0b11
 
 
 def version() -> int:
-    """The version of the kernel's Landlock; 0 if there is none."""
+    """The version of the kernel's Landlock; 0 if it has none."""
     try:
         return kernel.raw(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)
     except OSError:

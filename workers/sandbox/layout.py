@@ -25,7 +25,7 @@ class FileLayout:
     python: str
     """The interpreter itself, neither a link nor a virtual environment's."""
     libraries: tuple[str, ...]
-    """Entries of sys.path besides the standard library."""
+    """Entries of sys.path other than the standard library."""
     folders: tuple[str, ...]
     """Readable folders and files without links."""
     links: tuple[tuple[str, str], ...]

@@ -139,10 +139,10 @@ def _array(held: Any) -> Any:
         import numpy
     except ImportError:
         return values
-    made = numpy.array(values)
-    if made.dtype.kind not in "biufc":
+    array = numpy.array(values)
+    if array.dtype.kind not in "biufc":
         raise NotPlain("an array of other things than numbers")  # numpy would convert texts to numbers, even NaN
-    return made.astype(dtype)
+    return array.astype(dtype)
 
 
 def _iterator(held: Any) -> Iterator[Any]:
@@ -230,10 +230,10 @@ def _decimal(kind: Any, held: Any) -> Any:
     text, number = held
     if type(text) is not str:
         raise TypeError
-    made = kind(text)
-    if made.is_nan() and number == number:
-        raise NotPlain("a NaN that isn't told")
-    return made
+    value = kind(text)
+    if value.is_nan() and number == number:
+        raise NotPlain("an undeclared NaN")
+    return value
 
 
 _LIBRARY: tuple[tuple[str, str, Callable[[Any], Any], Callable[[Any, Any], Any]], ...] = (

@@ -28,7 +28,7 @@ from workers.sandbox.test_requirements import packed_of_short
 LAST = {"done": True}
 LONGEST_REQUEST = 1 << 30
 ENVELOPE = 1 << 20
-"""Bytes of a message besides its value: a traceback, and the overhead of plain values as JSON."""
+"""Bytes of a message in addition to its value: a traceback, and the overhead of plain values as JSON."""
 _LENGTH = struct.Struct("!I")
 _READ_BYTES = 1 << 16
 _write = json.JSONEncoder(check_circular=False, separators=(",", ":")).encode

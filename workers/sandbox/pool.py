@@ -126,7 +126,7 @@ class Sandbox:
                 return Outcome(Kind.KILLED, message=f"It could not be started here: {why}.", trouble=True)
             else:
                 return evaluation
-        return Outcome(Kind.KILLED, message=f"The sandbox could not be started anew: {reason}", trouble=True)
+        return Outcome(Kind.KILLED, message=f"The sandbox could not be restarted: {reason}", trouble=True)
 
     def _living_zygote(self) -> ZygoteProcess:
         """The zygote, started again if it has ended. Raises SandboxUnavailable."""

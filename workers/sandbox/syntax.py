@@ -56,16 +56,16 @@ def places(tree: ast.Module) -> Iterator[Place]:
 
 def parents(tree: ast.Module) -> dict[ast.AST, ast.AST]:
     """By each node that is more than an operator or a context: its parent. The order is that of ast.walk."""
-    made: dict[ast.AST, ast.AST] = {}
+    parent_of: dict[ast.AST, ast.AST] = {}
     nodes: list[ast.AST] = [tree]
     for node in nodes:  # it grows meanwhile
         for name in node._fields:
             value = getattr(node, name, None)
             for child in value if type(value) is list else (value,):
                 if isinstance(child, ast.AST) and type(child) not in _OPERATORS:
-                    made[child] = node
+                    parent_of[child] = node
                     nodes.append(child)
-    return made
+    return parent_of
 
 
 def binds(node: ast.AST) -> Iterator[str]:
@@ -127,7 +127,7 @@ def imported(nodes: Iterable[ast.AST]) -> dict[str, str]:
 
 
 def dotted(node: ast.AST, names: dict[str, str]) -> str:
-    """In full: "numpy.testing.assert_allclose" for np.testing.assert_allclose; "" for what is no such thing."""
+    """In full: "numpy.testing.assert_allclose" for np.testing.assert_allclose; "" for anything else."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

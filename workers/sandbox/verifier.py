@@ -142,7 +142,7 @@ class CandidateProxy:
             for key, old in kwargs.items():
                 marshalling.change(old, named[key])
         except (TypeError, ValueError, KeyError):
-            raise self._lose("An answer came that is none.") from None
+            raise self._lose("An invalid answer came.") from None
 
     def _refuse(self, event: str) -> TestStopped:
         self.needs = f"It could run what the tested code gives: “{event}”."
@@ -203,11 +203,11 @@ def _globals(requirements: Requirements, candidate: CandidateProxy) -> dict[str,
 
 
 def _failure(error: BaseException, test: str, candidate: CandidateProxy) -> str:
-    line, shown = 0, error.__traceback__
-    while shown is not None:
-        if shown.tb_frame.f_code.co_filename == FILE:
-            line = shown.tb_lineno
-        shown = shown.tb_next
+    line, frame = 0, error.__traceback__
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == FILE:
+            line = frame.tb_lineno
+        frame = frame.tb_next
     lines = test.splitlines()
     source = lines[line - 1].strip()[:160] if 0 < line <= len(lines) else ""
     text = _text(error)

@@ -239,7 +239,7 @@ def _become(fds: list[int], lock_in: Callable[[], None], run: Callable[..., None
     """In the fork: turns `fds` into 0, 1, 2 …, closes everything else, and runs `run` once locked in. Never returns."""
     code = 1
     try:
-        if fds[0] == 0:  # opened anew: the flags and locks of an open file are visible to all that share it
+        if fds[0] == 0:  # opened again: the flags and locks of an open file are visible to all that share it
             os.dup2(os.open("/dev/null", os.O_RDWR), 0)
         for place, fd in enumerate(fds):
             if fd != place:

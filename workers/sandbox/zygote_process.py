@@ -135,7 +135,7 @@ class ZygoteProcess:
             self._closed = True
             self._control.close()
             os.close(self._pidfd)
-        self._process.returncode = 0  # it is no child of this process
+        self._process.returncode = 0  # it isn't a child of this process
 
 
 def start(backend: Backend, preload: Sequence[str]) -> ZygoteProcess:

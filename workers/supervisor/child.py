@@ -21,7 +21,7 @@ from workers.supervisor.procfs import Identity, Process
 
 TRAINER = "trainer"
 DOWNLOAD = "download"
-"""Roles of children besides contract.SERVER_ROLES; a role is also its log's name."""
+"""Roles of children other than contract.SERVER_ROLES; a role is also its log's name."""
 
 
 @dataclass(frozen=True)

@@ -110,7 +110,7 @@ def spec_problem(spec: AttemptSpec) -> str:
     server = spec.run.hardware.server
     wrong = [address for address in server.attached if not is_address(address)] if server else []
     if wrong:
-        return f"hardware.server.attached: {wrong[0]!r} is no address such as http://127.0.0.1:8000."
+        return f"hardware.server.attached: {wrong[0]!r} is not an address such as http://127.0.0.1:8000."
     try:
         places = servers_of(spec)
     except ContractError as error:

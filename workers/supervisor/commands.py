@@ -70,8 +70,8 @@ _NEVER = frozenset(
 )
 """Set per process or fetched at the claim, never inherited."""
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""`python -m` would search the working directory first: the attempt's folder, whose `adapters/` is no package. Commands
-from the settings may be scripts that need their own folder."""
+"""`python -m` would search the working directory first: the attempt's folder, whose `adapters/` isn't a package.
+Commands from the settings may be scripts that need their own folder."""
 
 
 def supervisor_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:

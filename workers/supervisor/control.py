@@ -139,9 +139,9 @@ class Control:
         try:
             answer = response.json()
         except ValueError as error:
-            raise Unreachable(f"an answer that is no JSON from {self._url}") from error
+            raise Unreachable(f"invalid JSON from {self._url}") from error
         if not isinstance(answer, dict):
-            raise Unreachable(f"an answer that is no object from {self._url}")
+            raise Unreachable(f"JSON that isn't an object from {self._url}")
         return answer
 
     def _unreachable(self, error: httpx.HTTPError) -> Unreachable:

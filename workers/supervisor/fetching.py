@@ -29,7 +29,7 @@ class Fetching(Work):
         self._shared = shared
         self._progress = Tail(shared.folder / FileName.DOWNLOAD, object_of)
         self._newest: dict[str, float] = {}
-        self._told: dict[str, float] = {}
+        self._reported: dict[str, float] = {}
         self._next_at = float("-inf")
         self._heard_at = 0.0
 
@@ -66,9 +66,9 @@ class Fetching(Work):
             self._newest = {name: line[key] / _MIB for key, name in _FIGURES.items() if _is_size(line.get(key))}
 
     def _tell(self, now: float) -> None:
-        if self._newest == self._told:
+        if self._newest == self._reported:
             return
-        self._told = self._newest
+        self._reported = self._newest
         self._next_at = now + self._shared.settings.sample_s
         figures = {name: round(value, 1) for name, value in self._newest.items()}
         self._shared.report.append(EventKind.SYSTEM, figures)
@@ -84,7 +84,7 @@ class Fetching(Work):
             return file.read_text().strip()
         except (OSError, ValueError) as error:
             log.warning("no token for the hub: %s", error)
-            words = error.strerror if isinstance(error, OSError) else "it is no text"
+            words = error.strerror if isinstance(error, OSError) else "it isn't text"
             text = f"The host's token for the hub can't be read from {file}: {words}. Gated models won't be given."
             self._shared.report.note(text, level="warning")
             return ""

@@ -35,7 +35,7 @@ class AttemptFolder:
     @classmethod
     def of(cls, runs_dir: Path, run_id: str, number: int) -> AttemptFolder:
         if not _RUN_ID.fullmatch(run_id):
-            raise ValueError(f"{run_id!r} is no run id")
+            raise ValueError(f"{run_id!r} is not a run id")
         return cls(runs_dir / run_id / str(int(number)))
 
     def __truediv__(self, name: str) -> Path:
@@ -99,7 +99,7 @@ class AttemptFolder:
         return self.path / f".{name}.{os.getpid()}.{threading.get_ident()}"
 
     def write_if_possible(self, name: str, text: str) -> None:
-        """For optional files that only save work later: a full disk is no reason to stop."""
+        """For optional files that only save work later: a full disk isn't a reason to stop."""
         try:
             self.write(name, text)
         except OSError:
@@ -206,7 +206,7 @@ def _is_bound(name: bytes) -> bool:
 
 
 def _flocked(path: Path) -> int | None:
-    """The locked file; None if there is none. BlockingIOError: another process has it."""
+    """The locked file; None if it doesn't exist. BlockingIOError: another process has it."""
     fd = _open_lock(path, os.O_CREAT)
     if fd is None:
         return None

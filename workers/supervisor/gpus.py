@@ -1,4 +1,4 @@
-"""The only module that reads the GPUs (NVML). A host without a driver has none, which is no error.
+"""The only module that reads the GPUs (NVML). A host without a driver has none, which isn't an error.
 
 Calls may hang if a driver is in trouble, so threads make them. NVML names processes by the host's pids, which are wrong
 inside containers: GPUs are proved free by memory, never by pid.

@@ -116,7 +116,7 @@ class LogUploader:
         try:
             size = self._control.send_log(self._attempt_id, stream.name, offset=stream.sent, data=data)
         except Refused as error:
-            log.warning("the %s log is not sent any more: %s", stream.name, error)
+            log.warning("the %s log is no longer sent: %s", stream.name, error)
             stream.refused = True
             return False
         if size == stream.sent:
@@ -131,7 +131,7 @@ class LogUploader:
             room = self._room(stream, stream.fd, now)
             return stream.parts.read(stream.fd, stream.sent, min(room, REQUEST_BYTES)) if room > 0 else b""
         except OSError as error:
-            log.warning("the %s log is not sent any more: %s", stream.name, error)
+            log.warning("the %s log is no longer sent: %s", stream.name, error)
             stream.refused = True
             return b""
 

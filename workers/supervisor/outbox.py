@@ -39,7 +39,7 @@ class Outbox:
         self._found = len(seqs)
 
     def append(self, kind: EventKind, data: dict[str, Any], *, t: float, step: int | None = None) -> int:
-        """A line of the supervisor's own. Figures that are no finite numbers are left out of it."""
+        """Write one of the supervisor's own lines, without figures that aren't finite."""
         if kind in METRIC_KINDS:
             return self.add(metrics_line(kind, data, t=t, step=step)[0])
         return self.add(event_line(kind, data, t=t, step=step))
@@ -103,8 +103,8 @@ class Outbox:
         os.close(self._fd)
 
     def _open(self, path: Path) -> int:
-        """What can only be read is read, and added to in memory. All is in memory where there is no file to be had: an
-        attempt that can't even begin shall be able to say so."""
+        """Open for writing, or read-only with new lines in memory. Without a file everything stays in memory, so that
+        an attempt that can't even start can report it."""
         for flags in (os.O_RDWR | os.O_CREAT, os.O_RDONLY):
             try:
                 return os.open(path, flags | os.O_CLOEXEC, 0o600)
@@ -131,7 +131,7 @@ class Outbox:
                 os.ftruncate(self._fd, self._end)
 
     def _cut_torn_line(self) -> int:
-        """A supervisor killed while writing leaves half a line; it was never sent, so it is no line."""
+        """A supervisor killed while writing leaves half a line; it was never sent, so it doesn't count."""
         size = os.fstat(self._fd).st_size
         end = size
         while end > 0:

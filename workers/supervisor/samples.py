@@ -51,7 +51,7 @@ class SampleUploader:
         try:
             more = self._send_some()
         except Refused as error:
-            log.warning("completions are not sent any more: %s", error)
+            log.warning("completions are no longer sent: %s", error)
             self.refused = True
             return self._settings.batch_s
         except ControlError:

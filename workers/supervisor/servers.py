@@ -101,7 +101,7 @@ class Servers:
         for probe in self._probes:
             silent = probe.silent_since is not None and probe.silence() >= after_s
             if not probe.place.own and silent:
-                where = f"The attached vLLM server {probe.place.address} does not answer any more."
+                where = f"The attached vLLM server {probe.place.address} no longer answers."
                 return f"{where} {probe.seen}"
         return ""
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 LINE_LIMIT = 4 << 20
-"""A longer line is no message; it is skipped and counted."""
+"""A longer line isn't a message; it is skipped and counted."""
 _CHUNK = 1 << 20
 
 

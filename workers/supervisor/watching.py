@@ -70,14 +70,14 @@ class StepPace:
         self._step: int | None = None
         self._at: float | None = None
         """When the last step was seen; None before training begins."""
-        self._told = False
+        self._reported = False
 
     def step(self, step: int | None, now: float) -> str:
         """Record the start of training or a step; returns a message if that ends a stall."""
         if step == self._step and self._at is not None:
             return ""
         before, self._at, self._step = self._at, now, step
-        reported, self._told = self._told, False
+        reported, self._reported = self._reported, False
         if before is not None:
             self._took.append(now - before)
         return (
@@ -86,9 +86,9 @@ class StepPace:
 
     def stalled(self, now: float) -> str:
         usual = median(self._took) if self._took else 0.0
-        if self._at is None or self._told or now - self._at < max(self._stall_s, FAR_TOO_LONG * usual):
+        if self._at is None or self._reported or now - self._at < max(self._stall_s, FAR_TOO_LONG * usual):
             return ""
-        self._told = True
+        self._reported = True
         if not self._took:
             return f"Training began {now - self._at:.0f} s ago, and no step has ended yet."
         rule = f"where one takes {usual:.3g} s as a rule"

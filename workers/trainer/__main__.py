@@ -1,8 +1,8 @@
 """python -m workers.trainer FOLDER: train the attempt described by FOLDER/spec.json on FOLDER/dataset.parquet.
 
 Writes metrics.jsonl, samples.jsonl and checkpoints/ there, and ends with a checkpoint when FOLDER/STOP appears. Exit
-codes: 0 trained (or stopped as requested), 3 the spec can't be trained, 4 there is no step to take, 5 the vLLM server
-has failed, 7 a reward has failed on too many rows; the last line on stderr is then a sentence for people.
+codes: 0 trained (or stopped as requested), 3 the spec can't be trained, 4 there are no steps to train, 5 the vLLM
+server has failed, 7 a reward has failed on too many rows; the last line on stderr is then a sentence for people.
 """
 
 from __future__ import annotations

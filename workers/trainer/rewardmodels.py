@@ -46,7 +46,7 @@ def _loaded(index: int, reward: RewardSpec, run: RunSpec, chat: bool) -> RewardM
     try:
         config = AutoConfig.from_pretrained(path, revision=revision)
         if not any("ForSequenceClassification" in name for name in config.architectures or ()):
-            raise SpecError(f"Reward {reward.name!r}: {path} is no sequence-classification model.")
+            raise SpecError(f"Reward {reward.name!r}: {path} is not a sequence-classification model.")
         model = AutoModelForSequenceClassification.from_pretrained(
             path,
             revision=revision,

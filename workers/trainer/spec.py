@@ -81,7 +81,7 @@ def _check_model(model: str) -> None:
     if not folder.is_dir():
         raise SpecError(f"The model folder {model} doesn't exist on this host ({os.uname().nodename}).")
     if not (folder / "config.json").is_file():
-        raise SpecError(f"{model} is no model folder: it has no config.json.")
+        raise SpecError(f"{model} is not a model folder: it has no config.json.")
 
 
 def _check_rewards(spec: AttemptSpec) -> None:

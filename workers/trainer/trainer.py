@@ -81,7 +81,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             bad = ~torch.isfinite(rewards[:, index])
             rewards[bad, index] = torch.nan
             own_rows = bad[self.accelerator.process_index * len(rows) :][: len(rows)].tolist()
-            message = "The model's answer is no finite number."
+            message = "The model's answer is not a finite number."
             failed = [Failure(i, "not_a_number", message) for i, is_bad in enumerate(own_rows) if is_bad]
             name = self.reward_func_names[index]
             self._failures.note(name, rows, failed)

@@ -52,7 +52,7 @@ def sentence(error: BaseException, model: str, revision: str | None) -> str:
     if isinstance(error, RepositoryNotFoundError):
         return hub_files.missing(model, hub)
     if isinstance(error, HFValidationError):
-        return f"{model!r} is no name of a model on the hub: {first_line(error)}"
+        return f"{model!r} is not a valid name for a model on the hub: {first_line(error)}"
     if _caused_by(error, OfflineModeIsEnabled):
         return f"{model} is not complete in this host's cache, and HF_HUB_OFFLINE keeps it from asking {hub}."
     if status is not None:

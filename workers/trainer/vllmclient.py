@@ -101,7 +101,7 @@ class AdapterClient:
         return replaced
 
     def leave(self) -> None:
-        """Take the adapter away from a server that goes on without us; it may be gone, and that is no failure."""
+        """Take the adapter away from a server that goes on without us; it may be gone, which isn't a failure."""
         if self._adapter is not None:
             with contextlib.suppress(ServerError):
                 self._text("/v1/unload_lora_adapter", {"lora_name": self._adapter})
@@ -119,9 +119,9 @@ class AdapterClient:
             whole = all(len(ids) == len(values) for ids, values in completions)
         except (KeyError, TypeError) as error:
             raise ServerError(f"{self._who} answered {path} with something that lacks {error}.") from error
-        wanted = len(prompts) * sampling["n"]
-        if len(completions) != wanted or not whole:
-            raise ServerError(f"{self._who} answered {path} with {len(completions)} of {wanted} completions.")
+        expected = len(prompts) * sampling["n"]
+        if len(completions) != expected or not whole:
+            raise ServerError(f"{self._who} answered {path} with {len(completions)} of {expected} completions.")
         return [(ids, [None if v is None or math.isnan(v) else v for v in values]) for ids, values in completions]
 
     def _json(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> dict[str, Any]:
@@ -142,7 +142,7 @@ class AdapterClient:
         try:
             document: dict[str, Any] = json.loads(answer)
         except ValueError as error:
-            raise ServerError(f"{self._who} answered {path} with what is no JSON: {_message(answer)}") from error
+            raise ServerError(f"{self._who} answered {path} with invalid JSON: {_message(answer)}") from error
         return document
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout: float) -> tuple[int, bytes]:

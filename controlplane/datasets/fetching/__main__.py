@@ -18,7 +18,7 @@ from controlplane.datasets.reader import files, limits
 from controlplane.datasets.reader.progress_file import ProgressFile
 
 USUAL = 2**26
-"""Bytes of a file besides its data, such as a Parquet footer."""
+"""Bytes of a file in addition to its data, such as a Parquet footer."""
 
 
 def main(folder: Path, verb: str) -> int:

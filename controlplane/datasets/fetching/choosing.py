@@ -106,7 +106,7 @@ def _by_readme(configs: list[Mapping[str, Any]], data: list[str], config: str, s
         raise _no_split(split, list(splits))
     files = dict.fromkeys(file for pattern in splits[split] for file in _matching(inside, pattern, folder))
     if not files:
-        raise NotFetched(f"The README's files of the split “{split}” are not there, or none can be read here.")
+        raise NotFetched(f"The files that the README names for the split “{split}” are missing or can't be read here.")
     return name, list(files)
 
 

@@ -53,7 +53,7 @@ def _listing(source: Mapping[str, str]) -> tuple[Any, dict[str, int]]:
 
 
 def _card(name: str, commit: str, sizes: Mapping[str, int], folder: Path) -> dict[str, Any]:
-    """The README's front matter at this commit; {} if there is none."""
+    """The README's front matter at this commit; {} without one."""
     import yaml
 
     if not 0 < sizes.get(README, 0) <= README_BYTES:
@@ -157,7 +157,7 @@ def _refusal(error: Exception, name: str, revision: str) -> NotFetched:
         advice = "Look at its name, capitals too. Private ones need a token in the control plane's HF_TOKEN."
         return NotFetched(f"There is no dataset {name} on {hub}.", advice, passing=True)
     if isinstance(error, HFValidationError):
-        return NotFetched(f"{name} is no name of a dataset on the hub.")
+        return NotFetched(f"{name} is not a valid name for a dataset on the hub.")
     if status is not None:
         return NotFetched(f"{hub} answered with status {status}.", "Try again later.", passing=True)
     first = next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -23,7 +23,7 @@ PASSED_ON = (
 )  # fmt: skip
 
 
-def fetch(version: DatasetVersion, wanted: Callable[[], bool]) -> dict[str, Any]:
+def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, Any]:
     """Fetch a version's source into its folder; return the columns to store. Raises ChildFailed and
     reader_process.Unwanted."""
     arguments = {
@@ -36,14 +36,14 @@ def fetch(version: DatasetVersion, wanted: Callable[[], bool]) -> dict[str, Any]
         version.folder,
         version.source_kind,
         arguments,
-        wanted=wanted,
+        is_wanted=is_wanted,
         program=PROGRAM,
         environment=environment,
     )
     try:
         answer = json.loads(output)
     except ValueError as error:
-        log.exception("the fetching of dataset version %s answered with what is no JSON", version.pk)
+        log.exception("fetching dataset version %s returned invalid JSON", version.pk)
         raise ChildFailed("server", reader_process.BROKEN) from error
     if refused := answer.get("refused"):
         kind = "source" if refused["passing"] else "refused"

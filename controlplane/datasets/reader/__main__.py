@@ -26,8 +26,8 @@ VERBS = {
     "derive": ("derive_rows", "run"),
     "export": ("export_rows", "export"),
 }
-"""By their names: the module in here, and its function of the folder and the arguments. What it gives is the answer;
-`export` writes its own, rows instead of JSON."""
+"""Verb -> the module in this package and its function of the folder and the arguments. Its return value is the answer;
+`export` writes rows itself instead of JSON."""
 
 
 def main(argv: list[str]) -> int:

@@ -21,13 +21,13 @@ TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
 TEMPLATE, OLD_TEMPLATE = "chat_template.jinja", "chat_template.json"
 SPECIAL_TOKENS = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
 BATCH_CHARACTERS = 2**20
-"""Of texts that are counted at once."""
+"""Total length of the texts in one batch."""
 AROUND = 8
 """Tokens that a tokenizer may put around a text."""
 LONGEST_WORD = 40
 REMEMBERED_WORDS = 100_000
 THREADS = 4
-"""That count tokens at once; each takes address space."""
+"""Threads for counting tokens; each takes address space."""
 
 
 class Renderer:
@@ -90,15 +90,15 @@ class Renderer:
         if not chat:
             return ["\n\n".join(message["content"] for message in messages) for messages in prompts]
         if self._folder is None:
-            shown = ([f"{message['role']}:\n{message['content']}" for message in messages] for messages in prompts)
-            return ["\n\n".join(messages) for messages in shown]
+            labelled = ([f"{message['role']}:\n{message['content']}" for message in messages] for messages in prompts)
+            return ["\n\n".join(messages) for messages in labelled]
         if self._template is None:
             why = "The model has no chat template: choose plain text, or another tokenizer."
             return [TemplateProblem(why)] * len(prompts)
         return self._template.texts(prompts)
 
     def _not_surely_within(self, limit: int, texts: Mapping[int, str]) -> dict[int, str]:
-        """Those that may have more tokens, by their characters and then by the sum of their words' tokens.
+        """Texts that may exceed the limit, by their characters and then by the sum of their words' tokens.
 
         Tokenizers cut a text at spaces first, so its words apart never have fewer tokens than the whole. Words are
         counted once, and only where the characters of those that are not known yet leave it open.
@@ -114,7 +114,7 @@ class Renderer:
         return {place: texts[place] for place, words in split.items() if self._bound(words) > limit}
 
     def _bound(self, words: Sequence[str]) -> int:
-        """As many tokens as the text of these words has, or more."""
+        """An upper bound of the tokens in a text of these words."""
         return sum(map(self._word_tokens.__getitem__, words)) + _longest(words[0]) + AROUND
 
     def count(self, text: str) -> int | None:
@@ -123,15 +123,15 @@ class Renderer:
         return counted[0] if counted else None
 
     def counts(self, texts: Sequence[str], *, special: bool = False) -> list[int] | None:
-        """The same of many at once, several times faster. `special`: with those that the tokenizer puts around plain
-        text. What a chat template wrote has them already."""
+        """Count many texts at once, several times faster. `special`: with those that the tokenizer puts around plain
+        text; text from a chat template has them already."""
         if self._tokenizer is None:
             return None
         found: list[int] = []
         for batch in _batches(texts):
             try:
                 encoded = self._tokenizer.encode_batch_fast(batch, add_special_tokens=special)
-            except (TypeError, UnicodeEncodeError):  # halves of pairs, which are no text in Rust
+            except (TypeError, UnicodeEncodeError):  # unpaired surrogates, which Rust doesn't accept as text
                 whole = [text.encode("utf-8", "replace").decode() for text in batch]
                 encoded = self._tokenizer.encode_batch_fast(whole, add_special_tokens=special)
             found.extend(map(len, encoded))
@@ -139,7 +139,7 @@ class Renderer:
 
 
 class _WordTokens(dict[str, int]):
-    """By a word: its tokens with a space before it; of one that is not known, more than it can have."""
+    """Word -> its tokens after a space; for an unknown word, more than it can have."""
 
     def __missing__(self, word: str) -> int:
         return _longest(word)
@@ -168,14 +168,14 @@ def _template(folder: Path, config: Mapping[str, Any]) -> str:
     try:
         return (folder / TEMPLATE).read_text(encoding="utf-8")
     except FileNotFoundError:
-        told = _json(folder / OLD_TEMPLATE).get("chat_template") or config.get("chat_template")
+        templates = _json(folder / OLD_TEMPLATE).get("chat_template") or config.get("chat_template")
     except (OSError, UnicodeDecodeError) as error:
         raise TemplateProblem(f"{TEMPLATE} can't be read: {error}.") from None
-    if isinstance(told, list):  # several by name, as older configurations have them
-        told = {one.get("name"): one.get("template") for one in told if isinstance(one, dict)}
-    if isinstance(told, dict):
-        told = told.get("default")
-    return told if isinstance(told, str) else ""
+    if isinstance(templates, list):  # several by name, as older configurations have them
+        templates = {one.get("name"): one.get("template") for one in templates if isinstance(one, dict)}
+    if isinstance(templates, dict):
+        templates = templates.get("default")
+    return templates if isinstance(templates, str) else ""
 
 
 def _tokenizer(path: Path, special: Any) -> Any:
@@ -185,17 +185,17 @@ def _tokenizer(path: Path, special: Any) -> Any:
     from tokenizers import Tokenizer
 
     try:
-        made = Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_file(str(path))
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # Rust's panics are no Exception
-        said = visible(str(error))[:200]
-        raise TemplateProblem(f"{TOKENIZER} can't be read: {said}.") from None
-    made.no_truncation()
-    made.no_padding()
-    if missing := [token for token in special if made.token_to_id(token) is None]:
-        made.add_special_tokens(missing)
-    return made
+    except BaseException as error:  # Rust's panics don't derive from Exception
+        reason = visible(str(error))[:200]
+        raise TemplateProblem(f"{TOKENIZER} can't be read: {reason}.") from None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    if missing := [token for token in special if tokenizer.token_to_id(token) is None]:
+        tokenizer.add_special_tokens(missing)
+    return tokenizer
 
 
 def _json(path: Path) -> dict[str, Any]:

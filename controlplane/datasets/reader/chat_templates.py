@@ -24,7 +24,7 @@ LONGEST_TEMPLATE = 2**20
 LONGEST_TEXT = 2**24
 """Characters that a template may write."""
 SECONDS = 5.0
-"""Of processor time, for one prompt."""
+"""Processor time for one prompt."""
 LARGEST = 2**22
 """Items or characters of what a template multiplies."""
 DIGITS = 2**14
@@ -38,7 +38,7 @@ class TemplateProblem(Exception):
 
 
 class Template:
-    """Raises TemplateProblem for a text that is no template."""
+    """Raises TemplateProblem for a text that isn't a template."""
 
     def __init__(self, source: str, special: Mapping[str, str]) -> None:
         if len(source) > LONGEST_TEMPLATE:
@@ -51,7 +51,7 @@ class Template:
                 raise _in_words(error, "can't be read") from None
 
     def texts(self, prompts: Iterable[Sequence[Mapping[str, str]]]) -> list[str | TemplateProblem]:
-        """Of each prompt's messages the text with the beginning of the assistant's turn, or why there is none."""
+        """Each prompt's messages rendered up to the start of the assistant's turn, or why that failed."""
         texts: list[str | TemplateProblem] = []
         with _limited():
             for messages in prompts:
@@ -111,7 +111,7 @@ class _Generation(jinja2.ext.Extension):
 
 
 def _size(operator: str, left: Any, right: Any) -> int:
-    """Of the result, in items; numbers by their bits, so that the same limit is far above any that is of use."""
+    """The size of the result in items; for numbers by their bits, with a limit far above any useful one."""
     if isinstance(left, int) and isinstance(right, int):
         bits = left.bit_length() * max(right, 0) if operator == "**" else left.bit_length() + right.bit_length()
         return LARGEST + 1 if bits > DIGITS else 0
@@ -122,11 +122,11 @@ def _size(operator: str, left: Any, right: Any) -> int:
 
 
 def _environment() -> _Environment:
-    made = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols])
-    made.filters["tojson"] = _tojson
-    made.globals["raise_exception"] = _raise_exception
-    made.globals["strftime_now"] = _strftime_now
-    return made
+    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, jinja2.ext.loopcontrols])
+    environment.filters["tojson"] = _tojson
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = _strftime_now
+    return environment
 
 
 def _tojson(
@@ -136,12 +136,12 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as it is: jinja2's own is for HTML."""
+    """Plain JSON: jinja2's own filter escapes it for HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 class _Refusal(TemplateError):
-    """What the template's author says of these messages."""
+    """The template's own error message for these messages."""
 
 
 def _raise_exception(message: object) -> None:

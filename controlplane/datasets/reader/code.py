@@ -48,7 +48,7 @@ def problem(text: str) -> CodeProblem | None:
             return CodeProblem(*_place(text, max(0, text.find("\0"))), error.msg)
         return CodeProblem(max(1, error.lineno), max(1, error.offset or 1), error.msg or "invalid syntax")
     except (MemoryError, RecursionError):
-        # Python reports this for long chains of operators, too, which are no nested brackets.
+        # Python also reports this for long chains of operators without nested brackets.
         return CodeProblem(1, 1, "too deeply nested for Python's own parser")
     except UnicodeEncodeError as error:
         return CodeProblem(*_place(text, error.start), "half a character (a lone surrogate)")

@@ -31,16 +31,16 @@ GROUP, GROUPS = 8, 5
 """Rows that a schema is recognised by, and how often."""
 MOST_ROWS = 20_000_000
 DUPLICATES_TOLD = 1_000_000
-"""Of prompts that are there already; all are counted."""
+"""Repeated prompts that are listed; all are counted."""
 
 
 @dataclass
 class FirstPassResult:
-    """What the pass knows of the file once it is through, or as far as it came."""
+    """The result of the first pass, which may have stopped early."""
 
     lines: int = 0
     rows: int = 0
-    """That can be read, whether or not they can be used."""
+    """Readable rows, usable or not."""
     blank: int = 0
     duplicates: int = 0
     columns: Counts = field(default_factory=dict)
@@ -84,17 +84,17 @@ def _sample(path: Path, format: Format, remark: records.Remark) -> list[dict[str
 
 
 def _recognised(sample: list[dict[str, Any]], seen: Schema) -> Recognised:
-    """What most groups of the first rows look like: one bad row among them doesn't change what the file is."""
+    """The schema of most groups of the first rows, so that one bad row doesn't change the result."""
     columns = [{"name": name, "share": _share(sample, name)} for name in seen.main or seen.counts]
     typical = [row for row in sample[:200] if not seen.oddity(row)[0]] or sample
     groups = [typical[at : at + GROUP] for at in range(0, min(len(typical), GROUPS * GROUP), GROUP)] or [[]]
-    told = [recognise(group, columns) for group in groups]
-    most = Counter(one.mapping for one in told).most_common(1)[0][0]
-    return next(one for one in told if one.mapping == most)
+    candidates = [recognise(group, columns) for group in groups]
+    most = Counter(one.mapping for one in candidates).most_common(1)[0][0]
+    return next(one for one in candidates if one.mapping == most)
 
 
 def _share(sample: list[dict[str, Any]], name: str) -> float:
-    """Of the rows, how many have something in the column."""
+    """The share of rows with a value in the column."""
     filled = sum(1 for row in sample if (value := row.get(name)) is not None and not _blank(value))
     return filled / max(1, len(sample))
 
@@ -138,8 +138,8 @@ class _FirstPass:
                     break
         self._progress.at(at, found.rows, now=True)
         if not found.lines or not (found.rows or self._collector.errors):
-            said = "The file has only blank lines." if found.lines else "The file has no row."
-            raise FileProblem("empty_file", said)
+            message = "The file has only blank lines." if found.lines else "The file has no row."
+            raise FileProblem("empty_file", message)
 
     def _add(self, batch: _Found) -> _Place:
         """Where it ends, or where the collector gives up."""
@@ -170,7 +170,7 @@ class _Place(NamedTuple):
 
 @dataclass
 class _Found:
-    """What a batch of records is like. `at`: as of records.Batch; `end`: its last record; `problems`: of the records
+    """The results for a batch of records. `at`: as in records.Batch; `end`: its last record; `problems`: of the records
     that have any; `keys`: hashes of the prompts of good rows, which are in `lines`."""
 
     at: int

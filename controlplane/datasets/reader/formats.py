@@ -1,4 +1,4 @@
-"""Which kind of file it is, told from its content: names and declared types are what somebody says."""
+"""Detection of a file's format from its content, since names and declared types can be wrong."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Format:
 
 
 def detect(path: Path) -> Format:
-    """Raises FileProblem for what is none of them."""
+    """Raises FileProblem for any other format."""
     with path.open("rb") as file:
         head = file.read(HEAD)
     gzip = head.startswith(b"\x1f\x8b")
@@ -83,7 +83,7 @@ def detect(path: Path) -> Format:
     bom = head.startswith(BOM)
     text = head.removeprefix(BOM)
     whole = len(head) < HEAD
-    kind, delimiter = _told(text.lstrip(), whole=whole)
+    kind, delimiter = _detected(text.lstrip(), whole=whole)
     note = "The file begins with a byte order mark, which was passed over." if bom else ""
     return Format(kind, gzip, delimiter, bom, note)
 
@@ -107,14 +107,14 @@ def _refuse_what_is_no_text(head: bytes) -> None:
     if start.startswith((b"\xff\xfe", b"\xfe\xff")) or start.count(b"\0") > len(start) // 4:
         raise FileProblem("other_encoding", "The text is encoded as UTF-16 or UTF-32, not as UTF-8.")
     if len(_NOT_TEXT.findall(head)) > len(head) // 20:
-        raise _another("no text, and no format that is known here")
+        raise _another("a binary file of an unknown format")
 
 
 def _another(what: str) -> FileProblem:
     return FileProblem("other_format", f"This is {what}, not a dataset that can be read.")
 
 
-def _told(text: bytes, *, whole: bool) -> tuple[str, str]:
+def _detected(text: bytes, *, whole: bool) -> tuple[str, str]:
     """(kind, delimiter) of text without a byte order mark and white space before it."""
     lines = [line for line in text.splitlines() if line.strip()]
     if not whole and len(lines) > 1:
@@ -123,7 +123,7 @@ def _told(text: bytes, *, whole: bool) -> tuple[str, str]:
     first = lines[0].strip()
     if text.startswith(b"["):
         lists = [line for line in lines if line.lstrip().startswith(b"[") and line.rstrip().endswith(b"]")]
-        # A list a line is JSON Lines of the wrong rows; told line by line.
+        # One list per line is JSON Lines with the wrong rows; each line is reported.
         return (JSONL if len(lines) > 1 and len(lists) == len(lines) else JSON), ","
     if first == b"{" and len(lines) > 1 and not lines[1].lstrip().startswith(b"{"):
         raise FileProblem(
@@ -145,7 +145,7 @@ def _told(text: bytes, *, whole: bool) -> tuple[str, str]:
 
 
 def _delimiter(lines: list[bytes]) -> str:
-    """The one that the first line, read as a header, has most of; empty: none."""
+    """The most frequent delimiter in the first line, read as a header; empty: none."""
     header = lines[0].decode("utf-8", "replace")
     best, most = "", 1
     for delimiter in _DELIMITERS:

@@ -72,7 +72,7 @@ def _of_answers(figures: Mapping[str, Any]) -> Iterator[Hint]:
 def _of_difficulty(figures: Mapping[str, Any]) -> Iterator[Hint]:
     counts = figures["difficulty"]["counts"]
     if not counts:
-        text = "No column tells how hard a row is. After a first run, its difficulty map can stand in for it."
+        text = "No column tells how hard a row is. After a first run, its difficulty map can be used instead."
         yield Hint("note", "No difficulty", text)
         return
     rated = figures["with_difficulty"]

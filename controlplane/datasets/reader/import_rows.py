@@ -24,7 +24,7 @@ from controlplane.datasets.reader.spill_by_split import Parting
 from controlplane.datasets.reader.splitting import Split
 
 FROM_THE_CHECK = OF_THE_CODE | {"duplicate_keys"}
-"""Kinds of errors that an import doesn't find by itself."""
+"""Kinds of errors that an import doesn't detect itself."""
 
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     The check has run with this mapping. Rows that it doesn't fit are dropped if it says so ("leave_out"), rows that no
     mapping can use if `drop_broken`: two questions to people. ROWS and SHOWN are there afterwards if and only if it is
     usable.
-    Raises ValueError for a split that is none.
+    Raises ValueError for an invalid split.
     """
     mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
     split = Split.from_dict(arguments.get("split"))
@@ -88,12 +88,12 @@ class _Importing:
         source = self._folder / files.SOURCE
         at = 0
 
-        def told(position: int) -> None:
+        def note_position(position: int) -> None:
             nonlocal at
             at = position
 
         try:
-            for record in records.read(source, formats.detect(source), told):
+            for record in records.read(source, formats.detect(source), note_position):
                 self._take(record, parting)
                 progress.at(at, record.number + 1)
                 if self._collector.gave_up:

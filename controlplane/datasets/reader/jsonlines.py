@@ -111,7 +111,7 @@ def _diagnosed(raw: bytes, line: int, offset: int, error: Exception) -> Problem:
     if isinstance(error, msgspec.ValidationError):
         return at(0, "number_range", "A number is too large to be represented.")
     if surrogate := _LONE_SURROGATE.search(raw):
-        return at(surrogate.start(), "lone_surrogate", "Half of a surrogate pair: this escape stands for no character.")
+        return at(surrogate.start(), "lone_surrogate", "Unpaired surrogate: this escape is not a character.")
     position = re.search(r"byte (\d+)", str(error))
     return _malformed(raw, int(position[1]) if position else len(raw), str(error), at, offset)
 

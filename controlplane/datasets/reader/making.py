@@ -75,7 +75,7 @@ def make(
 
 
 class _Columns:
-    """The columns that rewards find in a row, besides those that every row has."""
+    """The columns that rewards find in a row, in addition to those of every row."""
 
     def __init__(self) -> None:
         self.names = ["prompt"]

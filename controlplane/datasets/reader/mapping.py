@@ -82,8 +82,8 @@ def resolved(mapping: ColumnMapping) -> ColumnMapping:
 
 
 def checked_part(mapping: ColumnMapping) -> ColumnMapping:
-    """What the check of a file depends on: what is written around each prompt would make all of them alike, and an
-    import reads difficulties and tags by itself."""
+    """The part of a mapping that the check of a file depends on. Text around each prompt would make all prompts alike,
+    and an import reads difficulties and tags itself."""
     return replace(
         resolved(mapping),
         system_prompt="",

@@ -22,11 +22,11 @@ from controlplane.datasets.reader.spilling import Indexes, Numbers, SpilledPairs
 THRESHOLD = 0.8
 """The estimated share of word pairs that two prompts have in common."""
 FEW_WORDS = 5
-"""Prompts with fewer words besides numbers follow a pattern: “3 + 4 =” doesn't repeat “3 + 5 =”."""
+"""Prompts with fewer words, not counting numbers, follow a pattern: “3 + 4 =” doesn't repeat “3 + 5 =”."""
 LONGEST = 20_000
 """Characters of a text that are examined."""
 BANDS, ROWS = 12, 5
-"""Of prompts with similarity 0.8, 99 in 100 share a band; with 0.5, 3 in 10, which are then compared."""
+"""99 in 100 prompts with similarity 0.8 share a band, and 3 in 10 with 0.5; those are then compared."""
 EXCERPT = 160
 """Characters of a prompt kept for display."""
 BATCH_CHARACTERS = 2**18
@@ -104,16 +104,16 @@ class NearDuplicates:
 
     def add_all(self, signatures: Signatures) -> None:
         """Add many prompts, whose signatures were computed in this process or in a fork of it."""
-        made = signatures.records
-        made["begins"] += np.uint64(self._excerpts_end)
+        records_ = signatures.records
+        records_["begins"] += np.uint64(self._excerpts_end)
         self._excerpts_end += append(self._excerpts, memoryview(signatures.excerpts))
-        append(self._records, memoryview(made.tobytes()))
-        ordinals = np.arange(self._count, self._count + len(made), dtype=np.uint64)
-        self._count += len(made)
-        low = made["low"].astype(np.uint64).reshape(-1, BANDS, ROWS)
+        append(self._records, memoryview(records_.tobytes()))
+        ordinals = np.arange(self._count, self._count + len(records_), dtype=np.uint64)
+        self._count += len(records_)
+        low = records_["low"].astype(np.uint64).reshape(-1, BANDS, ROWS)
         keys = _mixed((low * _BAND_FACTORS).sum(axis=2, dtype=np.uint64) + np.arange(BANDS, dtype=np.uint64))
         self._bands.add(keys.ravel(), np.repeat(ordinals, BANDS))
-        self._bands.add(made["masked"].copy(), ordinals)
+        self._bands.add(records_["masked"].copy(), ordinals)
 
     def found(self) -> Iterator[Near]:
         """One entry for each prompt similar but not equal to an earlier one, in line order. Call once.
@@ -206,15 +206,15 @@ class Signatures(NamedTuple):
 
 def signatures(texts: list[str], lines: list[int]) -> Signatures:
     """Lines ascend."""
-    made = records([text[:LONGEST] for text in texts])
-    made["line"] = lines
-    made["exact"] = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
-    kept = np.flatnonzero(made["words"] >= FEW_WORDS)
+    rows = records([text[:LONGEST] for text in texts])
+    rows["line"] = lines
+    rows["exact"] = np.fromiter(map(hash, texts), np.int64, len(texts)).view(np.uint64)
+    kept = np.flatnonzero(rows["words"] >= FEW_WORDS)
     begins = [texts[place][:EXCERPT].encode("utf-8", "replace") for place in kept.tolist()]
-    made = made[kept]
-    made["excerpt"] = ends = np.fromiter(map(len, begins), np.uint64, len(begins))
-    made["begins"] = np.cumsum(ends) - ends
-    return Signatures(made, b"".join(begins))
+    rows = rows[kept]
+    rows["excerpt"] = ends = np.fromiter(map(len, begins), np.uint64, len(begins))
+    rows["begins"] = np.cumsum(ends) - ends
+    return Signatures(rows, b"".join(begins))
 
 
 def records(texts: list[str]) -> Records:

@@ -88,8 +88,8 @@ class Parquet:
             if why
         }
         if not self.columns:
-            said = " ".join(self.passed_over.values())
-            raise FileProblem("refused_parquet", f"None of the file's columns can be read. {said}"[:2000])
+            reasons = " ".join(self.passed_over.values())
+            raise FileProblem("refused_parquet", f"None of the file's columns can be read. {reasons}"[:2000])
 
     @property
     def row_count(self) -> int:
@@ -147,7 +147,7 @@ def check_footer(file: BinaryIO) -> int:
 
 
 def _refuse_types_with_code(footer: bytes) -> None:
-    """Extension types, told from the bytes of the footer: opening the file would have Arrow make them."""
+    """Extension types, detected in the bytes of the footer: opening the file would make Arrow create them."""
     schemas = b""
     for key in re.finditer(rb"ARROW:schema", footer):
         value = _ARROW_SCHEMA.match(footer, key.end())
@@ -246,7 +246,7 @@ def _rows(batch: Any, first: int) -> RowBatch:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: dates and decimals as texts; a number that is none (how tables mark a gap) as null."""
+    """A JSON value: dates and decimals become text, and NaN (how tables mark a gap) null."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):

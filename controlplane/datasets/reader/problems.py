@@ -1,4 +1,4 @@
-"""What can be wrong with a row, in words; and where it was.
+"""Kinds of problems with a row, in words, and their location.
 
 A problem that makes a row unusable is an `error`; a `warning` is about a row that can be trained on. A row with an
 error is a bad row: it is dropped, or nothing is imported, and people decide which.
@@ -195,7 +195,7 @@ KINDS: Mapping[str, ProblemKind] = {
         "Column passed over", "Write the column as texts, numbers or lists of them if training needs it.", WARNING
     ),
     "byte_order_mark": ProblemKind(
-        "Byte order mark", "It was passed over. Save the file as UTF-8 without BOM to get rid of it.", WARNING
+        "Byte order mark", "It was skipped. Save the file as UTF-8 without BOM to get rid of it.", WARNING
     ),
 }
-"""By the name that a Problem carries; the order is that of the page."""
+"""Keyed by Problem.kind, in the order of the page."""

@@ -23,24 +23,24 @@ from workers.contract.tied import end_with
 MOST = 8
 """Processes: each takes memory, and the file is read once by each."""
 BYTES_EACH = 2**20
-"""Of the file; to start a process for less takes longer than it saves."""
+"""Bytes of the file per process; starting one for less takes longer than it saves."""
 PIPE_BYTES = 2**20
-"""So that a process can look at its next batch before its result is taken."""
+"""Lets a process start its next batch before its result is taken."""
 
 Batch = TypeVar("Batch")
 Result = TypeVar("Result")
 
 
 def useful(path: Path) -> int:
-    """How many processes are worth starting for a file."""
+    """The number of processes worth starting for a file."""
     return max(1, min(MOST, len(os.sched_getaffinity(0)), path.stat().st_size // BYTES_EACH))
 
 
 def looked_at(
     batches: Callable[[], Iterator[Batch]], look: Callable[[Batch], Result], processes: int
 ) -> Generator[Result, None, None]:
-    """What `look` gives for each of `batches()`. Raises what either raises, behind the results of all batches before
-    it, and MemoryError where a process was ended by its limits. Closed early, it ends the processes."""
+    """The results of `look` for each of `batches()`. Raises what either raises, after the results of all earlier
+    batches, and MemoryError if a process was ended by its limits. Closed early, it ends the processes."""
     if processes == 1:
         yield from map(look, batches())
         return
@@ -74,7 +74,7 @@ class _Share:
         sending.close()
 
     def next(self) -> Any:
-        """The next result; the exception where there is none, StopIteration behind the last one."""
+        """The next result, or its exception; StopIteration after the last one."""
         try:
             return self._results.recv()
         except EOFError:
@@ -87,8 +87,8 @@ class _Share:
 
 
 def _send_each(results: Iterator[Any], send: Callable[[Any], None]) -> None:
-    """What `results` give, and the exception that they end with. The process ends without cleaning up: what is open
-    in it belongs to its parent."""
+    """Send all `results`, and the exception that they end with. The process ends without cleaning up, since its open
+    files belong to its parent."""
     try:
         while True:
             send(next(results))

@@ -30,7 +30,7 @@ class ProgressFile:
             return
         self._next = at + EVERY_S
         spent = max(at - self._began, 1e-9)
-        said = {
+        progress = {
             "stage": self._stage,
             "bytes": read,
             "of": self._of,
@@ -38,7 +38,7 @@ class ProgressFile:
             "mb_per_s": round(read / 1e6 / spent, 1),
         }
         draft = self._path.with_suffix(".part")
-        draft.write_text(json.dumps(said))
+        draft.write_text(json.dumps(progress))
         os.replace(draft, self._path)
 
     @property

@@ -1,4 +1,4 @@
-"""Which schema a file's rows follow, told from their column names and first values, and the mapping that follows.
+"""Recognition of a file's schema, from its column names and first values, and the mapping that follows.
 
 Plain Python: the child proposes with it, and so does whoever shows the proposal. Schemas are data: the first that fits
 is the one.
@@ -62,7 +62,7 @@ SCHEMAS: Mapping[str, KnownSchema] = {
         "Input and output", ("input",), ("output", "answer", "response", "target", "label", "expected")
     ),
 }
-"""What asks one thing comes before an instruction, which many rows may share: beside a question it is put above it."""
+"""Columns with a question come before an instruction, which many rows may share and which is put above the question."""
 INSTRUCTION_COLUMN = "instruction"
 FILLED = (0.9, 0.5, 0.0)
 """Shares of the rows that fill a column: those that nearly all rows fill are looked at first, whatever others are
@@ -82,8 +82,8 @@ def recognise(preview_rows: Rows, columns: Sequence[Mapping[str, Any]]) -> Recog
         names.setdefault(str(column["name"]).strip().lower(), str(column["name"]))
     share = {str(column["name"]): column.get("share", 1) for column in columns}
     filled = [{low: name for low, name in names.items() if share[name] >= least} for least in FILLED]
-    told = (_messages(preview_rows, some) or _pair(some, names) for some in filled)
-    found = next((one for one in told if one), None) or _fallback(preview_rows, filled)
+    matches = (_messages(preview_rows, some) or _pair(some, names) for some in filled)
+    found = next((one for one in matches if one), None) or _fallback(preview_rows, filled)
     for refine in _REFINEMENTS:
         found = refine(found, preview_rows, names)
     return found
@@ -142,8 +142,8 @@ def _instruction_above(found: Recognised, rows: Rows, names: Mapping[str, str]) 
 
 def _stands_beside(instruction: Any, prompt: Any) -> bool:
     """Whether it is a text that the prompt doesn't have in it already."""
-    told = instruction.strip() if isinstance(instruction, str) else ""
-    return bool(told) and not (isinstance(prompt, str) and told in prompt)
+    text = instruction.strip() if isinstance(instruction, str) else ""
+    return bool(text) and not (isinstance(prompt, str) and text in prompt)
 
 
 def _final_answer_after_a_marker(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
@@ -193,10 +193,10 @@ def _difficulty_and_tags(found: Recognised, rows: Rows, names: Mapping[str, str]
     used = set(found.mapping.as_dict().values())
     difficulty = next((names[n] for n in DIFFICULTY if n in names and names[n] not in used), "")
     tags = next((names[n] for n in TAGS if n in names and names[n] not in used), "")
-    told = [f"“{column}” as {what}" for column, what in ((difficulty, "difficulty"), (tags, "tags")) if column]
-    if not told:
+    extras = [f"“{column}” as {what}" for column, what in ((difficulty, "difficulty"), (tags, "tags")) if column]
+    if not extras:
         return found
-    why = f"{found.why} It takes {' and '.join(told)}."
+    why = f"{found.why} It takes {' and '.join(extras)}."
     return replace(found, why=why, mapping=replace(found.mapping, difficulty=difficulty, tags=tags))
 
 
@@ -215,8 +215,8 @@ def _is_tests(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(case, str) for case in value)
 
 
-def _first(wanted: Sequence[str], names: Mapping[str, str]) -> str:
-    return next((names[name] for name in wanted if name in names), "")
+def _first(candidates: Sequence[str], names: Mapping[str, str]) -> str:
+    return next((names[name] for name in candidates if name in names), "")
 
 
 def _all(rows: Rows, column: str, fits: Callable[[Any], bool]) -> bool:

@@ -17,7 +17,7 @@ from controlplane.datasets.reader.tables import Cells, DelimitedTable
 from controlplane.datasets.reader.unpacking import opened, taken
 
 BATCH_BYTES = 2**18
-"""Of the rows of a list or a table that make a batch."""
+"""Size of a batch of rows of a list or a table."""
 
 
 @dataclass(slots=True)
@@ -42,24 +42,24 @@ class Batch:
     records: Callable[[], Iterable[Record]]
 
 
-Told = Callable[[int], None]
-"""Is given how many bytes of the file on disk were read so far, now and then."""
+NotePosition = Callable[[int], None]
+"""Called now and then with the number of bytes read so far of the file on disk."""
 
 
 Remark = Callable[[Problem], None]
-"""Is given what is wrong with the file's columns, which is no row's fault."""
+"""Called with a problem of the file's columns, which belongs to no single row."""
 
 
 def read(
     path: Path,
     format: Format,  # noqa: A002 -- what it is
-    told: Told | None = None,
+    note_position: NotePosition | None = None,
     remark: Remark | None = None,
 ) -> Iterator[Record]:
     """Every row. Raises FileProblem when the file as a whole turns out to be broken."""
     for batch in batches(path, format, remark):
-        if told:
-            told(batch.at)
+        if note_position:
+            note_position(batch.at)
         yield from batch.records()
 
 
@@ -111,25 +111,25 @@ Sized = tuple[int, Callable[[], Record]]
 
 def _together(file: BinaryIO, rows: Iterator[Sized]) -> Iterator[Batch]:
     """The rows before an error come before it."""
-    made: list[Callable[[], Record]] = []
+    pending: list[Callable[[], Record]] = []
     size, problem = 0, None
     try:
         for length, row in rows:
-            made.append(row)
+            pending.append(row)
             size += length + 1
             if size >= BATCH_BYTES:
-                yield Batch(taken(file), partial(_each, made))
-                made, size = [], 0
+                yield Batch(taken(file), partial(_each, pending))
+                pending, size = [], 0
     except FileProblem as error:
         problem = error
-    if made:
-        yield Batch(taken(file), partial(_each, made))
+    if pending:
+        yield Batch(taken(file), partial(_each, pending))
     if problem:
         raise problem
 
 
-def _each(made: list[Callable[[], Record]]) -> Iterator[Record]:
-    for row in made:
+def _each(rows: list[Callable[[], Record]]) -> Iterator[Record]:
+    for row in rows:
         yield row()
 
 
@@ -143,8 +143,8 @@ def _of_element(number: int, element: jsonlist.Element) -> Record:
     if element.why:
         kind = "line_too_long" if "longer than" in element.why else "malformed_json"
         kind = "cut_off" if not element.raw else kind
-        shown = excerpt(element.raw)
-        return Record(number, line, None, [Problem(line, kind, element.why, shown, byte=element.offset)], element.raw)
+        text = excerpt(element.raw)
+        return Record(number, line, None, [Problem(line, kind, element.why, text, byte=element.offset)], element.raw)
     if len(element.raw) > jsonlist.LONGEST:
         message = f"The row is {len(element.raw):,} bytes long; the longest that is read has {jsonlist.LONGEST:,}."
         problem = Problem(line, "line_too_long", message, excerpt(element.raw[:1000]), byte=element.offset)

@@ -58,17 +58,17 @@ def _first(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _rendered(row: Any, number: int, mapping: ColumnMapping, renderer: Renderer) -> dict[str, Any]:
-    made: dict[str, Any] = {"messages": [], "answer": None, "test_cases": [], "metadata": {}}
+    fields: dict[str, Any] = {"messages": [], "answer": None, "test_cases": [], "metadata": {}}
     text, tokens, problem = "", None, ""
     try:
         if not isinstance(row, dict):
-            raise RowProblem("not_an_object", "This is no row: a row has named fields.")
+            raise RowProblem("not_an_object", "This is not a row: a row has named fields.")
         row = canonical(row, mapping, number)
-        made = {"messages": row["prompt"], **{name: row[name] for name in ("answer", "test_cases", "metadata")}}
+        fields = {"messages": row["prompt"], **{name: row[name] for name in ("answer", "test_cases", "metadata")}}
         text, tokens = renderer.render(row["prompt"], chat=mapping.chat)
     except (RowProblem, TemplateProblem) as error:
         problem = visible(str(error))
-    return {**{name: cut(value, LONGEST) for name, value in made.items()}, **_shown(text, tokens), "problem": problem}
+    return {**{name: cut(value, LONGEST) for name, value in fields.items()}, **_shown(text, tokens), "problem": problem}
 
 
 def _shown(text: str, tokens: int | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Keys that stand twice in one JSON object: readers keep one of the two, so it is looked for in the text itself."""
+"""Keys that occur twice in one JSON object: readers keep one of the two, so the text itself is searched."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _MOST = 20
-"""Names that are told of one row."""
+"""Names that are reported for one row."""
 
 
 def may_have_any(raw: bytes, row: Mapping[str, Any]) -> bool:
@@ -39,7 +39,7 @@ def found(raw: bytes) -> Iterator[tuple[str, int]]:
     try:
         json.loads(raw, object_pairs_hook=note)
     except (ValueError, RecursionError):
-        return  # the first pass has told what is wrong with it
+        return  # the first pass has reported its problem
     text = raw.decode("utf-8", "replace")
     for name in names:
         places = [match.start() for match in re.finditer(rf"(?<!\\){re.escape(json.dumps(name))}\s*:", text)]

@@ -13,12 +13,12 @@ import msgspec
 from controlplane.datasets.reader.problems import ERROR, KEPT, KINDS, Problem
 
 GIVE_UP_AFTER = 100_000
-"""Errors of rows that can't be read; a file with more is of another kind, and the first ones say which."""
+"""Errors of unreadable rows; a file with more is of another kind, which the first ones show."""
 LISTED = 1_000_000
-"""Problems in the file beside the report: ten million duplicates are counted, not listed. What an import leaves out
-because it stands there is listed all the same."""
+"""Problems in the file beside the report: ten million duplicates are counted, not listed. Duplicates that an import
+leaves out are always listed."""
 KEPT_OF_A_KIND = 200
-"""Of the problems kept, so that one kind doesn't hide all others."""
+"""Problems kept of one kind, so that it doesn't hide all others."""
 OF_THE_CODE = frozenset(("code_syntax", "test_syntax"))
 UNFIT = OF_THE_CODE | {
     *("missing_field", "empty_field", "wrong_type", "test_cases_type", "message_shape", "chat_roles"),

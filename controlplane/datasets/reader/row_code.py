@@ -1,4 +1,4 @@
-"""What is wrong with the Python in a row: answers and tests that don't parse, tests that no reward can judge."""
+"""Problems of the Python in a row: answers and tests that don't parse, tests that no reward can judge."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from workers.sandbox.test_requirements import read_bounded
 
 
 def problems(
-    row: Mapping[str, Any], made: Mapping[str, Any] | None, mapping: ColumnMapping, line: int
+    row: Mapping[str, Any], row_fields: Mapping[str, Any] | None, mapping: ColumnMapping, line: int
 ) -> Iterator[Problem]:
-    """`made`: the row as mapping.canonical makes it, None where it can't; `mapping`: a resolved one."""
+    """`row_fields`: the row as mapping.canonical makes it, None where it can't; `mapping`: a resolved one."""
     tests = _tests(row, mapping)
-    for field, text in _answers(row, made, mapping):
+    for field, text in _answers(row, row_fields, mapping):
         for found in code.problems(text, expected=bool(tests)):
-            said = f"“{field}” has Python that doesn't parse: {found.message}, at its line {found.line}."
-            yield _problem("code_syntax", line, field, said, text, found)
+            message = f"“{field}” has Python that doesn't parse: {found.message}, at its line {found.line}."
+            yield _problem("code_syntax", line, field, message, text, found)
     for number, test in enumerate(tests, 1):
         if problem := _of_test(test, number, line, mapping.test_cases):
             yield problem
 
 
 def _answers(
-    row: Mapping[str, Any], made: Mapping[str, Any] | None, mapping: ColumnMapping
+    row: Mapping[str, Any], row_fields: Mapping[str, Any] | None, mapping: ColumnMapping
 ) -> Iterator[tuple[str, str]]:
-    """(column, text) of what may be or hold code, as it stands in the file where it is taken whole."""
+    """(column, text) of values that may be or contain code; as in the file if they are used whole."""
     whole = mapping.transform in (COLUMNS, INSTRUCTION, WITH_TESTS) and not mapping.answer_after
     if mapping.messages and not mapping.answer:
-        said = row.get(mapping.prompt)
-        for message in said if isinstance(said, list) else ():
+        messages = row.get(mapping.prompt)
+        for message in messages if isinstance(messages, list) else ():
             if isinstance(message, dict) and message.get("role") == "assistant":
                 yield from _text(mapping.prompt, message.get("content"))
     elif whole or mapping.follow_up:
         for column in dict.fromkeys((mapping.answer, mapping.follow_up_response)):
             yield from _text(column, row.get(column))
-    elif made is not None:
-        yield from _text(mapping.answer, made["answer"])
+    elif row_fields is not None:
+        yield from _text(mapping.answer, row_fields["answer"])
 
 
 def _text(column: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -57,36 +57,36 @@ def _tests(row: Mapping[str, Any], mapping: ColumnMapping) -> list[str]:
     try:
         return fields.tests(row, mapping.test_cases, needed=False)
     except RowProblem:
-        return []  # told by the first pass
+        return []  # reported by the first pass
 
 
 def _of_test(test: str, number: int, line: int, column: str) -> Problem | None:
-    """That it doesn't parse, or what it requires that no reward can give it: the code under test runs in a process of
-    its own. None: nothing, or the test is too long or too deep to be read."""
+    """A syntax error, or a requirement that no reward can meet: the code under test runs in its own process. None: no
+    problem, or the test is too long or too deep to be read."""
     requirements = read_bounded(test)
     if requirements is None:
         if broken := code.problem(test):
-            said = f"Test {number} in “{column}” doesn't parse: {broken.message}."
-            return _problem("test_syntax", line, column, said, test, broken)
+            message = f"Test {number} in “{column}” doesn't parse: {broken.message}."
+            return _problem("test_syntax", line, column, message, test, broken)
         return None
     if requirements.problem:
-        kind, said = "test_needs", f"Test {number} in “{column}” never counts as passed. {requirements.problem}"
+        kind, message = "test_needs", f"Test {number} in “{column}” never counts as passed. {requirements.problem}"
     elif requirements.doubts:
-        kind, said = "test_doubts", f"Test {number} in “{column}”: {requirements.doubts}"
+        kind, message = "test_doubts", f"Test {number} in “{column}”: {requirements.doubts}"
     else:
         return None
-    return Problem(line, kind, visible(said), visible(test[:EXCERPT]), field=visible(column))
+    return Problem(line, kind, visible(message), visible(test[:EXCERPT]), field=visible(column))
 
 
 def _problem(kind: str, line: int, field: str, message: str, text: str, found: CodeProblem) -> Problem:
     lines = text.split("\n")
-    shown = lines[min(found.line, len(lines)) - 1]
+    code_line = lines[min(found.line, len(lines)) - 1]
     start = max(0, found.column - 1 - EXCERPT // 2)
     return Problem(
         line,
         kind,
         visible(message),
-        visible(shown[start : start + EXCERPT]),
+        visible(code_line[start : start + EXCERPT]),
         found.column,
         field=visible(field),
         code_line=found.line,

@@ -10,9 +10,9 @@ from controlplane.datasets.reader.problems import FileProblem, visible
 
 MOST_COLUMNS = 200
 ODD = 0.01
-"""Of the sampled rows: a column that no more lack is one that a row should have."""
+"""Share of the sampled rows that may lack a column that every row should have."""
 ENOUGH = 10
-"""Rows to tell the usual from the odd."""
+"""Rows needed to tell usual from odd ones."""
 TEXT, NUMBER, TRUTH, LIST, OBJECT, NULL = "text", "number", "true or false", "list", "object", "null"
 _TYPES: dict[type, str] = {
     str: TEXT,
@@ -25,11 +25,11 @@ _TYPES: dict[type, str] = {
 }
 
 Counts = dict[str, Counter[str]]
-"""By column, how many rows have which type of value in it."""
+"""Column -> type of value -> number of rows."""
 
 
 class Schema:
-    """What the first rows of a file have in common."""
+    """The columns and types that the first rows of a file have in common."""
 
     def __init__(self, sample: Iterable[Mapping[str, Any]]) -> None:
         self.rows = 0

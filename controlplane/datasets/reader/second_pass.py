@@ -58,7 +58,7 @@ def run(
 
 
 class _Found(NamedTuple):
-    """What the rows of a batch are like. `at`: as of records.Batch; `rows`: of the file, up to the batch's last one."""
+    """The results for a batch of rows. `at`: as in records.Batch; `rows`: the file's rows up to the batch's end."""
 
     at: int
     rows: int
@@ -82,12 +82,12 @@ class _RowChecks:
                 continue
             problems += _repeated_keys(record, record.row)
             try:
-                made = canonical(record.row, self._mapping, record.number)
+                fields = canonical(record.row, self._mapping, record.number)
             except RowProblem:
-                made = None  # the first pass has told why
-            problems += row_code.problems(record.row, made, self._mapping, record.line)
-            if made is not None:
-                prompts.append(made["prompt"])
+                fields = None  # the first pass has reported why
+            problems += row_code.problems(record.row, fields, self._mapping, record.line)
+            if fields is not None:
+                prompts.append(fields["prompt"])
                 lines.append(record.line)
         problems += self._over_limit(prompts, lines)
         return _Found(batch.at, rows, problems, signatures(list(map(prompt_text, prompts)), lines))
@@ -99,8 +99,8 @@ class _RowChecks:
         for prompt, line, tokens in zip(prompts, lines, counts, strict=True):
             if tokens is not None and tokens > self._limit:
                 message = f"The prompt has {tokens:,} tokens; the limit is {self._limit:,}."
-                shown = excerpt(prompt[-1]["content"][: 2 * EXCERPT].encode("utf-8", "replace"))
-                yield Problem(line, "too_many_tokens", message, shown)
+                start = excerpt(prompt[-1]["content"][: 2 * EXCERPT].encode("utf-8", "replace"))
+                yield Problem(line, "too_many_tokens", message, start)
 
 
 def _repeated_keys(record: Record, row: dict[str, Any]) -> Iterator[Problem]:
@@ -113,16 +113,16 @@ def _repeated_keys(record: Record, row: dict[str, Any]) -> Iterator[Problem]:
 
 
 def _renderer(folder: Path | None, collector: Collector) -> Renderer | None:
-    """None, and a word to the collector, where nothing can be counted with it."""
+    """None, with a problem for the collector, if it can't count tokens."""
     if folder is None:
         return None
     try:
-        made = Renderer(folder)
+        renderer = Renderer(folder)
     except TemplateProblem as problem:
         collector.add(Problem(0, "not_counted", str(problem)))
         return None
-    if made.counts_tokens:
-        return made
+    if renderer.counts_tokens:
+        return renderer
     why = "The chosen model has no tokenizer.json (sentencepiece's own files are not read)."
     collector.add(Problem(0, "not_counted", why))
     return None

@@ -44,7 +44,7 @@ class Parting:
         self.repeated = 0
         """Rows whose prompt an earlier row has; known once `rows` has begun."""
         self.repeated_alike = 0
-        """Those that have its answer too."""
+        """Rows that also have the same answer."""
 
     def __len__(self) -> int:
         return len(self._stratum)
@@ -81,7 +81,7 @@ class Parting:
         self.close()
 
     def _draw(self, split: Split) -> bytearray:
-        """What becomes of each row, repetitions still marked as such; `_pairs` says of what."""
+        """The destination of each row, with repetitions still marked as such; `_pairs` has their originals."""
         names = list(self._names)
         becomes = bytearray(len(self._stratum))
         counts = Counter(self._stratum)

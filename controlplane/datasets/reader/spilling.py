@@ -28,7 +28,7 @@ _PAIR = 16
 class SpilledPairs:
     """Pairs (key, value). Nothing is left of the file once the process ends, in whatever way.
 
-    `bits`: keys are smaller than two to the power of it, and parts are told by the uppermost eight bits.
+    `bits`: keys are smaller than two to the power of it, and the top eight bits choose the part.
     """
 
     def __init__(self, folder: Path, *, bits: int = 64) -> None:

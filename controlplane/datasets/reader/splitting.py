@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MOST_STRATA = 1000
-"""Different difficulties that are told apart; beyond, the rest is one."""
+"""Difficulties that are distinguished; all others form one stratum."""
 REST = "\n"
 
 
@@ -44,8 +44,8 @@ class Strata:
 
     def of(self, metadata: Mapping[str, Any]) -> str:
         """By the row's difficulty; "" has none."""
-        told = metadata.get("difficulty")
-        name = str(told)[:200] if isinstance(told, str | int | float) else ""
+        difficulty = metadata.get("difficulty")
+        name = str(difficulty)[:200] if isinstance(difficulty, str | int | float) else ""
         if name not in self._known:
             if len(self._known) >= MOST_STRATA:
                 return REST
@@ -63,30 +63,30 @@ class Drawing:
         self._draws = {name: random.Random(f"{split.seed}\0{name}") for name in counts}  # noqa: S311  a draw, no secret
 
     def is_validation(self, stratum: str) -> bool:
-        """For the next different prompt of a stratum. Each subset of the wanted size is as likely as any other."""
-        left, wanted = self._left[stratum], self._wanted[stratum]
+        """For the next different prompt of a stratum. Each subset of the needed size is as likely as any other."""
+        left, needed = self._left[stratum], self._wanted[stratum]
         if left <= 0:
             raise ValueError(f"More prompts than were counted in {stratum!r}.")
         self._left[stratum] -= 1
-        taken = self._draws[stratum].random() * left < wanted
+        taken = self._draws[stratum].random() * left < needed
         self._wanted[stratum] -= taken
         return taken
 
 
 def quotas(counts: Mapping[str, int], split: Split) -> dict[str, int]:
-    """How many of each stratum are kept out: together the share of all, to the row; of each its share, to one row.
+    """Validation rows per stratum: in total exactly the share of all rows, in each stratum its share to within one row.
 
-    Where there is a share at all, neither part is empty as long as there are two prompts.
+    With any share above 0, neither part is empty as long as there are two prompts.
     """
     total = sum(counts.values())
-    wanted = round(total * split.share)
+    size = round(total * split.share)
     if split.share > 0 and total > 1:
-        wanted = min(max(wanted, 1), total - 1)
-    exact = {name: count * wanted / total for name, count in counts.items()} if total else {}
-    made = {name: int(share) for name, share in exact.items()}
+        size = min(max(size, 1), total - 1)
+    exact = {name: count * size / total for name, count in counts.items()} if total else {}
+    sizes = {name: int(share) for name, share in exact.items()}
     # What rounding left goes to those that lost most by it; among equals the seed decides.
     order = random.Random(split.seed)  # noqa: S311
     ties = {name: order.random() for name in sorted(exact)}
-    for name in sorted(exact, key=lambda name: (made[name] - exact[name], ties[name]))[: wanted - sum(made.values())]:
-        made[name] += 1
-    return made
+    for name in sorted(exact, key=lambda name: (sizes[name] - exact[name], ties[name]))[: size - sum(sizes.values())]:
+        sizes[name] += 1
+    return sizes

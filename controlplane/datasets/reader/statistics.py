@@ -33,8 +33,8 @@ class Lengths:
         self._longest = max(self._longest, length)
 
     def as_dict(self) -> dict[str, Any] | None:
-        """Counts in equal bins up to the 99th percentile (what is longer is in the last), and the usual figures; None
-        without any."""
+        """Counts in equal bins up to the 99th percentile (longer texts are in the last), and the usual figures; None
+        without any text."""
         count = self._counts.total()
         if not count:
             return None
@@ -56,7 +56,7 @@ class Lengths:
 
 
 class NameCounts:
-    """How often each of a few names came; beyond MOST_NAMES different ones the rest is one number."""
+    """Counts of names; beyond MOST_NAMES different ones the rest is one number."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -70,10 +70,10 @@ class NameCounts:
             self._others += 1
 
     def as_dict(self) -> dict[str, Any]:
-        told = self._counts.most_common(NAMES_TOLD)
+        most_common = self._counts.most_common(NAMES_TOLD)
         return {
-            "counts": [{"name": name, "count": count} for name, count in told],
-            "others": self._others + self._counts.total() - sum(count for _, count in told),
+            "counts": [{"name": name, "count": count} for name, count in most_common],
+            "others": self._others + self._counts.total() - sum(count for _, count in most_common),
             "different": len(self._counts),
         }
 

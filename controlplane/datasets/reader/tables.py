@@ -68,7 +68,7 @@ class DelimitedTable:
         raise FileProblem("empty_file", "The file has only blank lines.")
 
     def _record(self) -> Cells | None:
-        """The next record with something in it; None: there is no other."""
+        """The next record that isn't empty; None at the end."""
         while True:
             taken: list[TableLine] = []
             reader = csv.reader(self._taking(taken), delimiter=self._delimiter, strict=True)
@@ -140,7 +140,7 @@ class DelimitedTable:
 
 
 class _TableLines:
-    """The physical lines; bytes that are no UTF-8 become lone surrogates, which nothing else does."""
+    """The physical lines. Invalid UTF-8 bytes become lone surrogates, and nothing else does."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

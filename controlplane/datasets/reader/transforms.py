@@ -37,7 +37,7 @@ class Transform:
     columns: Mapping[str, str] = field(default_factory=dict)
     """Mapping field -> the column that is taken where none is chosen."""
     needs: tuple[str, ...] = ()
-    """Mapping fields that this transform can't do without, besides the prompt."""
+    """Mapping fields that this transform requires in addition to the prompt."""
 
 
 def whole(response: str, column: str, marker: str) -> Extracted:

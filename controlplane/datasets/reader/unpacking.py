@@ -1,4 +1,4 @@
-"""A gzip file unpacked as it is read, with limits: what is small on disk must not be without end in here."""
+"""A gzip file unpacked as it is read, with limits, so that a small file can't expand without end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LARGEST = 32 * 2**30
 """Bytes that a file may unpack to."""
 HIGHEST_RATIO = 200
 RATIO_FROM = 64 * 2**20
-"""Unpacked bytes from which on the ratio counts: a short file of equal rows is no attack."""
+"""Unpacked bytes above which the ratio counts: a short file of equal rows isn't an attack."""
 PIECE = 2**18
 GZIP = 16 + zlib.MAX_WBITS
 
@@ -106,6 +106,6 @@ def opened(path: Path, *, gzip: bool) -> BinaryIO:
 
 
 def taken(file: BinaryIO) -> int:
-    """How many bytes of the file on disk were read: what progress is measured in."""
+    """Bytes of the file on disk that were read, for measuring progress."""
     raw = getattr(file, "raw", None)
     return raw.taken if isinstance(raw, Unpacked) else file.tell()

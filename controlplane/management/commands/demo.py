@@ -89,5 +89,5 @@ class Command(BaseCommand):
 
 
 def _plain(text: str) -> str:
-    """Plain text: Django colours standard error red, and these are no errors."""
+    """Plain text: Django colours standard error red, and these aren't errors."""
     return text

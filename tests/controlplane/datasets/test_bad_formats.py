@@ -58,7 +58,7 @@ def tarred() -> bytes:
         (b"\x28\xb5\x2f\xfd1234", "other_format", "zstd"),
         (b"\x7fELF\x02\x01", "other_format", "program"),
         (b"<!doctype html><p>hi", "other_format", "HTML"),
-        (b"\x01\x02\x03\x04\x05\x06\x07\x08" * 10, "other_format", "no text"),
+        (b"\x01\x02\x03\x04\x05\x06\x07\x08" * 10, "other_format", "unknown format"),
         (b"once upon a time there was\nmore of it\n", "other_format", "names no columns"),
         (b'{\n  "data": [\n    {"a": 1}\n  ]\n}\n', "other_format", "several lines"),
     ],

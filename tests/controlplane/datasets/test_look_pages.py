@@ -279,9 +279,9 @@ def test_a_filtered_version_without_long_prompts_is_counted_with_the_chosen_toke
     [
         ({"tokens": "5"}, "Choose a tokenizer"),
         ({"tokens": "0"}, "greater than or equal to 1"),
-        ({"rows": "1, two"}, "“two” is no row number"),
-        ({"rows": "-1"}, "no row number"),
-        ({"rows": "{}"}, "no row number"),
+        ({"rows": "1, two"}, "“two” is not a row number"),
+        ({"rows": "-1"}, "not a row number"),
+        ({"rows": "{}"}, "not a row number"),
         ({"rows": '{"a": 1}\nx'}, "neither a list"),
         ({"rows": "[]"}, "no row numbers"),
         ({"rows": ""}, "The filter is empty"),

@@ -46,7 +46,7 @@ def test_without_a_tokenizer_the_messages_are_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "said"), [({"question": "2?"}, "missing"), (7, "no row"), ({"question": "2?", "answer": "5"}, "####")]
+    ("row", "said"), [({"question": "2?"}, "missing"), (7, "not a row"), ({"question": "2?", "answer": "5"}, "####")]
 )
 def test_a_row_that_can_not_be_made_says_why_beside_the_others(row: Any, said: str, tmp_path: Path) -> None:
     rows = render(tmp_path, rows=[row, ROW])["rows"]

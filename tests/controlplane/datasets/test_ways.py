@@ -125,8 +125,8 @@ def test_another_mapping_of_the_same_file_is_a_new_version():
 
 def test_the_same_file_again_is_recognised_and_allowed():
     first, second, other = uploaded(), uploaded(), uploaded(b"{}\n")
-    assert lineage.recognised(second.source_sha256, besides=second) == [first]
-    assert lineage.recognised(other.source_sha256, besides=other) == []
+    assert lineage.recognised(second.source_sha256, other_than=second) == [first]
+    assert lineage.recognised(other.source_sha256, other_than=other) == []
     assert lineage.recognised("") == []
 
 

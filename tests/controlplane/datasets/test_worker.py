@@ -275,7 +275,7 @@ def test_a_child_that_takes_too_long_is_ended(monkeypatch, tmp_path):
         reader_process.ask(tmp_path, "look", {}, seconds=0.5)
     monkeypatch.setattr(reader_process, "WORK_SECONDS", 0.2)
     with pytest.raises(ChildFailed, match="more memory or time"):
-        reader_process.work(tmp_path, "check", {}, wanted=lambda: True)
+        reader_process.work(tmp_path, "check", {}, is_wanted=lambda: True)
 
 
 def test_a_download_that_is_given_up_ends_its_child(monkeypatch, tmp_path):
@@ -296,7 +296,7 @@ def test_a_child_dies_with_its_worker_and_the_work_is_sent_again(tmp_path, sent)
     tells = "import os, sys, time; open(sys.argv[1] + '/pid', 'w').write(str(os.getpid())); time.sleep(600)"
     starts_it = (
         "import django; django.setup()\nfrom pathlib import Path\nfrom controlplane.datasets import reader_process\n"
-        f"reader_process.work(Path({str(tmp_path)!r}), 'import', {{}}, wanted=lambda: True, program=('-c', {tells!r}))"
+        f"reader_process.work(Path({str(tmp_path)!r}), 'import', {{}}, is_wanted=lambda: 1, program=('-c', {tells!r}))"
     )
     environment = os.environ | {"CONTROLPLANE_DATA": str(tmp_path / "data")}
     process = subprocess.Popen([sys.executable, "-c", starts_it], cwd=django_settings.BASE_DIR, env=environment)

@@ -122,8 +122,8 @@ def test_code_that_can_not_be_a_reward_is_refused_with_what_is_wrong(admin: User
     [
         ("raise ValueError('no such luck')", "no such luck"),
         ("return [1.0]", "1 score"),
-        ("return [float('nan')] * len(completions)", "no finite number"),
-        ("return ['high'] * len(completions)", "no finite number"),
+        ("return [float('nan')] * len(completions)", "not a finite number"),
+        ("return ['high'] * len(completions)", "not a finite number"),
         ("return None", "nothing"),
         ("return [open('/etc/passwd').read()] * len(completions)", "passwd"),
     ],

@@ -147,7 +147,7 @@ def test_what_was_made_of_a_config_that_is_deleted_meanwhile_can_be_kept():
 
 def test_a_quoted_value_keeps_its_letters():
     answer = save(fields("json_valid", **{"c0-p_schema": '{"type": "Nope"}'}))
-    assert "Is no JSON Schema: at type: &#x27;Nope&#x27;" in answer.content.decode()
+    assert "Is not a valid JSON Schema: at type: &#x27;Nope&#x27;" in answer.content.decode()
 
 
 def test_more_components_than_fit_are_refused_and_none_is_lost():

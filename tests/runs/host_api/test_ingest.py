@@ -90,7 +90,7 @@ def test_lines_of_an_attempt_that_was_never_dispatched_are_refused() -> None:
         (event(2, "phase"), "data.phase"),
         (train(2, step=2**31), "step"),
         (ended(2, receipt={"free": True}), "receipt"),
-        (train(2, reward=1.0, kl=float("nan")), "data.kl of train is no finite number"),
+        (train(2, reward=1.0, kl=float("nan")), "data.kl of train is not a finite number"),
         (train(2, reward=float("inf")), "data.reward"),
         (train(2, tokens=10**400), "data.tokens"),
         (train(2, **{"n" * 200: 1.0, "n" * 201: 2.0}), f"data.{'n' * 200} of train .* its name is too long"),

@@ -63,7 +63,7 @@ def test_rewards_whose_sum_no_float_holds_leave_the_pages_and_the_store_as_they_
     attempt = an_attempt(RunStatus.RUNNING)
     largest = {"reward": LARGEST, "step_time": LARGEST}
     ingest.accept(attempt, [train(seq, **largest) for seq in range(1, 101)])
-    assert trend.anew(attempt.run) == ([LARGEST] * 25, 100)
+    assert trend.rebuilt(attempt.run) == ([LARGEST] * 25, 100)
     told = [{"text": "x", "reward": reward} for reward in (LARGEST, LARGEST, -LARGEST)]
     uploads.samples(attempt, 1, [{"step": 1, "row": 1, "completions": told[:2]}, {"step": 1, "completions": told}])
     assert attempt.run.samples.first().reward_mean == LARGEST

@@ -179,5 +179,5 @@ def test_when_the_time_is_up_what_is_scored_is_whole_and_the_rest_is_told():
     groups = [stored("4", "5", before=[1.0, 0.0], pk=pk) for pk in range(1, 4)]
     scored = score(groups, [RIGHT], Turn(until=0.0))
     assert [one.stored.pk for one in scored] == [1]
-    replay = compare(scored, [RIGHT], aggregation="sum_then_normalize", wanted=len(groups))
-    assert (len(replay.groups), replay.wanted) == (1, 3)
+    replay = compare(scored, [RIGHT], aggregation="sum_then_normalize", requested=len(groups))
+    assert (len(replay.groups), replay.requested) == (1, 3)

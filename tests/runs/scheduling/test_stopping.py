@@ -70,5 +70,5 @@ def test_of_several_that_are_stopped_none_is_started_first(sent: Sent) -> None:
     a_run("large", hardware=gpus(2)), a_run("small", hardware=ONE_GPU), a_run("other", hardware=ONE_GPU)
     chosen = [Attempt.objects.get(run__name=name) for name in ("large", "small")]
     done = request_stops(chosen, StopMode.NOW, a_user())
-    assert (done.cancelled, done.asked) == (2, 0)
+    assert (done.cancelled, done.requested) == (2, 0)
     assert [spec["run"]["name"] for spec, _ in sent.of(Task.LAUNCH_RUN)] == ["other"]

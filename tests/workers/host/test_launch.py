@@ -131,7 +131,7 @@ def test_a_run_id_that_is_a_path_is_refused(tmp_path: Path) -> None:
     with attempt(tmp_path) as made:
         document = to_dict(made.spec)
         document["run"]["run_id"] = "../../etc"
-        with pytest.raises(ValueError, match="no run id"):
+        with pytest.raises(ValueError, match="not a run id"):
             launch(document, "token", made.settings)
 
 

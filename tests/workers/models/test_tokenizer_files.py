@@ -35,7 +35,7 @@ def test_a_folders_files_are_taken_as_they_are(tmp_path: Path) -> None:
     names = ["chat_template.jinja", "tokenizer.json", "tokenizer_config.json"]
     assert dict(found.files) == {name: (folder / name).read_bytes() for name in names}
     body = b"".join(found.body())
-    assert found.told() == {
+    assert found.summary() == {
         "sha256": hashlib.sha256(body).hexdigest(), "bytes": len(body), "names": names, "note": ""
     }  # fmt: skip
     head, _, rest = body.partition(b"\n")
@@ -92,9 +92,9 @@ def test_a_link_out_of_the_roots_brings_nothing(tmp_path: Path) -> None:
 def test_a_hub_that_is_away_is_a_note_and_no_error(fake: FakeHub, tmp_path: Path) -> None:
     fake.add("Org/Flaky", files_of(a_model(tmp_path / "m", **PLAIN)), failures=9)
     found = collect("Org/Flaky", (), Hub(fake.url))
-    assert (found.told()["sha256"], found.files) == ("", {})
+    assert (found.summary()["sha256"], found.files) == ("", {})
     assert "could not be fetched" in found.note
 
 
 def test_what_is_told_can_travel_as_json() -> None:
-    assert json.loads(json.dumps(TokenizerFiles({}, "why").told()))["note"] == "why"
+    assert json.loads(json.dumps(TokenizerFiles({}, "why").summary()))["note"] == "why"

@@ -82,7 +82,7 @@ def test_a_call_that_can_be_carried_out_scores(
         ("{", "tools: is not JSON: "),
         ("7", "tools: must be a list of "),
         ('[{"parameters": {}}]', "tools: must be a list of "),
-        ('[{"name": "a", "parameters": {"type": "strin"}}]', "tools: a's parameters: is no JSON Schema: at type: "),
+        ('[{"name": "a", "parameters": {"type": "strin"}}]', "tools: a's parameters: is not a valid JSON Schema: at "),
         ('[{"name": "a", "parameters": {"$ref": "http://a/b"}}]', "tools: a's parameters: refers to another document"),
     ],
 )

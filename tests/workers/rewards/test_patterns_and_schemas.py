@@ -43,7 +43,7 @@ def test_a_pattern_that_would_fill_the_memory_is_never_compiled(typed: str) -> N
 
 @pytest.mark.parametrize("typed", BROKEN)
 def test_a_pattern_that_does_not_compile_is_refused(typed: str) -> None:
-    assert pattern.problem(typed).startswith("is no regular expression")
+    assert pattern.problem(typed).startswith("is not a valid regular expression")
 
 
 @pytest.mark.parametrize("typed", FINE)
@@ -66,17 +66,17 @@ PERSON: dict[str, Any] = {
 DOUBLING = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(30)}
 NO_SCHEMAS = [
     ("{", "is not JSON: "),
-    ("3", "is no JSON Schema: it must be an object"),
+    ("3", "is not a valid JSON Schema: it must be an object"),
     ("[" * 15_000, "is not JSON: "),
-    ('{"maximum": NaN}', "is not JSON: NaN is no JSON"),
-    ('{"type": "strin"}', "is no JSON Schema: at type: 'strin' is not valid"),
-    ('{"properties": {"a": {"required": "b"}}}', "is no JSON Schema: at properties.a.required: 'b' is not of type"),
+    ('{"maximum": NaN}', "is not JSON: NaN is not valid JSON"),
+    ('{"type": "strin"}', "is not a valid JSON Schema: at type: 'strin' is not valid"),
+    ('{"properties": {"a": {"required": "b"}}}', "is not a valid JSON Schema: at properties.a.required: 'b' is"),
     ('{"name": "Ann"}', "has no keyword of JSON Schema"),
     ('{"$schema": "http://nowhere/", "type": "object"}', "names a $schema that isn't known"),
     ('{"$ref": "http://127.0.0.1:9/x.json"}', "refers to another document ('http://127.0.0.1:9/x.json'), which is"),
     ('{"properties": {"a": {"$ref": "file:///etc/passwd"}}}', "refers to another document"),
     ('{"properties": {"a": {"$ref": "#/$defs/b"}}}', "refers to '/$defs/b', which isn't in it"),
-    ('{"pattern": "("}', "is no JSON Schema: at pattern: '(' is not a 'regex'"),
+    ('{"pattern": "("}', "is not a valid JSON Schema: at pattern: '(' is not a 'regex'"),
     ('{"items": {"pattern": "(a+)+$"}}', "has a pattern ('(a+)+$') that backtracks catastrophically"),
     ('{"patternProperties": {"(a|a)*$": {}}}', "has a pattern ('(a|a)*$') that backtracks catastrophically"),
     (json.dumps({"$defs": {**DOUBLING, "a30": {}}, "$ref": "#/$defs/a0"}), "takes more than 0.25 s"),

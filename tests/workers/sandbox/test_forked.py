@@ -132,7 +132,7 @@ def test_a_zygote_that_dies_while_a_fork_holds_the_pipes_is_not_waited_for(
                 os.waitpid(child, 0)
         assert (outcome.kind, outcome.message) == (
             Kind.KILLED,
-            "The sandbox's own process ended; it was started anew.",
+            "The sandbox's own process ended; it was restarted.",
         )
         assert sandbox.run([ANSWER], LIMITS)[0].value == 42
 

@@ -83,7 +83,7 @@ def test_a_zygote_killed_in_mid_evaluation_is_an_outcome_and_a_new_one_takes_ove
     [outcome] = one_of_each.run([ENDLESS], LIMITS)
     killer.join()
     assert (outcome.kind, outcome.trouble) == (Kind.KILLED, True)
-    assert outcome.message == "The sandbox's own process ended; it was started anew."
+    assert outcome.message == "The sandbox's own process ended; it was restarted."
     assert one_of_each.run([ANSWER], LIMITS)[0].value == 42
     assert zygote(one_of_each) != pid
 

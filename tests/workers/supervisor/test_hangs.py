@@ -135,7 +135,7 @@ def test_a_pause_of_our_own_is_no_silence_of_an_attached_server(tmp_path: Path) 
     probe.tick(100.0)  # then the supervisor stands still for a while, and looks before it has asked again
     assert (servers.lost(after_s=0.0) != "", servers.lost(after_s=60.0)) == (True, "")
     probe.tick(161.0)
-    assert "does not answer any more" in servers.lost(after_s=60.0)
+    assert "no longer answers" in servers.lost(after_s=60.0)
 
 
 def test_a_trainers_word_is_no_silence() -> None:

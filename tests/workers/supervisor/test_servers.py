@@ -208,7 +208,7 @@ def test_an_attached_server_that_dies_ends_a_trainer_that_waits_for_it(tmp_path:
         theirs.front.kill()
         ended = made.wait_for_end()
         assert ended["reason"] == "vllm_exited"
-        assert f"The attached vLLM server {theirs.url} does not answer any more." in ended["detail"]
+        assert f"The attached vLLM server {theirs.url} no longer answers." in ended["detail"]
         assert ended["receipt"]["survivors"] == []
 
 
@@ -238,8 +238,8 @@ def test_a_trainer_that_crashes_beside_a_healthy_attached_server_is_the_reason(t
     [
         (HardwareSpec("CPU", environment={"LD_PRELOAD": "/x.so"}), Placement("testhost"), "LD_PRELOAD can't be set"),
         (HardwareSpec("CPU", environment={"NCCL_DEBUG": "a b"}), Placement("testhost"), "NCCL_DEBUG can't be 'a b'"),
-        (server_hardware(attached=("file:///etc",)), Placement("testhost"), "'file:///etc' is no address"),
-        (server_hardware(attached=("http://h:99999",)), Placement("testhost"), "'http://h:99999' is no address"),
+        (server_hardware(attached=("file:///etc",)), Placement("testhost"), "'file:///etc' is not an address"),
+        (server_hardware(attached=("http://h:99999",)), Placement("testhost"), "'http://h:99999' is not an address"),
         (server_hardware(count=2), Placement("testhost", ports=(21_000,)), "1 for 2 vLLM servers"),
         (server_hardware(count=9), Placement("testhost", ports=tuple(range(21_000, 21_009))), "at most 8"),
         (

@@ -58,7 +58,7 @@ async function read(metrics, fresh = false) {
   if (response.status === 401) bar("signed-out");
   if (!response.ok) throw new Error(`series.json answered ${response.status}`);
   const answer = await response.json();
-  if (by !== look.axis) return; // chosen anew meanwhile: that answer is on its way
+  if (by !== look.axis) return; // changed meanwhile: the answer to the new choice is on its way
   for (const [metric, curves] of Object.entries(answer.series)) {
     const overlay = overlays.get(metric);
     if (!overlay) continue;

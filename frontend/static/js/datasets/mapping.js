@@ -45,7 +45,7 @@ document.body.addEventListener("tokenizerfound", (event) => {
   choice.dispatchEvent(new Event("input", { bubbles: true }));
 });
 form.addEventListener("input", (event) => {
-  // A field of the question about a tokenizer stands inside this form, and is none of the mapping.
+  // The tokenizer's field is inside this form, but isn't part of the mapping.
   if (event.target instanceof HTMLInputElement && event.target.form !== form) return;
   example.classList.add("stale");
 });

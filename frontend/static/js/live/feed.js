@@ -116,7 +116,7 @@ export class Feed {
     }
   }
 
-  /** Start over from another cursor, after the page has read the series anew. @param {number | null} after */
+  /** Start over from another cursor, after the page has reloaded the series. @param {number | null} after */
   restart(after) {
     this.after = after;
     const old = this.socket;

@@ -63,7 +63,7 @@ export class ChartsPage {
     for (const chart of this.charts.values()) if (chart.concerns(touched) && !this.pointing) chart.showValue();
   }
 
-  /** The series were read anew. */
+  /** The series were reloaded. */
   reload() {
     this.meet(this.series.columns.keys());
     for (const chart of this.charts.values()) {
@@ -176,7 +176,7 @@ export class ChartsPage {
       chart.detail = new Map(Object.entries(answer));
       this.painter.now(chart);
     } catch {
-      // The coarse curve stays; the next look at a range, or the series read anew, asks again.
+      // The coarse curve stays; the next look at a range, or reloaded series, asks again.
     }
   }
 

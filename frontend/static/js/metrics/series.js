@@ -25,7 +25,7 @@ export class Series {
     this.known = null;
   }
 
-  /** Everything anew, from the series document. @param {Record<string, Columns>} series */
+  /** Reset everything from the series document. @param {Record<string, Columns>} series */
   replace(series) {
     this.columns.clear();
     this.known = null;

@@ -40,7 +40,7 @@ document.getElementById("sample")?.addEventListener("input", (event) => {
   if (event.target instanceof Element && event.target.closest("[data-quiet]")) event.stopPropagation();
 });
 
-// Enter in a field that chooses is no wish to save the config.
+// Enter in a selection field must not save the config.
 editor?.addEventListener("keydown", (event) => {
   const target = event.target;
   if (event.key !== "Enter" || !(target instanceof HTMLInputElement) || !target.closest("[data-quiet]")) return;

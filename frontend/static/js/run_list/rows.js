@@ -6,7 +6,7 @@ import { released } from "../pressing.js";
 /** @param {ParentNode} part @returns {HTMLElement[]} */
 const rowsOf = (part) => [...part.querySelectorAll("tr[id]")].map((row) => /** @type {HTMLElement} */ (row));
 const orderOf = (/** @type {ParentNode} */ part) => rowsOf(part).map((row) => row.id).join();
-/** Ages go on by themselves: they are no news. @param {Element} cell */
+/** Ages change by themselves and don't count as news. @param {Element} cell */
 const shownBy = (cell) => cell.innerHTML.replace(/<time[^>]*>[^<]*/g, "");
 
 export class Rows {

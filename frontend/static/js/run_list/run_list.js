@@ -1,4 +1,4 @@
-// The list of runs: its address says what is asked; told by a socket that something changed, it reads the rows anew.
+// The list of runs: its address holds the query; when a socket reports a change, it reloads the rows.
 
 import { connectionBar } from "../live/connection.js";
 import { Feed } from "../live/feed.js";

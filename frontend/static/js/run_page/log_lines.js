@@ -10,7 +10,7 @@ const COLOURS = /\x1b\[[0-9;?]*[A-Za-z]/g;
 /** @param {Uint8Array} bytes */
 export const decode = (bytes) => new TextDecoder().decode(bytes);
 
-/** @param {Uint8Array} bytes @returns {number} where the first whole line begins; 0: there is no break in it */
+/** @param {Uint8Array} bytes @returns {number} where the first whole line begins; 0 without a line break */
 export function afterFirstBreak(bytes) {
   return bytes.indexOf(LF) + 1 || bytes.indexOf(CR) + 1;
 }

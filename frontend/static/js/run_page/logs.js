@@ -8,7 +8,7 @@ import { LogSearch } from "./log_search.js";
 import * as urlstate from "../urlstate.js";
 
 const MOST_PARTS = 8;
-/** Farther behind the end than this, following begins anew at the end. */
+/** If farther behind the end than this, following starts again at the end. */
 const BEHIND = 4 * PART;
 /** So near an edge, in pixels, the next part is fetched. */
 const NEAR = 600;

@@ -1,4 +1,4 @@
-// The parts of the run page that change with its state: read anew from the server, and swapped in one by one.
+// The parts of the run page that change with its state: reloaded from the server and swapped in one by one.
 
 import { released } from "../pressing.js";
 import { localise } from "../times.js";
@@ -118,7 +118,7 @@ function folds(region) {
   return new Map(all.map((fold, i) => [`${region.id} ${i}`, fold]));
 }
 
-/** Ages go on by themselves: they are no difference. @param {Element} old @param {Element} region */
+/** Ages change by themselves and don't count as a difference. @param {Element} old @param {Element} region */
 function same(old, region) {
   const bare = (/** @type {string} */ html) =>
     html.replace(/ data-age="\d+">[^<]*/g, ">").replace(/name="csrfmiddlewaretoken" value="\w+"/g, "");
