@@ -1,13 +1,13 @@
 """The one interpreter of the rules: a history and a preset's bounds give a verdict, findings, and every figure.
 
-A finding opens when its condition has lasted for the rule's hold, and closes when the figure has been back within the
-bound, by a tenth of it, for as long. So a single step beyond a bound opens nothing, and a figure that oscillates around
-a bound opens one finding, not twenty.
+A finding opens when its condition has lasted for the rule's hold, or at once where the signal is sure, and closes when
+the figure has been back within the bound, by a tenth of it, for the rule's calm. So a single step beyond a bound opens
+nothing, and a figure that oscillates around a bound opens one finding, not twenty.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 from runs.health import machine_rules, signals
 from runs.health.history import History
 from runs.health.presets import Preset, RuleBounds, bound_text, value_text
-from runs.health.rules import RULES, HealthRule, Level
+from runs.health.rules import BY_ID, RULES, HealthRule, Level
 from runs.health.signals import Signal
 
 EASED = 0.1
+REWARD_METRICS = ("reward", "frac_reward_zero_std", "{metric}")
 MACHINE = {rule.id for rule in machine_rules.RULES}
+REWARD = {rule.id for rule in RULES if rule.metric in REWARD_METRICS}
 RANK = {"bad": 0, "watch": 1, "note": 2}
 
 Finding = dict[str, Any]
@@ -31,22 +33,25 @@ class _Stand(NamedTuple):
     level: Level
     bound: float
     since: float
-    """Where it began, on the signal's axis."""
+    """The step at which it began."""
 
 
 @np.errstate(over="ignore", invalid="ignore")  # figures too large for a float are not judged
 def assess(history: History, preset: Preset, before: Mapping[str, Any], now: datetime) -> dict[str, Any]:
     """Assess a run. `before`: the previous assessment, {} for the first."""
     open_before = {finding["rule"]: finding for finding in before.get("findings") or ()}
+    closed = {check["rule"]: check.get("resolved") for check in before.get("checks") or ()}
     findings: list[Finding] = []
     checks: list[dict[str, Any]] = []
     for rule in RULES:
         bounds = preset.bounds(rule)
         check, finding = _judge(rule, bounds, history, open_before.get(rule.id))
+        if check["state"] == "well" and (resolved := history.step if rule.id in open_before else closed.get(rule.id)):
+            check["resolved"] = resolved
         checks.append(check)
         if finding is not None:
             findings.append(finding)
-    findings.sort(key=lambda finding: RANK[finding["level"]])
+    findings = _grouped(findings)
     return {
         "verdict": _verdict(findings, checks),
         "step": history.step,
@@ -58,8 +63,45 @@ def assess(history: History, preset: Preset, before: Mapping[str, Any], now: dat
 
 
 def alerts(health: Mapping[str, Any]) -> dict[str, Finding]:
-    """The open findings that raise alerts, by rule."""
-    return {f["rule"]: f for f in health.get("findings") or () if f["level"] in ("watch", "bad")}
+    """The open findings that raise alerts, by rule: without consequences of others."""
+    findings = health.get("findings") or ()
+    return {f["rule"]: f for f in findings if f["level"] in ("watch", "bad") and not f.get("cause")}
+
+
+def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[Finding, bool]]:
+    """Alerts that are new or worse, and whether people should get a message: one sickness is one message, so not of the
+    cause of what they know."""
+    earlier = {f["rule"]: f for f in before.get("findings") or () if f["level"] != "note"}
+    told = alerts(before)
+    for rule, finding in alerts(after).items():
+        known = earlier.get(rule)
+        if known is None:
+            yield finding, not any(f["cause"] == rule and f["rule"] in told for f in after["findings"])
+        elif (known["level"], finding["level"]) == ("watch", "bad"):
+            yield finding, True
+
+
+def _grouped(findings: list[Finding]) -> list[Finding]:
+    """The worst first, and below each what probably follows from it, with `cause` naming that one's rule. A cause is
+    kept when it is over: what followed from it is no news."""
+    alarming = {finding["rule"] for finding in findings if finding["level"] != "note"}
+    for finding in findings:
+        cause = "" if finding["level"] == "note" else _root(finding["rule"], alarming)
+        finding["cause"] = cause or finding["cause"]
+    roots = [finding for finding in findings if not finding["cause"]]
+    names = {root["rule"] for root in roots}
+    roots += [finding for finding in findings if finding["cause"] and finding["cause"] not in names]
+    groups = [[root, *(f for f in findings if f["cause"] == root["rule"] and f is not root)] for root in roots]
+    groups.sort(key=lambda group: min(RANK[finding["level"]] for finding in group))
+    return [finding for group in groups for finding in group]
+
+
+def _root(rule: str, alarming: set[str]) -> str:
+    """The first cause of a finding among the open ones; empty: itself."""
+    root = rule
+    while cause := next((each for each in BY_ID[root].follows if each in alarming), ""):
+        root = cause
+    return "" if root == rule else root
 
 
 def _verdict(findings: list[Finding], checks: list[dict[str, Any]]) -> str:
@@ -68,24 +110,32 @@ def _verdict(findings: list[Finding], checks: list[dict[str, Any]]) -> str:
         return "bad"
     if "watch" in levels:
         return "watch"
-    # Judged by the policy's figures: the machine's alone allow no verdict.
-    judged = [check for check in checks if check["value"] is not None and check["rule"] not in MACHINE]
+    # Nobody knows whether a run learns until something judges its reward.
+    judged = [check for check in checks if check["value"] is not None and check["rule"] in REWARD]
     return "well" if judged else "unknown"
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _judge(
     rule: HealthRule, bounds: RuleBounds, history: History, was: Finding | None
 ) -> tuple[dict[str, Any], Finding | None]:
-    check: dict[str, Any] = {"rule": rule.id, "state": "waits", "value": None, "bound": bound_text(rule, bounds)}
+    check: dict[str, Any] = {"rule": rule.id, "state": "waits", "value": None, "bound": ""}
     if bounds.source != rule.source:  # lists of runs read this too, so it stays short
         check["source"] = bounds.source
     if bounds.off:
         return {**check, "state": "off"}, None
+    bounds = bounds.scaled(rule.scale(history.config))
+    check["bound"] = bound_text(rule, bounds)
     if reason := rule.unless(history.config):
         return {**check, "state": "apart", "why": reason}, None
     signal = signals.OF[rule.id](history)
     if signal is None or not len(signal.value) or not np.isfinite(signal.value[-1]):
-        return check, None
+        if not history.has_stopped(rule.metric):
+            return check, None
+        return {**check, "state": "gone"}, was  # what nobody measures any more is neither better nor worse
     value = float(signal.value[-1])
     check |= {"value": value, "state": "well"}
     stand = _stand(rule, bounds, signal, was)
@@ -101,18 +151,23 @@ def _stand(rule: HealthRule, bounds: RuleBounds, signal: Signal, was: Finding | 
     for level, bound in levels:
         if bound is None:
             continue
-        since = _lasting(_beyond(rule, signal, bound), signal, rule.hold)
+        since = _opening(_beyond(rule, signal, bound), signal, rule.hold)
         if since is not None:
             return _Stand(level, bound, since)
         open_at = was is not None and RANK[was["stood"]] <= RANK[level]
         eased = bound - EASED * abs(bound) if rule.above else bound + EASED * abs(bound)
-        if open_at and _lasting(~_beyond(rule, signal, eased), signal, rule.hold) is None:
+        if open_at and _lasting(~_beyond(rule, signal, eased), signal, max(rule.hold, rule.calm)) is None:
             return _Stand(level, bound, float(signal.at[-1]))
     return None
 
 
 def _beyond(rule: HealthRule, signal: Signal, bound: float) -> NDArray[np.bool_]:
     return signal.value > bound if rule.above else signal.value < bound
+
+
+def _opening(beyond: NDArray[np.bool_], signal: Signal, hold: int) -> float | None:
+    sure = signal.sure is not None and bool(signal.sure[-1])
+    return _lasting(beyond, signal, 0 if sure else hold)
 
 
 def _lasting(holds: NDArray[np.bool_], signal: Signal, hold: int) -> float | None:
@@ -129,11 +184,11 @@ def _finding(
 ) -> Finding:
     value = float(signal.value[-1])
     learnt = bool(rule.solved) and history.solved
-    began = history.step_at(stand.since) if rule.clock else int(stand.since)
     words = {
         "value": value_text(value, rule.format),
         "bound": value_text(stand.bound, rule.format),
         "step": f"{history.step:,}",
+        **history.config.advice,
         **signal.words,
     }
     return {
@@ -148,7 +203,8 @@ def _finding(
         "bound_text": bound_text(rule, bounds),
         "source": bounds.source,
         "sentence": (rule.solved if learnt else rule.means).format(**words),
-        "try": "" if learnt else rule.try_.format(**words),
+        "try": "" if learnt else _sentence(rule.try_.format(**words)),
         "metric": rule.metric.format(**words) if rule.metric else "",
-        "since_step": was["since_step"] if was else began,
+        "cause": was.get("cause", "") if was else "",
+        "since_step": was["since_step"] if was else int(stand.since),
     }

@@ -6,10 +6,15 @@ from dataclasses import dataclass
 
 from runs.metrics import run_charts
 from workers.contract import RewardSpec, Rollout, RunSpec
+from workers.contract.batch import Batch
 from workers.rewards import LIBRARY
 
 TRL_LIMIT = 512
 """TRL's default max_completion_length."""
+TRL_RATE = 1e-6
+"""TRL's default learning_rate."""
+LONG_RUN = 900
+"""Steps."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,8 @@ class Component:
     low: float | None
     high: float | None
     """The maximum; None: unknown or unbounded."""
+    checks: bool = False
+    """It compares with the dataset's answer or runs its tests, so it can't be gamed by form."""
 
     @property
     def metric(self) -> str:
@@ -28,6 +35,7 @@ class Component:
 @dataclass(frozen=True)
 class Config:
     beta: float = 0.0
+    learning_rate: float = TRL_RATE
     updates: float = 1.0
     """Optimizer steps per batch of completions."""
     loss: str = "dapo"
@@ -36,9 +44,36 @@ class Config:
     corrected: bool = False
     """Completions come from vLLM, and their probabilities are corrected to the trainer's."""
     correction: str = "sequence_mask"
+    served: bool = False
+    """Completions come from vLLM servers."""
     max_grad_norm: float = 1.0
     components: tuple[Component, ...] = ()
     gpus: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+    """Of the GPUs those that train together."""
+    max_steps: int = 0
+    """0: unknown, the run is planned in epochs."""
+    completions: int = 0
+    """Completions per generation; 0: unknown."""
+    eval_every: int = 0
+    """Steps between evaluations; 0: none."""
+    save_every: int = 0
+
+    @property
+    def patience(self) -> float:
+        """Factor of what counts as long: a shorter run has to show progress earlier."""
+        return min(1.0, max(1 / 3, self.max_steps / LONG_RUN)) if self.max_steps else 1.0
+
+    @property
+    def advice(self) -> dict[str, str]:
+        """The numbers that advice refers to."""
+        rate = self.learning_rate
+        return {
+            "lower_rate": f"lower the learning rate (from {rate:g} to about {rate / 3:.1g})",
+            "higher_beta": f"raise β (from {self.beta:g} to about {max(2 * self.beta, 0.02):g})",
+            "longer": f"raise max_completion_length (from {self.cap:,} to about {2 * self.cap:,})",
+            "updates": f"{self.updates:g} now",
+        }
 
     @property
     def highest(self) -> float | None:
@@ -64,24 +99,56 @@ class Config:
         return total if self.components else None
 
 
-def config_of(spec: RunSpec, gpus: tuple[int, ...] = ()) -> Config:
+def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] = ()) -> Config:
     grpo = spec.grpo
     correction = bool(grpo.get("vllm_importance_sampling_correction", True))
     return Config(
         beta=run_charts.beta(spec),
+        learning_rate=float(grpo.get("learning_rate") or TRL_RATE),
         updates=run_charts.updates_per_batch(spec),
         loss=str(grpo.get("loss_type") or "dapo"),
         cap=int(grpo.get("max_completion_length") or TRL_LIMIT),
         mask_truncated=bool(grpo.get("mask_truncated_completions")),
         corrected=spec.hardware.rollout is not Rollout.TRANSFORMERS and correction,
         correction=str(grpo.get("vllm_importance_sampling_mode") or "sequence_mask"),
+        served=spec.hardware.rollout is Rollout.SERVER,
         max_grad_norm=float(grpo.get("max_grad_norm") or 1.0),
         components=tuple(_component(reward) for reward in spec.rewards),
         gpus=gpus,
+        ranks=ranks,
+        max_steps=max(0, int(grpo.get("max_steps") or 0)),
+        completions=_batch(spec).completions,
+        eval_every=_every(spec, "eval") if spec.data.eval_rows else 0,
+        save_every=_every(spec, "save"),
     )
+
+
+def _batch(spec: RunSpec) -> Batch:
+    def given(name: str) -> int | None:
+        value = spec.grpo.get(name)
+        return int(value) if value else None
+
+    return Batch(
+        per_device_train_batch_size=given("per_device_train_batch_size") or 8,
+        gradient_accumulation_steps=given("gradient_accumulation_steps") or 1,
+        num_generations=given("num_generations") or 8,
+        processes=max(1, spec.hardware.processes),
+        steps_per_generation=given("steps_per_generation"),
+        generation_batch_size=given("generation_batch_size"),
+    )
+
+
+def _every(spec: RunSpec, what: str) -> int:
+    """Steps between evaluations or saves; 0: none, or by epochs. TRL's default is 500, and below 1 a share of the
+    run."""
+    if str(spec.grpo.get(f"{what}_strategy") or ("no" if what == "eval" else "steps")) != "steps":
+        return 0
+    every = float(spec.grpo.get(f"{what}_steps") or 500)
+    return int(every) if every >= 1 else max(1, int(every * int(spec.grpo.get("max_steps") or 0)))
 
 
 def _component(reward: RewardSpec) -> Component:
     entry = LIBRARY.get(reward.function)
     low, high = entry.expected_of(reward.params) if entry else (None, None)
-    return Component(reward.name, reward.weight, low, high)
+    checks = entry is not None and not {"answer", "test_cases"}.isdisjoint(entry.needs)
+    return Component(reward.name, reward.weight, low, high, checks)

@@ -3,23 +3,27 @@ stored assessment; judges nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.urls import reverse
+
 from runs.health.presets import choices, value_text
 from runs.health.rules import BY_ID
+from runs.metrics import run_charts
 from runs.models import Run
 from runs.states import FINAL, RunStatus
 
-WORDS = {"bad": "bad", "watch": "needs attention", "well": "healthy", "unknown": "not rated yet"}
+WORDS = {"bad": "bad", "watch": "needs attention", "well": "healthy", "unknown": "not enough data"}
 STATES = {
     "bad": "bad",
     "watch": "warning",
     "note": "note",
     "well": "ok",
-    "waits": "no values yet",
+    "waits": "not enough data",
+    "gone": "no longer logged",
     "apart": "doesn’t apply",
     "off": "off",
 }
@@ -69,7 +73,7 @@ def card(run: Run) -> Card | None:
     if run.kind != "train" or attempt.status == RunStatus.QUEUED or (attempt.started_at is None and not run.health):
         return None
     health = run.health
-    findings = [{**finding, "word": WORDS.get(finding["level"], "note")} for finding in health.get("findings") or ()]
+    findings = _findings(run)
     verdict = str(health.get("verdict", "unknown"))
     failed = attempt.status == RunStatus.FAILED and verdict == "well"
     rows = choices()
@@ -92,10 +96,41 @@ def card(run: Run) -> Card | None:
     )
 
 
+def _findings(run: Run) -> list[dict[str, Any]]:
+    """The open findings in words, with the title of the one that a consequence follows from, and with links."""
+    stored = [finding for finding in run.health.get("findings") or () if finding["rule"] in BY_ID]
+    charts = {
+        line.metric: chart.id
+        for group in (run_charts.plan_of(run) if stored else ())
+        for chart in group.charts
+        for line in chart.lines
+    }
+    return [
+        {
+            **finding,
+            "word": WORDS.get(finding["level"], "note"),
+            "follows": BY_ID[cause].title if (cause := finding.get("cause")) in BY_ID else "",
+            "links": list(_links(run, finding, charts)),
+        }
+        for finding in stored
+    ]
+
+
+def _links(run: Run, finding: Mapping[str, Any], charts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    rule = BY_ID[finding["rule"]]
+    if chart := charts.get(finding["metric"]):
+        yield "Chart", f"?tab=charts&c.large={chart}"
+    if rule.read:
+        yield "Completions", "?tab=completions"
+    if rule.field and finding["try"]:
+        yield f"Clone and change {rule.field}", f"{reverse('clone', args=[run.pk])}#id_{rule.field}"
+
+
 def _headline(findings: Sequence[dict[str, Any]], verdict: str) -> str:
     if verdict == "unknown":
-        return "rating starts after about ten steps"
-    bad, watch, notes = (sum(finding["level"] == level for finding in findings) for level in ("bad", "watch", "note"))
+        return "rating starts with the first rewards"
+    causes = [finding for finding in findings if not finding.get("follows")]
+    bad, watch, notes = (sum(finding["level"] == level for finding in causes) for level in ("bad", "watch", "note"))
     parts = [f"{bad} bad"] if bad else []
     if watch:
         parts.append(f"{watch} warning{'s' if watch > 1 else ''}")
@@ -106,12 +141,12 @@ def _headline(findings: Sequence[dict[str, Any]], verdict: str) -> str:
 
 def _check(check: dict[str, Any]) -> Check:
     rule = BY_ID[check["rule"]]
-    value = check.get("value")
+    value, state = check.get("value"), STATES.get(check["state"], check["state"])
     return Check(
         title=rule.title,
         about=rule.about,
         state=check["state"],
-        state_word=STATES.get(check["state"], check["state"]),
+        state_word=f"resolved at step {check['resolved']:,}" if check.get("resolved") else state,
         value="" if value is None else value_text(value, rule.format),
         bound=str(check.get("bound") or ""),
         source=str(check.get("source") or rule.source),

@@ -25,6 +25,10 @@ class RuleBounds:
     def off(self) -> bool:
         return self.watch is None and self.bad is None
 
+    def scaled(self, factor: float) -> RuleBounds:
+        watch, bad = (None if bound is None else bound * factor for bound in (self.watch, self.bad))
+        return RuleBounds(watch, bad, self.source)
+
 
 @dataclass(frozen=True)
 class Preset:

@@ -6,71 +6,91 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from django.db.models import QuerySet, Sum
 
 from runs.completions.groups import completions
 from runs.health import history as past
 from runs.health import texts
 from runs.health.config import config_of
-from runs.health.history import RECENT, History, MetricHistory, Row, Text
+from runs.health.history import RECENT, START, History, MetricHistory, Row, Text
 from runs.metrics.series import Points
 from runs.models import Attempt, MetricChunk, MetricRow, Run, SampleRow
 from runs.spec import spec_of
 from workers.contract import EventKind
 
-SYSTEM_ROWS = 400
-"""Rows of machine metrics to read: several minutes."""
+SYSTEM_S = 600.0
+SYSTEM_STEPS = 8
+SYSTEM_ROWS = 2000
+"""Machine metrics are read for so many seconds or steps, whichever is longer, but no more rows."""
+NEW_STEPS = 1000
+"""Steps whose solved completions are added at each assessment."""
 GROUPS = 4
 COMPLETIONS = 24
 """Completions read per step, from at most as many prompt groups."""
-TEXTS = 40
-"""Steps whose completions are remembered as counts."""
-CHUNK_SPAN = 4000
-"""A span of seqs: with slow steps most rows are the machine's, so older steps are read from chunks."""
-CHUNKED = 60
 
 
 def read(run: Run, attempt: Attempt, memory: Mapping[str, Any]) -> History:
     """Read the history. Raises ContractError if the spec can no longer be read."""
-    history = History(config_of(spec_of(run), attempt.gpus), {}, step=run.step)
+    ranks = tuple((attempt.placement or {}).get("gpus") or ())
+    history = History(config_of(spec_of(run), attempt.gpus, ranks), {}, step=run.step, capacity=_capacity(attempt))
     history.known = frozenset(run.last_metrics)
     past.from_memory(history, memory)
-    rows, oldest = _train(run)
+    rows, oldest = _train(run, history.config.updates)
     history.columns = past.columns_of(rows)
-    if len(rows) < CHUNKED < run.step and oldest:
+    if oldest:
         _lengthen(history, run, oldest)
-    if history.config.gpus:
-        history.columns |= past.columns_of(_system(run))
+    history.columns |= past.columns_of(_machine(run, EventKind.SYSTEM, _steps_ago(history)))
+    if "vllm/kv_cache_percent" in history.known:
+        history.columns |= past.columns_of(_machine(run, EventKind.VLLM, _steps_ago(history)))
     history.training_since = _since(run, attempt)
     if attempt.number > int(memory.get("attempt") or attempt.number):
         past.forget_after(history, attempt.resume_step)
     _read_texts(history, run)
-    past.remember(history, whole=_is_whole(history))
+    past.remember(history)
     return history
 
 
-def _train(run: Run) -> tuple[list[Row], int]:
-    """The newest steps, oldest first, and the seq of the first one."""
+def _train(run: Run, updates: float) -> tuple[list[Row], int]:
+    """The newest lines, earlier generations where most lines are updates, and the seq from which all were read."""
     rows = MetricRow.objects.filter(run=run, kind=EventKind.TRAIN, superseded=False).order_by("-seq")
-    newest = list(rows.values_list("seq", "step", "t", "values")[:RECENT])[::-1]
-    return [(step, t, values) for _, step, t, values in newest], newest[0][0] if newest else 0
+    newest = _lines(rows[:RECENT])
+    recent = [row for _, row in newest]
+    oldest = newest[0][0] if newest else 0
+    missing = RECENT - past.generations(recent)
+    if updates <= 1 or len(recent) < RECENT or missing <= 0:
+        return recent, oldest
+    earlier = _lines(rows.filter(seq__lt=oldest, values__has_key=past.GENERATED)[:missing])
+    return past.with_generations(recent, (row for _, row in earlier)), earlier[0][0] if earlier else oldest
 
 
-def _system(run: Run) -> list[Row]:
-    rows = MetricRow.objects.filter(run=run, kind=EventKind.SYSTEM).order_by("-seq")
+def _lines(rows: QuerySet[MetricRow]) -> list[tuple[int, Row]]:
+    """Seqs and lines, oldest first."""
+    return [(seq, (step, t, values)) for seq, step, t, values in rows.values_list("seq", "step", "t", "values")][::-1]
+
+
+def _machine(run: Run, kind: EventKind, since: float) -> list[Row]:
+    rows = MetricRow.objects.filter(run=run, kind=kind, t__gte=since).order_by("-seq")
     newest: list[Row] = [(None, t, values) for t, values in rows.values_list("t", "values")[:SYSTEM_ROWS]]
     return newest[::-1]
 
 
+def _steps_ago(history: History) -> float:
+    """From when to read the machine's metrics: the newest whole steps, at least some minutes."""
+    column = history.get("loss") or history.get("reward")
+    return 0.0 if column is None else float(min(column.t[-1] - SYSTEM_S, column.t[-SYSTEM_STEPS:][0]))
+
+
 def _lengthen(history: History, run: Run, oldest: int) -> None:
-    """Prepend the newest chunks' values of earlier steps to the columns."""
-    chunks = MetricChunk.objects.filter(run=run, metric__in=list(history.columns), first_seq__lt=oldest)
-    near = chunks.filter(last_seq__gte=oldest - CHUNK_SPAN).order_by("metric", "first_seq")
-    for name, count, data in near.values_list("metric", "points", "data"):
+    """Prepend the newest chunks' values of earlier steps to columns that are shorter than the run."""
+    short = [name for name, column in history.columns.items() if len(column) < RECENT and column.step[0] > START]
+    if not short or not MetricChunk.objects.filter(run=run).exists():
+        return
+    span = int(RECENT * max(1.0, history.config.updates) * run.last_seq / max(run.step, 1))
+    chunks = MetricChunk.objects.filter(run=run, metric__in=short, first_seq__lt=oldest, last_seq__gte=oldest - span)
+    for name, count, data in chunks.order_by("metric", "-first_seq").values_list("metric", "points", "data"):
         points = Points.unpack(data, count)
-        earlier = points.pick(points.seq < oldest)
-        if not len(earlier):
-            continue
         column = history.columns[name]
+        earlier = points.pick(points.step < column.step[0])
         history.columns[name] = MetricHistory(
             np.concatenate((earlier.step.astype(np.int64), column.step))[-RECENT:],
             np.concatenate((earlier.t, column.t))[-RECENT:],
@@ -78,15 +98,19 @@ def _lengthen(history: History, run: Run, oldest: int) -> None:
         )
 
 
+def _capacity(attempt: Attempt) -> dict[str, float]:
+    """MiB of the attempt's GPUs and of its host, as the host announced them."""
+    inventory = attempt.host.inventory if attempt.host is not None else {}
+    gpus = {gpu.get("index"): gpu.get("memory_mib") for gpu in inventory.get("gpus") or ()}
+    sizes = {f"gpu/{gpu}/memory_mib": gpus.get(gpu) for gpu in attempt.gpus}
+    sizes["host/run_memory_mib"] = inventory.get("memory_mib")
+    return {name: float(size) for name, size in sizes.items() if size}
+
+
 def _since(run: Run, attempt: Attempt) -> float:
     """When this attempt ended its first step, by the host's clock; 0 if it hasn't."""
     rows = MetricRow.objects.filter(run=run, attempt=attempt, kind=EventKind.TRAIN).order_by("seq")
     return rows.values_list("t", flat=True).first() or 0.0
-
-
-def _is_whole(history: History) -> bool:
-    column = history.get("reward") or history.get("loss")
-    return column is not None and int(column.step[0]) <= 2
 
 
 def _read_texts(history: History, run: Run) -> None:
@@ -96,6 +120,9 @@ def _read_texts(history: History, run: Run) -> None:
     for step, data in rows.values_list("step", "data")[:GROUPS]:
         completion_texts = [completion.text for completion in completions(data)]
         newest.setdefault(step, []).extend(text for text in completion_texts if text is not None)
-    for step, step_texts in sorted(newest.items()):
-        history.texts.append(Text(step, *texts.count(step_texts[:COMPLETIONS])))
-    history.texts = history.texts[-TEXTS:]
+    counted = (Text(step, *texts.count(of_step[:COMPLETIONS])) for step, of_step in sorted(newest.items()))
+    past.note_texts(history, counted)
+    since = history.solved_shares[-1][0] if history.solved_shares else -1
+    groups = SampleRow.objects.filter(run=run, mode="train", superseded=False, step__gt=since).order_by("step")
+    sums = groups.values_list("step").annotate(Sum("completions"), Sum("solved"))
+    past.note_solved(history, list(sums[:NEW_STEPS]))

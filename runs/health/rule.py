@@ -14,6 +14,11 @@ ATROPOS = "Atropos example trainer"
 AXOLOTL = "Axolotl’s guide to training stability"
 OWN = "our own"
 
+DIVERGENCE = ("not_finite", "stale", "ratio", "clip", "grad_high", "grad_spikes", "loss", "kl", "entropy_rise")
+"""Rules of updates that lead away, of which anything may come."""
+DECAY = ("gibberish", "repetition", "empty", "length_collapse", "truncation")
+"""Rules of completions that no reward can be right about."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class HealthRule:
@@ -28,9 +33,11 @@ class HealthRule:
     bad: float | None = None
     """None: no bound. A rule with neither bound is off unless a preset sets one."""
     hold: int = 10
-    """Steps for which a condition must last before a finding opens, and must be over before it closes."""
-    clock: bool = False
-    """`hold` counts seconds, not steps."""
+    """Steps for which a condition must last before a finding opens."""
+    calm: int = 30
+    """Steps for which it must be over before the finding closes, if that is longer."""
+    scale: Callable[[Config], float] = lambda config: 1.0
+    """Factor of the bounds for a run."""
     format: str = "number"
     """number, percent (of a share), percent100, times, steps, count"""
     least: float = 0.0
@@ -46,9 +53,15 @@ class HealthRule:
     """The chart that shows it."""
     also: str = ""
     """The same metric's name with other losses."""
+    field: str = ""
+    """The field of the New run form that the advice is about."""
+    read: bool = False
+    """The advice is to read completions."""
     drawn: bool = False
     """Draw the bounds on the chart: the figure is the metric's own value, averaged over any number of steps."""
     around: float | None = None
     """The figure is the metric's distance from this value, so a bound lies on both sides."""
+    follows: tuple[str, ...] = ()
+    """Rules of what may cause this: while one of them has a finding, this is its consequence."""
     unless: Callable[[Config], str] = lambda config: ""
     """Why the rule doesn't apply to the run; empty: it does."""

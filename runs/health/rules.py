@@ -6,10 +6,15 @@ preset; other presets override them. The first bound opens a finding at the leve
 
 from __future__ import annotations
 
-from runs.health import machine_rules, policy_rules, reward_rules
+from runs.health import completion_rules, machine_rules, policy_rules, reward_rules
 from runs.health.rule import HealthRule, Level
 
 __all__ = ["BY_ID", "RULES", "HealthRule", "Level"]
 
-RULES: tuple[HealthRule, ...] = (*reward_rules.RULES, *policy_rules.RULES, *machine_rules.RULES)
+RULES: tuple[HealthRule, ...] = (
+    *reward_rules.RULES,
+    *completion_rules.RULES,
+    *policy_rules.RULES,
+    *machine_rules.RULES,
+)
 BY_ID = {rule.id: rule for rule in RULES}

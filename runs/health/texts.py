@@ -1,13 +1,21 @@
-"""Signs of reward hacking in the completions themselves: repetitive text and empty text."""
+"""Signs of decay in the completions themselves: repetitive, empty, identical and senseless text."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable
 
 GRAM = 4
 """Words per unit; in text without spaces, groups of four characters."""
 FEWEST = 24
 """Units; shorter texts can't be judged."""
+FEWEST_WORDS = 10
+ODD = 0.15
+"""Share of odd words; prose, code and formulas have a few per cent."""
+LONG = 80
+"""Characters; shorter answers may well be the same."""
+_UNSPEAKABLE = re.compile(r"[bcdfghjklmnpqrstvwxz]{6}|^[bcdfghjklmnpqrstvwxz]{5,}$|[a-z]{30}")
 LONGEST = 4000
 """Characters from the end, where completions degenerate."""
 
@@ -22,7 +30,24 @@ def repeats(text: str) -> bool:
     return len(grams) >= FEWEST and len(set(grams)) < len(grams) / 2
 
 
-def count(texts: Iterable[str]) -> tuple[int, int, int]:
-    """Counts of texts: (read, repeating, empty)."""
+def is_gibberish(text: str) -> bool:
+    """Whether many words are no words of any language: several scripts in one, or letters that nobody can say."""
+    words = [word for word in text[-LONGEST:].split() if any(map(str.isalpha, word))]
+    return len(words) >= FEWEST_WORDS and sum(map(_is_odd, words)) > ODD * len(words)
+
+
+def _is_odd(word: str) -> bool:
+    letters = [letter for letter in word if letter.isalpha() and letter < "\u2e80"]  # Chinese has no spaces
+    latin = sum(letter.isascii() or "\u00c0" <= letter <= "\u024f" for letter in letters)
+    if "\ufffd" in word or 0 < latin < len(letters):
+        return True
+    return bool(_UNSPEAKABLE.search("".join(letters).lower()))
+
+
+def count(texts: Iterable[str]) -> tuple[int, int, int, int, int]:
+    """Counts of texts: (read, repeating, empty, identical to another, gibberish)."""
     sample = list(texts)
-    return len(sample), sum(map(repeats, sample)), sum(not text.strip() for text in sample)
+    long = Counter(text for text in sample if len(text) >= LONG)
+    same = sum(times for times in long.values() if times > 1)
+    empty = sum(not text.strip() for text in sample)
+    return len(sample), sum(map(repeats, sample)), empty, same, sum(map(is_gibberish, sample))

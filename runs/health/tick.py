@@ -15,7 +15,7 @@ from controlplane.http import outage
 from runs import hints
 from runs.alerts import delivery
 from runs.health import history as past
-from runs.health.assess import MACHINE, Finding, alerts, assess
+from runs.health.assess import MACHINE, Finding, alerts, assess, news
 from runs.health.presets import Preset, Presets
 from runs.health.reading import read
 from runs.models import Attempt, Run, RunEvent
@@ -104,7 +104,7 @@ def _is_due(last_seq: int, at: str | None, seen_seq: int, status: str, now: date
 
 
 def _attempts() -> Prefetch[Any]:
-    return Prefetch("attempts", Attempt.objects.order_by("number"))
+    return Prefetch("attempts", Attempt.objects.select_related("host").order_by("number"))
 
 
 def _moved_at(run: Run, memory: Mapping[str, Any], step: int, now: datetime) -> datetime:
@@ -125,25 +125,23 @@ def _store(run: Run, attempt: Attempt, health: dict[str, Any], now: datetime, *,
         telling = _shown(before) != _shown(health) or _is_old(before.get("told_at"), now)
         health["told_at"] = now.isoformat() if telling else before["told_at"]
         Run.objects.filter(pk=run.pk).update(health=health)
-        written = list(_events(attempt, alerts(before), alerts(health), health["step"], now)) if tell else []
+        written = list(_events(attempt, before, health, now)) if tell else []
         if written or telling:
             transaction.on_commit(lambda: hints.changed(run.pk))
     run.health = health
     return True
 
 
-def _events(
-    attempt: Attempt, before: Mapping[str, Finding], after: Mapping[str, Finding], step: int, now: datetime
-) -> Iterable[RunEvent]:
-    for rule, finding in after.items():
-        previous = before.get(rule)
-        if previous is None or (previous["level"], finding["level"]) == ("watch", "bad"):
-            event = _event(attempt, finding, "open", step, now)
+def _events(attempt: Attempt, before: Mapping[str, Any], after: Mapping[str, Any], now: datetime) -> Iterable[RunEvent]:
+    for finding, message in news(before, after):
+        event = _event(attempt, finding, "open", after["step"], now)
+        if message:
             delivery.notify(event)
-            yield event
-    for rule, finding in before.items():
-        if rule not in after:
-            yield _event(attempt, finding, "closed", step, now)
+        yield event
+    still_open = {finding["rule"] for finding in after["findings"] if finding["level"] != "note"}
+    for rule, finding in alerts(before).items():
+        if rule not in still_open:
+            yield _event(attempt, finding, "closed", after["step"], now)
 
 
 def _event(attempt: Attempt, finding: Finding, state: str, step: int, now: datetime) -> RunEvent:

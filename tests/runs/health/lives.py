@@ -5,25 +5,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
 from math import exp
 from typing import Any
 
-from runs.health import history as past
-from runs.health.assess import alerts, assess
-from runs.health.config import Component, Config
-from runs.health.history import RECENT, History, Row, Text, columns_of
-from runs.health.presets import Preset
+from runs.health.history import Text
+from tests.runs.health.watched import CONFIG, ON_POLICY, Watched
 
-COMPONENTS = (
-    Component("accuracy", 1.0, 0.0, 1.0),
-    Component("format", 0.25, 0.0, 1.0),
-    Component("style", 0.25, 0.0, 1.0),
-)
-CONFIG = Config(beta=0.04, updates=2.0, corrected=True, components=COMPONENTS, gpus=(0, 1))
-ON_POLICY = replace(CONFIG, beta=0.0, updates=1.0)
-START = datetime(2026, 1, 1, tzinfo=UTC)
+__all__ = ["CONFIG", "ON_POLICY", "Change", "Life", "Values", "after"]
+
 STEP_S = 10.0
 Values = dict[str, float]
 Change = Callable[[int, Values], object]
@@ -31,10 +21,9 @@ Change = Callable[[int, Values], object]
 
 
 @dataclass
-class Life:
+class Life(Watched):
     """A run that learns. `rises` is when it has half learned, `noise` of a batch's mean reward."""
 
-    config: Config = CONFIG
     rises: float = 150.0
     best: float = 0.85
     worst: float = 0.15
@@ -44,18 +33,13 @@ class Life:
     texts: Callable[[int], Text | None] = lambda step: Text(step, 24, 0, 0)
     step_s: Callable[[int], float] = lambda step: STEP_S
     use: Callable[[int, int], float] = lambda step, gpu: 60.0
-    preset: Preset = field(default_factory=Preset)
+    machine: Callable[[int], Values] = lambda step: {}
+    heat: Callable[[int, int], float] = lambda step, gpu: 60.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self.random = random.Random(self.seed)
-        self.rows: list[Row] = []
-        self.system: list[Row] = []
-        self.memory: dict[str, Any] = {}
-        self.health: dict[str, Any] = {}
-        self.opened: list[tuple[int, str, str]] = []
-        """(step, rule, level) of each alert"""
-        self.closed: list[tuple[int, str]] = []
-        self.t, self.tokens = 1000.0, 0.0
+        self.tokens = 0.0
 
     def live(self, steps: int, *, every: int = 6) -> Life:
         """Go on for so many steps, looked at now and then."""
@@ -65,31 +49,9 @@ class Life:
                 self.look()
         return self
 
-    @property
-    def step(self) -> int:
-        return self.rows[-1][0] or 0 if self.rows else 0
-
     def look(self, *, quiet_s: float = 0.0) -> dict[str, Any]:
-        history = History(self.config, columns_of(self.rows[-RECENT:]) | columns_of(self.system[-400:]), step=self.step)
-        past.from_memory(history, self.memory)
-        history.training_since, history.quiet_s = 1000.0, quiet_s
-        if (text := self.texts(self.step)) is not None:
-            history.texts = [*history.texts, text][-40:]
-        past.remember(history, whole=len(self.rows) <= RECENT)
-        before = alerts(self.health)
-        self.health = assess(history, self.preset, self.health, START + timedelta(seconds=self.t))
-        self.memory = past.to_memory(history)
-        after = alerts(self.health)
-        self.opened += [(self.step, rule, f["level"]) for rule, f in after.items() if rule not in before]
-        self.closed += [(self.step, rule) for rule in before if rule not in after]
-        return self.health
-
-    @property
-    def rules(self) -> set[str]:
-        return {rule for _, rule, _ in self.opened}
-
-    def finding(self, rule: str) -> dict[str, Any] | None:
-        return next((f for f in self.health["findings"] if f["rule"] == rule), None)
+        text = self.texts(self.step)
+        return super().look([] if text is None else [text], quiet_s=quiet_s)
 
     def _train(self, step: int) -> None:
         self.t += self.step_s(step) * self.random.uniform(0.8, 1.2) + (60.0 if step % 100 == 0 else 0.0)
@@ -98,13 +60,16 @@ class Life:
         self.rows.append((step, self.t, {name: value for name, value in values.items() if value == value}))
         for gpu in self.config.gpus:
             use = min(100.0, max(0.0, self.random.gauss(self.use(step, gpu), 15.0)))
-            self.system.append((None, self.t, {f"gpu/{gpu}/util_percent": use}))
+            values = {f"gpu/{gpu}/util_percent": use, f"gpu/{gpu}/temperature_c": self.heat(step, gpu)}
+            self.system.append((None, self.t, values))
+        if more := self.machine(step):
+            self.system.append((None, self.t, more))
 
     def _values(self, step: int) -> Values:
-        """As TRL logs them: with several updates a batch, every second line has no reward."""
+        """As TRL logs them: with several updates a batch, only the first one's line has a reward."""
         chance = self.random
         learnt = 1 / (1 + exp(-6 * (step - self.rises) / self.rises))
-        again = self.config.updates > 1 and step % 2 == 0
+        again = (step - 1) % int(self.config.updates) > 0
         values: Values = {
             "loss": chance.gauss(0.0, 0.05),
             "grad_norm": 0.4 * exp(chance.gauss(0.0, 0.5)) * (40 if chance.random() < 0.005 else 1),

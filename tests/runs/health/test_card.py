@@ -47,8 +47,23 @@ def test_a_sick_run_shows_value_bound_source_meaning_and_what_to_try() -> None:
     assert "since step 10" in text
 
 
+def test_advice_leads_to_the_chart_the_completions_and_the_field() -> None:
+    attempt = trained(60, kl=5.0)
+    text = card(attempt)
+    assert 'href="?tab=charts&amp;c.large=kl"' in text
+    assert f'href="{reverse("clone", args=[attempt.run_id])}#id_learning_rate"' in text
+
+
+def test_a_consequence_stands_below_its_cause_without_advice_of_its_own() -> None:
+    text = card(trained(60, kl=5.0, grad_norm=40.0, entropy=0.4))
+    assert (
+        text.index("Large gradients") < text.index("Probably follows from “Large gradients”.") < text.index("nats away")
+    )
+    assert "1 warning" in text
+
+
 def test_before_the_first_steps_nothing_is_claimed() -> None:
-    assert "not rated yet" in card(trained(3))
+    assert "not enough data" in card(trained(3))
 
 
 def test_a_queued_run_has_no_card() -> None:

@@ -54,6 +54,27 @@ def _spikes(step: int, values: Values) -> None:
         values["grad_norm"] = 60.0
 
 
+def _failing(step: int) -> Values:
+    return {"rewards/format/failed": 0.3 if step >= AT else 0.01}
+
+
+def _low(since: int, value: float) -> float:
+    return 0.2 + 0.02 * (since % 5)
+
+
+def _evaluated(step: int) -> Values:
+    return {} if step % 20 else {"eval_reward": min(0.9, step / 300) - max(0, step - AT) / 300}
+
+
+def _full(step: int) -> Values:
+    full = step >= AT
+    return {
+        "vllm/kv_cache_percent": 99.0 if full else 60.0,
+        "vllm/requests_waiting": 20.0 * full,
+        "vllm/requests_running": 32.0,
+    }
+
+
 TRUNCATES = {"completions__clipped_ratio": 0.5}
 SICK: dict[str, Sickness] = {
     "drifts": Sickness("kl", "watch", {"change": after(AT, kl=0.8)}),
@@ -78,7 +99,9 @@ SICK: dict[str, Sickness] = {
     "repeats itself": Sickness("repetition", "bad", {"texts": lambda s: Text(s, 24, 20 if s >= AT else 0, 0)}),
     "says nothing": Sickness("empty", "watch", {"texts": lambda s: Text(s, 24, 0, 4 if s >= AT else 0)}),
     "games one component": Sickness("components", "watch", {"change": _games_format}, within=100, then=0),
-    "gives up the format": Sickness("component_falling", "watch", {"change": _loses_format}, within=100),
+    "gives up the format": Sickness(
+        "components", "bad", {"change": _loses_format}, within=100, besides={"component_falling"}
+    ),
     "samples from another policy": Sickness(
         "stale", "watch", {"change": after(AT, **{"sampling__sampling_logp_difference__mean": 0.3})}
     ),
@@ -98,10 +121,46 @@ SICK: dict[str, Sickness] = {
         "grad_high", "watch", {"change": after(AT, grad_norm=40.0)}, besides={"grad_spikes"}
     ),
     "has no gradient": Sickness("grad_zero", "watch", {"change": after(AT, grad_norm=0.0)}),
+    "fails to score": Sickness("component_failing", "watch", {"change": lambda s, v: v.update(_failing(s))}),
+    "rewards noise": Sickness("reward_noise", "watch", {"change": after(AT, reward_std=0.001)}),
+    "says little": Sickness("length_collapse", "watch", {"change": after(AT, completions__mean_length=12.0)}),
+    "says the same": Sickness("identical", "watch", {"texts": lambda s: Text(s, 24, 0, 0, 24 if s >= AT else 2)}),
+    "writes gibberish": Sickness("gibberish", "bad", {"texts": lambda s: Text(s, 24, 0, 0, 0, 20 if s >= AT else 0)}),
+    "learns form alone": Sickness(
+        "component_stuck", "watch", {"change": after(0, rewards__accuracy__mean=_low)}, within=0
+    ),
+    "learns by heart": Sickness(
+        "eval_falling",
+        "bad",
+        {"config": replace(CONFIG, eval_every=20), "change": lambda s, v: v.update(_evaluated(s))},
+        within=160,
+    ),
+    "fills a GPU": Sickness("gpu_memory", "watch", {"machine": lambda s: {"gpu/1/memory_mib": 60e3 + 110 * s}}, then=0),
+    "fills the host": Sickness(
+        "host_memory", "watch", {"machine": lambda s: {"host/run_memory_mib": 20e3 + 700 * s}}, then=0
+    ),
+    "fills vLLM's cache": Sickness(
+        "vllm_full", "watch", {"config": replace(CONFIG, served=True), "machine": lambda s: _full(s)}
+    ),
+    "has a slow rank": Sickness(
+        "straggler",
+        "watch",
+        {
+            "config": replace(CONFIG, ranks=(0, 1)),
+            "machine": lambda s: {"gpu/0/power_w": 400.0, "gpu/1/power_w": 400.0 if s < AT else 200.0},
+        },
+    ),
+    "learns at rate 0": Sickness("lr_zero", "bad", {"change": after(AT, learning_rate=0.0)}, within=40),
     "has no numbers": Sickness("not_finite", "bad", {"change": after(AT, grad_norm=nan)}),
     "explodes": Sickness("loss", "watch", {"change": after(AT, loss=-30.0)}),
     "is cut off": Sickness("truncation", "watch", {"change": after(AT, **TRUNCATES)}),
     "gets slow": Sickness("throughput", "watch", {"step_s": lambda s: 30.0 if s >= AT else 10.0}, within=120),
+    "waits for its rewards": Sickness(
+        "slow_rewards",
+        "watch",
+        {"change": lambda s, v: v.update({"time/generation_s": 2.0, "time/rewards_s": 8.0 if s >= AT else 0.5})},
+    ),
+    "runs hot": Sickness("gpu_hot", "watch", {"heat": lambda s, gpu: 93.0 if s >= AT and gpu == 1 else 60.0}),
     "leaves a GPU idle": Sickness("gpu_idle", "watch", {"use": lambda s, gpu: 0.0 if s >= AT and gpu == 1 else 60.0}),
 }
 
@@ -110,10 +169,9 @@ SICK: dict[str, Sickness] = {
 def test_what_is_wrong_is_said_once_and_by_its_own_rule(name: str) -> None:
     sick = SICK[name]
     life = Life(**sick.life).live(AT + max(sick.within, 0) + sick.then)
-    said = [step for step, rule, _ in life.opened if rule == sick.rule]
-    assert said, life.health["checks"]
-    assert said[0] <= AT + sick.within
-    assert len(said) == 1
+    assert sick.rule in life.named, life.health["checks"]
+    assert life.named[sick.rule] <= AT + sick.within
+    assert len(life.opened) == len(life.rules) <= 1 + bool(sick.besides)
     assert life.rules <= {sick.rule, *sick.besides}
     assert life.health["verdict"] == sick.level
     finding = life.finding(sick.rule)
@@ -123,7 +181,7 @@ def test_what_is_wrong_is_said_once_and_by_its_own_rule(name: str) -> None:
 
 
 def test_every_rule_has_a_sick_run_here_or_a_test_of_its_own() -> None:
-    own = {"reward_saturated", "entropy_high", "stalled"}
+    own = {"reward_saturated", "entropy_high", "stalled", "component_falling", "solved_falling"}
     assert {sick.rule for sick in SICK.values()} | own == {rule.id for rule in RULES}
 
 
@@ -166,5 +224,5 @@ def test_no_step_for_long_is_told_by_the_control_planes_clock() -> None:
 def test_a_rule_that_says_nothing_of_such_a_run_says_why() -> None:
     life = Life(config=replace(CONFIG, beta=0.0, updates=1.0, corrected=False, gpus=())).live(60)
     why = {check["rule"]: check["why"] for check in life.health["checks"] if check["state"] == "apart"}
-    assert set(why) == {"kl", "clip", "ratio", "stale", "stale_mean", "stale_least", "gpu_idle"}
+    assert set(why) >= {"kl", "clip", "ratio", "stale", "stale_mean", "stale_least", "gpu_idle"}
     assert all(why.values())

@@ -96,7 +96,7 @@ def test_watchers_are_told_at_once_of_figures_that_the_first_steps_did_not_have(
     write(attempt, 40)
     health.tick(next(clock))
     later = Run.objects.get(pk=attempt.run_id)
-    assert early.health["verdict"] == later.health["verdict"] == "well"
+    assert (early.health["verdict"], later.health["verdict"]) == ("unknown", "well")
     assert queries.summary(early)["state"] != queries.summary(later)["state"]
 
 
@@ -160,14 +160,50 @@ def test_steps_that_are_folded_away_are_read_from_the_chunks(attempt: Attempt, c
     assert run.health["findings"][0]["since_step"] == 10
 
 
+@pytest.mark.parametrize("folded", [False, True])
+def test_generations_are_read_back_beyond_the_newest_lines(
+    attempt: Attempt, clock: Iterator[datetime], folded: bool
+) -> None:
+    """With 16 updates a batch, 240 lines hold 15 generations."""
+    spec = Run.objects.get(pk=attempt.run_id).spec
+    spec["grpo"] |= {"num_iterations": 16}
+    Run.objects.filter(pk=attempt.run_id).update(spec=spec)
+    usual = {"loss": 0.01, "learning_rate": 1e-6}
+    for first in range(1, 1601, 400):
+        lines = [
+            train(n, **usual, **({"reward": 0.9 if n < 1200 else 0.1} if n % 16 == 1 else {}))
+            for n in range(first, first + 400)
+        ]
+        ingest.accept(attempt, lines)
+        health.tick(next(clock))
+    if folded:
+        folding.fold(attempt.run_id, at_least=1)
+        MetricRow.objects.filter(run=attempt.run_id, step__lte=1300).delete()
+        health.tick(next(clock))
+    assert ("reward_falling", "open", "bad") in told(attempt)
+    finding = Run.objects.get(pk=attempt.run_id).health["findings"][0]
+    assert (finding["rule"], finding["level"]) == ("reward_falling", "bad")
+
+
+def test_solved_completions_are_remembered(attempt: Attempt, clock: Iterator[datetime]) -> None:
+    write(attempt, 3)
+    rewards = [{"text": "7", "rewards": {"format": 1.0}, "reward": 1.0}, {"text": "8", "rewards": {"format": 0.0}}]
+    uploads.samples(attempt, 1, [{"step": step, "completions": rewards} for step in (1, 2)])
+    health.tick(next(clock))
+    assert Run.objects.get(pk=attempt.run_id).health["memory"]["solved"] == [[1, 2, 1], [2, 2, 1]]
+
+
 def test_an_idle_gpu_is_told_with_its_number(clock: Iterator[datetime]) -> None:
     attempt = an_attempt(run=a_run(host=a_host(gpus=2)))
     Attempt.objects.filter(pk=attempt.pk).update(placement={"gpus": [0], "server_gpus": [1]})
-    write(attempt, 2)
     machine: dict[str, Any] = {"gpu/0/util_percent": 90.0, "gpu/1/util_percent": 1.0}
-    ingest.accept(
-        attempt, [OutboxLine(seq=3 + n, t=1003.0 + n, kind="system", step=None, data=machine) for n in range(300)]
-    )
+    lines = [
+        train(n, n // 10, loss=0.1, reward=0.5)
+        if n % 10 == 0
+        else OutboxLine(seq=n, t=1000.0 + n, kind="system", step=None, data=machine)
+        for n in range(1, 400)
+    ]
+    ingest.accept(attempt, lines)
     health.tick(next(clock))
     assert told(attempt) == [("gpu_idle", "open", "watch")]
     assert "GPU 1" in RunEvent.objects.get(kind=health.ALERT).data["sentence"]

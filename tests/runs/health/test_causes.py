@@ -1,0 +1,74 @@
+"""One illness is one message: what probably follows from a finding stands below it and alarms nobody."""
+
+from __future__ import annotations
+
+import pytest
+
+from runs.health.rules import BY_ID
+from tests.runs.health.lives import Life, Values
+
+AT = 200
+
+
+def _diverges(step: int, values: Values) -> None:
+    if step < AT:
+        return
+    values |= {"kl": 4.0, "entropy": 5.0}
+    if step >= AT + 20 and "reward" in values:
+        values |= {"reward": 0.0, "frac_reward_zero_std": 0.95}
+
+
+def test_a_cause_comes_first_and_its_consequences_send_no_message() -> None:
+    life = Life(change=_diverges).live(320)
+    assert [rule for _, rule, _ in life.opened] == ["kl"]
+    assert life.health["findings"][0]["rule"] == "kl"
+    causes = {finding["rule"]: finding["cause"] for finding in life.health["findings"]}
+    assert causes["kl"] == ""
+    assert causes["reward_falling"] == causes["zero_spread"] == causes["entropy_rise"] == "kl"
+
+
+def test_a_cause_that_shows_later_is_no_second_message() -> None:
+    def change(step: int, values: Values) -> None:
+        if step >= AT and "reward" in values:
+            values["reward"] = 0.0
+        if step >= AT + 80:
+            values["kl"] = 4.0
+
+    life = Life(change=change).live(360)
+    assert [rule for _, rule, _ in life.opened] == ["reward_falling"]
+    assert life.health["findings"][0]["rule"] == "kl"
+
+
+def test_a_consequence_that_outlives_its_cause_is_no_news() -> None:
+    def change(step: int, values: Values) -> None:
+        if AT <= step < AT + 60:
+            values["kl"] = 4.0
+        if step >= AT and "reward" in values:
+            values["reward"] = 0.0
+
+    life = Life(change=change).live(380)
+    assert [rule for _, rule, _ in life.opened] == ["kl"]
+    assert [rule for _, rule in life.closed] == ["kl"]
+    assert life.health["verdict"] == "bad"
+
+
+def test_what_was_wrong_and_is_no_longer_is_resolved() -> None:
+    life = Life(change=lambda s, v: v.update(kl=4.0) if AT <= s < AT + 60 else None).live(360)
+    resolved = {check["rule"]: check["resolved"] for check in life.health["checks"] if check.get("resolved")}
+    assert resolved == {"kl": life.closed[0][0]}
+
+
+@pytest.mark.parametrize("rule", BY_ID)
+def test_causes_are_rules_and_go_in_no_circle(rule: str) -> None:
+    causes: set[str] = set()
+    new = set(BY_ID[rule].follows)
+    while new:
+        causes |= new
+        new = {cause for each in new for cause in BY_ID[each].follows} - causes
+    assert rule not in causes
+
+
+def test_advice_has_numbers() -> None:
+    finding = Life(change=_diverges).live(260).finding("kl")
+    assert finding is not None
+    assert "lower the learning rate (from 1e-06 to about 3e-07)" in finding["try"].lower()
