@@ -133,4 +133,7 @@ _socket: Any = path
 websocket_urlpatterns: list[Any] = [
     _socket("ws/runs/", consumers.RunListConsumer.as_asgi()),
     _socket("ws/runs/<slug:run_id>/", consumers.RunConsumer.as_asgi()),
+    # Channels would answer any other address with a traceback in the log.
+    _socket("", consumers.UnknownConsumer.as_asgi()),
+    _socket("<path:unknown>", consumers.UnknownConsumer.as_asgi()),
 ]

@@ -68,12 +68,11 @@ def sign_in(request: HttpRequest) -> HttpResponse:
 def _authenticated(request: HttpRequest, form: SignInForm) -> User | None:
     """The user, or None with a form error that doesn't say whether the name or the password was wrong."""
     name, address = form.cleaned_data["username"], request.META.get("REMOTE_ADDR", "")
-    if throttle.must_wait(name, address):
+    if throttle.begin_try(name, address) is None:
         form.add_error(None, "Too many wrong passwords. Wait ten minutes and try again.")
         return None
     user = authenticate(request, username=name, password=form.cleaned_data["password"])
     if not isinstance(user, User):
-        throttle.note_failure(name, address)
         form.add_error(None, "Name or password is wrong.")
         return None
     throttle.forget(name, address)
@@ -114,17 +113,19 @@ def password(request: HttpRequest) -> HttpResponse:
     user = person(request)
     address = request.META.get("REMOTE_ADDR", "")
     form = PasswordForm(user, request.POST or None, proved_by_link=_came_by_link(request))
-    if request.method == "POST" and throttle.must_wait(user.username, address):
+    guess = throttle.begin_try(user.username, address) if request.method == "POST" else None
+    if request.method == "POST" and guess is None:
         form.add_error(None, "Too many wrong passwords. Wait ten minutes and try again.")
     elif request.method == "POST" and form.is_valid():
         form.save()
+        throttle.forget(user.username, address)
         request.session.pop(BY_LINK_AT, None)
         user.sign_in_links.all().delete()
         update_session_auth_hash(request, user)
         sign_in_changed.send(User, user_id=user.pk)
         return redirect(f"{request.path}?done=1")
-    elif form.has_error("current", "wrong"):
-        throttle.note_failure(user.username, address)
+    elif guess is not None and not form.has_error("current", "wrong"):
+        guess.delete()
     context = {"form": form, "done": "done" in request.GET}
     return render(request, "accounts/password.html", context, status=400 if form.errors else 200)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Generator, Iterator, Mapping
 from typing import Any
 
 from django.core.handlers.asgi import ASGIRequest
@@ -20,6 +20,7 @@ from controlplane.datasets.reader.filtering import RowFilter
 from controlplane.http.streams import file_answer
 
 JSONL, PARQUET = "jsonl", "parquet"
+IDLE_S = 60.0
 TYPES = {JSONL: "application/x-ndjson", PARQUET: "application/vnd.apache.parquet"}
 
 
@@ -57,18 +58,22 @@ def file_name(version: DatasetVersion, kind: str, *, filtered: bool) -> str:
     return f"{name}-v{version.number}{'-filtered' if filtered else ''}.{kind}"
 
 
-def _whole(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+def _whole(first: bytes, rest: Iterator[bytes]) -> Generator[bytes]:
     yield first
     yield from rest
 
 
-async def _threaded(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Under ASGI Django would first collect a plain iterator in memory."""
+async def _threaded(pieces: Generator[bytes]) -> AsyncIterator[bytes]:
+    """Under ASGI Django would first collect a plain iterator in memory. A browser that takes nothing for IDLE_S loses
+    its reader process, and then its connection."""
+    loop = asyncio.get_running_loop()
     try:
         while (piece := await asyncio.to_thread(next, pieces, None)) is not None:
+            end = loop.call_later(IDLE_S, pieces.close)
             yield piece
+            end.cancel()
+            if loop.time() >= end.when():
+                raise TimeoutError("The browser took nothing of its download for too long.")
     finally:
         # Also when the browser disconnects: the reader process must stop then.
-        close = getattr(pieces, "close", None)
-        if close is not None:
-            await asyncio.to_thread(close)
+        await asyncio.to_thread(pieces.close)

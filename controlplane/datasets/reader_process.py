@@ -13,6 +13,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -33,10 +34,14 @@ ASK_SECONDS = 10.0
 WORK_SECONDS = 2 * 3600.0
 """For a check or an import. Processor time has a separate limit."""
 LOOK_S = 0.5
+MOST_STREAMS = 4
+"""At once, in each process of the web: a child takes about 100 MB for as long as the browser reads."""
+_STREAMS = threading.BoundedSemaphore(MOST_STREAMS)
 DISK_FULL = errno.ENOSPC
 """Exit code: the disk was full."""
 TAIL = 2000
 
+TOO_MANY = f"{MOST_STREAMS} files are being downloaded from the server's datasets already."
 TOO_SLOW = "This took longer than a page may wait for."
 LIMITS = "Reading this file took more memory or time than is allowed."
 FULL = "The disk of the control plane is full."
@@ -90,7 +95,17 @@ def work(
 
 
 def stream(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
-    """The child's output, in pieces. Raises ChildFailed at the end; closed early, it kills the child."""
+    """The child's output, in pieces. Raises ChildFailed at the end, or at once while there are too many; closed early,
+    it kills the child."""
+    if not _STREAMS.acquire(blocking=False):
+        raise ChildFailed("limits", TOO_MANY, "Try again when one of them has ended.")
+    try:
+        yield from _streamed(folder, verb, arguments)
+    finally:
+        _STREAMS.release()
+
+
+def _streamed(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
     with _started(folder, verb) as child:
         if child.stdin is None or child.stdout is None or child.stderr is None:  # they are pipes, all three
             raise ChildFailed("server", BROKEN)

@@ -1,7 +1,7 @@
 """Enforces the size limit of request bodies while they arrive.
 
 Django's ASGI handler writes a whole body to disk before its own limits apply, for everyone. So this limit comes first:
-small in general, large only for uploads by signed-in users and for requests with the token of an attempt or a host (an
+small in general, large only for uploads by operators and for requests with the token of an attempt or a host (an
 HMAC, checked without the database).
 Async because it is ASGI; it does no other work.
 """
@@ -18,8 +18,11 @@ from typing import Any
 
 from channels.db import database_sync_to_async
 from django.conf import settings
+from django.contrib.auth import get_user
 from django.db import Error
+from django.http import HttpRequest
 
+from controlplane.accounts.models import User
 from controlplane.http import outage
 from controlplane.http.tokens import attempt_token_fits, host_token_fits
 from workers.contract.tokenizers import TOKENIZER_LIMIT
@@ -96,20 +99,25 @@ async def _limit(scope: Message) -> int:
         return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
     if (host := _TOKENIZER.fullmatch(path)) and host_token_fits(host[1], _bearer(scope)):
         return TOKENIZER_LIMIT
-    if _UPLOAD.fullmatch(path) and await database_sync_to_async(_is_signed_in)(scope):
+    if _UPLOAD.fullmatch(path) and await database_sync_to_async(_may_upload)(scope):
         return int(settings.DATASET_MAX_BYTES) + ENVELOPE
     return SMALL
 
 
-def _is_signed_in(scope: Message) -> bool:
-    """Whether the cookie belongs to a session. Django checks the user and the role later."""
+def _may_upload(scope: Message) -> bool:
+    """Whether the cookie belongs to the session of an operator: a viewer, or an account that was disabled, must not
+    fill the disk."""
     try:
         cookies = SimpleCookie(_header(scope, b"cookie"))
     except CookieError:
         return False
     cookie = cookies.get(settings.SESSION_COOKIE_NAME)
-    store = import_module(settings.SESSION_ENGINE).SessionStore
-    return cookie is not None and "_auth_user_id" in store(cookie.value)
+    if cookie is None:
+        return False
+    request = HttpRequest()
+    request.session = import_module(settings.SESSION_ENGINE).SessionStore(cookie.value)
+    user = get_user(request)  # also compares the session with the current password
+    return isinstance(user, User) and user.is_active and user.may_operate
 
 
 def _bearer(scope: Message) -> str:

@@ -29,7 +29,9 @@ def owner() -> User:
 def show_address(serving: Serving, report: Callable[[str], None]) -> None:
     url = serving.installation.control_url
     report(f"\n  {url}")
-    report(f"  sign in once, within 10 minutes:  {make_link(owner(), url)}\n")
+    admin = owner()
+    if not admin.has_usable_password():  # a service's output is a log that others may read
+        report(f"  sign in once, within 10 minutes:  {make_link(admin, url)}\n")
     if not is_loopback(serving.installation.bind) and not settings.PUBLIC_HOSTS:
         report(
             "The web answers under this address alone. List the names and addresses that other machines use for it in "

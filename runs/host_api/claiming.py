@@ -13,9 +13,10 @@ from runs import hints
 from runs.host_api.reaping import MAX_LAUNCHES
 from runs.models import Attempt, RunEvent
 from runs.scheduling import ending
+from runs.scheduling.launching import attempt_spec
 from runs.spec import spec_of
 from runs.states import ON_HOST, EndReason, RunStatus
-from workers.contract import SCHEMA, ClaimAnswer, ContractError, Phase
+from workers.contract import SCHEMA, ClaimAnswer, ContractError, Phase, digest
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,14 @@ def claim(attempt: Attempt, request: Claim) -> ClaimAnswer:
                 phase=Phase.CLAIMED,
             )
             transaction.on_commit(lambda: hints.changed(locked.run_id))
-    return ClaimAnswer(go=not refusal, why=refusal, ack=locked.last_seq, stop=locked.stop_mode or None, secrets=secrets)
+    return ClaimAnswer(
+        go=not refusal,
+        why=refusal,
+        ack=locked.last_seq,
+        stop=locked.stop_mode or None,
+        spec_sha256="" if refusal else digest(attempt_spec(locked)),
+        secrets=secrets,
+    )
 
 
 def not_launched(attempt: Attempt, detail: str, *, final: bool) -> None:

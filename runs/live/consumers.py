@@ -144,10 +144,17 @@ class RunListConsumer(SignedInConsumer):
         await self.send_text(json.dumps({"type": "changed", "runs": run_ids}))
 
 
+class UnknownConsumer(SignedInConsumer):
+    """Every other address."""
+
+    async def begin(self) -> None:
+        await self.close(NO_SUCH_RUN)
+
+
 def _message(text: str | None) -> dict[str, Any]:
     try:
         message = json.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return message if isinstance(message, dict) else {}
 

@@ -158,7 +158,7 @@ def thin(points: Points, count: int) -> Points:
     import numpy as np
     from tsdownsample import MinMaxLTTBDownsampler
 
-    values = np.ascontiguousarray(points.value)
+    values = np.require(points.value, requirements=("C", "A"))  # columns of a chunk may lie at any address
     sampler = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]  # its constructor is not annotated
     extremes = min(EXTREMES, count // 8)
     chosen = sampler.downsample(values, n_out=max(3, count - 2 * extremes)).astype(np.int64)

@@ -27,6 +27,7 @@ class FakeControl:
         self.watched = True
         self.host_watched = False
         self.secrets: dict[str, str] = {}
+        self.spec_sha256 = ""
         self.refuse: dict[str, int] = {}
         """Last part of the path -> status to answer with."""
         self.refuse_lines_with: str | None = None
@@ -121,7 +122,8 @@ class FakeControl:
     def _claim(self, data: dict[str, Any]) -> tuple[int, Any]:
         self.claims.append(data)
         stop = self.claim_stop
-        return 200, {"go": self.go, "why": self.why, "ack": self._ack, "stop": stop, "secrets": self.secrets}
+        answer = {"go": self.go, "why": self.why, "ack": self._ack, "stop": stop, "secrets": self.secrets}
+        return 200, {**answer, "spec_sha256": self.spec_sha256}
 
     def _sync(self, data: dict[str, Any]) -> tuple[int, Any]:
         if self.refuse_lines_with and self.refuse_lines_with in json.dumps(data):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.listening import tcp_addresses
 from tests.trainer import builders
 from tests.trainer.conftest import Start, StartAnew, Train
 from tests.trainer.preloaded import Process
@@ -177,6 +178,7 @@ def test_two_ranks_stop_in_the_middle_of_a_step_with_one_checkpoint_of_both(
     folder = builders.attempt_folder(tmp_path / "a", **{**asked, "grpo": {**asked["grpo"], "max_steps": FOREVER}})
     process = start_anew("-m", "workers.trainer", folder)
     until(lambda: last_step(folder) >= 2, process)
+    assert tcp_addresses(process.pid) == {"127.0.0.1"}, "whoever reaches another address could join the ranks"
     (folder / FileName.STOP).touch()
     assert process.wait(timeout=90) == 0
     step = last_step(folder)

@@ -6,6 +6,7 @@ and the pages.
 
 from workers.contract.documents import (
     ContractError,
+    digest,
     from_dict,
     to_dict,
     to_json,
@@ -104,6 +105,7 @@ __all__ = [
     "Task",
     "WeightSync",
     "broker_url",
+    "digest",
     "from_dict",
     "is_address",
     "models_of",

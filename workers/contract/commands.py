@@ -27,6 +27,8 @@ HOST = "127.0.0.1"
 """The routes for weight updates are open to anyone who can connect: servers listen on loopback only."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values of --max-lora-rank; other adapters need the next larger one."""
+RANKS, LAUNCHER_STORE, GROUP_STORE = "ranks", "launcher", "group"
+"""The folder in an attempt's folder where its ranks meet, and the files of torchrun and of the process group."""
 ADAPTERS_HELD = 3
 """The current version, the previous one, and the one being loaded."""
 
@@ -151,9 +153,11 @@ def has_ranks(spec: AttemptSpec) -> bool:
 
 
 def torchrun_arguments(processes: int, folder: PurePath | str) -> list[str]:
-    """Ranks meet on loopback, on a port chosen by the system."""
-    arguments = ["--nnodes=1", f"--nproc-per-node={processes}", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
-    return [*arguments, "--local-addr=127.0.0.1", "-m", "workers.trainer", str(folder)]
+    """Ranks meet in a file of the attempt's folder. A store on a port would listen on every interface, and torchrun
+    unpickles what lies in it."""
+    arguments = ["--nnodes=1", f"--nproc-per-node={processes}", "--rdzv-backend=c10d", "--rdzv-conf=store_type=file"]
+    arguments += [f"--rdzv-endpoint={PurePath(folder) / RANKS / LAUNCHER_STORE}", "--local-addr=127.0.0.1"]
+    return [*arguments, "-m", "workers.trainer", str(folder)]
 
 
 def trainer_environment(spec: AttemptSpec) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import json
 import types
 import typing
@@ -20,6 +21,12 @@ class ContractError(ValueError):
 def to_json(value: Any) -> str:
     """Any contract dataclass as compact JSON."""
     return json.dumps(to_dict(value), separators=(",", ":"), ensure_ascii=False)
+
+
+def digest(value: Any) -> str:
+    """The sha256 of any contract dataclass, whatever the order of its keys: databases change it."""
+    text = json.dumps(to_dict(value), separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def to_dict(value: Any) -> dict[str, Any]:

@@ -80,6 +80,8 @@ class ClaimAnswer:
     ack: int
     """The last seq stored for the run; first_seq - 1 for a new attempt."""
     stop: str | None
+    spec_sha256: str
+    """`digest` of the attempt's spec: the one in the launch message has come through a broker."""
     secrets: dict[str, str] = field(repr=False)
     """Environment variables for the processes that need them; written down nowhere."""
 

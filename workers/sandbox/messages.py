@@ -58,14 +58,18 @@ def pack(value: object, more: plain_values.More | None = None) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def unpack(body: bytes, more: Mapping[str, Callable[[Any], Any]] | None = None) -> Any:
-    """Read a message's JSON. Raises Malformed for anything else."""
+def unpack(
+    body: bytes, more: Mapping[str, Callable[[Any], Any]] | None = None, *, most_hashed: int | None = None
+) -> Any:
+    """Read a message's JSON. Raises Malformed for anything else, and beyond `most_hashed` values in sets and keys."""
     _constants.clear()
     try:
         text = body.decode("ascii")
         value, end = _read(text)
         if end != len(text):
             raise ValueError
+        if most_hashed is not None and plain_values.hashed(value) > most_hashed:
+            raise OverflowError
         return plain_values.decode(value, more)
     except Exception as error:
         raise Malformed(f"What came can't be read ({type(error).__name__}).") from None

@@ -193,7 +193,10 @@ class ClaimedAttempt:
 
     def _begin(self, answer: ClaimAnswer, now: float) -> None:
         self.report.phase(Phase.CLAIMED)
-        if answer.stop:
+        if answer.spec_sha256 != claim.spec_sha256(self._shared.spec, self._shared.settings):
+            detail = "The spec that reached this host is not the one that the control plane has."
+            self.finish(End(EndReason.SPEC_REFUSED, detail), now)
+        elif answer.stop:
             self._request_stop(StopMode(answer.stop), now)
         else:
             self._go(Step.PREPARING, now)

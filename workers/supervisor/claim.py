@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from workers.contract import (
     ContractError,
     EndReason,
     FileName,
+    digest,
     is_address,
     models_of,
     servers_of,
@@ -65,6 +67,12 @@ def claim(spec: AttemptSpec, settings: HostSettings, control: Control) -> ClaimA
             spec.attempt_id, schema=SCHEMA, host=settings.name, pid=os.getpid(), boot_id=procfs.boot_id()
         ),
     )
+
+
+def spec_sha256(spec: AttemptSpec, settings: HostSettings) -> str:
+    """Of the spec as it was launched: the launcher has replaced the checkpoint's name by its path."""
+    name = (spec.resume_from or "").removeprefix(f"{settings.runs_dir}/")
+    return digest(dataclasses.replace(spec, resume_from=name or None))
 
 
 class Preparation:

@@ -16,7 +16,7 @@ from typing import Any
 
 from workers.contract import AttemptSpec, EventKind, FileName, StopMode, from_dict
 from workers.contract.lines import read_line
-from workers.supervisor import procfs
+from workers.supervisor import localsockets, procfs
 
 log = logging.getLogger(__name__)
 
@@ -139,7 +139,8 @@ class Lock:
 
     It consists of two locks. supervisor.lock tells people who uses the folder; but a folder can be removed while its
     supervisor lives, and recreated by a repeated launch. So its path is also bound as the name of an abstract Unix
-    socket, which no removal of files affects.
+    socket, which no removal of files affects. Any user may bind such a name: only root's, ours and the folder's
+    owner's count.
     """
 
     def __init__(self, folder: AttemptFolder) -> None:
@@ -154,10 +155,13 @@ class Lock:
         try:
             name_socket.bind(self._name)
         except OSError as error:
-            name_socket.close()
             if error.errno != errno.EADDRINUSE:
+                name_socket.close()
                 raise
-            return False
+            if self._is_named():
+                name_socket.close()
+                return False
+            log.warning("another user holds the name of %s: the file alone is locked", self._path)
         try:
             self._fd = _flocked(self._path)
         except BlockingIOError:
@@ -188,7 +192,18 @@ class Lock:
     def is_held(self) -> bool:
         """Whether another process holds it. Creates no file; a supervisor that starts in the same instant retries, so
         taking the lock briefly does no harm."""
-        return _is_bound(self._name) or _is_flocked(self._path)
+        return self._is_named() or _is_flocked(self._path)
+
+    def _is_named(self) -> bool:
+        """Whether a process that may hold the lock has bound the name."""
+        if not _is_bound(self._name):
+            return False
+        try:
+            holder = localsockets.owner(self._name)
+        except OSError as error:
+            log.warning("who holds the name of %s can't be read: %s", self._path, error)
+            return True
+        return holder in {0, os.getuid(), _owner(self._path.parent)}
 
 
 def _socket_name(path: Path) -> bytes:
@@ -202,7 +217,18 @@ def _is_bound(name: bytes) -> bool:
             probe.connect(name)
         except ConnectionRefusedError:
             return False
+        except OSError as error:
+            if error.errno != errno.EPROTOTYPE:  # a socket of another type than ours
+                raise
+            return False
     return True
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return None
 
 
 def _flocked(path: Path) -> int | None:

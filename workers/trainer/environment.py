@@ -27,8 +27,11 @@ def prepare(spec: AttemptSpec) -> None:
         os.environ.setdefault("VLLM_HOST_IP", "127.0.0.1")
     if spec.run.hardware.rollout is Rollout.COLOCATE and not commands.has_ranks(spec):
         os.environ.setdefault("MASTER_PORT", str(_free_port()))
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # otherwise the interface of the host's name
     for name, value in spec.run.hardware.environment.items():  # a supervisor or script has already set them
         os.environ.setdefault(name, value)
+    if all(place.own for place in servers_of(spec)):
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")  # all of the run's processes are on this host
     if spec.run.hardware.threads:
         os.environ["OMP_NUM_THREADS"] = str(spec.run.hardware.threads)
 

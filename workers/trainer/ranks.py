@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 
 from workers.contract import ZERO, AttemptSpec
-from workers.contract.commands import torchrun_arguments
+from workers.contract.commands import GROUP_STORE, RANKS, torchrun_arguments
 from workers.trainer import environment
 from workers.trainer.spec import SpecError, TrainerError
 
+_MEETS_IN = "GRPO_RANKS_MEET_IN"
+"""Set by `launch` for its ranks: the file in which their process group meets."""
+_TIMEOUT_S = 1800
+"""transformers' default of ddp_timeout."""
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 """Set by torchrun for each rank: its content reaches the launcher."""
 
@@ -26,9 +32,22 @@ def check(spec: AttemptSpec) -> None:
 
 
 def meet(spec: AttemptSpec) -> None:
-    """On the CPU accelerate gives DeepSpeed no process group until the model is loaded, but ZeRO-3 shards it while
-    loading."""
+    """Form the process group in a file: by default rank 0 would listen for the others on every interface.
+
+    On the CPU accelerate gives DeepSpeed no process group until the model is loaded, but ZeRO-3 shards it while
+    loading.
+    """
     hardware = spec.run.hardware
+    if path := os.environ.get(_MEETS_IN):
+        import torch.distributed
+
+        torch.distributed.init_process_group(
+            "cuda:nccl,cpu:gloo" if hardware.trainer_gpus else "gloo",
+            init_method=Path(path).as_uri(),
+            rank=environment.rank(),
+            world_size=hardware.processes,
+            timeout=timedelta(seconds=float(spec.run.grpo.get("ddp_timeout", _TIMEOUT_S))),
+        )
     if hardware.strategy in ZERO and hardware.trainer_gpus == 0:
         import deepspeed
 
@@ -40,6 +59,11 @@ def launch(folder: Path, processes: int) -> int:
     from torch.distributed.run import parse_args, run
 
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // processes)))
+    meeting = folder / RANKS
+    shutil.rmtree(meeting, ignore_errors=True)  # left by an earlier start of a dry run's script
+    meeting.mkdir(mode=0o700)
+    os.environ[_MEETS_IN] = str(meeting / GROUP_STORE)
+    os.environ["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"  # torchrun's own store for its ranks, on every interface
     try:
         run(parse_args(torchrun_arguments(processes, folder)))
     except ChildFailedError as error:

@@ -81,6 +81,21 @@ def test_guessing_from_one_address_does_not_lock_the_person_out_elsewhere():
     assert sign_in(Client(), user) == 302
 
 
+def test_guesses_count_before_they_are_checked():
+    """Of many guesses at once, each would otherwise see only the failures that were noted before it."""
+    allowed = [throttle.begin_try("ann", "203.0.113.9") for _ in range(throttle.PER_NAME_AND_ADDRESS + 3)]
+    assert [each is not None for each in allowed] == [True] * throttle.PER_NAME_AND_ADDRESS + [False] * 3
+
+
+@pytest.mark.parametrize("address", ["9" * 120, "203.0.113.9"])
+def test_an_address_of_any_length_is_counted(address: str):
+    user = make_user()
+    for _ in range(throttle.PER_NAME_AND_ADDRESS):
+        assert sign_in(Client(REMOTE_ADDR=address), user, "wrong") == 400
+    assert sign_in(Client(REMOTE_ADDR=address), user) == 400
+    assert not FailedSignIn.objects.filter(address__regex=".{65}").exists()
+
+
 def test_sign_out_takes_a_post_and_ends_the_session():
     client = signed_in()
     assert client.get("/sign-out/").status_code == 405

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from django.test import Client
 
+from controlplane.accounts.models import Role, User
 from controlplane.http import body_limit
 from controlplane.http.body_limit import BodyLimit
 from controlplane.http.tokens import attempt_token, host_token
-from tests.controlplane.people import operator
+from tests.controlplane.people import make_user, operator, signed_in, viewer
 
 PIECE = 2**16
 
@@ -84,6 +86,31 @@ async def test_large_uploads_are_for_the_signed_in_alone(settings):
         assert await Server(path, size, cookie=f"{settings.SESSION_COOKIE_NAME}=madeup").ask() == 413
         assert await Server(path, 3 * size, cookie=cookie).ask() == 413
     assert await Server("/datasets/", size, cookie=cookie).ask() == 413
+
+
+def disabled() -> Client:
+    user = make_user(Role.OPERATOR)
+    client = signed_in(user=user)
+    User.objects.filter(pk=user.pk).update(is_active=False)
+    return client
+
+
+def with_an_old_password() -> Client:
+    user = make_user(Role.OPERATOR)
+    client = signed_in(user=user)
+    user.set_password("quite another password")
+    user.save()
+    return client
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("who", [viewer, disabled, with_an_old_password])
+async def test_who_may_not_upload_fills_no_disk(who: Callable[[], Client], settings):
+    client = await sync_to_async(who)()
+    cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
+    server = Server("/datasets/upload/", 2 * body_limit.SMALL, cookie=cookie)
+    assert await server.ask() == 413
+    assert server.read <= body_limit.SMALL
 
 
 async def test_large_reports_are_for_the_attempt_itself():

@@ -84,7 +84,8 @@ def test_a_claim_is_answered(attempt: Attempt) -> None:
     a_host()
     body = {"schema": 1, "host": "box", "pid": 7, "boot_id": "b"}
     answer = post(attempt, "claim", body).json()
-    assert answer == {"go": False, "why": "The attempt is running.", "ack": 0, "stop": None, "secrets": {}}
+    refusal = {"go": False, "why": "The attempt is running.", "spec_sha256": ""}
+    assert answer == {**refusal, "ack": 0, "stop": None, "secrets": {}}
 
 
 def test_a_sync_stores_lines_and_tells_the_ack_and_the_intent(attempt: Attempt) -> None:

@@ -60,6 +60,19 @@ async def test_a_page_hears_that_its_connection_lives(path: str, cookie: str, at
         await socket.until(lambda got: {"type": "pong"} in got)
 
 
+async def test_a_frame_that_is_nested_too_deeply_is_no_message(cookie: str, attempt: Attempt) -> None:
+    async with opened(page(attempt), cookie) as socket:
+        await socket.say("[" * 200_000)
+        await socket.say('{"type": "ping"}')
+        await socket.until(lambda got: {"type": "pong"} in got)
+
+
+@pytest.mark.parametrize("path", ["/ws/", "/ws/nothing/", "/"])
+async def test_an_unknown_path_is_closed_with_a_code(path: str, cookie: str) -> None:
+    async with opened(path, cookie) as socket:
+        assert await socket.close_code() == 4404
+
+
 # --- who may ---------------------------------------------------------------------------------------------------
 
 

@@ -54,6 +54,12 @@ def test_folding_moves_rows_into_chunks_and_changes_no_series() -> None:
     assert list(points) == [1000, 1000, 1000, 1000]
 
 
+def test_points_at_an_odd_address_are_thinned() -> None:
+    points = Points.unpack(Points.of([(n, n, n, float(n)) for n in range(1001)]).pack(), 1001)
+    assert not points.value.flags.aligned
+    assert len(thin(points, 100)) <= 100
+
+
 def test_a_fold_waits_for_enough_rows() -> None:
     ingest.accept(an_attempt(), wave(1, folding.FOLD_ROWS - 1))
     assert folding.fold_all() == 0

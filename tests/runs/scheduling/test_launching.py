@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import threading
 from datetime import timedelta
 
@@ -18,7 +19,7 @@ from runs.spec import spec_of
 from runs.states import RunStatus
 from tests.runs.builders import FORMAT, FREE, ONE_GPU, SERVER, a_host, a_run, a_user, an_attempt, ended, event
 from tests.runs.conftest import Sent
-from workers.contract import ContractError, Task
+from workers.contract import AttemptSpec, ContractError, Task, digest, from_dict
 
 Commits = DjangoCaptureOnCommitCallbacks
 database = pytest.mark.django_db
@@ -287,6 +288,12 @@ def test_the_first_supervisor_goes_and_may_ask_again(starting: Attempt) -> None:
     assert (starting.supervisor_pid, starting.boot_id, starting.phase) == (100, "boot-1", "claimed")
     other = claim(starting, Claim(schema=1, host="box", pid=101, boot_id="boot-1"))
     assert (other.go, other.why) == (False, "Another supervisor has this attempt.")
+
+
+@database
+def test_a_claim_is_answered_with_the_digest_of_the_spec_that_was_sent(starting: Attempt, sent: Sent) -> None:
+    document = json.loads(json.dumps(sent.messages[-1][2][0], sort_keys=True))
+    assert claim(starting, HERE).spec_sha256 == digest(from_dict(AttemptSpec, document))
 
 
 @database

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,15 @@ def test_a_launch_that_the_control_plane_no_longer_wants_starts_nothing(tmp_path
         assert "The attempt is failed." in made.log()
         assert made.outbox() == []
         assert not (made.folder / "environment.json").exists()
+
+
+def test_a_spec_that_was_changed_on_its_way_starts_nothing(tmp_path: Path) -> None:
+    with attempt(tmp_path) as made:
+        honest = made.spec.run
+        made.spec = replace(made.spec, run=replace(honest, model=replace(honest.model, trust_remote_code=True)))
+        made.launch()
+        assert made.wait_for_end()["reason"] == "spec_refused"
+        assert made.control.of_kind("process_started") == []
 
 
 def test_no_claim_before_the_deadline_starts_nothing(tmp_path: Path) -> None:

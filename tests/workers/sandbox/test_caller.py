@@ -6,6 +6,7 @@ import math
 import os
 import resource
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -58,6 +59,31 @@ def test_a_second_answer_ends_the_evaluation_and_none_is_kept_beyond(
 def test_a_forged_answer_before_its_own_is_no_value(sandbox: Sandbox) -> None:
     [outcome] = sandbox.run([Job(SECOND + "def f(): return 'honest'", "f")], LIMITS)
     assert (outcome.kind, outcome.value) == (Kind.ERROR, None)
+
+
+COLLIDING = """
+import os, json, struct
+numbers = [n * (2**61 - 1) for n in range(60_000)]
+value = {"m": {"kind": "ok", "message": "", "traceback": "", "value": %s}}
+body = json.dumps(value).encode()
+os.write(3, struct.pack("!I", len(body)) + body)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("value", ['{"s": numbers}', '{"d": [[n, 0] for n in numbers]}', '{"f": [{"t": numbers}]}'])
+def test_colliding_hashes_in_an_answer_do_not_hold_up_the_caller(one_of_each: Sandbox, value: str) -> None:
+    before = time.process_time()
+    [outcome] = one_of_each.run([Job(COLLIDING % value)], LIMITS)
+    [tested] = one_of_each.test([Trial(COLLIDING % value, ("assert f() == 1",))], LIMITS)
+    assert time.process_time() - before < 5, "one such answer takes a minute where it is decoded"
+    assert (outcome.kind, tested.candidate.kind) == (Kind.ERROR, Kind.ERROR)
+    assert "can't be read" in outcome.message
+
+
+def test_ordinary_sets_and_keys_are_answers(one_of_each: Sandbox) -> None:
+    [outcome] = one_of_each.run([Job("def f(): return {1, 2}, {(1, 2): {3}}", "f")], LIMITS)
+    assert outcome.value == ({1, 2}, {(1, 2): {3}})
 
 
 def test_an_answer_that_is_no_answer_is_an_outcome(sandbox: Sandbox) -> None:

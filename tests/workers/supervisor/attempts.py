@@ -24,6 +24,7 @@ from workers.contract import (
     RewardSpec,
     RunSpec,
     StopMode,
+    digest,
     to_dict,
 )
 from workers.host import launcher, stopping
@@ -85,6 +86,7 @@ class Attempt:
         self.control = control
         self.settings = settings
         self.spec = spec
+        control.spec_sha256 = digest(spec)
         self.folder = AttemptFolder.of(settings.runs_dir, spec.run.run_id, spec.number)
 
     def launch(self, **environment: str) -> launcher.Launch:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -19,6 +21,7 @@ from workers.contract import StopMode, to_dict
 from workers.host import reaper
 from workers.host.launcher import Launch
 from workers.supervisor import procfs
+from workers.supervisor.folder import AttemptFolder, Lock, _socket_name
 from workers.supervisor.gpus import GpuReading
 
 pytestmark = pytest.mark.processes
@@ -145,6 +148,42 @@ def test_whoever_lives_where_files_were_removed_is_not_taken_for_gone(tmp_path: 
             made.ask_to_stop(StopMode.NOW)
         assert made.wait_for_end()["reason"] == ("folder_lost" if what == "folder" else "stopped_by_user")
         assert len(made.control.claims) == 1
+
+
+@contextmanager
+def bound_by_another_user(name: bytes, kind: socket.SocketKind) -> Iterator[None]:
+    ready, go = os.pipe(), os.pipe()
+    if (pid := os.fork()) == 0:
+        os.setuid(65534)
+        with socket.socket(socket.AF_UNIX, kind) as one:
+            one.bind(name)
+            os.write(ready[1], b"x")
+            os.close(go[1])
+            os.read(go[0], 1)
+            os._exit(0)
+    try:
+        os.read(ready[0], 1)
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        for fd in (*ready, *go):
+            os.close(fd)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="becomes another user")
+@pytest.mark.parametrize("kind", [socket.SOCK_DGRAM, socket.SOCK_STREAM])
+def test_a_lock_is_not_held_by_the_name_of_another_user(tmp_path: Path, kind: socket.SocketKind) -> None:
+    folder = AttemptFolder(tmp_path / "attempt")
+    folder.create()
+    with bound_by_another_user(_socket_name(folder.path), kind):
+        first, second = Lock(folder), Lock(folder)
+        assert not first.is_held()
+        assert first.acquire()
+        assert second.is_held()
+        assert not second.acquire()
+        first.release()
+        assert not second.is_held()
 
 
 # --- with a dead one ------------------------------------------------------------------------------------------
