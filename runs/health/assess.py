@@ -72,11 +72,10 @@ def news(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[
     """Alerts that are new or worse, and whether people should get a message: one sickness is one message, so not of the
     cause of what they know."""
     earlier = {f["rule"]: f for f in before.get("findings") or () if f["level"] != "note"}
-    told = alerts(before)
     for rule, finding in alerts(after).items():
         known = earlier.get(rule)
         if known is None:
-            yield finding, not any(f["cause"] == rule and f["rule"] in told for f in after["findings"])
+            yield finding, not any(f["cause"] == rule and f["rule"] in earlier for f in after["findings"])
         elif (known["level"], finding["level"]) == ("watch", "bad"):
             yield finding, True
 

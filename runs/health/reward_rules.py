@@ -137,6 +137,7 @@ RULES: tuple[HealthRule, ...] = (
         about="What a component has lost of its range while another one rose",
         watch=0.1,
         bad=0.3,
+        calm=100,
         format="percent",
         source=f"The bounds are {OWN}: both moves have to be far from chance.",
         means="{rising} is rising while {falling} has lost {value} of its range: {why}.",

@@ -38,7 +38,7 @@ ZERO_SPREAD = 0.9
 FEWEST = 5
 """Evaluations that allow a judgement."""
 PARTS = 12
-FEWEST_COMPLETIONS = 400
+FEWEST_COMPLETIONS = 2000
 """Solved completions are counted in so many parts of the run, of so many completions at least."""
 FLOOR = 0.1
 """The rest of a best value, above the lowest possible one, at which all of it counts as lost."""

@@ -140,7 +140,9 @@ def _healthy(chance: random.Random) -> Setting:
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     options = _options(argv or [])
     kinds = {name: illness for name, illness in ILLNESSES.items() if options.only in name}
-    results = {name: [_ill_run(illness, seed) for seed in range(options.seeds)] for name, illness in kinds.items()}
+    results = {
+        name: [_ill_run(illness, f"{name} {seed}") for seed in range(options.seeds)] for name, illness in kinds.items()
+    }
     alarms = [_healthy_run(seed) for seed in range(options.healthy)]
     runs = [result for each in results.values() for result in each]
     several = [result for result in runs if result.updates > 1]
@@ -182,8 +184,8 @@ class Result:
     """Steps from the onset until it was named."""
 
 
-def _ill_run(illness: Illness, seed: int) -> Result:
-    chance = random.Random(seed)
+def _ill_run(illness: Illness, name: str) -> Result:
+    chance = random.Random(name)
     given = dict(illness.setting)
     least = given.pop("least_updates", 1)
     updates = chance.choice([each for each in UPDATES if each >= least])
@@ -192,7 +194,7 @@ def _ill_run(illness: Illness, seed: int) -> Result:
     setting = replace(Setting(updates=updates, steps=min(steps, 1600 + onset)), **given)
     run = Watched(setting.config())
     named: int | None = None
-    for health in _lived(run, setting, seed, illness.change, onset):
+    for health in _lived(run, setting, chance.randrange(2**30), illness.change, onset):
         if named is None and any(f["rule"] in illness.rules and f["level"] != "note" for f in health["findings"]):
             named = run.step - onset
     return Result(updates, [rule for _, rule, _ in run.opened], named)

@@ -52,6 +52,17 @@ def test_a_consequence_that_outlives_its_cause_is_no_news() -> None:
     assert life.health["verdict"] == "bad"
 
 
+def test_a_cause_that_comes_back_under_a_consequence_is_no_news() -> None:
+    def change(step: int, values: Values) -> None:
+        values["kl"] = 4.0 if AT <= step < AT + 60 or step >= AT + 180 else 0.1
+        if step >= AT and "reward" in values:
+            values["reward"] = 0.0
+
+    life = Life(change=change).live(AT + 280)
+    assert life.finding("kl") is not None
+    assert [rule for _, rule, _ in life.opened] == ["kl"]
+
+
 def test_what_was_wrong_and_is_no_longer_is_resolved() -> None:
     life = Life(change=lambda s, v: v.update(kl=4.0) if AT <= s < AT + 60 else None).live(360)
     resolved = {check["rule"]: check["resolved"] for check in life.health["checks"] if check.get("resolved")}
