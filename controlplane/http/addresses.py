@@ -12,14 +12,10 @@ from urllib.parse import urlsplit
 from django.core.exceptions import ValidationError
 
 from workers import outbound
+from workers.contract.spec import METADATA
 
 Address = IPv4Address | IPv6Address
 
-METADATA = frozenset(
-    ip_address(text)
-    for text in ("169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")
-)
-"""Metadata services of clouds, which hand out credentials; some are in private or public ranges."""
 PRIVATE = tuple(
     ip_network(text)
     for text in (

@@ -86,6 +86,8 @@ class Installation:
         argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--fd", str(listener.fileno())]
         argv += ["--workers", str(self.web_workers), "--lifespan", "off", "--no-access-log", "--log-level", "warning"]
         argv += ["--timeout-graceful-shutdown", "3", "--no-server-header"]
+        proxies = os.environ.get("CONTROLPLANE_PROXIES", "")
+        argv += ["--proxy-headers", "--forwarded-allow-ips", proxies] if proxies else ["--no-proxy-headers"]
         # A frame is encoded once for all viewers; compressing it again for each of 200 would cost more than sending it.
         argv += ["--ws-per-message-deflate", "false"]
         # Request bodies are buffered there before any upload handler sees them: /tmp may be memory.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,12 +18,23 @@ from django.db.migrations.recorder import MigrationRecorder
 from controlplane.datafolder import DataFolderUnusable
 from controlplane.serving.embedded import BASE_DIR, Installation
 
+OPEN_FILES = 65_536
+
 
 def prepare(installation: Installation, report: Callable[[str], None]) -> None:
+    raise_file_limit()
     installation.make_folders()
     _migrate(report)
     _collect_static(report)
     _write_host_token(installation)
+
+
+def raise_file_limit() -> None:
+    """For this process and its children: with the usual 1,024 files a client with as many idle connections would keep
+    everybody out."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, OPEN_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, room), hard))
 
 
 def _migrate(report: Callable[[str], None]) -> None:

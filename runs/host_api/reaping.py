@@ -16,6 +16,8 @@ from workers.contract import EventKind, OutboxLine, Receipt
 
 ACTOR = "reaper"
 MAX_LAUNCHES = 3
+_ENDS = {"completed": EndReason.COMPLETED, "stopped": EndReason.STOPPED_BY_USER}
+"""What a trainer's last word means, if the supervisor that would have judged its exit is gone."""
 
 
 def reaped(
@@ -53,6 +55,9 @@ def _end_of(attempt: Attempt) -> tuple[EndReason, str]:
     if phase is not None and phase.data["reason"] in set(EndReason):
         reason = EndReason(phase.data["reason"])
         return reason, str(phase.data.get("detail") or "").removeprefix(reason).strip()
+    trained = events.filter(kind=EventKind.TRAINED).order_by("-id").first()
+    if trained is not None and trained.data.get("how") in _ENDS:
+        return _ENDS[trained.data["how"]], "The trainer had reported its end."
     if events.filter(kind=EventKind.STOP_SEEN).exists():
         # A stop that ends at once records its reason: this one waited for the trainer to save.
         return EndReason.STOPPED_BY_USER, "It may not have saved:"

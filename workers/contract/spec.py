@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +14,11 @@ from workers.contract.names import MAX_SERVERS, SCHEMA, SERVER_ROLES
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
+METADATA = frozenset(
+    ip_address(text)
+    for text in ("169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192", "168.63.129.16")
+)
+"""Metadata services of clouds, which hand out credentials; some are in private or public ranges."""
 
 
 REWARD_MODEL = "reward_model"
@@ -142,9 +148,19 @@ def is_address(text: str) -> bool:
         return False
     try:
         parts = urlsplit(text)
-        return bool(parts.hostname) and parts.port is not None
+        return bool(parts.hostname) and parts.port is not None and not _is_no_server(str(parts.hostname))
     except ValueError:
         return False
+
+
+def _is_no_server(host: str) -> bool:
+    """Whether it is an IP address at which clouds keep a machine's credentials, or no machine answers."""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address in METADATA or address.is_link_local or address.is_multicast or address.is_unspecified
 
 
 def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pynvml
 
@@ -89,7 +89,7 @@ def _initialise() -> bool:
 def _read_one(index: int, driver: str) -> GpuReading:
     try:
         device = pynvml.nvmlDeviceGetHandleByIndex(index)
-        memory = pynvml.nvmlDeviceGetMemoryInfo(device)
+        memory = _memory(device)
         total, used = int(memory.total) >> 20, int(memory.used) >> 20
     except pynvml.NVMLError as error:
         # Without its memory a GPU can't be proved free, so no run may have it.
@@ -105,6 +105,14 @@ def _read_one(index: int, driver: str) -> GpuReading:
         temperature_c=_optional(lambda: int(pynvml.nvmlDeviceGetTemperature(device, pynvml.NVML_TEMPERATURE_GPU))),
         driver=driver,
     )
+
+
+def _memory(device: Any) -> Any:
+    """Without the driver's own reserve, which the first version of the call counts as used."""
+    try:
+        return pynvml.nvmlDeviceGetMemoryInfo(device, version=pynvml.nvmlMemory_v2)
+    except pynvml.NVMLError_FunctionNotFound:
+        return pynvml.nvmlDeviceGetMemoryInfo(device)  # a driver before 510
 
 
 N = TypeVar("N", int, float, str)

@@ -15,6 +15,7 @@ from controlplane.datasets.reader import formats, processes, records, schema
 from controlplane.datasets.reader.checks import Checker, excerpt
 from controlplane.datasets.reader.duplicates import Duplicates
 from controlplane.datasets.reader.formats import Format
+from controlplane.datasets.reader.limits import MOST_ROWS
 from controlplane.datasets.reader.mapping import COLUMN_FIELDS, ColumnMapping, resolved
 from controlplane.datasets.reader.problems import ERROR, KINDS, FileProblem, Problem
 from controlplane.datasets.reader.progress_file import ProgressFile
@@ -29,7 +30,6 @@ SAMPLE_RECORDS = 20_000
 """Good and bad ones, to find so many rows in."""
 GROUP, GROUPS = 8, 5
 """Rows that a schema is recognised by, and how often."""
-MOST_ROWS = 20_000_000
 DUPLICATES_TOLD = 1_000_000
 """Repeated prompts that are listed; all are counted."""
 

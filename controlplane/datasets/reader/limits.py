@@ -8,6 +8,7 @@ import resource
 MEMORY_BYTES = 3 * 2**29
 """Address space of each process, in bytes. Parquet's libraries map 0.3 GiB before reading anything."""
 CPU_SECONDS = 3600
+MOST_ROWS = 20_000_000
 OPEN_FILES = 64
 TOO_MUCH = 3
 """Exit code: a limit was reached."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from controlplane.datasets.reader.limits import MOST_ROWS
 from controlplane.datasets.reader.problems import FileProblem, Problem, visible
 from controlplane.datasets.reader.unpacking import opened
 
@@ -22,6 +23,9 @@ MOST_COLUMNS = 200
 MOST_LEAVES = 2000
 DEEPEST = 8
 BATCH_ROWS = 500
+SPARSE_FROM = 1_000_000
+ROWS_PER_BYTE = 2
+"""From SPARSE_FROM rows on: a tiny file of equal rows would keep the server busy for an hour."""
 LARGEST_UNPACKED = 4 * 2**30
 _ARROW_SCHEMA = re.compile(rb"\x18([\x80-\xff]{0,4}[\x00-\x7f])")
 """What stands between that key and its value: a binary field, in Thrift's compact protocol, and its length."""
@@ -169,6 +173,14 @@ def _check_metadata(metadata: Any, footer: int) -> None:
             raise FileProblem(
                 "refused_parquet", "The file's metadata holds a Python pickle, which is never opened here."
             )
+    if metadata.num_rows > MOST_ROWS:
+        raise FileProblem("too_many_rows", f"The file has more than {MOST_ROWS:,} rows.")
+    if metadata.num_rows > SPARSE_FROM and metadata.num_rows > ROWS_PER_BYTE * footer:
+        raise FileProblem(
+            "too_large",
+            f"The file has {metadata.num_rows:,} rows in {footer:,} bytes: nearly all of them are empty or alike.",
+            "Write each different row once.",
+        )
     total = 0
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)

@@ -177,3 +177,9 @@ def test_a_huge_row_group_stays_within_the_limits(tmp_path: Path) -> None:
 def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["q", "q"])
     assert report(tmp_path, parquet(table))["file_error"]["kind"] == "refused_parquet"
+
+
+@pytest.mark.parametrize(("count", "kind"), [(2_000_000, "too_large"), (20_000_001, "too_many_rows")])
+def test_millions_of_empty_rows_in_a_tiny_file_are_refused_unread(tmp_path: Path, count: int, kind: str) -> None:
+    error = report(tmp_path, parquet({"question": pa.nulls(count, pa.string())}))["file_error"]
+    assert error["kind"] == kind

@@ -19,7 +19,7 @@ from runs.spec import spec_of
 from runs.states import RunStatus
 from tests.runs.builders import FORMAT, FREE, ONE_GPU, SERVER, a_host, a_run, a_user, an_attempt, ended, event
 from tests.runs.conftest import Sent
-from workers.contract import AttemptSpec, ContractError, Task, digest, from_dict
+from workers.contract import AttemptSpec, ContractError, Receipt, Task, digest, from_dict
 
 Commits = DjangoCaptureOnCommitCallbacks
 database = pytest.mark.django_db
@@ -335,3 +335,26 @@ def test_an_ended_attempt_frees_its_slot_for_the_next(starting: Attempt, commits
     with commits(execute=True):
         ingest.accept(starting, [ended(1, "oom", receipt=FREE)])
     assert Attempt.objects.get(run__name="next").status == RunStatus.STARTING
+
+
+# --- an end without a supervisor --------------------------------------------------------------------------------
+
+
+@database
+@pytest.mark.parametrize(
+    ("how", "status", "reason"),
+    [
+        ("completed", "succeeded", "completed"),
+        ("stopped", "stopped", "stopped_by_user"),
+        ("failed", "failed", "supervisor_lost"),
+    ],
+)
+def test_the_trainers_last_word_counts_where_its_supervisor_is_gone(how: str, status: str, reason: str) -> None:
+    attempt = an_attempt(RunStatus.RUNNING)
+    Attempt.objects.update(claimed_at=timezone.now())
+    attempt.refresh_from_db()
+    reaping.reaped(
+        attempt, lock_held=False, receipt=from_dict(Receipt, FREE), lines=[event(1, "trained", how=how)], detail="Gone."
+    )
+    attempt.refresh_from_db()
+    assert (attempt.status, attempt.reason) == (status, reason)

@@ -105,7 +105,7 @@ class Nvml:
             "nvmlSystemGetDriverVersion": lambda: "580.1",
             "nvmlDeviceGetCount": lambda: len(self.cards),
             "nvmlDeviceGetHandleByIndex": lambda index: self._of(index, "index"),
-            "nvmlDeviceGetMemoryInfo": lambda card: SimpleNamespace(total=80 << 30, used=self._of(card, "used")),
+            "nvmlDeviceGetMemoryInfo": self._memory,
             "nvmlDeviceGetUUID": lambda card: self._of(card, "uuid"),
             "nvmlDeviceGetName": lambda card: self._of(card, "name"),
             "nvmlDeviceGetUtilizationRates": lambda card: SimpleNamespace(gpu=self._of(card, "util")),
@@ -120,6 +120,13 @@ class Nvml:
         monkeypatch.setattr(gpus, "_initialised_in", None)
         for name, call in calls.items():
             monkeypatch.setattr(pynvml, name, call)
+
+    def _memory(self, card: int, version: int | None = None) -> Any:
+        """The first version counts the driver's reserve as used; old drivers have no other."""
+        if version is not None and self.cards[card].get("old_driver"):
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        reserve = 0 if version is not None else 615 << 20
+        return SimpleNamespace(total=80 << 30, used=self._of(card, "used") + reserve)
 
     def _of(self, card: int, what: str) -> Any:
         if what not in self.cards[card]:
@@ -176,3 +183,9 @@ def test_lanes_are_counted_between_neighbours_and_through_a_switch(monkeypatch: 
     found = gpulinks.read()
     assert found[0] == [Link(1, "NVLink", 2, "NODE"), Link(2, "NVLink", 2, "NODE")]
     assert found[2] == [Link(0, "NVLink", 2, "NODE"), Link(1, "PCIe", None, "SYS")]
+
+
+@pytest.mark.parametrize(("old_driver", "used"), [(False, 0), (True, 615)])
+def test_the_drivers_own_reserve_is_not_in_use(monkeypatch: pytest.MonkeyPatch, old_driver: bool, used: int) -> None:
+    Nvml([{"index": 0, "used": 0, "old_driver": old_driver}], {}).put_in_place(monkeypatch)
+    assert [gpu.used_mib for gpu in gpus.read()] == [used]
