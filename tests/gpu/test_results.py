@@ -109,9 +109,9 @@ def test_the_committed_page_is_made_of_the_committed_file() -> None:
 @pytest.mark.parametrize(
     ("begins", "names"),
     [
-        ("The step ratio, but for", {one["name"] for one in PROVED if one["step_ratio"] is not None}),
+        ("The step ratio, except for", {one["name"] for one in PROVED if one["step_ratio"] is not None}),
         ("The next start after a kill of", {one["name"] for one in PROVED if not one["next_start_s"]}),
-        ("Planned and not run", PLANNED - {one["name"] for one in PROVED}),
+        ("Planned but not run", PLANNED - {one["name"] for one in PROVED}),
     ],
 )
 def test_the_readme_names_what_was_not_measured(begins: str, names: set[str]) -> None:

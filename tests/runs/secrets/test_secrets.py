@@ -105,6 +105,7 @@ def test_only_a_start_gets_them(monkeypatch: pytest.MonkeyPatch, status: str) ->
     version = saving.make("asks", asks_reward(monkeypatch))
     attempt = an_attempt(RunStatus(status), run=a_run("judged", reward_version=version))
     same = {"claimed_at": attempt.created_at, "supervisor_pid": 100, "boot_id": "boot-1", "host": a_host()}
+    same["placement"] = {"host": "box"}
     Attempt.objects.filter(pk=attempt.pk).update(**same)
     assert claim(Attempt.objects.get(pk=attempt.pk), HERE).secrets == {}
 

@@ -85,9 +85,13 @@ class Attempt:
     def __init__(self, control: FakeControl, settings: HostSettings, spec: AttemptSpec) -> None:
         self.control = control
         self.settings = settings
-        self.spec = spec
-        control.spec_sha256 = digest(spec)
+        self.use(spec)
         self.folder = AttemptFolder.of(settings.runs_dir, spec.run.run_id, spec.number)
+
+    def use(self, spec: AttemptSpec) -> None:
+        """Launch this spec, which the control plane has, too."""
+        self.spec = spec
+        self.control.spec_sha256 = digest(spec)
 
     def launch(self, **environment: str) -> launcher.Launch:
         source = {"PATH": os.environ["PATH"], **environment}

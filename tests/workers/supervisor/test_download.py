@@ -208,7 +208,7 @@ def test_every_model_of_the_hub_is_fetched_once(
 def test_a_reward_model_outside_the_hosts_folders_is_refused(tmp_path: Path) -> None:
     with attempt(tmp_path) as made:
         spec = with_rewards(made.spec, made.spec.run.model.path, ("/etc", ""))
-        made.spec = spec
+        made.use(spec)
         made.launch()
         assert made.wait_for_end()["reason"] == "spec_refused"
         assert not (made.folder / "environment.json").exists()
@@ -217,7 +217,7 @@ def test_a_reward_model_outside_the_hosts_folders_is_refused(tmp_path: Path) -> 
 def test_a_reward_model_of_the_hub_is_fetched_beside_a_local_policy(tmp_path: Path) -> None:
     command = (sys.executable, str(FAKES / "fake_fetch.py"))
     with attempt(tmp_path, fetch_command=command) as made:
-        made.spec = with_rewards(made.spec, made.spec.run.model.path, ("org/judge", ""))
+        made.use(with_rewards(made.spec, made.spec.run.model.path, ("org/judge", "")))
         made.launch()
         assert made.wait_for_end()["reason"] == "completed"
         assert made.trainer_environment()["HF_HUB_OFFLINE"] == "1"
