@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from controlplane.templatetags.figures import duration, significant
 from runs.health.history import ROLL, Floats, History, MetricHistory, paced, rolling_median
-from runs.health.signal import Of, Signal, rolled
+from runs.health.signal import Of, Signal, highest, rolled
 
 WINDOW_S = 120.0
 """Whole steps are judged together until they last as long."""
@@ -150,13 +150,8 @@ def _gpu_hot(history: History) -> Signal | None:
 
 
 def _gpu_memory(history: History) -> Signal | None:
-    names = {f"gpu/{gpu}/memory_mib": str(gpu) for gpu in history.config.gpus}
-    worst: Signal | None = None
-    for name, gpu in names.items():
-        signal = _creep(history, name)
-        if signal is not None and (worst is None or signal.value[-1] > worst.value[-1]):
-            worst = Signal(signal.at, signal.value, {**signal.words, "gpu": gpu})
-    return worst
+    grown = ((gpu, _creep(history, f"gpu/{gpu}/memory_mib")) for gpu in history.config.gpus)
+    return highest(signal and signal.with_words(gpu=str(gpu)) for gpu, signal in grown)
 
 
 def _host_memory(history: History) -> Signal | None:

@@ -19,7 +19,7 @@ from runs.health.history import (
     noise,
     rolling_mean,
 )
-from runs.health.signal import Of, Signal, mean, rolled, rolled_early, run_lengths
+from runs.health.signal import Of, Signal, highest, mean, rolled, rolled_early, run_lengths
 
 LAGS = (30, 60, 180)
 """Numbers of generations within which one component may rise while another falls."""
@@ -85,13 +85,12 @@ def _reward_falling(history: History) -> Signal | None:
 
 def _component_falling(history: History) -> Signal | None:
     """The largest loss among the components that should be high."""
-    worst: tuple[Component, Signal] | None = None
+    losses = []
     for part in history.config.components:
         span = part.high - part.low if part.high is not None and part.low is not None else None
         loss = _fall(history, part.metric, span, part.low) if part.weight > 0 else None
-        if loss is not None and (worst is None or loss.value[-1] > worst[1].value[-1]):
-            worst = part, loss
-    return worst and Signal(worst[1].at, worst[1].value, {**worst[1].words, **_named(worst[0])})
+        losses.append(loss and loss.with_words(**_named(part)))
+    return highest(losses)
 
 
 def _named(part: Component) -> dict[str, str]:
@@ -179,12 +178,11 @@ def _has_risen(mark: Mark) -> bool:
 
 
 def _component_failing(history: History) -> Signal | None:
-    worst: tuple[Component, Signal] | None = None
+    shares = []
     for part in history.config.components:
         share = rolled_early(history.get(f"rewards/{part.name}/failed"), 10, 5)
-        if share is not None and (worst is None or share.value[-1] > worst[1].value[-1]):
-            worst = part, share
-    return worst and Signal(worst[1].at, worst[1].value, _named(worst[0]))
+        shares.append(share and share.with_words(**_named(part)))
+    return highest(shares)
 
 
 def _reward_noise(history: History) -> Signal | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ class Signal:
     sure: NDArray[np.bool_] | None = None
     """Where the evidence is overwhelming, so that a finding opens before the rule's hold is over."""
 
+    def with_words(self, **words: str) -> Signal:
+        return replace(self, words={**self.words, **words})
+
 
 Of = Callable[[History], Signal | None]
 """A rule's figure; None: nothing to judge yet."""
@@ -37,6 +40,11 @@ def median(name: str, *, window: int = 10) -> Of:
 
 def first(history: History, names: tuple[str, ...]) -> MetricHistory | None:
     return next((column for name in names if (column := history.get(name)) is not None), None)
+
+
+def highest(signals: Iterable[Signal | None]) -> Signal | None:
+    """The one whose newest value is the highest; None if there is none."""
+    return max(filter(None, signals), key=lambda signal: float(signal.value[-1]), default=None)
 
 
 def rolled(column: MetricHistory | None, roll: Roll, window: int) -> Signal | None:

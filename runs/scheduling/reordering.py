@@ -1,7 +1,7 @@
 """Queue changes by operators: moving a run before or after another one, and setting a priority.
 
 A move names a neighbour, not a position, so a repeated request does it once. A run that has started meanwhile is left
-alone and the user is told. Only the moved run's row changes: it takes the priority of its new place.
+alone, and the user gets a message. Only the moved run's row changes: it takes the priority of its new place.
 """
 
 from __future__ import annotations

@@ -106,6 +106,22 @@ def test_whoever_reads_further_up_stays_there(site: Stack, a_log: str, page: Pag
     expect(page.locator("[data-log-view]")).to_contain_text("more\nmore")
 
 
+def test_scrolling_up_is_noticed_even_when_news_come_before_its_event(site: Stack, a_log: str, page: Page) -> None:
+    visit(site, page, a_log)
+    expect(page.locator("[data-log-view]")).to_contain_text(line(199))
+    held: list[Route] = []
+    page.route("**/logs/trainer?*offset=*", lambda route: held.append(route))
+    site.django(MORE, run=a_log, text="more\n" * 50)
+    until(page, lambda: held)
+    page.evaluate("window.addEventListener('scroll', (event) => event.stopImmediatePropagation(), true)")
+    page.evaluate(f"{VIEW}.scrollTop = 100")
+    held[0].continue_()
+    page.unroute_all()
+    expect(page.locator("[data-log-view]")).to_contain_text("more\nmore")
+    expect(page.get_by_label("Follow")).not_to_be_checked()
+    assert page.evaluate(f"{VIEW}.scrollTop") == 100
+
+
 def test_a_large_log_is_a_small_window_wherever_somebody_scrolls(
     site: Stack, large: str, page: Page, complaints: Complaints
 ) -> None:

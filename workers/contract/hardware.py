@@ -36,7 +36,7 @@ ZERO = frozenset({Strategy.ZERO1, Strategy.ZERO2, Strategy.ZERO3})
 
 
 class Offload(StrEnum):
-    """What is kept in host memory instead of GPU memory."""
+    """The parts kept in host memory instead of GPU memory."""
 
     NONE = "none"
     OPTIMIZER = "optimizer"  # ZeRO: optimizer states

@@ -27,7 +27,7 @@ _SCORE = re.compile(
     re.IGNORECASE,
 )
 LONGEST_SENT = 100_000
-"""Characters of each inserted text; the rest is left out, and the judge is told so."""
+"""Characters of each inserted text; the rest is cut, and a note tells the judge."""
 RUBRIC = """How well does the answer solve the task?
 
 Task:

@@ -55,7 +55,7 @@ function flash(field) {
   field.classList.add("fixed");
 }
 
-/** What was said of a field's old value goes with it; the panel judges the new one. @param {Event} event */
+/** Clears the messages about a field's old value; the panel judges the new one. @param {Event} event */
 function clearError(event) {
   const box = event.target instanceof Element ? event.target.closest(".field") : null;
   box?.querySelector(".errorlist")?.remove();

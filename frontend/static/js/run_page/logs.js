@@ -210,6 +210,7 @@ export class LogView {
       const from = Math.max(0, this.end());
       const { bytes, at } = await this.fetch(from, PART);
       if (turn !== this.turn) return;
+      this.noticeScrolling();
       const known = this.end();
       const before = this.view.scrollTop;
       const gone = this.below(bytes, at);
@@ -331,15 +332,23 @@ export class LogView {
 
   // --- looks ---------------------------------------------------------------------------------------------------
 
-  scrolled() {
+  /** Scrolling up means reading: following stops until the person is at the end again. Returns the pixels below.
+   *
+   * The event comes after the scrolling, so this is called before we scroll, too, or we would undo what the person did.
+   * The event of our own scrolling may find more to read than when we scrolled: that stops nothing. */
+  noticeScrolling() {
     const { scrollTop, scrollHeight, clientHeight } = this.view;
     const left = scrollHeight - scrollTop - clientHeight;
-    // Scrolling up means reading: following stops until the person is at the end again. The event of our own scrolling
-    // may find more to read than when we scrolled: that stops nothing.
     const up = scrollTop < this.top;
     this.top = scrollTop;
     const atEnd = left < 24 && this.end() + this.openBytes() >= this.size;
     if (this.follow.checked ? up && left >= 24 : atEnd) this.follow.checked = !this.follow.checked;
+    return left;
+  }
+
+  scrolled() {
+    const left = this.noticeScrolling();
+    const { scrollTop } = this.view;
     this.tell();
     if (this.edging) return;
     const back = scrollTop < NEAR && (this.parts[0]?.start ?? 0) > 0;
