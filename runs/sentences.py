@@ -79,9 +79,9 @@ def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Wa
 def of_attempt(attempt: Attempt) -> str:
     """One sentence for the status line."""
     if attempt.status in FINAL:
-        return sentence(EndReason(attempt.reason)) if attempt.reason else ""
+        return sentence(attempt.reason)
     if attempt.stop_mode and attempt.status != RunStatus.STOPPING:
-        return f"Asked to {STOPS[attempt.stop_mode]}; waiting for the host."
+        return f"Asked to {STOPS.get(attempt.stop_mode, 'stop')}; waiting for the host."
     if attempt.status == RunStatus.QUEUED and (waits := waiting(attempt)):
         text = str(waits)
         return text[:1].upper() + text[1:] + "."
@@ -91,7 +91,7 @@ def of_attempt(attempt: Attempt) -> str:
         return PHASES[attempt.phase]
     if attempt.status == RunStatus.STOPPING:
         return stopping(attempt)
-    return STATUSES[attempt.status]
+    return STATUSES.get(attempt.status, f"{attempt.status.capitalize()}.")
 
 
 def is_saving(attempt: Attempt) -> bool:
@@ -143,7 +143,7 @@ def _grade(priority: object) -> str:
 def _status(data: dict[str, Any]) -> str:
     to = str(data.get("to", ""))
     if to in FINAL:
-        return _with_detail(f"{to.capitalize()}: {sentence(EndReason(data['reason']))}", data.get("detail"))
+        return _with_detail(f"{to.capitalize()}: {sentence(str(data['reason']))}", data.get("detail"))
     return _with_detail(f"{to.capitalize()}.", data.get("detail"))
 
 
@@ -151,7 +151,7 @@ def _phase(data: dict[str, Any]) -> str:
     detail = str(data.get("detail") or "")
     reason, _, more = detail.partition(" ")
     if reason in frozenset(EndReason):  # an end reason, before the reason's details are known
-        detail = f"{sentence(EndReason(reason))} {more}".strip()
+        detail = f"{sentence(reason)} {more}".strip()
     return _with_detail(PHASES.get(data.get("phase", ""), "Working."), detail)
 
 

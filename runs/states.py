@@ -65,8 +65,11 @@ def final_status(reason: EndReason) -> RunStatus:
     return _ENDS[reason][0]
 
 
-def sentence(reason: EndReason) -> str:
-    return _ENDS[reason][1]
+def sentence(reason: str) -> str:
+    """The sentence of a stored reason; after a downgrade it may be one that only the newer version knows."""
+    if reason in _ENDS:
+        return _ENDS[EndReason(reason)][1]
+    return f"This version doesn't know the reason “{reason.replace('_', ' ')}”." if reason else ""
 
 
 def may_move(old: RunStatus, new: RunStatus) -> bool:

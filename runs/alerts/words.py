@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from runs.alerts.models import AlertDelivery, State, Wish
 from runs.models import RunEvent
-from runs.states import EndReason, sentence
+from runs.states import sentence
 
 MOST_LINES = 12
 LATE = timedelta(minutes=5)
@@ -90,7 +90,7 @@ def _of_alert(event: RunEvent) -> str:
 
 def _of_end(event: RunEvent) -> str:
     reason, run = event.data.get("reason"), event.run
-    text = sentence(EndReason(reason)) if reason in set(EndReason) else str(reason or "")
+    text = sentence(str(reason or ""))
     steps = f"Step {run.step} of {run.max_steps}." if run.step and run.max_steps else ""
     return " ".join(part for part in (text, steps, str(event.data.get("detail") or "")[:300]) if part)
 

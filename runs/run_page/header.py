@@ -156,7 +156,7 @@ def _ran(attempt: Attempt) -> timedelta | None:
 
 
 def cause(attempt: Attempt) -> Cause:
-    reason = EndReason(attempt.reason) if attempt.reason else None
+    reason = attempt.reason
     order = list(LOG_NAMES)
     first = "vllm" if reason in _VLLM else "supervisor" if reason in _SUPERVISOR else "trainer"
     order.sort(key=lambda name: name != first)

@@ -138,7 +138,7 @@ def stop(request: HttpRequest, run_id: str) -> HttpResponseBase:
             messages.info(request, f"{run.name} had already ended; nothing was stopped.")
         elif by != person(request) or attempt.stop_mode != mode:
             who = f" by {by.get_username()}" if by else ""
-            messages.info(request, f"{run.name} was asked to {STOPS[attempt.stop_mode]} already{who}.")
+            messages.info(request, f"{run.name} was asked to {STOPS.get(attempt.stop_mode, 'stop')} already{who}.")
     return redirect("run", run.pk)
 
 

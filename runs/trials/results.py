@@ -111,8 +111,8 @@ def _outcome(attempt: Attempt) -> tuple[str, str]:
     if attempt.reason == EndReason.OOM:
         return "no", f"Out of memory. {attempt.detail[:300]}".strip()
     if attempt.status == RunStatus.STOPPED:
-        return "stopped", sentence(EndReason(attempt.reason))
-    return "failed", f"{sentence(EndReason(attempt.reason))} {attempt.detail[:300]}".strip()
+        return "stopped", sentence(attempt.reason)
+    return "failed", f"{sentence(attempt.reason)} {attempt.detail[:300]}".strip()
 
 
 def _peaks(run: Run, attempt: Attempt, rows: Sequence[MetricRow], hosts: Mapping[int, HostView]) -> list[GpuPeak]:
