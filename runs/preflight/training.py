@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, note, stop, warn
-from workers.contract.training_rules import CHOICES, MADE_BY_THE_FORM, OWNED, value_problems
+from workers.contract.training_rules import CHOICES, MADE_BY_THE_FORM, OWNED, unusual_values, value_problems
 
 SCHEDULER_NEEDS = {
     "cosine_with_min_lr": ("min_lr", "min_lr_rate"),
@@ -38,6 +38,8 @@ def check_values(draft: Draft) -> Iterator[Finding]:
             close = difflib.get_close_matches(str(draft.grpo[name]), CHOICES.get(name, ()), n=2)
             fixes = [Fix(f"Use {match}", {name: match}) for match in close]
         yield stop(name, problem.sentence, problem.fix, *fixes)
+    for problem in unusual_values(draft.grpo, lora=draft.lora is not None):
+        yield warn(problem.field, problem.sentence, problem.fix)
 
 
 def check_combinations(draft: Draft) -> Iterator[Finding]:

@@ -67,6 +67,34 @@ RANGES: dict[str, Range] = {
     "save_steps": Range(0, above_low=True),
 }
 
+
+@dataclass(frozen=True)
+class Usual:
+    """The values that runs usually have: others are allowed, and probably a slip."""
+
+    low: float
+    high: float
+    otherwise: str
+    """What lower or higher values do."""
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+_STEPS = "Lower ones learn next to nothing; higher ones usually ruin the model within a few steps."
+_CLIP = "Lower ones cut nearly every change of the policy; higher ones cut none."
+USUAL: dict[str, Usual] = {
+    "learning_rate": Usual(1e-7, 1e-4, _STEPS),
+    "beta": Usual(0, 0.5, "Higher ones keep the policy at the initial model: the reward hardly counts."),
+    "temperature": Usual(0.3, 1.5, "Lower ones make the completions alike; higher ones make them random text."),
+    # Bounds of whole sequences (GSPO) are around 3e-4.
+    "epsilon": Usual(1e-4, 0.5, _CLIP),
+    "epsilon_high": Usual(1e-4, 1, _CLIP),
+}
+USUAL_LORA_RATE = Usual(1e-6, 1e-3, _STEPS)
+USUAL_CISPO_HIGH = Usual(1e-4, 10, _CLIP)
+"""CISPO clips weights, not the ratio's gradient, at up to 5."""
+
 OWNED = frozenset({
     "output_dir", "logging_steps", "logging_strategy", "logging_first_step", "logging_nan_inf_filter", "report_to",
     "run_name", "project", "disable_tqdm", "trackio_space_id", "trackio_bucket_id", "trackio_static_space_id",
@@ -100,6 +128,20 @@ def value_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
         elif name == "max_steps" and value == 0:
             fix = "Give a number of steps, or leave it empty to go by epochs."
             yield Problem(name, "0 steps train nothing: TRL would go by epochs instead.", fix)
+
+
+def unusual_values(settings: Mapping[str, Any], *, lora: bool) -> Iterator[Problem]:
+    """Valid values far from those that runs usually have."""
+    usual = dict(USUAL)
+    if lora:
+        usual["learning_rate"] = USUAL_LORA_RATE
+    if settings.get("loss_type") == "cispo":
+        usual["epsilon_high"] = USUAL_CISPO_HIGH
+    for name, bounds in usual.items():
+        value = settings.get(name)
+        if isinstance(value, int | float) and RANGES[name].holds(value) and not bounds.holds(value):
+            fix = f"Usual values are {bounds.low:g} to {bounds.high:g}. {bounds.otherwise}"
+            yield Problem(name, f"{value:g} is an unusual value.", fix)
 
 
 def _choice(name: str, value: Any) -> Iterator[Problem]:

@@ -135,6 +135,14 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (grpo(top_p=1.2), Grade.STOP, "top_p", "top_p is 1.2"),
     (grpo(delta=0.5), Grade.STOP, "delta", "delta is 0.5"),
     (grpo(max_steps=0), Grade.STOP, "max_steps", "0 steps"),
+    # valid values far from the usual ones
+    (grpo(learning_rate=5.0), Grade.WARN, "learning_rate", "5 is an unusual value"),
+    (grpo(learning_rate=5e-4), Grade.WARN, "learning_rate", "0.0005 is an unusual value"),
+    ({"lora": LORA, **grpo(learning_rate=0.0)}, Grade.WARN, "learning_rate", "0 is an unusual value"),
+    (grpo(beta=4.0), Grade.WARN, "beta", "4 is an unusual value"),
+    (grpo(temperature=10.0), Grade.WARN, "temperature", "10 is an unusual value"),
+    (grpo(epsilon=2.0), Grade.WARN, "epsilon", "2 is an unusual value"),
+    (grpo(epsilon_high=5.0), Grade.WARN, "epsilon_high", "5 is an unusual value"),
     # arithmetic
     (grpo(num_generations=6), Grade.STOP, "num_generations", "not a whole number of groups"),
     (grpo(num_generations=1), Grade.STOP, "num_generations", "at least 2"),
@@ -249,6 +257,24 @@ def test_a_server_profile_on_two_gpus_is_fine():
 
 def test_all_linear_needs_no_list_of_modules():
     assert not preflight.blocks(found(lora=replace(LORA, target_modules=("all-linear",))))
+
+
+def test_an_unusual_value_comes_with_the_usual_ones():
+    finding = next(f for f in found(**grpo(learning_rate=5.0)) if f.field == "learning_rate")
+    assert finding.fix.startswith("Usual values are 1e-07 to 0.0001. ")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"lora": LORA, **grpo(learning_rate=5e-4)},
+        grpo(loss_type="cispo", epsilon_high=5.0),
+        grpo(loss_type="grpo", importance_sampling_level="sequence", epsilon=3e-4, epsilon_high=4e-4),
+    ],
+    ids=["the rate of a LoRA", "the weights of CISPO", "the ratios of whole sequences"],
+)
+def test_what_is_usual_depends_on_what_is_trained_and_how(changes):
+    assert not any(f.grade == Grade.WARN for f in found(**changes))
 
 
 def test_the_worst_comes_first():
