@@ -112,6 +112,16 @@ def si(value: Any) -> str:
 
 
 @register.filter
+def parameters(value: Any) -> str:
+    """A model's size as its name gives it: 7.6B, 494M."""
+    number = _number(value)
+    if number is None:
+        return NOTHING
+    limit, letter = (1e9, "B") if number >= 1e9 else (1e6, "M")
+    return significant(number / limit, 2 if number < 1e10 else 3) + letter
+
+
+@register.filter
 def size(value: Any) -> str | SafeString:
     """Bytes in binary units."""
     number = _number(value)

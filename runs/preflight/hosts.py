@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from controlplane.templatetags.figures import size_in_words
 from runs.preflight.draft import Draft, GpuFacts, HostFacts
 from runs.preflight.finding import Finding, Fix, note, stop, warn
 from runs.scheduling.leasing import runs_code
@@ -197,7 +198,7 @@ def check_disk(draft: Draft) -> Iterator[Finding]:
     best = max(measured, key=lambda host: host.disk_free_mib or 0)
     free = best.disk_free_mib or 0
     if free < LEAST_MIB:
-        yield stop("host", f"{best.name} has {free:,} MiB of disk left.", "Free some disk there first.")
+        yield stop("host", f"{best.name} has {_mib(free)} of disk left.", "Free some disk there first.")
         return
     checkpoint_size = checkpoint_mib(draft)
     limit = draft.value("save_total_limit")
@@ -208,11 +209,15 @@ def check_disk(draft: Draft) -> Iterator[Finding]:
     if needed > free - LEAST_MIB:
         yield warn(
             "save_total_limit",
-            f"{limit + 1} checkpoints of about {checkpoint_size:,.0f} MiB need more than the {free:,} MiB "
-            f"left on {best.name}.",
-            "Keep fewer, train a LoRA, or free some disk.",
+            f"{limit + 1} checkpoints of about {_mib(checkpoint_size)} each take more than the {_mib(free)} left on "
+            f"{best.name}.",
+            "Keep fewer, or free some disk." if draft.lora else "Keep fewer, train a LoRA, or free some disk.",
             *([Fix("Keep 1", {"save_total_limit": "1"})] if limit > 1 else []),
         )
+
+
+def _mib(amount: float) -> str:
+    return size_in_words(amount * 2**20)
 
 
 def checkpoint_mib(draft: Draft) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, stop
 from runs.preflight.hosts import fitting_hosts
-from workers.contract import HardwareSpec, Precision, Rollout
+from workers.contract import HardwareSpec, Precision, Quantization, Rollout
 from workers.contract.memory_rules import Floor, colocated_copy, server_copy, trainer_floor
 
 
@@ -50,9 +50,17 @@ def _trainer(draft: Draft, hardware: HardwareSpec, parameters: int, floor: Floor
     yield stop(
         "profile",
         f"The trainer needs at least {floor.total:.3g} GiB on each GPU ({floor.words}), and {limit}.",
-        "Train a LoRA, or choose a profile that shards, offloads or quantizes more.",
+        _remedy(draft, hardware),
         *fixes,
     )
+
+
+def _remedy(draft: Draft, hardware: HardwareSpec) -> str:
+    if draft.lora is None:
+        return "Train a LoRA, or choose a profile that shards, offloads or quantizes more."
+    if hardware.quantization == Quantization.NONE:
+        return "Choose a profile that shards, offloads or quantizes more."
+    return "Choose a profile that shards or offloads more, or a smaller model."
 
 
 def _beside(hardware: HardwareSpec, parameters: int, floor: Floor, largest: float) -> Iterator[Finding]:

@@ -51,6 +51,11 @@ def test_units_are_apart_from_their_number() -> None:
     assert figures.si(18_400) == "18.4k"
 
 
+def test_a_models_size_is_written_as_in_its_name() -> None:
+    sizes = (7_615_616_512, 72_706_203_648, 494_032_768, 1_543_714_304)
+    assert [figures.parameters(size) for size in sizes] == ["7.6B", "72.7B", "494M", "1.5B"]
+
+
 def test_a_setting_is_written_as_a_person_would_type_it() -> None:
     assert [figures.setting(v) for v in (1e-6, True, None, "dapo", 8)] == ["1e-06", "on", "none", "dapo", "8"]
 

@@ -124,7 +124,7 @@ def value_problems(settings: Mapping[str, Any]) -> Iterator[Problem]:
             yield from _choice(name, value)
         elif name in RANGES and isinstance(value, int | float) and not isinstance(value, bool):
             if not RANGES[name].holds(value):
-                yield Problem(name, f"{name} is {value:g}.", f"It must be {RANGES[name].words}.")
+                yield Problem(name, f"{value:g} is not a possible {name}.", f"It must be {RANGES[name].words}.")
         elif name == "max_steps" and value == 0:
             fix = "Give a number of steps, or leave it empty to go by epochs."
             yield Problem(name, "0 steps train nothing: TRL would go by epochs instead.", fix)

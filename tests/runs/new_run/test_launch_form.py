@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from django.db import IntegrityError
 from django.test import Client
+from django.utils.html import strip_tags
 
 from controlplane.accounts.models import Role
 from controlplane.hardware.models import HardwareProfile, Host
@@ -210,6 +211,13 @@ def test_bad_input_is_said_beside_its_field(client, field, value, words):
     owner = "num_generations" if field == "generation_batch_size" else field
     assert words in " ".join(refusals(answer)[owner])
     assert not Run.objects.exists()
+
+
+def test_a_label_and_its_finding_are_two_sentences(client):
+    text = strip_tags(client.post("/runs/new/check", sent(max_steps="0", temperature="0")).content.decode())
+    words = " ".join(text.split())
+    assert "Steps: Ensure this value is greater than or equal to 1." in words
+    assert "Temperature: 0 is not a possible temperature. It must be above 0." in words
 
 
 @pytest.mark.parametrize(

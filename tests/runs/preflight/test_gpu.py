@@ -14,6 +14,7 @@ from runs.preflight.servers import splits
 from tests.runs.preflight.test_preflight import COLOCATE, CPU, FINE, GPU_BOX, LORA, MODEL, NCCL, SWAP, grpo, model
 from workers.contract import (
     HardwareSpec,
+    LoraSpec,
     Offload,
     Optimizer,
     Precision,
@@ -257,10 +258,27 @@ def test_a_reference_model_is_a_copy_more_and_none_with_a_lora() -> None:
 
 
 def test_a_fix_is_offered_only_when_it_makes_the_run_fit() -> None:
-    fixes = {fix.label for f in found(hosts=SMALL, **SEVEN, **ranks(1)) for fix in f.fixes if "GiB" in f.cause}
+    fixes = {fix.label for f in found(hosts=SMALL, **SEVEN, **ranks(1)) for fix in f.fixes if f.field == "profile"}
     assert fixes == {"Train a LoRA"}
     larger = {**model(parameters=70_000_000_000), **ranks(1)}
-    assert not [fix for f in found(hosts=SMALL, **larger) for fix in f.fixes if "GiB" in f.cause]
+    assert not [fix for f in found(hosts=SMALL, **larger) for fix in f.fixes if f.field == "profile"]
+
+
+@pytest.mark.parametrize(
+    ("lora", "fields", "remedy"),
+    [
+        (None, {}, "Train a LoRA, or choose a profile that shards, offloads or quantizes more."),
+        (LoraSpec(), {}, "Choose a profile that shards, offloads or quantizes more."),
+        (
+            LoraSpec(),
+            {"quantization": Quantization.NF4},
+            "Choose a profile that shards or offloads more, or a smaller model.",
+        ),
+    ],
+)
+def test_no_remedy_is_one_the_run_has_already(lora: LoraSpec | None, fields: dict[str, Any], remedy: str) -> None:
+    larger = {**model(parameters=70_000_000_000), **ranks(1, **fields), "lora": lora}
+    assert remedy in {f.fix for f in found(hosts=SMALL, **larger) if "GiB" in f.cause}
 
 
 def test_every_deviation_has_its_own_fix_and_one_mends_them_all() -> None:

@@ -113,8 +113,13 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (host(trainer="checking"), Grade.NOTE, "host", "still checking"),
     ({"hosts": (GPU_BOX, BOX), "hardware": COLOCATE}, Grade.NOTE, "host", "Too small for this profile: box"),
     # disk
-    (host(disk_free_mib=100), Grade.STOP, "host", "100 MiB of disk left"),
-    ({**model(parameters=10**10)}, Grade.WARN, "save_total_limit", "3 checkpoints"),
+    (host(disk_free_mib=100), Grade.STOP, "host", "100\N{NO-BREAK SPACE}MiB of disk left"),
+    (
+        {**model(parameters=10**10)},
+        Grade.WARN,
+        "save_total_limit",
+        "3 checkpoints of about 112\N{NO-BREAK SPACE}GiB each take more than the 97.7\N{NO-BREAK SPACE}GiB left on box",
+    ),
     # names
     (grpo(output_dir="/etc"), Grade.STOP, "output_dir", "set by the control plane"),
     (
@@ -130,10 +135,10 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (grpo(multi_objective_aggregation="sum"), Grade.STOP, "multi_objective_aggregation", "no value"),
     (grpo(vllm_importance_sampling_mode="mask"), Grade.STOP, "vllm_importance_sampling_mode", "no value"),
     (grpo(vllm_model_impl="hf"), Grade.STOP, "vllm_model_impl", "no value"),
-    (grpo(temperature=0.0), Grade.STOP, "temperature", "temperature is 0"),
-    (grpo(temperature=-1.0), Grade.STOP, "temperature", "temperature is -1"),
-    (grpo(top_p=1.2), Grade.STOP, "top_p", "top_p is 1.2"),
-    (grpo(delta=0.5), Grade.STOP, "delta", "delta is 0.5"),
+    (grpo(temperature=0.0), Grade.STOP, "temperature", "0 is not a possible temperature"),
+    (grpo(temperature=-1.0), Grade.STOP, "temperature", "-1 is not a possible temperature"),
+    (grpo(top_p=1.2), Grade.STOP, "top_p", "1.2 is not a possible top_p"),
+    (grpo(delta=0.5), Grade.STOP, "delta", "0.5 is not a possible delta"),
     (grpo(max_steps=0), Grade.STOP, "max_steps", "0 steps"),
     # valid values far from the usual ones
     (grpo(learning_rate=5.0), Grade.WARN, "learning_rate", "5 is an unusual value"),
