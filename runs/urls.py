@@ -29,6 +29,7 @@ from runs.trials import views as trial_views
 urlpatterns = [
     # The list
     path("", run_list_views.home, name="home"),
+    path("demo/", run_list_views.demo_run, name="demo_run"),
     path("runs/", run_list_views.runs, name="runs"),
     path("runs/stop", run_list_views.stop_several, name="stop_several"),
     path("runs/archive", run_list_views.archive_several, name="archive_several"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from datetime import timedelta
+from urllib.parse import quote
 
 from django.db.models import Q, QuerySet
 from django.urls import reverse
@@ -16,13 +17,17 @@ VALID_FOR = timedelta(minutes=10)
 INVITATION_VALID_FOR = timedelta(days=3)
 
 
-def make_link(user: User, base_url: str, *, valid_for: timedelta = VALID_FOR, asks_first: bool = False) -> str:
-    """Create a link for `user` below `base_url` (http://127.0.0.1:8000). The token is only in the return value."""
+def make_link(
+    user: User, base_url: str, *, valid_for: timedelta = VALID_FOR, asks_first: bool = False, to: str = ""
+) -> str:
+    """Create a link for `user` below `base_url` (http://127.0.0.1:8000) that leads to the page `to`. The token is only
+    in the return value."""
     now = timezone.now()
     SignInLink.objects.filter(Q(expires_at__lt=now) | Q(used_at__isnull=False)).delete()
     token = secrets.token_urlsafe(32)
     SignInLink.objects.create(user=user, token_hash=_hashed(token), expires_at=now + valid_for, asks_first=asks_first)
-    return base_url.rstrip("/") + reverse("sign_in_once", args=[token])
+    address = base_url.rstrip("/") + reverse("sign_in_once", args=[token])
+    return f"{address}?next={quote(to)}" if to else address
 
 
 def invite(user: User, base_url: str) -> str:

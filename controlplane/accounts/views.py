@@ -94,7 +94,7 @@ def sign_in_once(request: HttpRequest, token: str) -> HttpResponse:
         return render(request, "accounts/link_gone.html", status=410)
     login(request, user, backend=BACKEND)
     request.session[BY_LINK_AT] = time.time()
-    return redirect("set_password" if link.asks_first else "runs")
+    return redirect("set_password" if link.asks_first else _next(request))
 
 
 @require_POST

@@ -19,12 +19,14 @@ from controlplane.rewards.models import RewardConfig, RewardVersion
 from controlplane.serving.processes import BASE_DIR, Program, bury, has_ended, spawn, tail
 from controlplane.serving.serving import Serving
 from runs.models import Run
+from runs.run_list import demo
+from runs.run_list.demo import NAME
 from runs.scheduling import launching
 from runs.spec import LaunchRequest
 from runs.states import ACTIVE
 
-NAME = "Demo: arithmetic"
 MODEL = "demo-arithmetic"
+TEACHING = "Making a tiny language model and teaching it the form of an answer"
 MODEL_DEADLINE_S = 3600.0
 PROGRESS_S = 15.0
 HOST_DEADLINE_S = 120.0
@@ -42,18 +44,30 @@ class Demo:
         self.quick = quick
         self.serving = serving
         self.user = user
-        self.report = report
+        self._say = report
         self.installation = serving.installation
         if self.installation.trainer_python is None:
             raise DemoFailed("There is no trainer environment: set GRPO_TRAINER_PYTHON to an interpreter that has trl.")
         self.python = str(self.installation.trainer_python)
 
+    def report(self, text: str) -> None:
+        """To the terminal and the run list."""
+        self._say(text)
+        demo.report(text)
+
     def launch(self, steps: int | None) -> Run:
         """The demo run: the active one of an earlier demo, otherwise a new one."""
+        try:
+            return self._launch(steps)
+        finally:
+            demo.done()
+
+    def _launch(self, steps: int | None) -> Run:
         living = Run.objects.filter(name=NAME, attempts__status__in=ACTIVE).first()
         if living is not None:
             self.report("The demo run of an earlier start is still going; going on with it.")
             return living
+        demo.report("Preparing the dataset …")
         config = self._config()
         version = self._dataset(config["dataset"])
         model = self._model()
@@ -126,7 +140,7 @@ class Demo:
         if model.exists():
             return model
         takes = "a few seconds" if self.quick else "half a minute on a quiet machine"
-        self.report(f"Making a tiny language model and teaching it the form of an answer ({takes}) …")
+        self.report(f"{TEACHING} ({takes}) …")
         draft = self.installation.models_dir / f".{name}.new"
         log = self.installation.data / "demo-model.log"
         argv = [self.python, "-m", "workers.trainer.tiny", str(draft), *(["--quick"] if self.quick else [])]
@@ -147,9 +161,10 @@ class Demo:
         def ended() -> bool:
             nonlocal shown_at
             last_lines = tail(log, lines=1)
+            demo.report(f"{TEACHING}: {last_lines}" if last_lines else f"{TEACHING} …")
             if last_lines and time.monotonic() - shown_at > PROGRESS_S:
                 shown_at = time.monotonic()
-                self.report(f"  {last_lines}")
+                self._say(f"  {last_lines}")
             return has_ended(process)
 
         return ended
@@ -157,6 +172,7 @@ class Demo:
     def _host(self) -> Host:
         """This machine, once its worker has announced it."""
         announced = Host.objects.filter(name=self.installation.host_name, announced_at__isnull=False)
+        demo.report("Waiting for this machine's worker …")
         if not self.serving.watch_until(announced.exists, HOST_DEADLINE_S):
             raise DemoFailed(f"This machine's worker has not announced itself; see {self.installation.data}/host.log.")
         return announced.get()

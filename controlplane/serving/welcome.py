@@ -26,12 +26,13 @@ def owner() -> User:
     return admin
 
 
-def show_address(serving: Serving, report: Callable[[str], None]) -> None:
+def show_address(serving: Serving, report: Callable[[str], None], *, to: str = "") -> None:
+    """`to`: the page that the sign-in link leads to."""
     url = serving.installation.control_url
     report(f"\n  {url}")
     admin = owner()
     if not admin.has_usable_password():  # a service's output is a log that others may read
-        report(f"  sign in once, within 10 minutes:  {make_link(admin, url)}\n")
+        report(f"  sign in once, within 10 minutes:  {make_link(admin, url, to=to)}\n")
     if not is_loopback(serving.installation.bind) and not settings.PUBLIC_HOSTS:
         report(
             "The web answers under this address alone. List the names and addresses that other machines use for it in "

@@ -12,6 +12,7 @@ from controlplane.accounts.roles import operator_required, person
 from runs import queries, tags
 from runs.compare import comparison
 from runs.models import SavedView
+from runs.run_list import demo
 from runs.run_list.query import RunListQuery
 from runs.run_list.rows import choices, listing
 from runs.scheduling import stopping
@@ -26,10 +27,17 @@ def home(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
+def demo_run(request: HttpRequest) -> HttpResponse:
+    """The newest demo run, or the list while it is being prepared; the first start's sign-in link leads here."""
+    run = demo.newest()
+    return redirect("run", run.pk) if run else redirect("runs")
+
+
+@require_safe
 def runs(request: HttpRequest) -> HttpResponse:
     """The list; an htmx request gets only the rows."""
     run_listing = listing(request)
-    context = {"list": run_listing, "may_operate": person(request).may_operate}
+    context = {"list": run_listing, "may_operate": person(request).may_operate, "preparing": demo.preparing()}
     if request.headers.get("HX-Request") == "true":
         return render(request, "run_list/_rows.html", context)
     more = {"choices": choices(request, run_listing.query), "most_compared": comparison.MAX_RUNS}

@@ -34,6 +34,7 @@ RULES = {
     "alert_deliveries": ADMIN,
     "alert_again": ADMIN,
     "home": READ,
+    "demo_run": READ,
     "runs": READ,
     "run": READ,
     "run_head": READ,

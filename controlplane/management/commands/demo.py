@@ -23,7 +23,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         add_serving_arguments(parser)
-        parser.add_argument("--steps", type=int, help="optimizer steps of the run (default: 150)")
+        parser.add_argument("--steps", type=int, help="optimizer steps of the run (default: 300)")
         parser.add_argument(
             "--quick", action="store_true", help="a model that was hardly taught anything: there at once, learns little"
         )
@@ -49,6 +49,8 @@ class Command(BaseCommand):
             self._show(outcome, as_json=options["json"])
 
     def _run(self, serving: Serving, options: dict[str, Any]) -> dict[str, Any] | None:
+        from django.urls import reverse
+
         from controlplane.serving import leftover
         from controlplane.serving.demo import Demo
         from controlplane.serving.outcome import Times, outcome
@@ -57,7 +59,7 @@ class Command(BaseCommand):
         from runs.states import ACTIVE
 
         times = Times.now()
-        show_address(serving, self.say)
+        show_address(serving, self.say, to=reverse("demo_run"))
         user = owner()
         try:
             run = Demo(serving, user, self.say, quick=options["quick"]).launch(options["steps"])

@@ -28,6 +28,11 @@ def test_a_link_signs_in_once():
     assert second.get("/password/").status_code == 302
 
 
+def test_a_link_leads_to_its_page_on_this_site_only():
+    for to, leads_to in (("", "/runs/"), ("/demo/", "/demo/"), ("https://elsewhere.example/", "/runs/")):
+        assert Client().get(onetime.make_link(make_user(), BASE, to=to))["Location"] == leads_to
+
+
 def test_a_link_runs_out():
     link = onetime.make_link(make_user(), BASE, valid_for=timedelta(seconds=-1))
     assert Client().get(link).status_code == 410

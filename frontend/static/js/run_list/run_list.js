@@ -16,7 +16,10 @@ const list = /** @type {HTMLElement} */ (document.getElementById("run-list"));
 const news = /** @type {HTMLButtonElement} */ (document.getElementById("list-news"));
 const form = /** @type {HTMLFormElement} */ (document.getElementById("filters"));
 const selection = new Selection(list, /** @type {HTMLElement} */ (document.getElementById("selection")));
-const rows = new Rows(list, news, () => selection.restore());
+const rows = new Rows(list, news, () => {
+  selection.restore();
+  again();
+});
 
 /** @type {AbortController | null} */
 let asking = null;
@@ -65,6 +68,11 @@ function soon(pause) {
   clearTimeout(planned);
   plannedFor = at;
   planned = setTimeout(() => void refresh(false), Math.max(0, at - performance.now()));
+}
+
+/** What is being prepared says how far it is, and no socket tells of it. */
+function again() {
+  if (list.querySelector("[data-again]")) soon(PAUSE_MS);
 }
 
 /** @param {string} search @param {boolean} step whether Back leads to what was before */
@@ -155,6 +163,7 @@ document.addEventListener("keydown", (event) => {
 });
 
 show();
+again();
 
 /** @param {{type: string, runs?: string[]}} frame */
 function told(frame) {
