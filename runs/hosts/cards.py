@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from django.db.models import F
 from django.utils import timezone
 
 from controlplane.hardware import history, inventory
@@ -185,7 +186,27 @@ def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
             owner=lease.attempt.run.owner.username,
             role=_role(lease.attempt, lease.resource),
         )
-    return [_view(row, holders[row.pk]) for row in rows]
+    views = [_view(row, holders[row.pk]) for row in rows]
+    return (
+        _without_ended_runs(views) if any(gpu.busy and not gpu.holder for view in views for gpu in view.gpus) else views
+    )
+
+
+def _without_ended_runs(views: list[HostView]) -> list[HostView]:
+    """A GPU proved free after its host last announced itself: the announcement still counts the run that has ended."""
+    freed = Lease.objects.filter(host__in=[view.row for view in views], resource__startswith="gpu:")
+    freed = freed.filter(state=Lease.RELEASED, released_at__gt=F("host__announced_at"))
+    names = set(freed.values_list("host_id", "resource"))
+    return [
+        replace(
+            view, gpus=tuple(_idle(gpu) if (view.row.pk, f"gpu:{gpu.index}") in names else gpu for gpu in view.gpus)
+        )
+        for view in views
+    ]
+
+
+def _idle(gpu: GpuView) -> GpuView:
+    return gpu if gpu.holder else replace(gpu, used_mib=min(gpu.used_mib, gpu.idle_mib))
 
 
 def is_fresh(host: Host) -> bool:

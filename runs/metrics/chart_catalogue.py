@@ -66,7 +66,9 @@ def of_rollout(spec: RunSpec) -> Iterator[ChartGroup]:
 
 
 def of_machine(spec: RunSpec | None, gpus: Sequence[int]) -> ChartGroup:
-    return ChartGroup("Machine", (*_gpus(gpus), *(_ranks(spec) if spec and gpus else ()), *_host()))
+    sleeps = spec is not None and spec.hardware.rollout == Rollout.COLOCATE and spec.hardware.colocate_sleep
+    ranks = _ranks(spec) if spec and gpus and not sleeps else ()
+    return ChartGroup("Machine", (*_gpus(gpus, sleeps=sleeps), *ranks, *_host()))
 
 
 # --- reward ----------------------------------------------------------------------------------------------------
@@ -272,7 +274,11 @@ def _servers() -> tuple[Chart, ...]:
 # --- the machine -----------------------------------------------------------------------------------------------
 
 
-def _gpus(gpus: Sequence[int]) -> Iterator[Chart]:
+SAMPLED = "Sampled every 2 seconds, so a shorter peak may be missing"
+SLEEPS = "The trainer's own peak isn't drawn: torch also counts the memory that the sleeping vLLM has given back"
+
+
+def _gpus(gpus: Sequence[int], *, sleeps: bool) -> Iterator[Chart]:
     if not gpus:
         return
     for id_, title, name, unit in (
@@ -282,7 +288,9 @@ def _gpus(gpus: Sequence[int]) -> Iterator[Chart]:
         ("gpu-temperature", "GPU temperature, °C", "temperature_c", "number"),
     ):
         lines = tuple(ChartLine(f"gpu/{g}/{name}", f"GPU {g}", colour(i)) for i, g in enumerate(gpus))
-        yield Chart(id_, title, lines, format=unit, zero=True, x="time")
+        memory = id_ == "gpu-memory"
+        help_text, note = SAMPLED if memory else "", SLEEPS if memory and sleeps else ""
+        yield Chart(id_, title, lines, format=unit, zero=True, x="time", help=help_text, note=note)
 
 
 def _ranks(spec: RunSpec) -> Iterator[Chart]:

@@ -56,8 +56,11 @@ def of_run(
         peak = measured.get(index)
         if peak is None:
             continue
+        trainer = reserved.get(ranks.get(index, -1), 0.0)
         size = max(sizes.get(index, 0.0), peak)
-        trainer = min(reserved.get(ranks.get(index, -1), 0.0), peak)
+        # Samples miss short peaks, and torch doesn't; more than the card it counts only where vLLM sleeps.
+        peak = max(peak, trainer) if trainer <= size else peak
+        trainer = min(trainer, peak)
         share = _share(hardware, index in placement.server_gpus) * size
         if hardware.rollout == Rollout.COLOCATE and peak < trainer + CLOSE * share:
             # With vLLM in the trainer's process, torch's reserved memory includes its share.

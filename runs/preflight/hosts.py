@@ -71,11 +71,14 @@ def _taken(fitting: list[HostFacts], hardware: HardwareSpec) -> Iterator[Finding
     if not all(foreign):
         return
     for host, gpu in filter(None, foreign):
+        attached = hardware.vllm_server.attached if hardware.vllm_server and _streams(hardware) else ()
+        left = f" The attached vLLM server keeps some of each run's memory there: restart {_listed([*attached])}."
         yield warn(
             "profile",
             f"GPU {gpu.index} of {host.name} has {gpu.foreign_mib / 1024:.3g} GiB in use by another program, and this "
             "profile needs that GPU.",
-            "End that program first, or the run will probably run out of memory. Such a GPU is used last.",
+            "End that program first, or the run will probably run out of memory. Such a GPU is used last."
+            f"{left if attached else ''}",
         )
 
 

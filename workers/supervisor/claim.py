@@ -16,6 +16,7 @@ from workers.contract import (
     ContractError,
     EndReason,
     FileName,
+    WeightSync,
     digest,
     is_address,
     models_of,
@@ -86,9 +87,10 @@ class Preparation:
         folder: AttemptFolder,
         read_gpus: Callable[[], list[GpuReading]],
     ) -> None:
-        gpus = spec.placement.every_gpu
+        gpus, server = spec.placement.every_gpu, spec.run.hardware.vllm_server
+        attached = server.attached if server and server.weight_sync == WeightSync.NCCL else ()
         self._dataset = BackgroundCall("dataset", lambda: prepare(spec, settings, control, folder))
-        self._baselines = BackgroundCall("baselines", lambda: gpu_baselines(gpus, settings, read_gpus))
+        self._baselines = BackgroundCall("baselines", lambda: gpu_baselines(gpus, settings, read_gpus, attached))
 
     def done(self) -> bool:
         return self.error() is not None or (self._dataset.done and self._baselines.done)
@@ -164,9 +166,13 @@ def fetch_dataset(spec: AttemptSpec, settings: HostSettings, control: Control, f
 
 
 def gpu_baselines(
-    gpus: Sequence[int], settings: HostSettings, read_gpus: Callable[[], list[GpuReading]]
+    gpus: Sequence[int],
+    settings: HostSettings,
+    read_gpus: Callable[[], list[GpuReading]],
+    attached: Sequence[str] = (),
 ) -> dict[int, int]:
-    """MiB in use on each leased GPU before the attempt started anything."""
+    """MiB in use on each leased GPU before the attempt started anything. `attached`: servers that take weights by NCCL
+    and keep some memory of each run on its GPUs."""
     if not gpus:
         return {}
     deadline = time.monotonic() + settings.gpu_free_deadline_s
@@ -184,7 +190,8 @@ def gpu_baselines(
             return {gpu: used[gpu] for gpu in gpus}
         if time.monotonic() >= deadline:
             words = ", ".join(f"GPU {gpu}: {mib} MiB" for gpu, mib in busy.items())
-            raise GpusBusy(f"Something else holds memory on leased GPUs ({words}).")
+            left = f" Attached vLLM servers keep some of each run's memory: restart {', '.join(attached)}."
+            raise GpusBusy(f"Something else holds memory on leased GPUs ({words}).{left if attached else ''}")
         time.sleep(0.5)
 
 

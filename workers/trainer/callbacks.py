@@ -42,7 +42,9 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
     ) -> None:
         logs = logs or {}
         times = self._times.taken() if "loss" in logs else {}  # an evaluation logs too
-        self._metrics.log(state.global_step, {**logs, **times, **memory.peaks()})
+        # Of a vLLM that sleeps, torch counts what it has given back too: more than the card may have.
+        peaks = {} if getattr(args, "vllm_enable_sleep_mode", False) else memory.peaks()
+        self._metrics.log(state.global_step, {**logs, **times, **peaks})
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if not self._metrics.writes:

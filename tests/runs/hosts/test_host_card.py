@@ -46,6 +46,19 @@ def a_lease(host: Host, resource: str = "gpu:0", state: str = Lease.HELD) -> Lea
     return Lease.objects.create(attempt=run.attempts.get(), host=host, resource=resource, state=state)
 
 
+def test_a_gpu_proved_free_since_the_last_announcement_is_idle() -> None:
+    host = with_inventory(gpus=[{"index": 0, "name": "H200", "memory_mib": 143_771, "used_mib": 115_000}])
+    host.idle_mib = {"0": 20}
+    host.save()
+    lease = a_lease(host)
+    lease.state, lease.released_at = Lease.RELEASED, timezone.now()
+    lease.save()
+    assert [(gpu.used_mib, gpu.busy) for gpu in host_views([host])[0].gpus] == [(20, False)]
+    host.announced_at = timezone.now()
+    host.save()
+    assert [(gpu.used_mib, gpu.busy) for gpu in host_views([host])[0].gpus] == [(115_000, True)]
+
+
 @pytest.mark.parametrize(
     ("facts", "columns", "chips"),
     [

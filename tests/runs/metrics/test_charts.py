@@ -73,6 +73,13 @@ def test_every_gpu_is_drawn_where_there_are_some_and_the_host_always() -> None:
     assert {"host-memory", "host-cpu", "rank-memory"} <= with_gpus.keys()
 
 
+def test_a_trainers_peak_that_torch_counts_wrong_is_not_drawn_and_a_note_says_why() -> None:
+    hardware = HardwareSpec("p", Rollout.COLOCATE, trainer_gpus=1, colocate_sleep=True)
+    charts = found(run_charts.plan(dataclasses.replace(a_spec(), hardware=hardware), gpus=(0,)))
+    assert "rank-memory" not in charts
+    assert "sleeping vLLM" in charts["gpu-memory"].note
+
+
 def test_the_gap_to_vllm_is_drawn_only_with_vllm() -> None:
     assert "sampling-gap" not in found(run_charts.plan(a_spec()))
     assert "sampling-gap" in found(run_charts.plan(a_spec(Rollout.SERVER)))

@@ -257,6 +257,12 @@ def test_a_reference_model_is_a_copy_more_and_none_with_a_lora() -> None:
     assert kept == [2.0, 0.0]
 
 
+def test_memory_that_an_attached_server_keeps_is_put_down_to_it() -> None:
+    attached = {**server(attached=ATTACHED), **box(gpus=(replace(GPUS[0], foreign_mib=1_500),))}
+    [finding] = [f for f in found(**attached) if "in use" in f.cause]
+    assert finding.fix.endswith("keeps some of each run's memory there: restart http://127.0.0.1:8000.")
+
+
 def test_a_fix_is_offered_only_when_it_makes_the_run_fit() -> None:
     fixes = {fix.label for f in found(hosts=SMALL, **SEVEN, **ranks(1)) for fix in f.fixes if f.field == "profile"}
     assert fixes == {"Train a LoRA"}

@@ -366,6 +366,14 @@ def test_a_colocated_vllm_is_told_apart_whether_torch_counts_it_or_not(reserved,
     assert (gpu.trainer_mib, gpu.vllm_mib, gpu.rest_mib) == (trainer, 30_000, 2000)
 
 
+@pytest.mark.parametrize(("reserved", "peak"), [(60_000.0, 60_000.0), (120_000.0, 52_000.0)])
+def test_a_peak_that_samples_missed_is_torchs_unless_the_card_is_smaller(reserved, peak):
+    hardware = HardwareSpec("p", trainer_gpus=1)
+    measured = {"measured": {0: 52_000.0}, "reserved": {0: reserved}, "sizes": {0: 100_000.0}}
+    [gpu] = peaks.of_run(hardware, Placement("box", gpus=(0,)), **measured)
+    assert (gpu.peak_mib, gpu.trainer_mib) == (peak, peak)
+
+
 def test_a_gpu_that_nobody_measured_has_no_peak():
     hardware = HardwareSpec("p", trainer_gpus=1)
     assert peaks.of_run(hardware, Placement("box", gpus=(0,)), measured={}, reserved={0: 5}, sizes={}) == []

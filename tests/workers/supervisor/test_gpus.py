@@ -17,6 +17,8 @@ from tests.stack import ROOT
 from tests.workers.supervisor.attempts import FAKES, RUN, Attempt, attempt, wait_until
 from workers.contract import HardwareSpec, Placement, StopMode
 from workers.host import reaper
+from workers.host.settings import HostSettings
+from workers.supervisor.claim import GpusBusy, gpu_baselines
 from workers.supervisor.gpus import GpuReading
 
 pytestmark = pytest.mark.processes
@@ -90,6 +92,13 @@ def test_a_leased_gpu_in_use_by_something_else_starts_nothing(tmp_path: Path) ->
         assert ended["reason"] == "gpus_busy"
         assert "GPU 1: 30000 MiB" in ended["detail"]
         assert made.control.of_kind("process_started") == []
+
+
+def test_an_attached_server_that_may_hold_the_gpu_is_named() -> None:
+    reading = GpuReading(0, "", "H200", 143_771, 1_500, None, None, None, "")
+    settings = HostSettings(runs_dir=Path("/nowhere"), control_url="http://127.0.0.1:1", gpu_free_deadline_s=0)
+    with pytest.raises(GpusBusy, match=r"GPU 0: 1500 MiB.*restart http://127\.0\.0\.1:8000\."):
+        gpu_baselines([0], settings, lambda: [reading], ["http://127.0.0.1:8000"])
 
 
 def test_a_gpu_that_is_not_there_is_told(tmp_path: Path) -> None:
