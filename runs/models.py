@@ -55,9 +55,9 @@ class Run(models.Model):
     archived_at = models.DateTimeField(null=True)
     """Archived: listed only on request."""
     trend = models.JSONField(default=list)
-    """The reward in at most 40 points, for the list's sparkline; written only by ingest and folding."""
     trend_of = models.IntegerField(default=0)
-    """The number of rewards behind the trend."""
+    reward_ends = models.JSONField(default=list)
+    """The reward in at most 40 points, the number of rewards behind them, and the first and the last ten rewards."""
     preset = models.ForeignKey("HealthPreset", null=True, on_delete=models.SET_NULL)
     """The health bounds; None: those of the default preset."""
     health = models.JSONField(default=dict)

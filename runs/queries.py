@@ -14,6 +14,7 @@ from django.http import Http404, HttpRequest
 from django.utils import timezone
 
 from runs import sentences
+from runs.metrics.trend import gain
 from runs.models import Attempt, LogChunk, MetricRow, ProfileTrial, Run, RunEvent, SampleRow
 from runs.scheduling import queueing
 from runs.states import ON_HOST, RunStatus
@@ -54,6 +55,8 @@ class Summary(TypedDict):
     step_time: float | None
     eta_s: float | None
     reward: float | None
+    gain: float | None
+    """See runs.metrics.trend."""
     waits_for: str
     place: str
     """Position in the queue: `2nd of 5`."""
@@ -158,6 +161,7 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
         "step_time": step_time,
         "eta_s": step_time * steps_left if live and step_time is not None and steps_left is not None else None,
         "reward": _number(run.last_metrics.get("reward")),
+        "gain": gain(run.reward_ends),
         "waits_for": str(sentences.waiting(attempt) or "") if queued else "",
         "place": _place(attempt, places) if queued else "",
         "out_of_reach_since": _iso(out_of_reach_since(attempt, now or timezone.now())),

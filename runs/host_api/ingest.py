@@ -54,7 +54,6 @@ class _Batch:
     """The run has no later attempt: its headline figures are this attempt's."""
     facts: dict[str, Any] = field(default_factory=dict)
     run_facts: dict[str, Any] = field(default_factory=dict)
-    trend: tuple[list[float], int] | None = None
 
 
 def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) -> int:
@@ -158,7 +157,7 @@ def _store(batch: _Batch, void_after: int | None) -> None:
     if newest:
         batch.run_facts["last_metrics"] = {**run.last_metrics, **newest}
     if rewards:
-        batch.trend = trend.grown(run.trend, run.trend_of, rewards)
+        batch.run_facts |= trend.extended(run, rewards)
 
 
 def _save(batch: _Batch) -> None:
@@ -166,8 +165,6 @@ def _save(batch: _Batch) -> None:
     if batch.lines:
         last = batch.lines[-1].seq
         batch.facts["last_seq"] = last
-        if batch.trend is not None:
-            batch.run_facts["trend"], batch.run_facts["trend_of"] = batch.trend
         headline = batch.run_facts if batch.current else {}
         Run.objects.filter(pk=run.pk).update(last_seq=Greatest(F("last_seq"), last), **headline)
     Attempt.objects.filter(pk=attempt.pk).update(**batch.facts)
@@ -211,7 +208,7 @@ def _training(batch: _Batch, line: OutboxLine) -> None:
     move(batch.attempt, RunStatus.RUNNING, reason="training", actor=ACTOR)
     if batch.attempt.number > 1:
         folding.supersede(batch.attempt, step)
-        batch.trend = trend.rebuilt(batch.attempt.run)
+        batch.run_facts |= trend.rebuilt(batch.attempt.run)
         progress.supersede(batch.attempt, step)
 
 

@@ -1,4 +1,4 @@
-"""A run's reward in a few points, updated as it arrives: the sparkline of the list.
+"""A run's reward in a few points, and its gain, both updated as rewards arrive.
 
 Each point is the mean of equally many consecutive rewards; the last one may have fewer. The number is a power of two
 that doubles when there are too many points, so only the points and the count are stored.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from statistics import fmean
+from typing import Any
 
 from runs.metrics.series import series
 from runs.models import Run
@@ -16,6 +17,33 @@ from runs.models import Run
 _LARGEST = sys.float_info.max
 MAX_POINTS = 40
 REWARD = "reward"
+GAIN_OVER = 10
+"""Steps at each end whose mean rewards are compared."""
+
+
+def gain(ends: Sequence[float]) -> float | None:
+    """The mean of the last ten rewards minus that of the first ten; of a short run, of its halves.
+
+    `ends`: Run.reward_ends.
+    """
+    if len(ends) < GAIN_OVER + 2:
+        return None
+    n = min(GAIN_OVER, len(ends) // 2)
+    return mean(ends[-n:]) - mean(ends[:n])
+
+
+def extended(run: Run, rewards: Sequence[float]) -> dict[str, Any]:
+    """The run's columns after more rewards."""
+    points, count = grown(run.trend, run.trend_of, rewards)
+    return {"trend": points, "trend_of": count, "reward_ends": _ends([*run.reward_ends, *rewards])}
+
+
+def rebuilt(run: Run) -> dict[str, Any]:
+    """The run's columns computed from all stored rewards, after a resume has made some void."""
+    rewards = series(run, [REWARD], sys.maxsize)["series"][REWARD]["value"]
+    width = _width(len(rewards))
+    points = [mean(rewards[at : at + width]) for at in range(0, len(rewards), width)]
+    return {"trend": points, "trend_of": len(rewards), "reward_ends": _ends(rewards)}
 
 
 def grown(trend: Sequence[float], count: int, rewards: Iterable[float]) -> tuple[list[float], int]:
@@ -38,11 +66,8 @@ def grown(trend: Sequence[float], count: int, rewards: Iterable[float]) -> tuple
     return points, count
 
 
-def rebuilt(run: Run) -> tuple[list[float], int]:
-    """The trend computed from all stored rewards, after a resume has made some void."""
-    rewards = series(run, [REWARD], sys.maxsize)["series"][REWARD]["value"]
-    width = _width(len(rewards))
-    return [mean(rewards[at : at + width]) for at in range(0, len(rewards), width)], len(rewards)
+def _ends(rewards: list[float]) -> list[float]:
+    return rewards if len(rewards) <= 2 * GAIN_OVER else rewards[:GAIN_OVER] + rewards[-GAIN_OVER:]
 
 
 def _width(count: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +15,16 @@ from controlplane.accounts.models import User
 from controlplane.accounts.roles import person
 from controlplane.hardware.models import Host
 from runs import queries
-from runs.metrics.trend import mean
+from runs.metrics.trend import gain
 from runs.models import Attempt, Lease, Run, SavedView
 from runs.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TRIAL, RunListQuery
 from runs.scheduling import queueing
 from runs.sentences import placement_text
 from runs.states import ACTIVE, RunStatus
 
-__all__ = ["KINDS", "TRIAL", "RunListing", "choices", "gain", "listing"]
+__all__ = ["KINDS", "TRIAL", "RunListing", "choices", "listing"]
 
 A_PAGE = 50
-GAIN_OVER = 10
 TAGS_SHOWN = 2
 READY_VIEWS = {
     "Every run": "",
@@ -56,10 +55,6 @@ class Row:
     @property
     def live(self) -> bool:
         return self.attempt.status in ACTIVE
-
-    @property
-    def gain(self) -> float | None:
-        return gain(self.run.trend)
 
     @property
     def tags(self) -> list[str]:
@@ -213,13 +208,6 @@ def choices(request: HttpRequest, query: RunListQuery) -> Choices:
     )
 
 
-def gain(rewards: Sequence[float]) -> float | None:
-    if len(rewards) < GAIN_OVER + 2:
-        return None
-    n = min(GAIN_OVER, len(rewards) // 2)
-    return mean(rewards[-n:]) - mean(rewards[:n])
-
-
 def _last_page(total: int) -> int:
     return max(1, -(-total // A_PAGE))
 
@@ -246,9 +234,9 @@ def _row(run: Run, places: Mapping[str, int]) -> Row:
 def _going(kind: str) -> tuple[dict[str, int], int]:
     """The active runs by status, in life-cycle order, and how many running ones have a rising reward."""
     runs = Run.objects.filter(KINDS[kind][1], attempts__status__in=ACTIVE).order_by()
-    active = list(runs.values_list("attempts__status", "trend"))
+    active = list(runs.values_list("attempts__status", "reward_ends"))
     counts = Counter(status for status, _ in active)
-    rising = sum(1 for status, trend in active if status == RunStatus.RUNNING and (gain(trend) or 0) > 0)
+    rising = sum(1 for status, ends in active if status == RunStatus.RUNNING and (gain(ends) or 0) > 0)
     return {status: counts[status] for status in RunStatus if counts[status]}, rising
 
 

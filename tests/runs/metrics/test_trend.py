@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from statistics import fmean
 
@@ -59,11 +60,31 @@ def test_the_trend_of_a_run_follows_its_lines_and_a_resume_cuts_it() -> None:
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("sent")
+def test_the_gain_is_of_ten_steps_at_each_end_and_the_same_on_the_list_and_the_run_page(client: Client) -> None:
+    attempt = an_attempt(RunStatus.RUNNING)
+    # Rises within the first and the last ten steps of 300; in forty points of eight steps each, most is averaged away.
+    for seq in range(1, 301, 50):
+        lines = [train(n, step=n, reward=0.0 if n <= 10 else 0.9 if n > 290 else 0.4) for n in range(seq, seq + 50)]
+        ingest.accept(attempt, lines)
+    client.force_login(a_user())
+    for address in ("/runs/", f"/runs/{attempt.run_id}/"):
+        page = client.get(address).content.decode()
+        assert re.search(r"minus mean of the first 10\">\+0\.90<", page), address
+
+
+def test_a_run_of_eleven_steps_has_no_gain_yet_and_one_of_twelve_that_of_its_halves() -> None:
+    assert trend.gain([0.0] * 11) is None
+    assert trend.gain([0.0] * 6 + [0.5] * 6) == pytest.approx(0.5)
+
+
+@pytest.mark.django_db
+@pytest.mark.usefixtures("sent")
 def test_rewards_whose_sum_no_float_holds_leave_the_pages_and_the_store_as_they_are(client: Client) -> None:
     attempt = an_attempt(RunStatus.RUNNING)
     largest = {"reward": LARGEST, "step_time": LARGEST}
     ingest.accept(attempt, [train(seq, **largest) for seq in range(1, 101)])
-    assert trend.rebuilt(attempt.run) == ([LARGEST] * 25, 100)
+    rebuilt = trend.rebuilt(attempt.run)
+    assert (rebuilt["trend"], rebuilt["trend_of"], trend.gain(rebuilt["reward_ends"])) == ([LARGEST] * 25, 100, 0.0)
     told = [{"text": "x", "reward": reward} for reward in (LARGEST, LARGEST, -LARGEST)]
     uploads.samples(attempt, 1, [{"step": 1, "row": 1, "completions": told[:2]}, {"step": 1, "completions": told}])
     assert attempt.run.samples.first().reward_mean == LARGEST

@@ -90,17 +90,6 @@ export class Series {
     const { value } = this.get(metric);
     return value.length ? mean(value.slice(-count)) : null;
   }
-
-  /**
-   * How far the last ten points are from the first ten: whether it learns.
-   * @param {string} metric @returns {number | null}
-   */
-  gain(metric) {
-    const { value } = this.get(metric);
-    if (value.length < 12) return null;
-    const n = Math.min(10, Math.floor(value.length / 2));
-    return mean(value.slice(-n)) - mean(value.slice(0, n));
-  }
 }
 
 /**

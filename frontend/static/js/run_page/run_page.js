@@ -69,17 +69,15 @@ function showTiles(touched) {
     if (!place || value === null) continue;
     const [text, unit] = figure(value, format);
     place.replaceChildren(text, Object.assign(document.createElement("span"), { className: "unit", textContent: unit }));
-    if (metric === "reward") showGain(tile.querySelector("[data-change]"));
   }
 }
 
-/** @param {Element | null} place */
-function showGain(place) {
-  const gain = series.gain("reward");
+/** @param {number | null} gain */
+function showGain(gain) {
+  const place = root.querySelector("[data-gain]");
   if (!place || gain === null) return;
   place.textContent = change(gain);
   place.className = `change ${gain > 0 ? "up" : "down"}`;
-  /** @type {HTMLElement} */ (place).title = "The mean of the last ten steps against the first ten";
 }
 
 // --- the feed --------------------------------------------------------------------------------------------------
@@ -115,6 +113,7 @@ function onEvents(events) {
 /** @param {any} run */
 function onRun(run) {
   show("step", significant(run.step, 9));
+  showGain(run.gain);
   const epoch = series.last("epoch");
   if (epoch !== null) show("epoch", `epoch ${significant(epoch)}`);
   // A step that reuses a batch is several times as quick as one that generates: the mean doesn't jump.
