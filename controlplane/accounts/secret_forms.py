@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Any
-from urllib.parse import urlsplit
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -12,8 +10,7 @@ from django.utils import timezone
 
 from controlplane import sealing
 from controlplane.accounts.models import HUB_TOKEN, Secret, User
-from controlplane.http import addresses
-from controlplane.http.addresses import check_url
+from controlplane.http.addresses import check_url, is_inside
 
 LONGEST_KEY = 4096
 
@@ -82,7 +79,7 @@ class SecretForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         if not address:
             self.add_error("address", "Enter the server's address.")
             return
-        private_too = bool(self.cleaned_data.get("private_too")) or _is_private(address)
+        private_too = bool(self.cleaned_data.get("private_too")) or is_inside(address)
         self.cleaned_data["private_too"] = private_too
         try:
             check_url(address, private_too=private_too)
@@ -113,13 +110,4 @@ def _has_no_key(secret: Secret) -> bool:
     try:
         return not secret.key()
     except sealing.CannotOpen:
-        return False
-
-
-def _is_private(address: str) -> bool:
-    """Whether the address is written as a private one, which is then intended."""
-    try:
-        host = urlsplit(address).hostname or ""
-        return host == "localhost" or addresses.is_private(str(ipaddress.ip_address(host)))
-    except ValueError:
         return False

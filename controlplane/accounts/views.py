@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 
+from django.contrib import messages
 from django.contrib.auth import authenticate, login, logout, update_session_auth_hash
 from django.contrib.auth.decorators import login_not_required
 from django.db import DatabaseError, connection
@@ -123,11 +124,11 @@ def password(request: HttpRequest) -> HttpResponse:
         user.sign_in_links.all().delete()
         update_session_auth_hash(request, user)
         sign_in_changed.send(User, user_id=user.pk)
-        return redirect(f"{request.path}?done=1")
+        messages.success(request, "Your password is set. You were signed out everywhere else.")
+        return redirect("settings" if "current" in form.fields else "runs")
     elif guess is not None and not form.has_error("current", "wrong"):
         guess.delete()
-    context = {"form": form, "done": "done" in request.GET}
-    return render(request, "accounts/password.html", context, status=400 if form.errors else 200)
+    return render(request, "accounts/password.html", {"form": form}, status=400 if form.errors else 200)
 
 
 def _came_by_link(request: HttpRequest) -> bool:

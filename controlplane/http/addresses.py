@@ -59,8 +59,19 @@ def check_url(address: str, *, private_too: bool) -> None:
     """Check the URL's form; its address is checked whenever something is sent. Raises ValidationError."""
     if problem := outbound.problem(address):
         raise ValidationError(problem)
+    if is_inside(address) and not private_too:
+        raise ValidationError("This is a private address. If it is the one you mean, allow private addresses below.")
     if urlsplit(address).scheme == "http" and not private_too:
         raise ValidationError("Public servers require https.")
+
+
+def is_inside(url: str) -> bool:
+    """Whether the URL is written with a private address."""
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or is_private(str(ip_address(host)))
+    except ValueError:
+        return False
 
 
 def is_private(text: str) -> bool:

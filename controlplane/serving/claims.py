@@ -40,6 +40,20 @@ def data_folder_lock(data: Path, command: str) -> Iterator[DataFolderLock]:
         os.close(handle)
 
 
+def serving_url(data: Path) -> str:
+    """The address of the `up` or `demo` that serves the data folder; empty if none does."""
+    try:
+        handle = os.open(data / "serving.lock", os.O_RDWR)
+    except FileNotFoundError:
+        return ""
+    try:
+        return "" if _acquired(handle) else str(json.loads(os.pread(handle, 4096, 0)).get("url", ""))
+    except ValueError:
+        return ""
+    finally:
+        os.close(handle)
+
+
 class DataFolderLock:
     def __init__(self, handle: int) -> None:
         self._handle = handle

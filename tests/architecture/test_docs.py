@@ -20,7 +20,7 @@ def test_the_readme_names_every_command(command: str) -> None:
 
 
 def test_the_readme_names_no_command_that_does_not_exist() -> None:
-    django = {"createsuperuser", "makemigrations", "migrate", "shell"}
+    django = {"changepassword", "createsuperuser", "makemigrations", "migrate", "shell"}
     named = set(re.findall(r"manage\.py ([a-z]+)", (ROOT / "README.md").read_text()))
     assert named <= {*COMMANDS, *django}
 

@@ -18,7 +18,7 @@ def change(client: Client, **fields: str):
 def test_changing_the_password_ends_every_other_session():
     user = make_user()
     here, there = signed_in(user=user), signed_in(user=user)
-    assert change(here).status_code == 302
+    assert change(here)["Location"] == "/settings/"
     assert here.get("/password/").status_code == 200
     assert there.get("/password/").status_code == 302
 
@@ -27,7 +27,9 @@ def test_a_first_password_is_set_without_an_old_one():
     user = make_user(password=None)
     client = signed_in(user=user)
     assert b"Current password" not in client.get("/password/").content
-    assert client.post("/password/", {"new": NEW, "again": NEW}).status_code == 302
+    answer = client.post("/password/", {"new": NEW, "again": NEW}, follow=True)
+    assert answer.redirect_chain == [("/runs/", 302)]
+    assert "Your password is set." in answer.content.decode()
     assert User.objects.get(pk=user.pk).check_password(NEW)
 
 

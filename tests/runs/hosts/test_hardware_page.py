@@ -90,6 +90,13 @@ def test_the_page_needs_a_fixed_number_of_queries(django_assert_max_num_queries)
         client.get("/hardware/")
 
 
+def test_a_gpu_of_a_host_out_of_reach_is_not_called_free():
+    a_host(gpus=1, announced_at=timezone.now() - timedelta(hours=1))
+    shown = page()
+    assert "unknown: out of reach" in shown
+    assert '<span class="muted">free</span>' not in shown
+
+
 def test_a_quarantined_gpu_shows_a_banner_and_is_released_by_an_operator():
     lease = a_lease(a_host(gpus=1), Lease.QUARANTINED)
     assert "GPU 0 of box is in quarantine" in page()
