@@ -210,7 +210,7 @@ def _resources(host: HostView) -> Iterator[Fact]:
     yield _disk(host)
     yield Fact("CPU", (FactText(_cpu(host)),))
     if host.gpus:
-        yield Fact("CPU slots", tuple(map(_slot, host.slots)) or _muted("none"), inline=True)
+        yield Fact("CPU slots", tuple(_slot(slot, host) for slot in host.slots) or _muted("none"), inline=True)
 
 
 def _cpu(host: HostView) -> str:
@@ -236,9 +236,9 @@ def _disk(host: HostView) -> Fact:
     return Fact("Disk", (FactText(words),), bar=host.disk_parts, total_mib=host.disk_total_mib)
 
 
-def _slot(slot: SlotView) -> FactText:
+def _slot(slot: SlotView, host: HostView) -> FactText:
     if slot.holder is None:
-        return FactText("free", "muted", before=str(slot.index))
+        return FactText("free" if host.fresh else "unknown", "muted", before=str(slot.index))
     return FactText(slot.holder.run_name, "link", before=str(slot.index), url=reverse("run", args=[slot.holder.run_id]))
 
 
