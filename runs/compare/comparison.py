@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,13 +12,15 @@ from zlib import crc32
 
 from django.http import HttpRequest
 
+from controlplane.hardware.models import Host
 from controlplane.http.query_params import listed
 from runs import queries
 from runs.metrics import run_charts
 from runs.models import Run
+from runs.preflight.draft import TRL_DEFAULTS
 from runs.spec import spec_of
 from runs.states import ACTIVE
-from workers.contract import ContractError
+from workers.contract import ContractError, precision_of
 
 MAX_RUNS = 20
 """More curves in one chart can't be told apart."""
@@ -26,8 +29,12 @@ FIRST_METRICS = ("reward", "kl", "entropy", "completions/mean_length", "frac_rew
 COLOURS = 8
 DASHES = ("solid", "dash", "dot")
 ABSENT = "not set"
+EMPTY: tuple[Any, ...] = (None, {}, [])
 UNTOLD = frozenset({"run_id", "name", "kind", "schema", "data.rows", "data.sha256", "data.name", "data.version"})
 """Parts of the spec that always differ, or are covered by the dataset's name and version."""
+BY_PROFILE = frozenset({"optim", "gradient_checkpointing", "use_liger_kernel", "vllm_max_model_length", "ddp_timeout"})
+"""GRPOConfig fields that the profile decides if the run leaves them out, whatever TRL's default is."""
+PRECISION = frozenset({"hardware.precision", "grpo.bf16", "grpo.fp16"})
 
 
 @dataclass(frozen=True)
@@ -111,9 +118,11 @@ def looks(runs: Iterable[Run]) -> dict[str, Look]:
 
 
 def differences(runs: Sequence[Run]) -> tuple[list[SettingDifference], int]:
-    """The settings that differ between the runs, and the number of those that don't."""
+    """The effective settings that differ between the runs, and the number of those that don't."""
     flattened = [dict(settings(run)) for run in runs]
     names = dict.fromkeys(name for each in flattened for name in each)
+    for each, left_to_trl in zip(flattened, _trl_defaults(runs), strict=True):
+        each.update((name, left_to_trl[name]) for name in names if name not in each and name in left_to_trl)
     unlike, equal_count = [], 0
     for name in names:
         texts = [_text(each[name]) if name in each else ABSENT for each in flattened]
@@ -127,13 +136,30 @@ def differences(runs: Sequence[Run]) -> tuple[list[SettingDifference], int]:
 
 def settings(run: Run) -> Iterator[tuple[str, Any]]:
     """A run's launch settings, flattened; user-given names first. Read from the stored form, so that specs of other
-    versions compare too."""
+    versions compare too. A precision is one setting, whether the profile or the run's flags decide it."""
     spec: dict[str, Any] = run.spec
     data, hardware = part(spec, "data"), part(spec, "hardware")
     yield "dataset", f"{data.get('name')} v{data.get('version')}"
     yield "reward config", str(run.reward_version) if run.reward_version else "deleted since"
     yield "profile", hardware.get("profile") or "none"
-    yield from ((name, value) for name, value in _flat(spec) if name not in UNTOLD and name != "hardware.profile")
+    untold = UNTOLD | {"hardware.profile"}
+    with suppress(ContractError):
+        known = spec_of(run)
+        yield "precision", str(precision_of(known.hardware, known.grpo))
+        untold |= PRECISION
+    yield from ((name, value) for name, value in _flat(spec) if name not in untold)
+
+
+def _trl_defaults(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """What each run gets for GRPOConfig fields that it leaves out: the defaults that its host's trainer has reported,
+    otherwise those of the TRL that is assumed here."""
+    hosts = [run.latest().host_id or run.host_id or 0 for run in runs]
+    schemas = dict(Host.objects.filter(pk__in=hosts).values_list("pk", "trainer_schema__defaults"))
+    return [_known({**TRL_DEFAULTS, **(schemas.get(host) or {})}) for host in hosts]
+
+
+def _known(defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"grpo.{k}": value for k, value in defaults.items() if value not in EMPTY and k not in BY_PROFILE}
 
 
 def part(spec: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -150,7 +176,7 @@ def _flat(value: Any, at: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(value, list) and value and all(isinstance(each, Mapping) and "name" in each for each in value):
         for each in value:
             yield from _flat({k: v for k, v in each.items() if k != "name"}, f"{at}.{each['name']}")
-    elif value not in (None, {}, []):
+    elif value not in EMPTY:
         yield at, value
 
 

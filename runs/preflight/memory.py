@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, stop
 from runs.preflight.hosts import fitting_hosts
-from workers.contract import HardwareSpec, Precision, Quantization, Rollout
+from workers.contract import HardwareSpec, Quantization, Rollout, precision_of
 from workers.contract.memory_rules import Floor, colocated_copy, server_copy, trainer_floor
 
 
@@ -24,16 +24,9 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 
 def _floor(draft: Draft, hardware: HardwareSpec, parameters: int, *, lora: bool) -> Floor:
-    precision, reference = _precision(draft, hardware), bool(draft.value("beta"))
+    # Weights in mixed precision count as 16 bits.
+    precision, reference = precision_of(hardware, draft.grpo), bool(draft.value("beta"))
     return trainer_floor(hardware, parameters, precision=precision, lora=lora, reference=reference)
-
-
-def _precision(draft: Draft, hardware: HardwareSpec) -> Precision:
-    """fp32 if the form or the profile asks for it; weights in mixed precision count as 16 bits."""
-    flags = [draft.grpo[name] for name in ("bf16", "fp16") if name in draft.grpo]
-    if flags:
-        return Precision.BF16 if any(flags) else Precision.FP32
-    return hardware.precision
 
 
 def _trainer(draft: Draft, hardware: HardwareSpec, parameters: int, floor: Floor, largest: float) -> Iterator[Finding]:

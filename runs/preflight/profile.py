@@ -7,7 +7,7 @@ from typing import Any
 
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, label, note, stop
-from workers.contract import LoraSpec, Offload, Optimizer, Precision, Strategy
+from workers.contract import LoraSpec, Offload, Optimizer, Strategy, precision_of
 from workers.contract.hardware_rules import hardware_problems
 
 
@@ -101,13 +101,10 @@ def _batch(draft: Draft) -> Iterator[Finding]:
 
 def _precision(draft: Draft) -> Iterator[Finding]:
     """Only where the form sets a precision; a GRPO run expresses it in two flags."""
-    flags = {name: draft.grpo[name] for name in ("bf16", "fp16") if name in draft.grpo}
+    flags: dict[str, Any] = {name: draft.grpo[name] for name in ("bf16", "fp16") if name in draft.grpo}
     if draft.hardware is None or not flags or all(flags.values()):
         return
-    chosen = next((Precision(name) for name, on in flags.items() if on), Precision.FP32)
-    profiles = draft.hardware.precision
-    if profiles == Precision.AUTO:
-        profiles = Precision.BF16 if draft.hardware.trainer_gpus else Precision.FP32
+    chosen, profiles = precision_of(draft.hardware, flags), precision_of(draft.hardware, {})
     if chosen != profiles:
         yield note(
             "precision",

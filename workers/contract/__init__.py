@@ -22,6 +22,7 @@ from workers.contract.hardware import (
     ServerSpec,
     Strategy,
     WeightSync,
+    precision_of,
 )
 from workers.contract.lines import (
     ClaimAnswer,
@@ -109,6 +110,7 @@ __all__ = [
     "from_dict",
     "is_address",
     "models_of",
+    "precision_of",
     "servers_of",
     "to_dict",
     "to_json",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 
 class Rollout(StrEnum):
@@ -146,3 +148,14 @@ class HardwareSpec:
     def server_gpus(self) -> int:
         """GPUs to lease for servers, in addition to the trainer's."""
         return self.vllm_server.own_gpus if self.vllm_server else 0
+
+
+def precision_of(hardware: HardwareSpec, grpo: Mapping[str, Any]) -> Precision:
+    """The precision that a run trains in: its own GRPOConfig flags, otherwise its profile's."""
+    for precision in (Precision.BF16, Precision.FP16):
+        if grpo.get(precision):
+            return precision
+    profiles = hardware.precision
+    if profiles == Precision.AUTO:
+        profiles = Precision.BF16 if hardware.trainer_gpus else Precision.FP32
+    return Precision.FP32 if grpo.get(profiles) is False else profiles

@@ -18,6 +18,7 @@ from workers.contract import (
     RunSpec,
     Strategy,
     WeightSync,
+    precision_of,
 )
 
 ON_CPU: dict[str, Any] = {
@@ -51,14 +52,9 @@ def settings(run: RunSpec) -> dict[str, Any]:
 
 def _numbers(run: RunSpec) -> dict[str, Any]:
     """Both flags, overriding TRL's defaults; if the run sets one, the profile's other one is off."""
-    hardware, on_gpu = run.hardware, run.hardware.trainer_gpus > 0
-    precision = hardware.precision
-    if precision is Precision.AUTO:
-        precision = Precision.BF16 if on_gpu else Precision.FP32
+    precision = precision_of(run.hardware, run.grpo)
     flags = {"bf16": precision is Precision.BF16, "fp16": precision is Precision.FP16}
-    if run.grpo.get("fp16") or run.grpo.get("bf16"):
-        flags = {"bf16": False, "fp16": False}
-    return flags if on_gpu else {**ON_CPU, **flags}
+    return flags if run.hardware.trainer_gpus else {**ON_CPU, **flags}
 
 
 def _optimizer(hardware: HardwareSpec) -> dict[str, Any]:

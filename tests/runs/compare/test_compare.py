@@ -11,6 +11,7 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from controlplane.accounts.models import Role
+from controlplane.hardware.models import Host
 from controlplane.http.query_params import listed
 from runs.compare import comparison
 from runs.compare.curves import curves, finals
@@ -18,7 +19,7 @@ from runs.host_api import ingest
 from runs.metrics import folding
 from runs.models import Attempt, Run, SampleRow
 from tests.controlplane.people import signed_in
-from tests.runs.builders import a_run, an_attempt, event, train
+from tests.runs.builders import a_host, a_run, an_attempt, event, train
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 
@@ -121,11 +122,24 @@ def test_only_settings_that_differ_are_told(client: Client) -> None:
     second = going("second", grpo={"max_steps": 20, "learning_rate": 2e-6})
     unlike, same = comparison.differences([first, second])
     assert {d.name: [v.text for v in d.values] for d in unlike} == {
-        "grpo.beta": ["0.04", "not set"],
+        "grpo.beta": ["0.04", "0"],
         "grpo.learning_rate": ["1e-06", "2e-06"],
     }
     assert same > 5
     assert "Nothing: these runs" in page(client, first, going("third", grpo=dict(first.spec["grpo"])))
+
+
+def test_a_setting_left_to_trl_or_the_profile_is_compared_by_what_it_comes_to() -> None:
+    host = a_host()
+    Host.objects.filter(pk=host.pk).update(trainer_schema={"defaults": {"max_grad_norm": 1.0, "top_k": None}})
+    first = going("first", grpo={"max_steps": 20}, host=host)
+    set_grpo = {"max_steps": 20, "max_grad_norm": 1, "gradient_accumulation_steps": 1, "bf16": False, "top_k": 5}
+    second = going("second", grpo=set_grpo, host=a_host("other"))
+    unlike, _ = comparison.differences([first, second])
+    assert {d.name: [v.text for v in d.values] for d in unlike} == {"grpo.top_k": ["not set", "5"]}
+    Run.objects.filter(pk=second.pk).update(spec={**second.spec, "schema": 0})
+    unlike, _ = comparison.differences([first, Run.objects.get(pk=second.pk)])
+    assert "hardware.precision" not in {d.name for d in unlike}
 
 
 def test_dataset_version_reward_config_and_profile_are_told_by_name() -> None:
