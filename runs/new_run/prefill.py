@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import count
 from typing import Any
 
 from django.http import QueryDict
@@ -136,8 +137,10 @@ def _precision(grpo: Mapping[str, Any]) -> str:
 
 
 def _next_name(name: str) -> str:
-    """run -> run-2 -> run-3"""
+    """run -> run-2 -> run-3; the first that no run has."""
     stem, dash, number = name.rpartition("-")
-    if dash and number.isascii() and number.isdigit() and len(number) < 6:
-        return f"{stem}-{int(number) + 1}"[:120]
-    return f"{name[:117]}-2"
+    if not (dash and number.isascii() and number.isdigit() and len(number) < 6):
+        stem, number = name, "1"
+    stem = stem[:112]
+    taken = set(Run.objects.filter(name__startswith=f"{stem}-").values_list("name", flat=True))
+    return next(free for n in count(int(number) + 1) if (free := f"{stem}-{n}") not in taken)

@@ -321,6 +321,13 @@ def test_a_clone_sends_what_the_run_froze(client):
     assert again.name == "tiny-sums-2"
 
 
+def test_a_clone_never_has_the_name_of_another_run(client):
+    run, _ = a_run("first"), a_run("first-2")
+    third = a_run("first-3")
+    for cloned in (run, third):
+        assert client.get(f"/runs/{cloned.pk}/clone/").context["form"]["name"].value() == "first-4"
+
+
 def test_a_clone_leaves_to_trl_what_the_run_left_to_it(client):
     Host.objects.update(trainer_schema=SCHEMA | {"defaults": {"save_steps": 700}})
     form = client.get(f"/runs/{a_run().pk}/clone/").context["form"]
