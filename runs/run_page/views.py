@@ -54,6 +54,7 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "charts": run_charts.as_json(groups),
         "marked": sorted(run_charts.MARKED),
         "events": [_mark(e) for e in queries.events(run) if e["kind"] in run_charts.MARKED],
+        "starts": [at.timestamp() for at in run.events.filter(kind=EventKind.TRAINING).values_list("at", flat=True)],
         "tab": tab,
     }
     context = {

@@ -33,6 +33,16 @@ test("tokens a second come from the running total", () => {
   assert.deepEqual(series.get("tokens_per_second").value, [100, 100]);
 });
 
+test("a resume's start-up is no part of the speed", () => {
+  const total = columns(5, (step) => 100 * step);
+  total.t = [1000, 1001, 1002, 1102, 1103];
+  const series = new Series([999]);
+  series.replace({ num_tokens: total });
+  assert.deepEqual(series.get("tokens_per_second").value, [100, 100, 1, 100]);
+  series.starts.push(1090);
+  assert.deepEqual(series.get("tokens_per_second").value, [100, 100, 100]);
+});
+
 test("a place on one axis is found on the others", () => {
   const series = new Series();
   series.replace({ num_tokens: columns(30, (step) => 100 * step) });

@@ -51,6 +51,12 @@ def test_every_part_of_a_run_is_shown_to_a_viewer(part: str) -> None:
     assert viewer().get(f"/runs/{run.pk}/{part}").status_code == 200
 
 
+def test_the_page_knows_when_each_attempt_began_to_train() -> None:
+    attempt = an_attempt()
+    accept(attempt, [event(1, "training", max_steps=9, step=0), train(2)])
+    assert viewer().get(f"/runs/{attempt.run_id}/").context["page"]["starts"] == [1001.0]
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_no_part_of_a_run_is_shown_to_a_stranger(part: str) -> None:
     run = an_attempt().run

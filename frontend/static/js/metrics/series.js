@@ -18,7 +18,9 @@ const nothing = () => ({ seq: [], step: [], t: [], value: [] });
 export const source = (metric) => DERIVED[metric] ?? metric;
 
 export class Series {
-  constructor() {
+  /** @param {number[]} [starts]  when each attempt began to train, in seconds */
+  constructor(starts = []) {
+    this.starts = starts;
     /** @type {Map<string, Columns>} */
     this.columns = new Map();
     /** @type {Clock | null} */
@@ -64,7 +66,7 @@ export class Series {
     const recorded = this.columns.get(source(metric)) ?? nothing();
     const finer = detail?.get(source(metric));
     const columns = finer?.seq.length ? spliced(recorded, finer) : recorded;
-    return metric in DERIVED ? rate(columns) : columns;
+    return metric in DERIVED ? rate(columns, this.starts) : columns;
   }
 
   /** When which step was done, and how many tokens it had taken by then. @returns {Clock} */
@@ -187,15 +189,17 @@ function spliced(columns, finer) {
 const mean = (values) => values.reduce((sum, v) => sum + v, 0) / values.length;
 
 /**
- * Tokens a second between neighbours, from the running total. Wall time, so it also holds for thinned points.
- * @param {Columns} total @returns {Columns}
+ * Tokens a second between neighbours, from the running total. Wall time, so it also holds for thinned points. Between
+ * the last step of an attempt and the first of the next lie a stop and a start, which are no part of the speed.
+ * @param {Columns} total @param {number[]} starts @returns {Columns}
  */
-function rate(total) {
+function rate(total, starts) {
   const out = nothing();
   for (let i = 1; i < total.value.length; i++) {
     const seconds = total.t[i] - total.t[i - 1];
     const tokens = total.value[i] - total.value[i - 1];
     if (seconds <= 0 || tokens < 0) continue;
+    if (starts.some((start) => start > total.t[i - 1] && start <= total.t[i])) continue;
     out.seq.push(total.seq[i]);
     out.step.push(total.step[i]);
     out.t.push(total.t[i]);

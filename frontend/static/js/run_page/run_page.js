@@ -22,7 +22,7 @@ const page = JSON.parse(document.getElementById("run-page")?.textContent ?? "{}"
 const root = /** @type {HTMLElement} */ (document.querySelector(".run-page"));
 const panelOf = (/** @type {string} */ name) => /** @type {HTMLElement} */ (root.querySelector(`[data-panel="${name}"]`));
 
-const series = new Series();
+const series = new Series(page.starts);
 const regions = new Regions(page.head);
 const charts = new ChartsPage(panelOf("charts"), page, series);
 const completions = new CompletionsTab(panelOf("completions"), page);
@@ -105,6 +105,7 @@ function onFrame(frame) {
 function onEvents(events) {
   const fresh = events.filter((event) => !known.has(event.id));
   for (const event of fresh) known.add(event.id);
+  for (const event of fresh) if (event.kind === "training") series.starts.push(Date.parse(event.at) / 1000);
   charts.events(fresh.filter((event) => event.text && page.marked.includes(event.kind)));
   if (["events", "checkpoints"].includes(openTab())) refreshPanel(openTab());
   regions.refresh();
