@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect, render
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from controlplane.accounts.models import User
+from controlplane.accounts.models import Role, User
 from controlplane.accounts.roles import operator_required, person
 from controlplane.hardware import inspections
 from controlplane.hardware.models import ModelInspection
@@ -41,9 +41,11 @@ from workers.contract import ContractError
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_run(request: HttpRequest) -> HttpResponseBase:
-    """Open to everyone; launching requires the operator role."""
+    """Launching requires the operator role; viewers see who has it."""
     if request.method == "POST":
         return _launch(request)
+    if not person(request).may_operate:
+        return _for_viewers(request)
     form = LaunchForm(initial=prefill.from_query(request.GET), schema=schema_of(None))
     return _page(request, form)
 
@@ -51,6 +53,8 @@ def new_run(request: HttpRequest) -> HttpResponseBase:
 @require_safe
 def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
     """The same page, filled from a run's frozen spec."""
+    if not person(request).may_operate:
+        return _for_viewers(request)
     run = queries.run_for(request, run_id)
     schema = schema_of(run.host)
     try:
@@ -59,6 +63,11 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
         messages.error(request, f"{run.name} can't be cloned: another version froze its spec ({error}).")
         return redirect("run", run.pk)
     return _page(request, form, clone_of=run, changed=prefill.changed_since(run))
+
+
+def _for_viewers(request: HttpRequest) -> HttpResponse:
+    operators = User.objects.filter(is_active=True, role__in=[Role.OPERATOR, Role.ADMIN]).order_by("username")
+    return render(request, "new_run/viewer.html", {"operators": operators.values_list("username", flat=True)})
 
 
 @operator_required

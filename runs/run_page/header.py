@@ -31,6 +31,8 @@ _SUPERVISOR = {
     EndReason.DISK_FULL,
     EndReason.FOLDER_LOST,
 }
+_SAME_AGAIN = {EndReason.REWARD_FAILED, EndReason.SPEC_REFUSED, EndReason.NO_STEPS}
+"""Ends that a resumed attempt usually meets again."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "stop_words": STOPS.get(attempt.stop_mode, ""),
         "stop_follows": stop_follows(attempt, away=summary["out_of_reach_since"] is not None),
         "stops": stops(run, attempt) if attempt.status in ACTIVE and user.may_operate else [],
+        "same_again": attempt.reason in _SAME_AGAIN,
         "resume_step": _resume_step(run) if final and user.may_operate and not problem else None,
     }
 

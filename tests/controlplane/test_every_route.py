@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 from django.test import Client
-from django.urls import URLPattern, URLResolver, get_resolver, reverse
+from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve, reverse
 
 from controlplane.accounts.models import Role
 from controlplane.hardware.models import ModelInspection
@@ -135,6 +135,24 @@ def test_a_viewer_reads_what_everybody_may_read(address: Any) -> None:
     client = signed_in(Role.VIEWER)
     answers = {name: closed(client.get(address(name))).status_code for name in of(READ, EDIT)}
     assert {name: code for name, code in answers.items() if code not in (200, 302)} == {}
+
+
+def test_no_page_offers_a_viewer_what_is_closed_to_viewers(address: Any) -> None:
+    client = signed_in(Role.VIEWER)
+    offered = set()
+    for name in of(READ, EDIT, SELF):
+        answer = closed(client.get(address(name)))
+        page = "" if answer.streaming else answer.content.decode(errors="replace")
+        links = re.findall(r'(?:href|action|hx-get|hx-post)="(/[^"#?]*)', page)
+        offered |= {(name, route) for link in links if (route := _route(link)) in of(OPERATE, ACT, ADMIN)}
+    assert offered == set()
+
+
+def _route(path: str) -> str:
+    try:
+        return resolve(path).url_name or ""
+    except Resolver404:
+        return ""
 
 
 @pytest.mark.parametrize("method", WRITING)

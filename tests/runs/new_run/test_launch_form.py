@@ -42,10 +42,17 @@ def refusals(answer) -> dict[str, list[str]]:
     return dict(answer.context["form"].errors)
 
 
-def test_everybody_signed_in_sees_the_page():
-    a_ready_host()
-    for client in (viewer(), operator()):
-        assert client.get("/runs/new/").status_code == 200
+def test_a_viewer_is_told_who_may_launch_and_sees_no_form():
+    make_user(Role.OPERATOR, name="olga")
+    gone = make_user(Role.OPERATOR, name="gone")
+    gone.is_active = False
+    gone.save()
+    for path in ("/runs/new/", f"/runs/{a_run().pk}/clone/"):
+        page = viewer().get(path).content.decode()
+        assert "Launching requires the operator role" in page
+        assert "olga" in page
+        assert "gone" not in page
+        assert 'id="launch"' not in page
 
 
 def test_the_page_opens_on_an_empty_installation():
@@ -218,6 +225,11 @@ def test_a_label_and_its_finding_are_two_sentences(client):
     words = " ".join(text.split())
     assert "Steps: Ensure this value is greater than or equal to 1." in words
     assert "Temperature: 0 is not a possible temperature. It must be above 0." in words
+
+
+def test_launch_stands_out_once_nothing_is_wrong(client):
+    assert 'class="button primary launch"' in client.post("/runs/new/check", sent()).content.decode()
+    assert 'class="button launch"' in client.post("/runs/new/check", sent(temperature="0")).content.decode()
 
 
 @pytest.mark.parametrize(
