@@ -56,6 +56,18 @@ def held(page: Page) -> tuple[str, str, bool, str]:
     return numbers[0], numbers[1], page.locator("#id_use_lora").is_checked(), page.locator("#id_lora_r").input_value()
 
 
+def test_a_verdict_that_the_network_keeps_old_says_so_until_it_is_new(
+    page: Page, context: BrowserContext, rows: dict[str, Any]
+) -> None:
+    expect(page.locator("#preflight .verdict")).to_contain_text("Still to choose")
+    context.set_offline(True)
+    page.locator("#id_temperature").fill("0")
+    expect(page.locator("#preflight .outdated")).to_contain_text("may be out of date")
+    context.set_offline(False)
+    expect(page.locator("#preflight .finding.stop")).to_contain_text("0 is not a possible temperature")
+    expect(page.locator("#preflight .outdated")).to_be_hidden()
+
+
 def test_a_profile_fills_in_what_it_was_made_for_and_leaves_what_was_typed(
     page: Page, rows: dict[str, Any], complaints: Complaints
 ) -> None:

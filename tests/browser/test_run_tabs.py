@@ -43,6 +43,18 @@ def chosen(page: Page, name: str) -> None:
     expect(page.locator(f"[data-panel={name.lower()}]")).to_be_visible()
 
 
+def test_a_tab_opened_without_a_network_says_so_and_comes_with_it(
+    site: Stack, run: str, page: Page, context: BrowserContext
+) -> None:
+    page.goto(f"{site.url}/runs/{run}/")
+    context.set_offline(True)
+    for name in ("Events", "Completions"):
+        page.get_by_role("tab", name=name).click()
+        expect(page.locator(f"[data-panel={name.lower()}]")).to_contain_text("The control plane doesn't answer")
+    context.set_offline(False)
+    expect(page.locator("[data-panel=completions] .panel-skeleton")).to_be_hidden()
+
+
 def test_back_and_forward_lead_through_the_tabs(site: Stack, run: str, page: Page, complaints: Complaints) -> None:
     page.goto(f"{site.url}/runs/")
     page.goto(f"{site.url}/runs/{run}/")

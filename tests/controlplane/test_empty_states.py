@@ -17,3 +17,8 @@ PATHS = ("/runs/", "/runs/compare/", "/datasets/", "/rewards/", "/hardware/", "/
 def test_what_a_page_is_for_is_said_where_its_rows_will_be(path: str) -> None:
     page = admin().get(path).content.decode()
     assert re.search(r'<section class="card"[^>]*>\s*<div class="empty"', page)
+
+
+def test_a_page_without_javascript_says_what_stays_empty() -> None:
+    page = admin().get("/runs/").content.decode()
+    assert re.search(r"<noscript>.*JavaScript is off: .*</noscript>", page)

@@ -1,6 +1,7 @@
 // The completions tab: a step's table, a search, one group, a prompt through the run, the difficulty map. Each is a part
 // of the page that the server writes; its links (?tab=completions&s.…) are followed in place, and are the page's address.
 
+import { sayAway } from "../live/connection.js";
 import { released } from "../pressing.js";
 import { PromptMap } from "./prompt_map.js";
 import * as urlstate from "../urlstate.js";
@@ -100,7 +101,10 @@ export class CompletionsTab {
     this.panel.removeAttribute("aria-busy");
     if (response?.ok) this.show(text, focus);
     else if (response?.status === 404) this.missing();
-    else if (!response || response.status >= 500) setTimeout(() => asking === this.asking && !this.panel.hidden && void this.read(focus), AGAIN_MS);
+    else if (!response || response.status >= 500) {
+      sayAway(this.panel);
+      setTimeout(() => asking === this.asking && !this.panel.hidden && void this.read(focus), AGAIN_MS);
+    }
   }
 
   /** @param {string} text @param {string} [focus] */

@@ -32,6 +32,13 @@ export function connectionBar() {
   };
 }
 
+/** In a tab whose content has never come. @param {Element} panel */
+export function sayAway(panel) {
+  const words = "The control plane doesn't answer. Trying again every 2 seconds …";
+  const line = Object.assign(document.createElement("p"), { className: "muted", textContent: words });
+  panel.querySelector(".panel-skeleton")?.replaceChildren(line);
+}
+
 function signInLink() {
   const link = document.createElement("a");
   link.href = location.href;

@@ -6,6 +6,8 @@ import { isRestored } from "../restored.js";
 const form = /** @type {HTMLFormElement} */ (document.getElementById("launch"));
 const panel = /** @type {HTMLElement} */ (document.getElementById("preflight"));
 
+const AGAIN_MS = 3000;
+
 /** @typedef {HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement} Field */
 
 /** @param {string} name @returns {Field | null} */
@@ -153,6 +155,20 @@ function fetchCommands() {
   if (box?.open) commands?.dispatchEvent(new Event("wanted"));
 }
 box?.addEventListener("toggle", fetchCommands);
+
+/** @type {number | undefined} */
+let next;
+
+/** The verdict is of what the form held before: says so, and asks again until it is answered. */
+function outdated() {
+  if (!panel.querySelector(".outdated")) {
+    const words = "The control plane doesn't answer, so this verdict may be out of date. Trying again …";
+    panel.prepend(Object.assign(document.createElement("p"), { className: "outdated warn", textContent: words }));
+  }
+  clearTimeout(next);
+  next = setTimeout(() => panel.dispatchEvent(new Event("again")), AGAIN_MS);
+}
+for (const failure of ["htmx:sendError", "htmx:responseError"]) panel.addEventListener(failure, outdated);
 
 panel.addEventListener("htmx:afterSwap", () => {
   mark();

@@ -2,7 +2,7 @@
 
 import { ChartsPage } from "../metrics/charts_page.js";
 import { CompletionsTab } from "../completions/completions.js";
-import { connectionBar } from "../live/connection.js";
+import { connectionBar, sayAway } from "../live/connection.js";
 import { Feed } from "../live/feed.js";
 import { about, change, duration, figure, significant } from "../figures.js";
 import { LogView } from "./logs.js";
@@ -207,7 +207,10 @@ async function readPanel(name) {
   const panel = panelOf(name);
   const text = await textOf(`${panel.dataset.url}`);
   if (!text) {
-    if (text === null) setTimeout(() => openTab() === name && void readPanel(name), PANEL_AGAIN_MS);
+    if (text === null) {
+      sayAway(panel);
+      setTimeout(() => openTab() === name && void readPanel(name), PANEL_AGAIN_MS);
+    }
     return;
   }
   // Parsed as a document of its own and moved over: scripts in it would not run, and there are none.
