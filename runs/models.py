@@ -90,7 +90,6 @@ class ProfileTrial(models.Model):
     refused = models.JSONField(default=list)
     """Candidates that were not launched: [{"profile": id, "name": str, "why": str, "fits": False or None}]."""
     launch_key = models.CharField(max_length=64, null=True, unique=True)  # noqa: DJ001
-    """As for runs: a second click finds the trial of the first."""
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -152,7 +151,6 @@ class Attempt(models.Model):
     launch_sent_at = models.DateTimeField(null=True)
     claimed_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
-    """When it became RUNNING."""
     ended_at = models.DateTimeField(null=True)
     last_seen_at = models.DateTimeField(null=True)
     """The supervisor's last contact, by the control plane's clock."""
@@ -295,11 +293,10 @@ class SavedView(models.Model):
 
 
 class PromptProgress(models.Model):
-    """One prompt of the dataset over a run: visits and solved completions; stays when its groups are deleted."""
+    """A row of the dataset over a run: visits and solved completions; stays when its groups are deleted."""
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="prompts")
     row = models.IntegerField()
-    """Row number in the dataset."""
     visits = models.IntegerField(default=0)
     completions = models.IntegerField(default=0)
     solved = models.IntegerField(default=0)
@@ -310,6 +307,10 @@ class PromptProgress(models.Model):
     """The group's mean reward at the first visit."""
     last_mean = models.FloatField(null=True)
     best = models.FloatField(null=True)
+    recent = models.JSONField(default=list)
+    """The last visits, oldest first: [step, completions, solved]. The next two are their sums."""
+    recent_completions = models.IntegerField(default=0)
+    recent_solved = models.IntegerField(default=0)
     gone = models.JSONField(default=dict)
     """Sums over the visits whose groups are deleted, by column name; {}: none."""
 
@@ -331,7 +332,6 @@ class SampleRow(models.Model):
     """train | eval"""
     reward_low = models.FloatField(null=True)
     reward_high = models.FloatField(null=True)
-    """Lowest and highest total reward of the group."""
     reward_mean = models.FloatField(null=True)
     completions = models.IntegerField(default=0)
     solved = models.IntegerField(default=0)

@@ -1,16 +1,19 @@
-"""A run's prompts by difficulty: always solved, never solved, or changing; and one prompt over the run."""
+"""A run's prompts by difficulty: never, sometimes or always solved; and one prompt over the run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, F, Max, Q, QuerySet, Sum
+from django.db.models import Count, F, Max, Q, QuerySet
 
+from runs.completions.progress import RECENT
 from runs.completions.reading import valid
 from runs.models import PromptProgress, Run, SampleRow
 
-CLASSES = {"never": "Never solved", "moving": "Moving", "always": "Always solved"}
+CLASSES = {"never": "Never solved", "sometimes": "Sometimes solved", "always": "Always solved"}
+PERIODS = {"": f"Last {RECENT} visits", "run": "Whole run"}
+"""The visits that count."""
 ORDERS = {
     "": (("row",), "Row"),
     "share": (("share", "row"), "Least solved first"),
@@ -27,46 +30,50 @@ MOST_CELLS = 100_000
 
 @dataclass(frozen=True)
 class PromptChoice:
-    """A selection of prompts: their classes and the minimum of visits."""
+    """A selection of prompts: their classes in a period, and the minimum of visits."""
 
     classes: tuple[str, ...] = tuple(CLASSES)
     visits: int = 1
+    period: str = ""
 
     def of(self, run: Run) -> QuerySet[PromptProgress]:
         chosen = Q(pk__in=[])
         for name in self.classes:
             chosen |= CONDITIONS[name]
-        return prompts(run).filter(chosen, visits__gte=self.visits)
+        return prompts(run, self.period).filter(chosen, visits__gte=self.visits)
 
 
 CONDITIONS = {
-    "never": Q(solved=0),
-    "moving": Q(solved__gt=0, solved__lt=F("completions")),
-    "always": Q(solved__gt=0, solved=F("completions")),
+    "never": Q(passed=0),
+    "sometimes": Q(passed__gt=0, passed__lt=F("scored")),
+    "always": Q(passed__gt=0, passed=F("scored")),
 }
 
 
-def prompts(run: Run) -> QuerySet[PromptProgress]:
-    """The prompts that have scored completions."""
-    counted = PromptProgress.objects.filter(run=run, completions__gt=0)
-    return counted.annotate(share=F("solved") * 1.0 / F("completions"), gain=F("last_mean") - F("first_mean"))
+def prompts(run: Run, period: str = "run") -> QuerySet[PromptProgress]:
+    """The prompts with completions in the period: how many, and how many of them are solved (`passed`)."""
+    prefix = "" if period else "recent_"
+    counted = PromptProgress.objects.filter(run=run, **{f"{prefix}completions__gt": 0})
+    figures = counted.annotate(scored=F(f"{prefix}completions"), passed=F(f"{prefix}solved"))
+    return figures.annotate(share=F("passed") * 1.0 / F("scored"), gain=F("last_mean") - F("first_mean"))
 
 
-def counts(run: Run) -> dict[str, int]:
+def counts(run: Run, period: str) -> dict[str, int]:
     """Prompts by class, and prompts of the dataset not visited yet."""
     parts = {name: Count("pk", filter=condition) for name, condition in CONDITIONS.items()}
-    by_class: dict[str, int] = prompts(run).aggregate(visited=Count("pk"), **parts)
+    by_class: dict[str, int] = prompts(run, period).aggregate(visited=Count("pk"), **parts)
     rows = run.dataset_version.rows
     return {**by_class, "rows": rows, "unseen": max(0, rows - by_class["visited"])}
 
 
-def cells(run: Run) -> dict[str, list[int]]:
+def cells(run: Run, period: str) -> dict[str, list[int]]:
     """The difficulty map: solved share per prompt in percent, in dataset order. Only exact values are 0 or 100."""
-    prompt_rows = list(prompts(run).order_by("row").values_list("row", "solved", "completions", "visits")[:MOST_CELLS])
+    columns = ("row", "passed", "scored", "visits")
+    prompt_rows = list(prompts(run, period).order_by("row").values_list(*columns)[:MOST_CELLS])
     return {
         "rows": [row for row, *_ in prompt_rows],
         "solved": [_percent(solved, count) for _, solved, count, _ in prompt_rows],
-        "visits": [visits for *_, visits in prompt_rows],
+        "visits": [visits if period else min(visits, RECENT) for *_, visits in prompt_rows],
     }
 
 
@@ -85,8 +92,9 @@ def excerpts(run: Run, rows: list[int]) -> dict[int, str]:
 
 
 def exported(run: Run, choice: PromptChoice) -> list[dict[str, Any]]:
-    columns = ("row", "visits", "completions", "solved", "first_solved_step", "first_mean", "last_mean", "best")
-    return list(choice.of(run).order_by("row").values(*columns))
+    sums = ("visits", "completions", "solved", "recent_completions", "recent_solved")
+    rows = choice.of(run).order_by("row")
+    return list(rows.values("row", *sums, "first_solved_step", "first_mean", "last_mean", "best"))
 
 
 # --- one prompt ------------------------------------------------------------------------------------------------
@@ -141,11 +149,6 @@ def dots(run: Run, row: int) -> list[Dot]:
         )
         for pk, step, solved, count, lo, m, h in visit_rows
     ]  # fmt: skip
-
-
-def totals(run: Run) -> dict[str, int]:
-    sums = prompts(run).aggregate(solved=Sum("solved"), completions=Sum("completions"))
-    return {name: value or 0 for name, value in sums.items()}
 
 
 def _percent(solved: int, count: int) -> int:

@@ -21,7 +21,12 @@ _FIELDS = (
     "first_mean",
     "last_mean",
     "best",
+    "recent",
+    "recent_completions",
+    "recent_solved",
 )
+RECENT = 3
+"""Visits by which a prompt counts as never, sometimes or always solved now."""
 
 
 @dataclass(frozen=True)
@@ -126,3 +131,6 @@ def take(prompt: PromptProgress, visit: Visit) -> None:
         prompt.first_solved_step = visit.step
     if visit.best is not None and (prompt.best is None or visit.best > prompt.best):
         prompt.best = visit.best
+    prompt.recent = sorted([*prompt.recent, [visit.step, visit.completions, visit.solved]])[-RECENT:]
+    prompt.recent_completions = sum(completions for _, completions, _ in prompt.recent)
+    prompt.recent_solved = sum(solved for _, _, solved in prompt.recent)

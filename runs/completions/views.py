@@ -20,7 +20,7 @@ from django.views.decorators.http import require_safe
 from controlplane.http.query_params import whole
 from runs import queries
 from runs.completions import difficulty, filters, group_retention, text_retention
-from runs.completions.difficulty import CLASSES, ORDERS, PromptChoice
+from runs.completions.difficulty import CLASSES, ORDERS, PERIODS, PromptChoice
 from runs.completions.filters import ENDS, PREFIX, SORTS, CompletionFilter
 from runs.completions.reading import CompletionReader, CompletionTable, GroupView, search, steps, table, valid
 from runs.completions.solving import names
@@ -86,7 +86,8 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
 def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
     """The difficulty map."""
     run = queries.run_for(request, run_id)
-    counts, choice = difficulty.counts(run), _choice(request)
+    choice = _choice(request)
+    counts = difficulty.counts(run, choice.period)
     order = request.GET.get("sort", "")
     order = order if order in ORDERS else ""
     total = choice.of(run).count()
@@ -101,6 +102,8 @@ def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
         ],
         "choice": choice,
         "classes": CLASSES,
+        "periods": PERIODS,
+        "period": PERIODS[choice.period].lower(),
         "orders": {key: label for key, (_, label) in ORDERS.items()},
         "order": order,
         "found": total,
@@ -116,7 +119,7 @@ def prompts(request: HttpRequest, run_id: str) -> HttpResponse:
 @gzip_page
 def prompts_map(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
-    return JsonResponse(difficulty.cells(run), json_dumps_params={"separators": (",", ":")})
+    return JsonResponse(difficulty.cells(run, _choice(request).period), json_dumps_params={"separators": (",", ":")})
 
 
 @require_safe
@@ -136,6 +139,7 @@ def prompts_export(request: HttpRequest, run_id: str) -> HttpResponse:
             "sha256": run.dataset_version.sha256,
             "solved": solving_of(run.spec).sentence(),
             "classes": choice.classes,
+            "by": PERIODS[choice.period].lower(),
             "visited_at_least": choice.visits,
         }
         body = json.dumps({**head, "rows": [row["row"] for row in rows]})
@@ -217,7 +221,10 @@ def _best_and_worst(entries: list[Any]) -> tuple[int, int]:
 
 def _choice(request: HttpRequest) -> PromptChoice:
     classes = [name for name in request.GET.get("class", "").split(",") if name in CLASSES]
-    return PromptChoice(tuple(classes) or tuple(CLASSES), whole(request, "visits", 1, 1, 10**6))
+    period = request.GET.get("by", "")
+    return PromptChoice(
+        tuple(classes) or tuple(CLASSES), whole(request, "visits", 1, 1, 10**6), period if period in PERIODS else ""
+    )
 
 
 def _page_link(request: HttpRequest, **part: str) -> str:

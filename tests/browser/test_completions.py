@@ -144,13 +144,13 @@ def test_the_rows_of_the_chosen_kinds_are_exported(site: Stack, run: str, page: 
     opened(page, site, run, "&s.view=prompts")
     page.get_by_role("checkbox", name="Never solved").uncheck()
     page.get_by_role("checkbox", name="Always solved").uncheck()
-    expect(page).to_have_url(re.compile(r"s\.class=moving"))
+    expect(page).to_have_url(re.compile(r"s\.class=sometimes"))
     expect(page.get_by_text(re.compile(r"^Export \d+ rows? as a dataset filter$"))).to_be_visible()
     file = page.get_by_role("link", name="JSON", exact=True)
-    expect(file).to_have_attribute("href", re.compile(r"class=moving$"))  # the answer to the second click is here
+    expect(file).to_have_attribute("href", re.compile(r"class=sometimes$"))  # the answer to the second click is here
     with page.expect_download() as download:
         file.click()
-    assert download.value.suggested_filename == f"{run}-prompts-moving.json"
+    assert download.value.suggested_filename == f"{run}-prompts-sometimes.json"
 
 
 def test_thirty_components_and_ugly_texts_break_no_page(

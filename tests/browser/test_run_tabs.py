@@ -95,18 +95,18 @@ def test_what_is_filtered_within_a_tab_is_no_place_and_is_still_said_after_back(
 def test_the_export_is_of_the_filter_that_was_just_chosen(site: Stack, run: str, page: Page) -> None:
     page.goto(f"{site.url}/runs/{run}/?tab=completions&s.view=prompts")
     link = page.get_by_role("link", name="JSON", exact=True)
-    expect(link).to_have_attribute("href", re.compile("class=never,moving,always"))
+    expect(link).to_have_attribute("href", re.compile("class=never,sometimes,always"))
     held: list[Route] = []
     page.route("**/prompts/?**", lambda route: held.append(route))
     page.get_by_role("checkbox", name="Always solved").uncheck()
-    expect(link).to_have_attribute("href", re.compile("class=never%2Cmoving(&|$)"))
+    expect(link).to_have_attribute("href", re.compile("class=never%2Csometimes(&|$)"))
     page.get_by_role("checkbox", name="Never solved").uncheck()
-    expect(link).to_have_attribute("href", re.compile("class=moving(&|$)"))
+    expect(link).to_have_attribute("href", re.compile("class=sometimes(&|$)"))
     expect(page.get_by_text("Export the selected rows as a dataset filter")).to_be_visible()
     until(page, lambda: len(held) == 2, "the second was not asked for")
     held[-1].continue_()
     expect(page.get_by_text(re.compile(r"Export \d+ rows? as a dataset filter"))).to_be_visible()
-    expect(link).to_have_attribute("href", re.compile("class=moving$"))
+    expect(link).to_have_attribute("href", re.compile("class=sometimes$"))
 
 
 def test_a_long_name_is_two_lines_and_whole_below(site: Stack, run: str, page: Page) -> None:

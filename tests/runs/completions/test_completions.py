@@ -224,7 +224,7 @@ def test_what_is_thinned_out_is_said_to_be(attempt: Attempt) -> None:
 
 @pytest.fixture
 def three(attempt: Attempt) -> Attempt:
-    """Row 1 always solved, row 2 never, row 3 moving."""
+    """Row 1 always solved, row 2 never, row 3 sometimes."""
     for step in (1, 2):
         send(attempt, step, completion("a", 1.0), completion("b", 1.0), row=1)
         send(attempt, step, completion("a", 0.0), completion("b", None), row=2)
@@ -234,29 +234,42 @@ def three(attempt: Attempt) -> Attempt:
 
 
 def test_the_map_tells_the_three_kinds_apart(three: Attempt) -> None:
-    text = page(three, "prompts/")
-    assert "1 of 3 prompts are moving" in text
-    assert "1 were never solved, 1 always" in text
+    assert "1 of 3 prompts are solved sometimes, 1 never, 1 always" in words(three)
     cells = json.loads(page(three, "prompts/map.json"))
     assert cells == {"rows": [1, 2, 3], "solved": [100, 0, 25], "visits": [2, 2, 2]}
+
+
+def test_what_is_solved_at_the_last_visits_counts_unless_the_whole_run_is_chosen(three: Attempt) -> None:
+    for step in (3, 4, 5):
+        send(three, step, completion("a", 1.0), completion("b", 1.0), row=3)
+    assert "0 of 3 prompts are solved sometimes, 1 never, 2 always, by their last 3 visits" in words(three)
+    assert "1 of 3 prompts are solved sometimes, 1 never, 1 always, by the whole run" in words(three, by="run")
+    cells = [json.loads(page(three, "prompts/map.json", by=by)) for by in ("", "run")]
+    assert [(each["solved"][2], each["visits"][2]) for each in cells] == [(100, 3), (70, 5)]
+    exports = [json.loads(page(three, "prompts/export", by=by, **{"class": "always"})) for by in ("", "run")]
+    assert [each["rows"] for each in exports] == [[1, 3], [1]]
+
+
+def words(attempt: Attempt, **query: str) -> str:
+    return " ".join(page(attempt, "prompts/", **query).split())
 
 
 def test_prompts_are_listed_by_kind_and_order(three: Attempt) -> None:
     links = [f"s.prompt={row}" for row in (1, 2, 3)]
     assert order(page(three, "prompts/"), *links) == links
     assert order(page(three, "prompts/", sort="share"), *links) == [links[1], links[2], links[0]]
-    assert order(page(three, "prompts/", **{"class": "moving,never"}), *links) == links[1:]
+    assert order(page(three, "prompts/", **{"class": "sometimes,never"}), *links) == links[1:]
     assert order(page(three, "prompts/", visits=3), *links) == []
 
 
 def test_the_export_is_the_rows_that_the_page_shows(three: Attempt) -> None:
-    document = json.loads(page(three, "prompts/export", **{"class": "never,moving"}))
+    document = json.loads(page(three, "prompts/export", **{"class": "never,sometimes"}))
     assert document["rows"] == [2, 3]
-    assert (document["dataset"], document["classes"]) == (str(three.run.dataset_version), ["never", "moving"])
+    assert (document["dataset"], document["classes"]) == (str(three.run.dataset_version), ["never", "sometimes"])
     lines = page(three, "prompts/export", **{"as": "jsonl", "class": "always"}).splitlines()
     assert [json.loads(line)["row"] for line in lines] == [1]
-    answer = viewer().get(f"/runs/{three.run_id}/prompts/export", {"class": "moving"})
-    assert answer["Content-Disposition"] == f'attachment; filename="{three.run_id}-prompts-moving.json"'
+    answer = viewer().get(f"/runs/{three.run_id}/prompts/export", {"class": "sometimes"})
+    assert answer["Content-Disposition"] == f'attachment; filename="{three.run_id}-prompts-sometimes.json"'
 
 
 def test_rewards_without_a_top_say_so_instead_of_a_map(three: Attempt) -> None:

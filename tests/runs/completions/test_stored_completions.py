@@ -97,6 +97,7 @@ def test_a_prompt_is_counted_at_each_visit() -> None:
     assert prompt() | {"id": 0, "run_id": ""} == {
         "id": 0, "run_id": "", "row": 7, "visits": 3, "completions": 6, "solved": 3, "first_step": 1, "last_step": 9,
         "first_solved_step": 5, "first_mean": 0.0, "last_mean": 1.0, "best": 1.0, "gone": {},
+            "recent": [[1, 2, 0], [5, 2, 1], [9, 2, 2]], "recent_completions": 6, "recent_solved": 3,
     }  # fmt: skip
 
 
@@ -218,7 +219,7 @@ def test_groups_that_can_t_be_thinned_leave_other_runs_their_turn() -> None:
 
 def test_past_a_limit_the_oldest_groups_go_and_their_prompts_stay_counted() -> None:
     attempt = filled(steps=20, rows=8)
-    before = list(PromptProgress.objects.order_by("row").values_list("row", "visits", "solved", "first_step", "best"))
+    before = list(PromptProgress.objects.order_by("row").values_list("row", "visits", "solved", "first_step", "recent"))
     group_retention.forget(attempt.run_id, limit=100)
     store = SampleStore.objects.get()
     rows = list(SampleRow.objects.order_by("step", "pk"))
@@ -226,7 +227,7 @@ def test_past_a_limit_the_oldest_groups_go_and_their_prompts_stay_counted() -> N
     assert (store.groups_from, rows[0].step) == (14, 14)
     assert store.size == sum(row.size for row in rows)
     progress.recount(attempt.run_id, range(8))
-    after = PromptProgress.objects.order_by("row").values_list("row", "visits", "solved", "first_step", "best")
+    after = PromptProgress.objects.order_by("row").values_list("row", "visits", "solved", "first_step", "recent")
     assert list(after) == before
 
 

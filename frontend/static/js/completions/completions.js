@@ -134,7 +134,7 @@ export class CompletionsTab {
   exports() {
     for (const link of this.panel.querySelectorAll("a[data-export]")) {
       const address = new URL(/** @type {HTMLAnchorElement} */ (link).href);
-      for (const name of ["class", "visits"]) {
+      for (const name of ["class", "visits", "by"]) {
         const value = this.query.get(name);
         if (value) address.searchParams.set(name, value);
         else address.searchParams.delete(name);
