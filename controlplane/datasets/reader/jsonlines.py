@@ -23,6 +23,8 @@ _decode = msgspec.json.Decoder().decode
 _LONE_SURROGATE = re.compile(
     rb"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 )
+_UNSOUND = re.compile(rb"\\u0000|\d{19}")
+"""What a NUL and an integer beyond 64 bits have in their text."""
 _TYPES = {list: "a list", str: "a text", bool: "true or false", type(None): "null"}
 _FAILURES = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -86,13 +88,18 @@ def row_of(raw: bytes, line: int, offset: int) -> tuple[dict[str, Any] | None, l
         json_type = _TYPES.get(type(value), "a number")
         message = f"The row is {json_type}; each row has to be an object, {{…}}."
         return None, [Problem(line, "not_an_object", message, excerpt(raw), byte=offset)]
-    wrong = contents.problem(value)
+    wrong = contents.problem(value, sound_values=_has_sound_values(raw))
     if wrong is None:
         return value, []
     kind, message, field = wrong
     at = max(raw.find(b"\\u0000"), 0) if kind == "nul" else 0
     column = at + 1 if at else 0
     return None, [Problem(line, kind, message, excerpt(raw, at), column=column, byte=offset + at, field=field)]
+
+
+def _has_sound_values(raw: bytes) -> bool:
+    """True where the text alone rules out a NUL, a large integer and deep nesting; most rows are such."""
+    return not _UNSOUND.search(raw) and raw.count(b"{") + raw.count(b"[") <= contents.DEEPEST
 
 
 def _diagnosed(raw: bytes, line: int, offset: int, error: Exception) -> Problem:
