@@ -191,7 +191,7 @@ class Stack:
     def client(self, role: str = "operator") -> httpx.Client:
         """A signed-in HTTP client; it sends the CSRF token with every request that needs one."""
         # No certificates are read: it speaks plain HTTP.
-        client = httpx.Client(base_url=self.url, cookies=self.cookies(role), timeout=20, verify=False)
+        client = httpx.Client(base_url=self.url, cookies=self.cookies(role), timeout=60, verify=False)
         # The token is a cookie and a header of the same value (Django's double submit): any 32 letters do.
         client.cookies.set(self.csrf_cookie, "t" * 32)
         client.headers.update({"X-CSRFToken": "t" * 32, "Origin": self.url})
