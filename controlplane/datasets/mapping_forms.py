@@ -8,11 +8,14 @@ from django import forms
 
 from controlplane.datasets.importing import SEED, SHARE
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reader.mapping import ColumnMapping, problems
+from controlplane.datasets.reader.mapping import ColumnMapping, problems, resolved
 from controlplane.datasets.reader.transforms import TRANSFORMS
 from controlplane.datasets.tokenizers import choices
 
 NONE = "none"
+CHOOSE = ("", "Choose…")
+NO_ANSWER = "(none)"
+"""The rows have no answers, or have them in their messages. A column of this name can't be chosen."""
 
 
 def _column(label: str, help_text: str, *, required: bool = False) -> forms.ChoiceField:
@@ -36,7 +39,7 @@ class MappingForm(forms.Form):
         help_text="Chat messages: a list of objects with role and content; their turns are kept.",
     )
     input = _column("Second column of the prompt", "Put after the prompt where it isn't empty, as in Alpaca's input.")
-    answer = _column("Answer column", "What rewards compare with. None: no reward may need an answer.")
+    answer = _column("Answer column", "What rewards compare with. Without one, no reward may need an answer.")
     answer_after = forms.CharField(
         label="Answer after",
         max_length=40,
@@ -114,14 +117,17 @@ class MappingForm(forms.Form):
     tokens_part = ("tokenizer", "token_limit")
     split_part = ("share", "seed")
 
-    def __init__(self, version: DatasetVersion, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, version: DatasetVersion, *args: Any, preview: bool = False, **kwargs: Any) -> None:
+        """`preview`: rows can be shown before the answer's column is chosen."""
         super().__init__(*args, **kwargs)
+        self._preview = preview
         self._columns = version.report_columns
         names = [(name, name) for name in self._columns]
         none = [("", NONE)]
-        for field in ("input", "answer", "test_cases", "difficulty", "tags", "follow_up", "follow_up_response"):
+        for field in ("input", "test_cases", "difficulty", "tags", "follow_up", "follow_up_response"):
             self._choose(field, none + names)
-        self._choose("prompt", names)
+        self._choose("prompt", [CHOOSE, *names])
+        self._choose("answer", [CHOOSE, (NO_ANSWER, "no answers"), *names])
         self._choose("tokenizer", [("", "no tokenizer: count nothing"), *tokenizers()])
 
     def _choose(self, name: str, choices: list[tuple[str, str]]) -> None:
@@ -157,18 +163,24 @@ class MappingForm(forms.Form):
             self.add_error("chat", "A list of messages can't become plain text.")
         if fields.get("token_limit") and not fields.get("tokenizer"):
             self.add_error("token_limit", "A limit needs a tokenizer to count with.")
+        if not self.errors and not self._preview and not self._has_chosen_answer():
+            self.add_error("answer", "Choose the column with the answer, or say that there are no answers.")
         if not self.errors:
             for name, sentence in problems(self.mapping(leave_out=False), self._columns):
                 self.add_error("holds" if name == "messages" else name, sentence)
         return fields
 
+    def _has_chosen_answer(self) -> bool:
+        return bool(self.cleaned_data["answer"] or resolved(self.mapping(leave_out=False)).answer)
+
     def mapping(self, *, leave_out: bool) -> ColumnMapping:
         fields = self.cleaned_data
-        columns = ("transform", "prompt", "input", "answer", "test_cases", "difficulty", "tags")
+        columns = ("transform", "prompt", "input", "test_cases", "difficulty", "tags")
         return ColumnMapping.from_dict(
             {name: fields[name] for name in (*columns, *self.turns_part)}
             | {
                 "messages": fields["holds"] == "messages",
+                "answer": "" if fields["answer"] == NO_ANSWER else fields["answer"],
                 "answer_after": fields["answer_after"].strip(),
                 "system_prompt": fields["system_prompt"].replace("\r\n", "\n").strip(),
                 "template": fields["template"].replace("\r\n", "\n") if fields["template"].strip() else "",
@@ -184,7 +196,9 @@ class MappingForm(forms.Form):
         recognised = version.report.get("recognised") or {}
         mapping = {"prompt": ""} | (recognised.get("mapping") or {}) | (version.mapping or {})
         split = version.split or {}
+        has_no_answers = bool(version.mapping) or mapping.get("messages")
         return mapping | {
+            "answer": mapping.get("answer") or (NO_ANSWER if has_no_answers else ""),
             "holds": "messages" if mapping.get("messages") else "text",
             "chat": "chat" if mapping.get("chat", True) else "plain",
             "tokenizer": version.tokenizer,

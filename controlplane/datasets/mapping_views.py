@@ -28,7 +28,7 @@ def example(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     """Preview a real row with the form's current mapping. Form errors are sent to their fields as an event, and the
     preview stays."""
     version = version_for(request, dataset_id, number)
-    form = MappingForm(version, request.POST)
+    form = MappingForm(version, request.POST, preview=True)
     if not form.is_valid():
         answer = HttpResponse(status=204)  # nothing to swap
         answer["HX-Trigger"] = json.dumps({"mappingproblems": _problems(form)})

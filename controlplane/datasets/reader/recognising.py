@@ -6,6 +6,7 @@ is the one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -22,7 +23,7 @@ Rows = Sequence[Mapping[str, Any]]
 @dataclass(frozen=True)
 class Recognised:
     schema: str
-    """A slug: one of SCHEMAS, `messages`, `text` or `unknown`."""
+    """A slug: one of SCHEMAS, `messages`, `by_words`, `text` or `unknown`."""
     title: str
     why: str
     """A sentence or two for people."""
@@ -70,7 +71,26 @@ called."""
 TESTS = ("test_cases", "tests", "test_list", "unit_tests")
 DIFFICULTY = ("difficulty", "level", "difficulty_level", "hardness")
 TAGS = ("tags", "topics", "categories", "labels", "concepts")
-PROMPTS = ("prompt", "question", "problem", "instruction", "input", "query", "text", "task", "content")
+PROMPT_WORDS = (
+    *("prompt", "question", "problem", "instruction", "input", "query", "text", "task", "exercise", "puzzle"),
+    "content",
+)
+ANSWER_WORDS = (
+    *("answer", "solution", "response", "completion", "output", "target", "expected", "truth", "gold", "label"),
+    *("result", "reply"),
+)
+"""Words in a column's name that say what it holds, the surest first."""
+ABOUT = frozenset(
+    (
+        *("id", "ids", "uuid", "guid", "index", "idx", "key", "hash", "no", "nr", "num", "number", "count", "length"),
+        *("len", "tokens", "type", "kind", "format", "category", "level", "difficulty", "score", "rating", "source"),
+        *("url", "link", "date", "time", "timestamp", "language", "lang", "model", "split", "version", "author"),
+    )
+)
+"""Words that say a column is about a text, and is not the text."""
+CHOOSE_ANSWER = "Choose the answer column, or say that there is none."
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
+_IDENTIFIER = re.compile(r"\d+|[a-zA-Z_][\w.:/#-]{0,40}\d[\w.:/#-]{0,40}|[0-9a-fA-F-]{16,40}")
 FOLLOW_UPS = (("follow_up", "follow_up_response"), ("followup", "followup_response"))
 
 
@@ -79,11 +99,13 @@ def recognise(preview_rows: Rows, columns: Sequence[Mapping[str, Any]]) -> Recog
     `preview_rows`: the first rows, perhaps shortened."""
     names: dict[str, str] = {}
     for column in columns:
-        names.setdefault(str(column["name"]).strip().lower(), str(column["name"]))
+        names.setdefault("_".join(_words(str(column["name"]))), str(column["name"]))
     share = {str(column["name"]): column.get("share", 1) for column in columns}
     filled = [{low: name for low, name in names.items() if share[name] >= least} for least in FILLED]
-    matches = (_messages(preview_rows, some) or _pair(some, names) for some in filled)
-    found = next((one for one in matches if one), None) or _fallback(preview_rows, filled)
+    exact = (_messages(preview_rows, some) or _pair(some, names) for some in filled)
+    similar = (_by_words(preview_rows, some) for some in filled)
+    found = next((one for matches in (exact, similar) for one in matches if one), None)
+    found = found or _longest_text(preview_rows, names)
     for refine in _REFINEMENTS:
         found = refine(found, preview_rows, names)
     return found
@@ -115,16 +137,48 @@ def _pair(filled: Mapping[str, str], names: Mapping[str, str]) -> Recognised | N
     return None
 
 
-def _fallback(rows: Rows, filled: Sequence[Mapping[str, str]]) -> Recognised:
-    prompt = next((name for names in filled if (name := _first(PROMPTS, names))), "")
-    if prompt:
-        why = f"“{prompt}” is what prompts are usually called; no column looks like its answers."
-        return Recognised("text", "Prompts alone", why, ColumnMapping(prompt=prompt))
-    names = [name for some in filled for name in some.values()]
-    texts = [name for name in names if _all(rows, name, lambda value: isinstance(value, str))]
-    prompt = next(iter([*texts, *names]), "")
-    why = "No column has a name that is known here. Choose them: the first one with texts is a guess."
+def _by_words(rows: Rows, filled: Mapping[str, str]) -> Recognised | None:
+    """Columns whose names have a word for a prompt or an answer in them, as in “Question Text”."""
+    texts = {key: name for key, name in filled.items() if _may_be_prompt(rows, name)}
+    prompt = _with_word(PROMPT_WORDS, texts, other_than=ANSWER_WORDS)
+    if not prompt:
+        return None
+    answer = _with_word(ANSWER_WORDS, {key: name for key, name in filled.items() if name != prompt})
+    if answer:
+        why = f"“{prompt}” is named like a prompt, and “{answer}” like its answer."
+        return Recognised("by_words", "Prompt and answer", why, ColumnMapping(prompt=prompt, answer=answer))
+    why = f"“{prompt}” is named like a prompt; no column is named like its answer. {CHOOSE_ANSWER}"
+    return Recognised("text", "Prompts alone", why, ColumnMapping(prompt=prompt))
+
+
+def _longest_text(rows: Rows, names: Mapping[str, str]) -> Recognised:
+    texts = [name for name in names.values() if _may_be_prompt(rows, name)]
+    prompt = max(texts, key=lambda name: sum(len(row.get(name) or "") for row in rows), default="")
+    why = "No column has a name that is known here"
+    why += f"; “{prompt}” has the longest texts. {CHOOSE_ANSWER}" if prompt else ", and none has texts to ask."
     return Recognised("unknown", "Not recognised", why, ColumnMapping(prompt=prompt))
+
+
+def _may_be_prompt(rows: Rows, name: str) -> bool:
+    """Whether it holds texts, and not what rows are numbered or named by."""
+    return not ABOUT.intersection(_words(name)) and _all(
+        rows, name, lambda value: isinstance(value, str) and not _IDENTIFIER.fullmatch(value.strip())
+    )
+
+
+def _with_word(words: Sequence[str], names: Mapping[str, str], other_than: Sequence[str] = ()) -> str:
+    """The first column with the first of these words, in the singular or the plural."""
+    for word in words:
+        for name in names.values():
+            inside = {*_words(name)} | {each.removesuffix("s") for each in _words(name)}
+            if word in inside and not inside & (ABOUT | {*other_than}):
+                return name
+    return ""
+
+
+def _words(name: str) -> list[str]:
+    """“Question Text”, question-text and questionText have the same words."""
+    return [word.lower() for word in _WORD.findall(name)]
 
 
 def _instruction_above(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:

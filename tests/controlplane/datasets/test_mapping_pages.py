@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from controlplane.datasets.mapping_forms import NO_ANSWER
 from controlplane.datasets.models import DatasetVersion, Tokenizer
 from controlplane.hardware import inspections
 from controlplane.hardware.models import ModelInspection
@@ -136,6 +137,29 @@ def test_a_mistake_is_told_at_its_field_and_nothing_typed_is_lost(change: dict[s
     assert version.status == DatasetVersion.NEEDS_MAPPING
 
 
+def test_a_file_without_a_known_answer_column_is_imported_only_after_a_choice() -> None:
+    rows = [{"ID": str(n), "Question Text": f"What is {n} plus {n}?", "Remarks": "none"} for n in range(6)]
+    version, client = checked(jsonl(rows)), operator()
+    fields = FIELDS | {"prompt": "Question Text", "answer": "", "answer_after": ""}
+    page = client.get(at(version)).content.decode()
+    assert '<option value="Question Text" selected>' in page
+    assert "no column is named like its answer" in page
+    assert "Looks right, import" not in page
+    assert "What is 0 plus 0?" in client.post(at(version, "example/"), fields).content.decode()
+    refused = client.post(at(version, "mapping/"), fields)
+    assert refused.status_code == 400
+    assert "Choose the column with the answer, or say that there are no answers." in refused.content.decode()
+    client.post(at(version, "mapping/"), fields | {"answer": NO_ANSWER})
+    assert (worked(version).status, version.rows) == (DatasetVersion.READY, 6)
+
+
+def test_a_recognised_file_is_imported_from_the_top_of_its_mapping() -> None:
+    rows = [{"ID": str(n), "Question Text": f"{n} plus {n}?", "Expected Answer": str(2 * n)} for n in range(6)]
+    page = operator().get(at(checked(jsonl(rows)))).content.decode()
+    assert "named like a prompt, and “Expected Answer” like its answer" in page
+    assert page.index("Looks right, import") < page.index("Import with this mapping")
+
+
 def test_the_import_keeps_mapping_split_and_tokenizer() -> None:
     version, client, known = checked(), operator(), a_known_tokenizer()
     client.post(at(version, "mapping/"), FIELDS | {"tokenizer": known.pk, "token_limit": "4000"})
@@ -203,7 +227,7 @@ def test_rows_that_only_the_proposed_mapping_does_not_fit_lead_to_the_mapping() 
     assert "6 rows, 4 problems in 4 rows" in page
     assert "4 rows do not fit the mapping that is proposed" in page
     assert "What should happen" not in page
-    client.post(at(version, "mapping/"), FIELDS | {"answer": "", "answer_after": ""})
+    client.post(at(version, "mapping/"), FIELDS | {"answer": NO_ANSWER, "answer_after": ""})
     assert (worked(version).status, version.rows) == (DatasetVersion.READY, 6)
 
 

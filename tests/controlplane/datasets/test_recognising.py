@@ -119,6 +119,31 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ),
     ("prompts alone", {"text": "Tell me a story", "id": 1}, "text", {"prompt": "text", "answer": ""}),
     ("nothing known", {"id": 4, "Frage": "Wie viel?"}, "unknown", {"prompt": "Frage"}),
+    (
+        "words in the names",
+        {"ID": "7", "Question Text": "1+1 is?", "Expected Answer": "2", "Source,URL": "web", "Notes": "-"},
+        "by_words",
+        {"prompt": "Question Text", "answer": "Expected Answer"},
+    ),
+    (
+        "words written together",
+        {"promptId": "p-1", "userPrompt": "Add 1 and 1", "goldAnswers": "2", "answerType": "number"},
+        "by_words",
+        {"prompt": "userPrompt", "answer": "goldAnswers"},
+    ),
+    (
+        "names with spaces and hyphens",
+        {"Final-Answer": "2", "Problem ": "1+1", "Test Cases": ["assert f() == 2"]},
+        "code_with_tests",
+        {"prompt": "Problem ", "answer": "Final-Answer", "test_cases": "Test Cases"},
+    ),
+    (
+        "the longest text of unknown names",
+        {"nr": "12", "Thema": "Rechnen", "Aufgabe": "Wie viel ist eins und eins?"},
+        "unknown",
+        {"prompt": "Aufgabe", "answer": ""},
+    ),
+    ("short sums", {"sums to ask": "3-1", "n": 2}, "unknown", {"prompt": "sums to ask"}),
     ("capitals", {"Question": "1+1?", "ANSWER": "2"}, "question_answer", {"prompt": "Question", "answer": "ANSWER"}),
 ]
 
@@ -208,3 +233,13 @@ def test_a_proposal_can_be_sent_as_json() -> None:
     said = recognised({"question": "a", "answer": "#### 1"}).as_dict()
     assert said["mapping"]["prompt"] == "question"
     assert set(said) == {"schema", "title", "why", "mapping"}
+
+
+def test_what_numbers_the_rows_is_never_the_prompt() -> None:
+    rows = [{"ID": str(n), "text": f"A-{n}", "n": n} for n in range(3)]
+    assert recognised(*rows).mapping.prompt == ""
+    assert "none has texts to ask" in recognised(*rows).why
+
+
+def test_a_missing_answer_column_is_a_choice_to_make() -> None:
+    assert "Choose the answer column" in recognised({"text": "Tell me a story"}).why
