@@ -57,7 +57,7 @@ class GroupView:
     count: int
     solved: int
     flat: bool
-    """All rewards are equal, so nothing is learnt from the group."""
+    """A training group whose rewards are all equal, so nothing is learnt from it."""
     kept: bool
     """The texts are stored."""
     entries: list[CompletionRow] = field(default_factory=list)
@@ -81,14 +81,16 @@ class Steps:
     """A step's position among the steps that have completions."""
 
     step: int | None = None
+    newest: int | None = None
+    """The newest training step, which is shown unless another one is requested; without training, the last."""
     first: int | None = None
     last: int | None = None
     earlier: int | None = None
     later: int | None = None
 
     @property
-    def newest(self) -> bool:
-        return self.step == self.last
+    def follows(self) -> bool:
+        return self.step == self.newest
 
 
 def valid(run: Run) -> QuerySet[SampleRow]:
@@ -96,17 +98,18 @@ def valid(run: Run) -> QuerySet[SampleRow]:
 
 
 def steps(run: Run, requested: int | None) -> Steps:
-    """The requested step, or the nearest earlier one that has completions; the newest if none is requested."""
+    """The requested step, or the nearest earlier one that has completions; the newest training step if none is."""
     rows = valid(run)
-    ends = rows.aggregate(first=Min("step"), last=Max("step"))
+    trained = Max("step", filter=Q(mode="train"))
+    ends = rows.aggregate(first=Min("step"), last=Max("step"), trained=trained)
     if ends["last"] is None:
         return Steps()
-    nearest = (
-        rows.filter(step__lte=requested).aggregate(step=Max("step"))["step"] if requested is not None else ends["last"]
-    )
+    newest = ends["last"] if ends["trained"] is None else ends["trained"]
+    nearest = newest if requested is None else rows.filter(step__lte=requested).aggregate(step=Max("step"))["step"]
     step = ends["first"] if nearest is None else nearest
     return Steps(
         step=step,
+        newest=newest,
         first=ends["first"],
         last=ends["last"],
         earlier=rows.filter(step__lt=step).aggregate(step=Max("step"))["step"],
@@ -164,7 +167,7 @@ class CompletionReader:
             answer="" if answer is None else str(answer),
             count=row.completions,
             solved=row.solved,
-            flat=row.completions > 1 and row.reward_low is not None and row.reward_low == row.reward_high,
+            flat=row.mode == "train" and row.completions > 1 and None is not row.reward_low == row.reward_high,
             kept="completions" in data,
         )
 

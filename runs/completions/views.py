@@ -246,7 +246,7 @@ def _links(query: CompletionFilter, at: Any, result: CompletionTable) -> dict[st
         links["earlier"] = query.link(step=at.earlier)
     if at.later is not None:
         # The newest step has no number in the address, so that the page follows new steps.
-        links["later"] = query.link(step=None if at.later == at.last else at.later)
+        links["later"] = query.link(step=None if at.later == at.newest else at.later)
     if query.page > 1:
         links["previous"] = query.link(page=query.page - 1)
     if query.page < result.pages:

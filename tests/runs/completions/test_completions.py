@@ -219,6 +219,15 @@ def test_what_is_thinned_out_is_said_to_be(attempt: Attempt) -> None:
     assert "1.00" in page(attempt, "prompts/7/")
 
 
+def test_the_tab_opens_at_the_newest_training_step_and_an_evaluation_has_no_verdict(attempt: Attempt) -> None:
+    send(attempt, 4, completion("taught"), completion("taught"))
+    send(attempt, 5, completion("tested"), completion("tested"), mode="eval")
+    newest, last = page(attempt), page(attempt, step=5)
+    assert ("taught" in newest, "tested" in newest, "s.step=5" in newest) == (True, False, True)
+    assert ("nothing learned" in newest, "nothing learned" in last) == (True, False)
+    assert ('data-newest="yes"' in newest, 'data-newest="yes"' in last) == (True, False)
+
+
 # --- prompts ---------------------------------------------------------------------------------------------------
 
 
