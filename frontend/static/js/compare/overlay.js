@@ -41,6 +41,7 @@ export class Overlay {
     /** @type {HTMLElement} */ (element.querySelector(".title")).textContent = metric.title;
     /** @type {HTMLElement} */ (element.querySelector(".title")).title = metric.name;
     this.plot.setAttribute("role", "img");
+    this.plot.setAttribute("aria-label", metric.title);
   }
 
   /** @param {any} plotly @param {Look} look @param {Record<string, string>} tokens */
