@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from runs.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour
-from workers.contract import Rollout, RunSpec
+from workers.contract import RewardSpec, Rollout, RunSpec
+from workers.rewards.library import LIBRARY
+
+Range = tuple[float | None, float | None]
 
 FEW = 6
 """Components that fit among the other reward charts."""
@@ -75,7 +78,8 @@ def of_machine(spec: RunSpec | None, gpus: Sequence[int]) -> ChartGroup:
 
 
 def _reward(spec: RunSpec) -> Iterator[Chart]:
-    total = ChartLine("reward", "reward", "c8", band="reward_std", evaluation="eval_reward")
+    low, high = _total_range(spec)
+    total = ChartLine("reward", "reward", "c8", band="reward_std", evaluation="eval_reward", low=low, high=high)
     yield Chart("reward", "Reward, total", (total,), help="Weighted sum of the components; the band is one deviation")
     if len(spec.rewards) > 1:
         parts = tuple(
@@ -88,10 +92,28 @@ def _reward(spec: RunSpec) -> Iterator[Chart]:
 def _components(spec: RunSpec) -> Iterator[Chart]:
     for i, reward in enumerate(spec.rewards):
         mean = f"rewards/{reward.name}/mean"
-        line = ChartLine(mean, reward.name, colour(i), band=f"rewards/{reward.name}/std", evaluation=f"eval_{mean}")
+        std, (low, high) = f"rewards/{reward.name}/std", _range(reward)
+        line = ChartLine(mean, reward.name, colour(i), band=std, evaluation=f"eval_{mean}", low=low, high=high)
         yield Chart(
             f"reward-{i}", reward.name, (line,), help=f"{reward.name}: unweighted mean; weight {reward.weight:g}"
         )
+
+
+def _range(reward: RewardSpec) -> Range:
+    entry = LIBRARY.get(reward.function)
+    return entry.expected_of(reward.params) if entry else (None, None)
+
+
+def _total_range(spec: RunSpec) -> Range:
+    """The range of the weighted sum; open if one component's is."""
+    low = high = 0.0
+    for reward in spec.rewards:
+        bottom, top = _range(reward)
+        if bottom is None or top is None:
+            return None, None
+        low += min(bottom * reward.weight, top * reward.weight)
+        high += max(bottom * reward.weight, top * reward.weight)
+    return low, high
 
 
 def _failed(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:

@@ -21,6 +21,9 @@ class ChartLine:
     """Metric of the standard deviation, drawn as a band around the line."""
     evaluation: str = ""
     """The same figure on the held-out rows, drawn as points."""
+    low: float | None = None
+    high: float | None = None
+    """The range of possible values, which the band doesn't leave. None: open."""
     weight: float = 1.0
     """Factor applied to the values for drawing."""
 

@@ -63,6 +63,15 @@ def test_each_reward_component_has_a_chart_and_a_colour_of_its_own() -> None:
     assert len(colours) == 2
 
 
+def test_a_reward_has_the_range_of_its_values_and_the_total_that_of_the_weighted_sum() -> None:
+    plan = found(run_charts.plan(a_spec()))
+    ranges = [(line.low, line.high) for line in (plan["reward"].lines[0], plan["reward-1"].lines[0])]
+    assert ranges == [(0.0, 3.0), (0.0, 1.0)]
+    rewards = (RewardSpec("format", "think_tags"), RewardSpec("model", "no such function"))
+    line = found(run_charts.plan(dataclasses.replace(a_spec(), rewards=rewards)))["reward"].lines[0]
+    assert (line.low, line.high) == (None, None)
+
+
 def test_every_gpu_is_drawn_where_there_are_some_and_the_host_always() -> None:
     without = found(run_charts.plan(a_spec()))
     assert {"host-memory", "host-cpu"} <= without.keys()

@@ -5,7 +5,8 @@ import { smooth, tokensOf, valuesAt } from "./series.js";
 /**
  * @typedef {import("./series.js").Columns} Columns
  * @typedef {import("./series.js").Kind} Kind
- * @typedef {{metric: string, label: string, colour: string, band: string, evaluation: string, weight: number}} Line
+ * @typedef {{metric: string, label: string, colour: string, band: string, evaluation: string, weight: number, low?: number | null,
+ *   high?: number | null}} Line
  * @typedef {{id: string, title: string, lines: Line[], format: string, zero: boolean, x: "step" | "time",
  *   bounds: {value: number, name: string, level: string}[], log: boolean, stack?: boolean}} Spec
  * @typedef {{step: number | null, t: number, kind: string, text: string}} Mark
@@ -223,17 +224,19 @@ function extent(lines, log = false) {
   return [lowest, highest];
 }
 
-/** One standard deviation to both sides. @param {Drawn} line @param {(number | null)[]} x @param {number[]} middle
+/** One standard deviation to both sides, within the range of possible values. @param {Drawn} line @param {(number | null)[]} x @param {number[]} middle
  * @param {To} to @returns {any[]} */
 function band(line, x, middle, { numbers, look, tokens, by }) {
   const deviation = numbers.get(line.band);
   if (!deviation.value.length) return [];
   const raw = valuesAt(deviation, line.columns.seq).map((v) => Math.abs(v * by * line.weight));
   const spread = look.smoothing ? smooth(raw, look.smoothing) : raw;
+  const [low, high] = [line.low ?? -Infinity, line.high ?? Infinity].map((end) => end * by * line.weight);
+  // A declared range may be wrong: the band never ends before the line.
   const edge = { mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, x };
   return [
-    { ...edge, y: middle.map((v, i) => v - spread[i]) },
-    { ...edge, y: middle.map((v, i) => v + spread[i]), fill: "tonexty", fillcolor: faint(tokens[line.colour], 0.12) },
+    { ...edge, y: middle.map((v, i) => Math.max(v - spread[i], Math.min(v, low))) },
+    { ...edge, y: middle.map((v, i) => Math.min(v + spread[i], Math.max(v, high))), fill: "tonexty", fillcolor: faint(tokens[line.colour], 0.12) },
   ];
 }
 
