@@ -1,25 +1,30 @@
-"""Adding a dataset, or a version of one: an upload, a dataset of the hub, a path on the server."""
+"""Adding a dataset, or a version of one: an upload, typed rows, a dataset of the hub, a path on the server."""
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_http_methods
+from django.views.decorators.http import require_http_methods, require_safe
 
 from controlplane.accounts.models import User
 from controlplane.accounts.roles import operator_required, person
-from controlplane.datasets import importing
+from controlplane.datasets import importing, reader_process
 from controlplane.datasets import upload as uploading
 from controlplane.datasets.errors import DatasetError, NameTaken
-from controlplane.datasets.forms import HubForm, PathForm, UploadForm
+from controlplane.datasets.forms import HubForm, PathForm, RowsForm, UploadForm
 from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.datasets.queries import dataset_for
+from controlplane.datasets.reader.formats import NAMES
+from controlplane.datasets.receiving import incoming_folder
 from controlplane.datasets.sources import roots
 
-UPLOAD, HUB, PATH = "upload", "hub", "path"
+UPLOAD, ROWS, HUB, PATH = "upload", "rows", "hub", "path"
+AddingForm = UploadForm | RowsForm | HubForm | PathForm
 
 
 @operator_required
@@ -42,6 +47,30 @@ def upload(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
 
 @operator_required
 @require_http_methods(["GET", "POST"])
+def rows(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
+    dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
+    form = RowsForm(request.POST or None, dataset=dataset)
+    if request.method == "POST" and form.is_valid():
+        return _make(request, form, dataset, ROWS)
+    return _page(request, form, dataset, ROWS)
+
+
+@require_safe
+def sample(request: HttpRequest, kind: str) -> HttpResponse:
+    """A small file of one format, to fill with rows of one's own."""
+    if kind not in NAMES:
+        raise Http404(f"There is no sample file of the format {kind}.")
+    try:
+        content = b"".join(reader_process.stream(incoming_folder(), "sample", {"format": kind}))
+    except DatasetError as error:
+        messages.error(request, str(error))
+        return redirect("datasets")
+    headers = {"Content-Disposition": f'attachment; filename="sample.{kind}"'}
+    return HttpResponse(content, content_type="application/octet-stream", headers=headers)
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
 def hub(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
     dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
     form = HubForm(request.POST or None, dataset=dataset)
@@ -60,24 +89,24 @@ def path(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
     return _page(request, form, dataset, PATH)
 
 
-def _make(
-    request: HttpRequest, form: UploadForm | HubForm | PathForm, dataset: Dataset | None, way: str
-) -> HttpResponse:
+def _make(request: HttpRequest, form: AddingForm, dataset: Dataset | None, way: str) -> HttpResponse:
     name = dataset.name if dataset else form.cleaned_data["name"]
     try:
         version = _created(person(request), form, name, new=dataset is None)
     except DatasetError as error:
-        first = {UPLOAD: "file", HUB: "id", PATH: "path"}[way]
+        first = {UPLOAD: "file", ROWS: "rows", HUB: "id", PATH: "path"}[way]
         form.add_error("name" if isinstance(error, NameTaken) and dataset is None else first, str(error))
         return _page(request, form, dataset, way)
     return redirect(version)
 
 
-def _created(user: User, form: UploadForm | HubForm | PathForm, name: str, *, new: bool) -> DatasetVersion:
+def _created(user: User, form: AddingForm, name: str, *, new: bool) -> DatasetVersion:
     if isinstance(form, HubForm):
         return importing.create_from_hub(user, name, form.source, new=new)
     if isinstance(form, PathForm):
         return importing.create_from_path(user, name, form.cleaned_data["path"], new=new)
+    if isinstance(form, RowsForm):
+        return importing.create_from_upload(user, name, io.BytesIO(form.cleaned_data["rows"].encode()), "rows", new=new)
     file = form.cleaned_data["file"]
     return importing.create_from_upload(user, name, file, file.name, new=new)
 
@@ -89,5 +118,6 @@ def _page(request: HttpRequest, form: Any, dataset: Dataset | None, way: str) ->
         "way": way,
         "limit": settings.DATASET_MAX_BYTES,
         "roots": roots(),
+        "formats": NAMES,
     }
     return render(request, "datasets/new.html", context, status=400 if form.errors else 200)

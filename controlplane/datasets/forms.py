@@ -1,4 +1,4 @@
-"""The forms for adding a dataset: an upload, the hub, a path on the server."""
+"""The forms for adding a dataset: an upload, typed rows, the hub, a path on the server."""
 
 from __future__ import annotations
 
@@ -78,6 +78,28 @@ class UploadForm(_Source):
     def proposed_name(self, fields: dict[str, Any]) -> str:
         name = PurePath(shown_name(fields["file"].name))
         return PurePath(name.stem).stem if name.suffix.lower() == ".gz" else name.stem
+
+
+class RowsForm(_Source):
+    named_after = "Left empty: “rows”. It stays the same over versions."
+
+    rows = forms.CharField(
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": 12, "class": "code", "spellcheck": "false", "wrap": "off"}),
+        help_text="As in a file: JSON Lines, a JSON list, or CSV with a header line. "
+        "Cells copied from a spreadsheet work too.",
+        error_messages={"required": "Type or paste at least one row."},
+    )
+    field_order = ("rows", "name")
+
+    def clean_rows(self) -> str:
+        rows: str = self.cleaned_data["rows"]
+        if not rows.strip():
+            raise forms.ValidationError("Type or paste at least one row.")
+        return rows
+
+    def proposed_name(self, fields: dict[str, Any]) -> str:
+        return "rows"
 
 
 class HubForm(_Source):

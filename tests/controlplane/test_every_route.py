@@ -70,6 +70,7 @@ def address() -> Any:
         "attempt_id": attempt.pk,
         "dataset_id": version.dataset_id,
         "number": 1,
+        "kind": "csv",
         "config_id": attempt.run.reward_version.config_id,
         "profile_id": attempt.run.profile_id,
         "host_id": host.pk,

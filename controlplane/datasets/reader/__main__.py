@@ -25,9 +25,10 @@ VERBS = {
     "look": ("find_rows", "look"),
     "derive": ("derive_rows", "run"),
     "export": ("export_rows", "export"),
+    "sample": ("sample_rows", "export"),
 }
 """Verb -> the module in this package and its function of the folder and the arguments. Its return value is the answer;
-`export` writes rows itself instead of JSON."""
+an `export` writes a file itself instead of JSON."""
 
 
 def main(argv: list[str]) -> int:
@@ -41,7 +42,7 @@ def main(argv: list[str]) -> int:
         arguments: dict[str, Any] = json.loads(sys.stdin.buffer.read() or b"{}")
         module, name = VERBS[verb]
         function: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), name)
-        if verb == "export":
+        if name == "export":
             function(folder, arguments, sys.stdout.buffer)
         else:
             sys.stdout.write(json.dumps(function(folder, arguments)))

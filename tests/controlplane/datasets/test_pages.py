@@ -14,6 +14,7 @@ from controlplane.accounts.models import Role
 from controlplane.datasets import archiving
 from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.datasets.reader import files
+from controlplane.datasets.reader.formats import NAMES
 from controlplane.datasets.receiving import incoming_folder
 from runs.models import Run
 from tests.controlplane.datasets.sources import jsonl
@@ -269,7 +270,9 @@ def test_text_of_a_dataset_is_shown_as_text(nasty: str) -> None:
 # --- who may ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("path", ["upload/", "hub/", "path/", "1/upload/", "1/hub/", "1/path/", "name/"])
+@pytest.mark.parametrize(
+    "path", ["upload/", "rows/", "hub/", "path/", "1/upload/", "1/rows/", "1/hub/", "1/path/", "name/"]
+)
 def test_viewers_add_nothing(path: str) -> None:
     assert viewer().get(f"/datasets/{path}").status_code == 403
 
@@ -282,6 +285,35 @@ def test_acts_take_an_operator_and_a_post(path: str) -> None:
     assert viewer().post(f"/datasets/{path}").status_code == 403
     assert operator().get(f"/datasets/{path}").status_code == 405
     assert operator().post(f"/datasets/{path}").status_code == 404
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_each_sample_file_is_recognised_and_imported_as_it_is(kind: str) -> None:
+    client = operator()
+    file = client.get(f"/datasets/sample.{kind}")
+    assert file["Content-Disposition"] == f'attachment; filename="sample.{kind}"'
+    version = checked(file.content)
+    assert (version.report["format"]["kind"], version.rows, version.report["kinds"]) == (kind, 8, [])
+    assert version.report["recognised"]["schema"] == "question_answer"
+    assert client.get("/datasets/sample.xls").status_code == 404
+
+
+def test_typed_rows_are_checked_like_a_file() -> None:
+    client = operator()
+    answer = client.post("/datasets/rows/", {"rows": "question,answer\r\n1 + 1?,2\r\n", "name": "few"})
+    version = worked(DatasetVersion.objects.get(dataset__name="few"))
+    assert answer["Location"] == at(version)
+    assert (version.status, version.rows) == (DatasetVersion.NEEDS_MAPPING, 1)
+    client.post(f"/datasets/{version.dataset_id}/rows/", {"rows": '{"question": "1 + 1?", "answer": "2"}'})
+    assert version.dataset.versions.count() == 2
+
+
+@pytest.mark.parametrize("rows", ["", " \r\n ", "a\0b"])
+def test_rows_that_can_not_be_stored_are_refused_at_their_field(rows: str) -> None:
+    page = operator().post("/datasets/rows/", {"rows": rows, "name": "kept name"})
+    assert page.status_code == 400
+    assert "kept name" in page.content.decode()
+    assert not Dataset.objects.exists()
 
 
 def test_an_upload_without_a_csrf_token_stores_nothing() -> None:
