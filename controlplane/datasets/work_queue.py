@@ -32,6 +32,8 @@ class WorkProgress:
     of: int = 0
     """Bytes; 0: not known."""
     rows: int = 0
+    of_rows: int = 0
+    """0: not known."""
     mb_per_s: float = 0.0
     waits: timedelta | None = None
     """The time in the queue, once that is longer than it should be."""
@@ -39,7 +41,8 @@ class WorkProgress:
     @property
     def share(self) -> float | None:
         """0 to 1; None: not known."""
-        return min(1.0, self.done / self.of) if self.of > 0 else None
+        done, of = (self.done, self.of) if self.of else (self.rows, self.of_rows)
+        return min(1.0, done / of) if of else None
 
 
 def send_to_worker(version: DatasetVersion) -> None:
@@ -73,11 +76,10 @@ def progress(version: DatasetVersion) -> WorkProgress | None:
         state = None
     if not isinstance(state, dict):
         return WorkProgress("starting")
-    done, of, rows = (_whole(state.get(name)) for name in ("bytes", "of", "rows"))
+    done, of, rows, of_rows = (_whole(state.get(name)) for name in ("bytes", "of", "rows", "of_rows"))
     pace = state.get("mb_per_s")
-    return WorkProgress(
-        str(state.get("stage", "")), done, of, rows, float(pace) if isinstance(pace, int | float) else 0.0
-    )
+    mb_per_s = float(pace) if isinstance(pace, int | float) else 0.0
+    return WorkProgress(str(state.get("stage", "")), done, of, rows, of_rows, mb_per_s)
 
 
 def _whole(value: Any) -> int:

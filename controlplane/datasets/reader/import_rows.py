@@ -152,9 +152,9 @@ class _CheckErrors:
 
 def _with_progress(rows: Iterator[dict[str, Any]], of: int, folder: Path) -> Iterator[dict[str, Any]]:
     """Yield the rows, reporting the progress of writing them."""
-    progress = ProgressFile(folder, "writing", of)
+    progress = ProgressFile(folder, "writing", 0, of)
     for number, row in enumerate(rows, 1):
-        progress.at(number, number)
+        progress.at(0, number)
         yield row
 
 

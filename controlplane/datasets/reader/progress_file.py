@@ -13,12 +13,13 @@ EVERY_S = 0.5
 
 
 class ProgressFile:
-    """`of`: the bytes of the (compressed) file that the stage goes through; 0: unknown."""
+    """`of`: the bytes of the (compressed) file that the stage goes through, `of_rows` its rows; 0: unknown."""
 
-    def __init__(self, folder: Path, stage: str, of: int) -> None:
+    def __init__(self, folder: Path, stage: str, of: int, of_rows: int = 0) -> None:
         self._path = folder / files.PROGRESS
         self._stage = stage
         self._of = of
+        self._of_rows = of_rows
         self._began = time.monotonic()
         self._next = 0.0
         self.at(0, 0)
@@ -35,6 +36,7 @@ class ProgressFile:
             "bytes": read,
             "of": self._of,
             "rows": rows,
+            "of_rows": self._of_rows,
             "mb_per_s": round(read / 1e6 / spent, 1),
         }
         draft = self._path.with_suffix(".part")

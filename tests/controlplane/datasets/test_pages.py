@@ -15,6 +15,7 @@ from controlplane.datasets import archiving
 from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.datasets.reader import files
 from controlplane.datasets.reader.formats import NAMES
+from controlplane.datasets.reader.progress_file import ProgressFile
 from controlplane.datasets.receiving import incoming_folder
 from runs.models import Run
 from tests.controlplane.datasets.sources import jsonl
@@ -216,6 +217,12 @@ def test_progress_is_shown_and_the_page_drawn_anew_at_the_end() -> None:
     page = client.get(at(version, "state/")).content.decode()
     for words in ('value="0.2500"', "25", "812,345", "38.2", "Second pass"):
         assert words in page
+    ProgressFile(version.folder, "writing", 0, 12).at(0, 3, now=True)
+    page = client.get(at(version, "state/")).content.decode()
+    assert 'value="0.2500"' in page
+    assert "Writing the rows" in page
+    assert ">3 of 12<" in page
+    assert "MiB" not in page
     answer = client.get(at(version, "state/"))
     assert "HX-Refresh" not in answer
     worked(version)
