@@ -17,7 +17,7 @@ from django.utils import timezone
 from controlplane.accounts.models import User
 from controlplane.datasets.errors import DatasetError, NameTaken
 from controlplane.datasets.folders import make_folder, remove_folder, take_over
-from controlplane.datasets.models import Dataset, DatasetVersion, column_names
+from controlplane.datasets.models import Dataset, DatasetVersion, column_names, rows_of
 from controlplane.datasets.reader import files
 from controlplane.datasets.reader.mapping import ColumnMapping
 from controlplane.datasets.receiving import Readable, received, shown_name
@@ -61,14 +61,14 @@ def map_again(user: User | None, old: DatasetVersion, mapping: ColumnMapping | N
     """
     if not (old.folder / files.SOURCE).is_file():
         raise DatasetError("This version was made from another one's rows. Map that version again, then filter it.")
-    if old.status in DatasetVersion.AT_WORK or (old.status == DatasetVersion.INVALID and not old.rows):
+    if old.status in DatasetVersion.AT_WORK or (old.status == DatasetVersion.INVALID and not old.report.get("rows")):
         raise DatasetError("This version's file was not read to the end.")
     report = {name: value for name, value in old.report.items() if name != "mapped"}
     with made(user, old.dataset.name, new=False) as version:
         for field in ("file_name", "bytes", "source_sha256", "source_kind", "source", "tokenizer", "token_limit"):
             setattr(version, field, getattr(old, field))
         version.parent, version.report, version.split = old, report, old.split
-        version.rows, version.columns = report.get("rows", 0), column_names(report)
+        version.rows, version.columns = rows_of(report), column_names(report)
         version.mapping = mapping.as_dict() if mapping else old.mapping
         undecided = old.status == DatasetVersion.INVALID
         version.status = DatasetVersion.INVALID if undecided else DatasetVersion.NEEDS_MAPPING

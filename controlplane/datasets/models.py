@@ -17,6 +17,11 @@ def column_names(report: dict[str, Any]) -> list[str]:
     return [column["name"] for column in report.get("columns", [])]
 
 
+def rows_of(report: dict[str, Any]) -> int:
+    """All rows of the file, also those that can't be read. Older reports count only the others."""
+    return int(report.get("records") or report.get("rows") or 0)
+
+
 class Dataset(models.Model):
     name = models.CharField(max_length=80, unique=True)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)

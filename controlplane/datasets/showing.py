@@ -12,7 +12,6 @@ from controlplane.datasets import plots, problem_pages, sizes
 from controlplane.datasets.lineage import lineage
 from controlplane.datasets.mapping_forms import MappingForm
 from controlplane.datasets.models import DatasetVersion, Tokenizer
-from controlplane.datasets.reader import formats
 from controlplane.datasets.reader.filtering import FilterError, RowFilter
 from controlplane.datasets.reader.hints import hints as make_hints
 from controlplane.datasets.reader.mapping import COLUMN_FIELDS
@@ -59,7 +58,7 @@ def version_context(version: DatasetVersion) -> dict[str, Any]:
         "broken_rows": report.get("broken_rows", report.get("bad_rows", 0)),  # older reports know one kind
         "unfit_rows": report.get("unfit_rows", 0),
         "mapped_unfit": _unfit(mapped),
-        "read_rows": read_rows(report),
+        "mapped_errors": problem_pages.errors(mapped),
         "training_rows": version.rows - version.validation_rows,
         "fits_not": bool(mapped) and version.status == DatasetVersion.NEEDS_MAPPING,
         "may_leave_out": may_leave_out(version),
@@ -119,14 +118,6 @@ def may_leave_out(version: DatasetVersion) -> bool:
 
 def _unfit(mapped: dict[str, Any]) -> int:
     return int(mapped.get("unfit_rows", mapped.get("bad_rows")) or 0)
-
-
-def read_rows(report: dict[str, Any]) -> int:
-    """Rows of the file, including the bad ones where each has its own line."""
-    rows = int(report.get("rows") or 0)
-    if (report.get("format") or {}).get("kind") != formats.JSONL:
-        return rows
-    return max(rows, int(report.get("lines") or 0) - int(report.get("blank") or 0))
 
 
 def source(version: DatasetVersion) -> dict[str, str]:

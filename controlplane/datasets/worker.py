@@ -23,7 +23,7 @@ from controlplane.datasets import reader_process
 from controlplane.datasets.errors import ChildFailed
 from controlplane.datasets.fetching.starting import fetch
 from controlplane.datasets.folders import LOCK, held
-from controlplane.datasets.models import DatasetVersion, Tokenizer, column_names
+from controlplane.datasets.models import DatasetVersion, Tokenizer, column_names, rows_of
 from controlplane.datasets.reader import files
 from controlplane.datasets.reader.mapping import ColumnMapping, checked_part
 from controlplane.datasets.receiving import incoming_folder
@@ -137,7 +137,7 @@ def _check(version: DatasetVersion) -> Fields:
         return _not_imported(version, {"usable": False, "file_error": failed}) if failed else {"report": report}
     return {
         "status": DatasetVersion.INVALID if failed or report.get("broken_rows") else DatasetVersion.NEEDS_MAPPING,
-        "rows": report.get("rows", 0),
+        "rows": rows_of(report),
         "columns": column_names(report),
         "report": report,
     }

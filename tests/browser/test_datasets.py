@@ -94,7 +94,7 @@ def test_the_way_from_a_file_to_a_new_run(site: Stack, page: Page, complaints: C
     expect(page.get_by_text("200 rows, ")).to_be_visible()
     expect(page.locator(".recognised")).to_contain_text("GSM8K")
     example = page.locator("#example")
-    expect(example).to_contain_text("Row 1 of the first")
+    expect(example).to_contain_text("Example 1 of")
     page.get_by_label("System prompt").fill("Think first.")
     expect(example).to_contain_text("Think first.")
     page.get_by_label("Count tokens with").select_option(label="a tiny model")
@@ -102,11 +102,11 @@ def test_the_way_from_a_file_to_a_new_run(site: Stack, page: Page, complaints: C
     expect(example.locator(".exact")).to_contain_text("tokens")
     first = example.locator(".exact pre").inner_text()
     page.get_by_role("button", name="Next row").click()
-    expect(example).to_contain_text("Row 2 of the first")
+    expect(example).to_contain_text("Example 2 of")
     assert example.locator(".exact pre").inner_text() != first
     page.get_by_label("Prompt template").fill("all the same")
     expect(page.locator("#id_template_error")).to_contain_text("no {prompt} in it")
-    expect(example).to_contain_text("Row 2 of the first")  # the old answer stays
+    expect(example).to_contain_text("Example 2 of")  # the old answer stays
     page.get_by_label("Prompt template").fill("{prompt} Answer after ####.")
     expect(example.locator(".exact pre")).to_contain_text("Answer after ####.")
     expect(page.locator("#id_template_error")).to_be_hidden()

@@ -65,6 +65,7 @@ def _report(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
         "checked": checked_part(checked).as_dict() if checked else None,
         "lines": result.lines,
         "rows": result.rows,
+        "records": result.records,
         "blank": result.blank,
         **collector.as_dict(),
         "columns": schema.as_columns(result.columns),

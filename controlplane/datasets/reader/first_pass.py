@@ -41,6 +41,8 @@ class FirstPassResult:
     lines: int = 0
     rows: int = 0
     """Readable rows, usable or not."""
+    records: int = 0
+    """All rows, readable or not."""
     blank: int = 0
     duplicates: int = 0
     columns: Counts = field(default_factory=dict)
@@ -131,8 +133,8 @@ class _FirstPass:
                 if batch.end.number >= MOST_ROWS:
                     raise FileProblem("too_many_rows", f"The file has more than {MOST_ROWS:,} rows.")
                 end, at = self._add(batch), batch.at
-                found.lines, found.rows = end.line, found.rows + end.rows
-                found.blank = end.line - end.number - 1 if format.kind == formats.JSONL else 0
+                found.lines, found.rows, found.records = end.line, found.rows + end.rows, end.number + 1
+                found.blank = end.line - found.records if format.kind == formats.JSONL else 0
                 self._progress.at(at, found.rows)
                 if self._collector.gave_up:
                     break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -90,7 +91,7 @@ def test_the_example_is_a_real_row_with_the_forms_mapping() -> None:
     page = example(client, version, system_prompt="Be brief.", template="Q: {prompt} A:")
     assert "Q: What is 0 plus 0? A:" in page
     assert "Be brief." in page
-    assert "Row 1 of the first 5" in page
+    assert "Example 1 of 5" in page
     assert "What is 3 plus 3?" in example(client, version, row="3")
     assert "What is 4 plus 4?" in example(client, version, row="99")
     assert "has no ## in it" not in page
@@ -217,6 +218,27 @@ def test_the_leave_to_drop_rows_is_of_the_mapping_that_was_tried() -> None:
     assert status == DatasetVersion.NEEDS_MAPPING
     assert "5 of 6 rows do not fit this mapping" in page
     assert imported(client, version, answer_after="of that", leave_out="1")[0] == DatasetVersion.READY
+
+
+FILES = {
+    "jsonl": jsonl(ROWS) + b"broken\n\n",
+    "json": b"[" + b",".join(jsonl(ROWS).splitlines()) + b", 3]",
+    "csv": b"question,answer\n" + b"".join(b"What is %d?,%d\n" % (n, n) for n in range(5)) + b"one,two,three\n",
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_rows_are_all_rows_of_the_file_whatever_its_format(kind: str) -> None:
+    version, client = checked(FILES[kind]), operator()
+    assert version.rows == 6
+    assert "6 rows, 1 problem in 1 row" in client.get(at(version)).content.decode()
+    assert 'data-label="Rows">6<' in client.get("/datasets/").content.decode()
+
+
+def test_a_version_with_notes_alone_has_a_tab_of_notes() -> None:
+    page = viewer().get(at(ready([*ROWS, ROWS[0]]))).content.decode()
+    assert re.search(r">Notes\s*<span class=\"muted\">1<", page)
+    assert re.search(r">Problems</a>", viewer().get(at(ready(ROWS))).content.decode())
 
 
 def test_rows_that_only_the_proposed_mapping_does_not_fit_lead_to_the_mapping() -> None:
