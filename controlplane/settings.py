@@ -42,7 +42,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
     "controlplane.staticfiles.static_files",
-    "controlplane.http.middleware.ContentSecurityPolicy",
+    "controlplane.http.middleware.ProtectiveHeaders",
     "controlplane.http.middleware.NoNul",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",

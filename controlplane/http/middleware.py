@@ -1,4 +1,4 @@
-"""The strict Content-Security-Policy of all answers, and the sign-in requirement of all views."""
+"""The headers that protect all answers, and the sign-in requirement of all views."""
 
 from __future__ import annotations
 
@@ -25,13 +25,20 @@ POLICY = "; ".join(
 )
 
 
-class ContentSecurityPolicy:
+class ProtectiveHeaders:
+    """The strict Content-Security-Policy; cookies that are only sent encrypted again if they came so; and pages that
+    only the browser may keep. (It may: otherwise a form would be empty after a step back.)"""
+
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         response = self.get_response(request)
         response.headers["Content-Security-Policy"] = POLICY
+        response.headers.setdefault("Cache-Control", "private")
+        if request.is_secure():
+            for cookie in response.cookies.values():
+                cookie["secure"] = True
         return response
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ from workers.contract import AttemptSpec, ContractError, FileName, Placement, Ru
 from workers.contract.commands import Programs
 from workers.contract.dry_run import PlannedProcess
 
+PACKED_AT_ONCE = 2
+_packing = threading.BoundedSemaphore(PACKED_AT_ONCE)
 DRAFT = "draft"
 """Placeholder for the run's id."""
 
@@ -113,16 +116,27 @@ def programs_of(host: Host | None) -> Programs:
 
 
 def write(dry: DryRun) -> IO[bytes]:
-    """The .zip, as a file that is deleted when closed. Raises NothingToShow if the dataset's file is gone."""
-    rows = dry.version.rows_path
-    if not rows.exists():
+    """The .zip, as a file that is deleted when closed. Raises NothingToShow if the dataset's file is gone, or while
+    PACKED_AT_ONCE others are packed: rows can be gigabytes."""
+    if not dry.version.rows_path.exists():
         raise NothingToShow(f"The file of {dry.version} is gone.")
+    if not _packing.acquire(blocking=False):
+        raise NothingToShow("Other dry runs are being packed. Try again in a moment.")
+    try:
+        return _packed(dry)
+    finally:
+        _packing.release()
+
+
+def _packed(dry: DryRun) -> IO[bytes]:
     texts = _texts(dry)
     file = tempfile.TemporaryFile()  # noqa: SIM115  # whoever sends it closes it
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in texts.items():
             archive.writestr(_entry(dry, name), text)
-        with rows.open("rb") as source, archive.open(_entry(dry, FileName.DATASET), "w", force_zip64=True) as target:
+        dataset = _entry(dry, FileName.DATASET)
+        dataset.compress_type = zipfile.ZIP_STORED  # Parquet is compressed
+        with dry.version.rows_path.open("rb") as source, archive.open(dataset, "w", force_zip64=True) as target:
             shutil.copyfileobj(source, target, 1 << 20)
     file.seek(0)
     return file

@@ -79,7 +79,6 @@ def _run(folder: AttemptFolder, settings: HostSettings, token: str) -> None:
     signal.signal(signal.SIGCHLD, lambda *_: life.wake())
     log.info("supervising %s as pid %d", life.spec.attempt_id, os.getpid())
     life.run()
-    log.info("done")
 
 
 def _take(lock: Lock) -> bool:

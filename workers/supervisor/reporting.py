@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from workers.supervisor.servermetrics import Pulse, ServerMetrics
 from workers.supervisor.sync import Syncer
 from workers.supervisor.system import SystemSampler
 
+log = logging.getLogger(__name__)
 Inbox = queue.SimpleQueue[Callable[[], None]]
 """Calls that other threads want to run in the main thread."""
 
@@ -103,7 +105,8 @@ class Reporting:
                 loop.stop()
 
     def close(self) -> None:
-        """Send what is left: the last line is in the outbox."""
+        """Send what is left: the last line is in the outbox, and the supervisor's log ends with this one."""
+        log.info("all has ended; what is left is sent")
         self.outbox.flush_to_disk()
         self._samples.close()
         self._logs.close()

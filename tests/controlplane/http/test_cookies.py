@@ -6,8 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from django.test import Client
 
 from controlplane.serving.embedded import BASE_DIR as ROOT
+from tests.controlplane.people import viewer
 
 NAMES = "from controlplane import settings as s; print(s.SESSION_COOKIE_NAME, s.CSRF_COOKIE_NAME)"
 
@@ -23,3 +25,17 @@ def test_two_installations_on_a_machine_have_cookies_of_their_own(tmp_path: Path
     one, two = cookies_of(tmp_path / "one"), cookies_of(tmp_path / "two")
     assert len(one | two) == 4
     assert cookies_of(tmp_path / "one") == one
+
+
+@pytest.mark.django_db
+def test_cookies_are_sent_encrypted_only_where_pages_are() -> None:
+    for secure in (False, True):
+        response = Client().get("/sign-in/", secure=secure)
+        assert response.cookies
+        assert {bool(cookie["secure"]) for cookie in response.cookies.values()} == {secure}
+
+
+@pytest.mark.django_db
+def test_no_cache_on_the_way_keeps_a_page() -> None:
+    assert "private" in Client().get("/sign-in/")["Cache-Control"]
+    assert viewer().get("/runs/")["Cache-Control"] == "private"

@@ -41,7 +41,7 @@ def broken(request: HttpRequest) -> HttpResponse:
 urlpatterns = [path("where", where), path("endless", endless), path("broken", broken)]
 handler500 = "controlplane.http.errors.server_error"
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.urls(__name__)]
-OPEN = override_settings(MIDDLEWARE=["controlplane.http.middleware.ContentSecurityPolicy"])
+OPEN = override_settings(MIDDLEWARE=["controlplane.http.middleware.ProtectiveHeaders"])
 
 
 def asked(app: OneThread, path: str) -> ApplicationCommunicator:

@@ -14,6 +14,7 @@ from django.test import Client
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.hardware.profile_yaml import read
 from runs.models import Run
+from runs.new_run import dry_run
 from tests.controlplane.people import operator, viewer
 from tests.datasets import parquet
 from tests.runs.builders import a_run
@@ -168,6 +169,19 @@ def test_a_run_is_downloaded_as_it_was_frozen(client):
     files = unpacked(viewer().get(f"/runs/{run.pk}/dry-run"))
     assert json.loads(files["spec.json"])["run"] == run.spec
     assert f"--served-model-name {run.pk}-1" in files["run.sh"]
+
+
+def test_only_a_few_dry_runs_are_packed_at_once(client):
+    answer = client.post("/runs/new/", servers())
+    run = Run.objects.get(pk=answer.url.strip("/").split("/")[-1])
+    while dry_run._packing.acquire(blocking=False):
+        pass
+    try:
+        answer = viewer().get(f"/runs/{run.pk}/dry-run", follow=True)
+        assert "Other dry runs are being packed." in answer.content.decode()
+    finally:
+        dry_run._packing.release(dry_run.PACKED_AT_ONCE)
+    assert unpacked(viewer().get(f"/runs/{run.pk}/dry-run"))
 
 
 def test_a_run_whose_dataset_file_is_gone_says_so(client):

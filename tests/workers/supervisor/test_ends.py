@@ -26,6 +26,7 @@ def test_a_run_is_claimed_trained_reported_and_proved_gone(tmp_path: Path) -> No
     assert [line["kind"] for line in made.outbox()][-1] == "ended"
     assert len(made.control.samples) == 10
     assert made.control.logs["trainer"].startswith(b"fake trainer of rtestrun22-1")
+    assert made.control.logs["supervisor"] == made.folder.log("supervisor").read_bytes()
     assert (made.folder / "outbox.ack").read_text() == str(len(made.outbox()))
 
 
