@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import socket
 from dataclasses import dataclass, field
-from ipaddress import ip_address
+from ipaddress import IPv4Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,6 +14,8 @@ from workers.contract.hardware import HardwareSpec, Rollout
 from workers.contract.names import MAX_SERVERS, SCHEMA, SERVER_ROLES
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]")
+_NUMBER = re.compile(r"(.*\.)?(0[xX][0-9a-fA-F]*|[0-9]+)")
+"""The system reads such a host as an IPv4 address, in whatever base and with however few dots it is written."""
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 METADATA = frozenset(
     ip_address(text)
@@ -156,7 +159,9 @@ def is_address(text: str) -> bool:
 def _is_no_server(host: str) -> bool:
     """Whether it is an IP address at which clouds keep a machine's credentials, or no machine answers."""
     try:
-        address = ip_address(host)
+        address = IPv4Address(socket.inet_aton(host)) if _NUMBER.fullmatch(host) else ip_address(host)
+    except OSError:
+        return True  # digits that are no address
     except ValueError:
         return False
     address = getattr(address, "ipv4_mapped", None) or address
