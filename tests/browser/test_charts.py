@@ -130,11 +130,11 @@ def test_steps_tokens_and_time_are_three_axes_of_the_same_points_with_the_alerts
 
 def test_moments_and_ranges_are_those_of_the_viewers_zone(site: Stack, a_run: Callable[..., str], page: Page) -> None:
     page.context.new_cdp_session(page).send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
-    page.goto(f"{site.url}/runs/{a_run()}/?c.x=time&c.range=reward:time:1005:1015")
+    page.goto(f"{site.url}/runs/{a_run()}/?c.x=time&c.range=time:1005:1015")
     ticks = chart(page, "reward").locator(".xtick")
     expect(ticks.first).to_have_text(re.compile("^09:16:"))
     drag(page, "reward", 60, 160)
-    page.wait_for_url(re.compile(r"c\.range=reward:time:10(0|1)\d"))
+    page.wait_for_url(re.compile(r"c\.range=time:10(0|1)\d"))
     page.get_by_label("x axis").select_option("Step")
     until(page, lambda: page.evaluate(f"({AXIS})('reward').type") == "linear")
     low, high = page.evaluate(f"({AXIS})('reward').range")
@@ -144,6 +144,7 @@ def test_moments_and_ranges_are_those_of_the_viewers_zone(site: Stack, a_run: Ca
 def test_a_look_at_a_part_fetches_what_the_whole_leaves_out(
     site: Stack, a_run: Callable[..., str], page: Page, complaints: Complaints
 ) -> None:
+    page.set_viewport_size({"width": 1440, "height": 1600})
     run = a_run(3000)
     page.goto(f"{site.url}/runs/{run}/")
     until(page, lambda: page.evaluate(f"({LINE})('reward')?.x.length ?? 0") > 0)
@@ -155,7 +156,8 @@ def test_a_look_at_a_part_fetches_what_the_whole_leaves_out(
     low, high = page.evaluate(f"({AXIS})('reward').range")
     every = [step for step in range(1, 3001) if low <= step <= high]
     until(page, lambda: [x for x in page.evaluate(f"({LINE})('reward').x") if low <= x <= high] == every)
-    page.wait_for_url(re.compile("c.range=reward:step:"))
+    page.wait_for_url(re.compile("c.range=step:"))
+    until(page, lambda: page.evaluate(f"({AXIS})('kl')?.range") == [low, high])
     page.reload()
     until(page, lambda: [x for x in page.evaluate(f"({LINE})('reward')?.x ?? []") if low <= x <= high] == every)
     choose(page, "reward", "Show the whole range")

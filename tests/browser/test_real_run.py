@@ -209,7 +209,7 @@ def test_the_same_points_by_tokens_and_by_time_pinned_and_zoomed(run: RealRun, p
     choose(page, "kl", "Pin to the top")
     expect(page.locator("[data-group=''] [data-chart=kl]")).to_be_visible()
     assert zoom(page, "reward", 0.25, 0.5) == pytest.approx((STEPS * 0.25, STEPS * 0.5), abs=STEPS * 0.06)
-    page.wait_for_url(re.compile(r"c\.range=reward:step:"))
+    page.wait_for_url(re.compile(r"c\.range=step:"))
     page.reload()
     expect(page.locator("[data-group=''] [data-chart=kl]")).to_be_visible()
     tokens = run.values("num_tokens")

@@ -6,8 +6,8 @@ import { Series } from "../../frontend/static/js/metrics/series.js";
 
 const TOKENS = Object.fromEntries(["ink-1", "ink-2", "ink-3", "line", "line-strong", "surface-1", "c1"].map((name) => [name, "rgb(1, 2, 3)"]));
 
-/** The band's edges of a chart of one line. @param {number[]} means @param {number} std @param {object} range */
-function edges(means, std, range) {
+/** A chart of one line with its band. @param {number[]} means @param {number} std @param {object} [range]  of values @param {object} [look] */
+function drawn(means, std, range = {}, look = {}) {
   const seq = means.map((_, i) => i + 1);
   const numbers = new Series();
   const columns = { seq, step: seq, t: seq };
@@ -15,9 +15,12 @@ function edges(means, std, range) {
   const line = { metric: "mean", label: "mean", colour: "c1", band: "std", evaluation: "", weight: 1, ...range };
   /** @type {any} */
   const spec = { id: "a", title: "a", lines: [line], format: "number", zero: false, x: "step", bounds: [], log: false };
-  const { traces } = drawing(spec, { get: (metric) => numbers.get(metric), clock: numbers.clock() }, [], { smoothing: 0, log: false }, TOKENS);
-  return traces.slice(0, 2).map((/** @type {any} */ trace) => trace.y);
+  const columnsOf = { get: (/** @type {string} */ metric) => numbers.get(metric), clock: numbers.clock() };
+  return drawing(spec, columnsOf, [], { smoothing: 0, log: false, ...look }, TOKENS);
 }
+
+/** The edges of the band. @param {number[]} means @param {number} std @param {object} range */
+const edges = (means, std, range) => drawn(means, std, range).traces.slice(0, 2).map((/** @type {any} */ trace) => trace.y);
 
 test("the band of a reward ends where its values do", () => {
   assert.deepEqual(edges([0.25, 0.5, 1], 0.5, { low: 0, high: 1 }), [[0, 0, 0.5], [0.75, 1, 1]]);
@@ -26,4 +29,22 @@ test("the band of a reward ends where its values do", () => {
 
 test("a declared range that is wrong cuts no line", () => {
   assert.deepEqual(edges([3], 0.5, { low: 0, high: 1 }), [[2.5], [3]]);
+});
+
+test("the y axis fits what is looked at, and a drag changes the x axis alone", () => {
+  const means = [9, 2, 3, 4, 9];
+  const { xaxis, yaxis } = drawn(means, 0, {}, { range: [2, 4] }).layout;
+  assert.deepEqual([xaxis.range, yaxis.range, yaxis.fixedrange], [[2, 4], [2 - 0.12, 4 + 0.12], true]);
+  assert.deepEqual(drawn(means, 0.5, {}, { range: [2, 4] }).layout.yaxis.range, [1.5 - 0.18, 4.5 + 0.18]);
+  const whole = drawn(means, 0).layout;
+  assert.deepEqual([whole.xaxis.autorange, whole.yaxis.autorange], [true, true]);
+});
+
+test("a logarithmic axis fits the values above 0", () => {
+  const { yaxis } = drawn([5, 0, 10, 1000, 7], 0, {}, { log: true, range: [2, 4] }).layout;
+  assert.deepEqual(yaxis.range, [1 - 0.12, 3 + 0.12]);
+});
+
+test("where no point is, the axis stays that of the whole", () => {
+  assert.deepEqual(drawn([1, 2], 0, {}, { range: [1.2, 1.8] }).layout.yaxis.range, [1 - 0.06, 2 + 0.06]);
 });

@@ -1,5 +1,6 @@
 // One chart on the page: its element, its range, its value. Draws with Plotly; knows no socket.
 
+import { on } from "./chart_ranges.js";
 import { MARGIN, drawing, kindOf, shown, unshown } from "./drawing.js";
 import { figure } from "../figures.js";
 import { convert, place, source } from "./series.js";
@@ -10,11 +11,11 @@ export { layout, readTokens } from "./drawing.js";
  * @typedef {import("./drawing.js").Spec} Spec
  * @typedef {import("./drawing.js").Mark} Mark
  * @typedef {import("./series.js").Kind} Kind
- * @typedef {{x: Kind, smoothing: number, marks: Mark[], tokens: Record<string, string>}} View  what all charts share
+ * @typedef {{x: Kind, smoothing: number, range: Range | null, marks: Mark[], tokens: Record<string, string>}} View  what all charts share
  * @typedef {{kind: Kind, from: number, to: number}} Range  what of the x axis is looked at; time in seconds
  */
 
-const CONFIG = { responsive: false, displayModeBar: false, doubleClick: "reset+autosize", showTips: false };
+const CONFIG = { responsive: false, displayModeBar: false, doubleClick: "autosize", showTips: false };
 
 export class Chart {
   /**
@@ -34,10 +35,10 @@ export class Chart {
     this.drawn = false;
     /** @type {Kind} */
     this.kind = kindOf(spec, "step");
-    /** @type {Range | null} */
-    this.range = null;
-    /** Finer points of that range. @type {Map<string, import("./series.js").Columns> | undefined} */
+    /** Finer points of the range that is looked at. @type {Map<string, import("./series.js").Columns> | undefined} */
     this.detail = undefined;
+    /** Whether they have been asked for. */
+    this.detailed = false;
     /** As last seen by an observer, so that drawing never measures. @type {{width: number, height: number} | null} */
     this.size = null;
     this.metrics = new Set(spec.lines.flatMap((l) => [l.metric, l.band, l.evaluation]).filter(Boolean));
@@ -88,23 +89,15 @@ export class Chart {
   figure(view) {
     const clock = this.series.clock();
     const asked = view.x === "tokens" && !clock.tokens.length ? "step" : view.x;
-    this.turn(kindOf(this.spec, asked));
+    this.kind = kindOf(this.spec, asked);
+    const range = on(view.range, this.kind, clock);
     const numbers = { get: (/** @type {string} */ metric) => this.series.get(metric, this.detail), clock };
-    const look = { smoothing: this.smoothed ? view.smoothing : 0, log: this.log, x: asked, large: this.large, height: this.size ? this.size.height - MARGIN.t - MARGIN.b : undefined };
+    /** @type {import("./drawing.js").Look} */
+    const look = { smoothing: this.smoothed ? view.smoothing : 0, log: this.log, x: asked, large: this.large };
+    if (this.size) look.height = this.size.height - MARGIN.t - MARGIN.b;
+    if (range) look.range = [this.to(range.from), this.to(range.to)];
     const { traces, layout } = drawing(this.spec, numbers, view.marks, look, view.tokens);
-    const { range } = this;
-    Object.assign(layout.xaxis, range ? { autorange: false, range: [this.to(range.from), this.to(range.to)] } : { autorange: true });
     return { traces, layout: { ...layout, ...this.size } };
-  }
-
-  /** The range that is looked at, on another kind of axis. @param {Kind} kind */
-  turn(kind) {
-    this.kind = kind;
-    const { range } = this;
-    if (!range || range.kind === kind) return;
-    const clock = this.series.clock();
-    const [from, to] = [range.from, range.to].map((x) => convert(clock, x, range.kind, kind));
-    this.range = from === null || to === null || from >= to ? null : { kind, from, to };
   }
 
   /** A place as Plotly is given it. @param {number} x */
@@ -123,19 +116,12 @@ export class Chart {
     this.plot.on("plotly_unhover", () => this.onHover(null));
     this.plot.on("plotly_relayout", (/** @type {any} */ change) => {
       // What the person did, not what the axis is by now: a redraw may have come in between.
-      if (change["xaxis.autorange"]) return this.look(null);
+      if (change["xaxis.autorange"]) return this.onRange(null);
       const ends = change["xaxis.range"] ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
       if (ends[0] === undefined || ends[1] === undefined) return;
       const [from, to] = ends.map((/** @type {any} */ end) => this.from(end));
-      this.look({ kind: this.kind, from, to });
+      this.onRange({ kind: this.kind, from, to });
     });
-  }
-
-  /** @param {Range | null} range */
-  look(range) {
-    this.range = range;
-    this.detail = undefined;
-    this.onRange(range);
   }
 
   /** Show where the pointer stands on another chart. @param {Kind} kind @param {number | null} x  null: on none */

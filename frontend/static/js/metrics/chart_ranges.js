@@ -1,4 +1,4 @@
-// Which part of the x axis each chart shows, in the address, and as the server is asked for it. Knows no DOM.
+// Which part of the x axis the charts show, in the address, and as the server is asked for it. Knows no DOM.
 
 import { convert } from "./series.js";
 import * as urlstate from "../urlstate.js";
@@ -6,28 +6,29 @@ import * as urlstate from "../urlstate.js";
 /** @typedef {import("./chart.js").Range} Range */
 
 const NAME = "c.range";
-const WRITTEN = /^(.+):(step|tokens|time):(-?[\d.]+):(-?[\d.]+)$/;
+const WRITTEN = /^(step|tokens|time):(-?[\d.]+):(-?[\d.]+)$/;
 const DIGITS = { step: 2, tokens: 0, time: 3 };
 /** A bit more than is seen, so that the line goes on past the edges. */
 const MARGIN = 0.05;
 
-/** @returns {[id: string, range: Range][]} */
+/** @returns {Range | null} */
 export function read() {
-  return urlstate.getList(NAME).flatMap((text) => {
-    const [, id, kind, from, to] = WRITTEN.exec(text) ?? [];
-    return id && Number(from) < Number(to) ? [[id, { kind: /** @type {any} */ (kind), from: Number(from), to: Number(to) }]] : [];
-  });
+  const [, kind, from, to] = WRITTEN.exec(urlstate.get(NAME) ?? "") ?? [];
+  return Number(from) < Number(to) ? { kind: /** @type {any} */ (kind), from: Number(from), to: Number(to) } : null;
 }
 
-/** @param {Iterable<import("./chart.js").Chart>} charts */
-export function write(charts) {
-  const texts = [];
-  for (const { spec, range } of charts) {
-    if (!range) continue;
-    const [from, to] = [range.from, range.to].map((x) => String(Number(x.toFixed(DIGITS[range.kind]))));
-    texts.push(`${spec.id}:${range.kind}:${from}:${to}`);
-  }
-  urlstate.setList(NAME, texts);
+/** @param {Range | null} range */
+export function write(range) {
+  const ends = range && [range.from, range.to].map((x) => String(Number(x.toFixed(DIGITS[range.kind]))));
+  urlstate.set(NAME, range && ends ? [range.kind, ...ends].join(":") : null);
+}
+
+/** A range on another kind of axis; null where that has no such place. @param {Range | null} range @param {import("./series.js").Kind} kind
+ * @param {import("./series.js").Clock} clock @returns {Range | null} */
+export function on(range, kind, clock) {
+  if (!range || range.kind === kind) return range;
+  const [from, to] = [range.from, range.to].map((x) => convert(clock, x, range.kind, kind));
+  return from === null || to === null || from >= to ? null : { kind, from, to };
 }
 
 /**
@@ -37,8 +38,9 @@ export function write(charts) {
  */
 export function asked(range, spec, clock) {
   const kind = spec.x === "time" ? "time" : range.kind === "time" ? "time" : "step";
-  const [from, to] = [range.from, range.to].map((x) => convert(clock, x, range.kind, kind));
-  if (from === null || to === null) return null;
+  const there = on(range, kind, clock);
+  if (!there) return null;
+  const { from, to } = there;
   const margin = MARGIN * (to - from);
   return kind === "step"
     ? { kind, from: Math.floor(from - margin), to: Math.ceil(to + margin) }

@@ -25,14 +25,15 @@ export class ChartsPage {
     this.series = series;
     this.plotly = /** @type {any} */ (null);
     /** @type {import("./chart.js").View} */
-    this.view = { x: xOf(urlstate.get("c.x")), smoothing: smoothingOf(urlstate.get("c.smooth")), marks: page.events.map(mark), tokens: readTokens() };
+    this.view = { x: xOf(urlstate.get("c.x")), smoothing: smoothingOf(urlstate.get("c.smooth")), range: ranges.read(), marks: page.events.map(mark), tokens: readTokens() };
     /** @type {Map<Element, Chart>} */
     this.charts = new Map();
     /** @type {Painter<Chart>} */
-    this.painter = new Painter((chart) => this.plotly && chart.draw(this.plotly, this.view));
+    this.painter = new Painter((chart) => this.paint(chart));
     this.sizes = new ResizeObserver((changes) => this.resized(changes));
-    /** @type {Map<Chart, AbortController>} */
-    this.asking = new Map();
+    this.asking = new AbortController();
+    /** Drawn without the points that the whole run's curves leave out. @type {Set<Chart>} */
+    this.coarse = new Set();
     for (const element of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("[data-chart]"))) {
       this.adopt(element, page.charts.find((/** @type {any} */ spec) => spec.id === element.dataset.chart));
     }
@@ -43,7 +44,6 @@ export class ChartsPage {
     this.acts();
     const inPlace = (/** @type {EventTarget | null} */ at) => (this.dialog.open ? undefined : this.chartAt(at));
     movable(root, inPlace, (...to) => this.put(...to), (chart, by) => this.move(chart, by));
-    for (const [id, range] of ranges.read()) this.named(id)?.look(range);
   }
 
   // --- what run.js tells ---------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ export class ChartsPage {
     this.meet(this.series.columns.keys());
     for (const chart of this.charts.values()) {
       chart.showValue();
-      if (chart.range) this.fetchDetail(chart);
+      chart.detailed = false;
     }
     this.painter.now();
   }
@@ -88,6 +88,13 @@ export class ChartsPage {
 
   // --- charts ----------------------------------------------------------------------------------------------------
 
+  /** @param {Chart} chart */
+  paint(chart) {
+    if (!this.plotly) return;
+    chart.draw(this.plotly, this.view);
+    this.fetchDetail(chart);
+  }
+
   /** @param {HTMLElement} element @param {import("./chart.js").Spec} spec @returns {Chart} */
   adopt(element, spec) {
     const chart = new Chart(element, spec, this.series);
@@ -95,7 +102,7 @@ export class ChartsPage {
     chart.log = chosen("c.log") || spec.log;
     chart.smoothed = !chosen("c.raw");
     chart.onHover = (x) => this.hover(chart, x);
-    chart.onRange = () => this.ranged(chart);
+    chart.onRange = (range) => this.look(range);
     this.charts.set(element, chart);
     this.painter.add(chart);
     this.sizes.observe(chart.plot);
@@ -149,32 +156,44 @@ export class ChartsPage {
 
   // --- ranges and their detail ---------------------------------------------------------------------------------------
 
-  /** @param {Chart} chart */
-  ranged(chart) {
-    ranges.write(this.charts.values());
-    this.showReset();
-    this.painter.now(chart);
-    this.fetchDetail(chart);
+  /** All charts show the same part. @param {import("./chart.js").Range | null} range */
+  look(range) {
+    this.view.range = range;
+    ranges.write(range);
+    this.asking.abort();
+    this.asking = new AbortController();
+    for (const chart of this.charts.values()) Object.assign(chart, { detail: undefined, detailed: false });
+    this.changed();
   }
 
-  /** The points that the whole run's curve leaves out. @param {Chart} chart */
+  /** The points that the whole run's curve leaves out, with those of the other charts on screen. @param {Chart} chart */
   fetchDetail(chart) {
-    this.asking.get(chart)?.abort();
-    this.asking.delete(chart);
-    const range = chart.range && ranges.asked(chart.range, chart.spec, this.series.clock());
-    if (!range) return;
-    const asking = new AbortController();
-    this.asking.set(chart, asking);
-    setTimeout(() => void this.readDetail(chart, range, asking.signal), DETAIL_PAUSE_MS);
+    if (!this.view.range || chart.detailed) return;
+    chart.detailed = true;
+    this.coarse.add(chart);
+    if (this.coarse.size === 1) setTimeout(() => this.readDetails(), DETAIL_PAUSE_MS);
   }
 
-  /** @param {Chart} chart @param {import("./chart.js").Range} range @param {AbortSignal} signal */
-  async readDetail(chart, range, signal) {
-    if (signal.aborted) return;
+  readDetails() {
+    const { range } = this.view;
+    const charts = [...this.coarse];
+    this.coarse.clear();
+    for (const x of range ? ["step", "time"] : []) {
+      const alike = charts.filter((chart) => chart.spec.x === x);
+      const wanted = range && alike.length ? ranges.asked(range, alike[0].spec, this.series.clock()) : null;
+      if (wanted) void this.readDetail(alike, wanted, this.asking.signal);
+    }
+  }
+
+  /** @param {Chart[]} charts @param {import("./chart.js").Range} range @param {AbortSignal} signal */
+  async readDetail(charts, range, signal) {
+    const metrics = [...new Set(charts.flatMap((chart) => chart.sources()))];
     try {
-      const answer = await ask(this.page.series, chart.sources(), DETAIL_POINTS, range, signal);
-      chart.detail = new Map(Object.entries(answer));
-      this.painter.now(chart);
+      const detail = new Map(Object.entries(await ask(this.page.series, metrics, DETAIL_POINTS, range, signal)));
+      for (const chart of charts) {
+        chart.detail = detail;
+        this.painter.now(chart);
+      }
     } catch {
       // The coarse curve stays; the next look at a range, or reloaded series, asks again.
     }
@@ -225,13 +244,10 @@ export class ChartsPage {
     for (const name of ["c.x", "c.log", "c.raw", "c.range"]) urlstate.set(name, null);
     this.view.x = "step";
     this.arrangement.reset();
-    for (const chart of this.charts.values()) {
-      Object.assign(chart, { log: chart.spec.log, smoothed: true });
-      if (chart.range) chart.look(null);
-    }
+    for (const chart of this.charts.values()) Object.assign(chart, { log: chart.spec.log, smoothed: true });
     /** @type {HTMLSelectElement} */ (this.root.querySelector("[data-chart-x]")).value = "step";
     /** @type {HTMLInputElement} */ (this.root.querySelector("[data-chart-filter]")).value = "";
-    this.changed();
+    this.look(null);
   }
 
   // --- menus, keys, dragging ---------------------------------------------------------------------------------------
@@ -288,7 +304,7 @@ export class ChartsPage {
     if (!chart) return;
     const name = `${this.page.id}-${chart.spec.id}`;
     if (act === "enlarge") this.enlarge(chart);
-    if (act === "reset") chart.look(null);
+    if (act === "reset") this.look(null);
     if (act === "pin") this.pin(chart);
     if (act === "earlier") this.move(chart, -1);
     if (act === "later") this.move(chart, 1);

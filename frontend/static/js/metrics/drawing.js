@@ -10,7 +10,8 @@ import { smooth, tokensOf, valuesAt } from "./series.js";
  * @typedef {{id: string, title: string, lines: Line[], format: string, zero: boolean, x: "step" | "time",
  *   bounds: {value: number, name: string, level: string}[], log: boolean, stack?: boolean}} Spec
  * @typedef {{step: number | null, t: number, kind: string, text: string}} Mark
- * @typedef {{smoothing: number, log: boolean, x?: Kind, large?: boolean, dense?: boolean, height?: number}} Look
+ * @typedef {{smoothing: number, log: boolean, x?: Kind, large?: boolean, dense?: boolean, height?: number,
+ *   range?: [from: number, to: number]}} Look  range: the part of the x axis that is looked at, as Plotly is given it
  * @typedef {{get: (metric: string) => Columns, clock: import("./series.js").Clock}} Numbers
  * @typedef {Record<string, string>} Tokens
  * @typedef {Line & {columns: Columns, dash: string}} Drawn
@@ -40,6 +41,8 @@ const MANY = 40;
 const REACH = 0.3;
 /** Nearer than this share to an axis that starts at 0, a line can't be told from the axis. */
 const ON_AXIS = 0.02;
+/** Above and below the lines, of their height. */
+const ROOM = 0.06;
 const DAY_MS = 24 * 3600 * 1000;
 
 /** In one line each: the second that Plotly adds for the date has no room. */
@@ -140,8 +143,9 @@ export function drawing(spec, numbers, marks, look, tokens) {
   const traces = spec.stack && !look.log ? stacked(lines, to, ends) : lines.flatMap((line) => curve(line, lines.length, to, ends));
   for (const line of spec.lines) traces.push(...evaluations(line, to));
   if (marks.length) traces.push(markTrace(marks, to));
+  const [bottom, top] = (look.range && visible(traces, look.range, look.log)) ?? [lowest * by, highest * by];
   const dense = lines.some((line) => line.columns.seq.length > MANY);
-  return { traces, layout: layout(spec, { ...look, x: kind, dense }, tokens, ends, { by, suffix, lowest: lowest * by, highest: highest * by }) };
+  return { traces, layout: layout(spec, { ...look, x: kind, dense }, tokens, ends, { by, suffix, lowest: bottom, highest: top }) };
 }
 
 /** The line; behind it the raw one, and the band of its deviation where it is alone. @param {Drawn} line
@@ -152,7 +156,7 @@ function curve(line, among, to, ends) {
   const x = places(line.columns, to);
   const values = line.columns.value.map((v) => v * to.by * line.weight);
   const smoothed = look.smoothing ? smooth(values, look.smoothing) : values;
-  ends.push({ label: line.label, y: smoothed[smoothed.length - 1], colour });
+  ends.push({ label: line.label, y: smoothed[lastSeen(x, look)], colour });
   const traces = among === 1 && line.band && !look.log ? band(line, x, smoothed, to) : [];
   // Behind many lines the raw ones would only be a haze.
   if (look.smoothing && values.length > 2 && among <= LABELLED) {
@@ -182,7 +186,8 @@ function stacked(lines, to, ends) {
     const thick = to.look.smoothing ? smooth(values, to.look.smoothing) : values;
     const top = thick.map((v, at) => v + below[at]);
     const colour = to.tokens[line.colour];
-    ends.push({ label: line.label, y: (top[top.length - 1] + below[below.length - 1]) / 2, colour });
+    const last = lastSeen(x, to.look);
+    ends.push({ label: line.label, y: (top[last] + below[last]) / 2, colour });
     below = top;
     return {
       x,
@@ -196,6 +201,11 @@ function stacked(lines, to, ends) {
       hovertemplate: `%{customdata:.4~g}${to.suffix}`,
     };
   });
+}
+
+/** The place of a line's last point that is looked at. @param {(number | null)[]} x @param {Look} look */
+function lastSeen(x, { range }) {
+  return range ? Math.max(0, x.findLastIndex((at) => at !== null && at <= range[1])) : x.length - 1;
 }
 
 /** The points of several columns, each once, without values. @param {Columns[]} all @returns {Columns} */
@@ -309,11 +319,13 @@ export function layout(spec, look, tokens, ends, figures) {
     // The same value each time: a range that the person zoomed to survives new data.
     uirevision: `${look.log ? "log" : "linear"} ${look.x}`,
     dragmode: "zoom",
-    xaxis: { ...axis, ...xAxis(look.x ?? "step"), showgrid: false, nticks: 6, spikethickness: 1, spikedash: "solid", spikecolor: tokens["line-strong"] },
+    xaxis: { ...axis, ...xAxis(look.x ?? "step"), ...(look.range ? { autorange: false, range: look.range } : { autorange: true }), showgrid: false, nticks: 6, spikethickness: 1, spikedash: "solid", spikecolor: tokens["line-strong"] },
     yaxis: {
       ...axis,
       type: look.log ? "log" : "linear",
       rangemode: spec.zero && !look.log ? "tozero" : "normal",
+      fixedrange: true,
+      ...(look.range ? height(spec, look.log, figures) : { autorange: true }),
       nticks: 5,
       ticksuffix: figures.suffix,
       // d3's SI form would write 0.5 as 500m.
@@ -333,6 +345,31 @@ export function layout(spec, look, tokens, ends, figures) {
       ...(labels ? directLabels(ends, look, spec.zero && !look.log ? 0 : figures.lowest, figures.highest) : []),
     ],
   };
+}
+
+/** The lowest and the highest value between two places; null: none is there. Where Plotly fits an axis itself, it takes in
+ * every point. @param {any[]} traces @param {[from: number, to: number]} range @param {boolean} log
+ * @returns {[lowest: number, highest: number] | null} */
+export function visible(traces, [from, to], log) {
+  let [lowest, highest] = [Infinity, -Infinity];
+  for (const { x, y, yaxis } of traces) {
+    if (yaxis === "y2") continue;
+    for (let i = 0; i < x.length; i++) {
+      if (x[i] === null || x[i] < from || x[i] > to || (log && y[i] <= 0)) continue;
+      lowest = Math.min(lowest, y[i]);
+      highest = Math.max(highest, y[i]);
+    }
+  }
+  return lowest <= highest ? [lowest, highest] : null;
+}
+
+/** The y axis from the lowest to the highest value, and some room. @param {{zero: boolean}} spec @param {boolean} log
+ * @param {{lowest: number, highest: number}} figures */
+export function height({ zero }, log, { lowest, highest }) {
+  const [low, high] = log ? [Math.log10(lowest), Math.log10(highest)] : [lowest, highest];
+  const room = (high - low || Math.abs(high) || 1) * ROOM;
+  if (!zero || log) return { autorange: false, range: [low - room, high + room] };
+  return { autorange: false, range: [low < 0 ? low - room : 0, high > 0 ? high + room : 0] };
 }
 
 /** @param {Kind} kind */
