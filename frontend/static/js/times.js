@@ -12,6 +12,9 @@ function exact(moment) {
   return `${day.format(moment)} ${clock.format(moment)} ${name}`;
 }
 
+/** The time of day. @param {Date} moment */
+export const timeOfDay = (moment) => clock.format(moment);
+
 /** The time of day; with its date unless that is today's. @param {Date} moment */
 function short(moment) {
   const date = day.format(moment);

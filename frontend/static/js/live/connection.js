@@ -1,5 +1,7 @@
 // The thin bar that says a connection is lost. It greys nothing: what is on the page stays readable.
 
+import { timeOfDay } from "../times.js";
+
 const PATIENCE_MS = 2500;
 
 /** Follows the states of a feed. @returns {(state: import("./feed.js").State) => void} */
@@ -24,8 +26,7 @@ export function connectionBar() {
     } else {
       // A short break is nothing to read about.
       timer = setTimeout(() => {
-        const since = lost?.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-        bar.textContent = `No connection to the control plane since ${since}; retrying. Runs are not affected.`;
+        bar.textContent = `No connection to the control plane since ${timeOfDay(lost ?? new Date())}; retrying. Runs are not affected.`;
         bar.hidden = false;
       }, PATIENCE_MS);
     }
