@@ -30,9 +30,19 @@ class Done:
 
 
 def words(text: str) -> list[str]:
-    """Parse comma-separated tags; lower case, so that each has one spelling."""
-    names = (" ".join(part.split())[:LONGEST_TAG].strip().lower() for part in re.split(r"[,;\n]", text))
-    return sorted({word for word in names if word})
+    """Parse comma-separated tags; lower case, so that each has one spelling. Those that are too long are left out."""
+    return [name for name in _names(text) if len(name) <= LONGEST_TAG]
+
+
+def too_long(text: str) -> str:
+    """Names the tags that `words` leaves out; empty if there are none."""
+    long = [f"“{name[:LONGEST_TAG]}…”" for name in _names(text) if len(name) > LONGEST_TAG]
+    return f"{', '.join(long)} not added: a tag has at most {LONGEST_TAG} characters." if long else ""
+
+
+def _names(text: str) -> list[str]:
+    names = (" ".join(part.split()).lower() for part in re.split(r"[,;\n]", text))
+    return sorted({name for name in names if name})
 
 
 def tagged(tags: Iterable[str], add: Iterable[str], remove: Iterable[str] = ()) -> list[str]:

@@ -77,6 +77,8 @@ def unarchive_several(request: HttpRequest) -> HttpResponseBase:
 @operator_required
 def tag_several(request: HttpRequest) -> HttpResponseBase:
     add, remove = tags.words(request.POST.get("add", "")), request.POST.getlist("remove")
+    if problem := tags.too_long(request.POST.get("add", "")):
+        messages.warning(request, problem)
     outcome = tags.tag(_chosen(request), person(request), add, remove)
     return _report(request, outcome, "Changed the tags of {}.", "{} already had these tags, or have too many.")
 

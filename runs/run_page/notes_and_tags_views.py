@@ -32,8 +32,9 @@ def tags(request: HttpRequest, run_id: str) -> HttpResponseBase:
     run_tags.tag([run.pk], person(request), add, request.POST.getlist("remove"))
     run.refresh_from_db(fields=["tags"])
     missing = sorted(set(add) - set(run.tags))
-    problem = f"{', '.join(missing)}: a run has at most {run_tags.MOST_TAGS} tags." if missing else ""
-    return _answer(request, run, tag_problem=problem)
+    problems = [f"{', '.join(missing)}: a run has at most {run_tags.MOST_TAGS} tags."] if missing else []
+    problems.append(run_tags.too_long(request.POST.get("add", "")))
+    return _answer(request, run, tag_problem=" ".join(filter(None, problems)))
 
 
 @require_POST

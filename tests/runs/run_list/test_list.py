@@ -215,7 +215,15 @@ def test_a_run_takes_so_many_tags_and_no_more() -> None:
     full = [f"t{n:02}" for n in range(run_tags.MOST_TAGS)]
     assert run_tags.tagged(full, ["new"]) == full
     assert run_tags.tagged(full, ["new"], remove=["t00"]) == ["new", *full[1:]]
-    assert run_tags.words("x" * 100) == ["x" * run_tags.LONGEST_TAG]
+
+
+def test_a_tag_that_is_too_long_is_named_and_not_cut() -> None:
+    run, client = a_run("one"), signed_in(user=make_user(Role.OPERATOR, name="ana"))
+    told = "“a tag that goes on for more than…” not added: a tag has at most 32 characters."
+    asked = {"run": run.pk, "add": "math, a tag that goes on for more than thirty-two letters"}
+    assert told in client.post("/runs/tag", asked, follow=True).content.decode()
+    assert told in client.post(f"/runs/{run.pk}/tags", asked, headers={"HX-Request": "true"}).content.decode()
+    assert Run.objects.get(pk=run.pk).tags == ["math"]
 
 
 @pytest.mark.parametrize("act", ["archive", "unarchive", "tag", "stop"])
