@@ -32,6 +32,14 @@ for number in range(20):
 """
 
 
+FULL = """
+from runs.models import Run
+health = {"verdict": "watch", "findings": [{"level": "watch", "title": "Entropy collapse", "rule": "x"}]}
+columns = {"tags": ["math", "baseline", "third"], "step": 1234, "max_steps": 12_000}
+Run.objects.filter(pk__in=runs).update(health=health, last_metrics={"reward": 0.39, "step_time": 12.0}, **columns)
+"""
+
+
 @pytest.fixture
 def run(site: Stack, context: BrowserContext) -> str:
     sign_in(site, context, "viewer")
@@ -150,3 +158,26 @@ def test_the_first_curves_of_twenty_runs_are_in_sight(site: Stack, run: str, pag
         assert rows.evaluate("(r) => r.scrollHeight > r.clientHeight")
         page.get_by_label("All 20 at once").check()
         assert rows.evaluate("(r) => r.scrollHeight <= r.clientHeight + 1")
+
+
+def test_a_laptop_shows_every_column_and_the_preflight_and_a_phone_what_a_tab_holds(
+    site: Stack, context: BrowserContext, page: Page
+) -> None:
+    runs = site.django(MANY)
+    site.django(FULL, runs=runs)
+    sign_in(site, context)
+    for width in (1024, 1280, 1440):
+        page.set_viewport_size({"width": width, "height": 768})
+        page.goto(f"{site.url}/runs/?q=one of many")
+        assert page.locator(".table-wrap").evaluate("(wrap) => wrap.scrollWidth - wrap.clientWidth") == 0, width
+    page.set_viewport_size({"width": 1024, "height": 768})
+    page.goto(f"{site.url}/runs/new/")
+    expect(page.locator("#preflight .verdict")).to_be_in_viewport()
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(f"{site.url}/runs/{runs[0]}/")
+    strip = "document.querySelector('.tabs').getBoundingClientRect().bottom / innerHeight"
+    assert page.evaluate(strip) > 0.6
+    # By script: the driver's own click would first scroll to what it clicks.
+    page.get_by_role("tab", name="Events").evaluate("(tab) => tab.click()")
+    assert page.evaluate(strip) < 0.6
+    expect(page.locator("[data-panel=events] .card").first).to_be_in_viewport(ratio=1)

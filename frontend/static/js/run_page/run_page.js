@@ -165,6 +165,7 @@ function tabs() {
     urlstate.set("tab", name === "charts" ? null : name);
     urlstate.flush();
     void open(name, link.dataset.unfold);
+    if (!link.dataset.unfold) uncover();
   });
 }
 
@@ -193,6 +194,12 @@ function inSight(tab) {
   const strip = /** @type {HTMLElement} */ (tab.parentElement);
   const [place, all] = [tab.getBoundingClientRect(), strip.getBoundingClientRect()];
   strip.scrollLeft += (place.left + place.right - all.left - all.right) / 2;
+}
+
+/** On a phone the head fills the screen, and what a tab holds would be below it. */
+function uncover() {
+  const strip = /** @type {HTMLElement} */ (root.querySelector(".tabs"));
+  if (strip.getBoundingClientRect().bottom > innerHeight * 0.6) strip.scrollIntoView({ block: "start" });
 }
 
 /** @param {Element | null} fold */
