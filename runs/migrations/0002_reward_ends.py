@@ -1,12 +1,13 @@
 from django.db import migrations, models
 
 from runs.metrics import trend
+from runs.models import Run
 
 
 def fill(apps, schema_editor):
     runs = apps.get_model("runs", "Run").objects
-    for run in runs.filter(trend_of__gt=0).only("pk").iterator():
-        runs.filter(pk=run.pk).update(reward_ends=trend.rebuilt(run)["reward_ends"])
+    for pk in runs.filter(trend_of__gt=0).values_list("pk", flat=True):
+        runs.filter(pk=pk).update(reward_ends=trend.rebuilt(Run(pk=pk))["reward_ends"])
 
 
 class Migration(migrations.Migration):
