@@ -105,8 +105,12 @@ USE_I18N = False
 TIME_ZONE = "UTC"
 USE_TZ = True
 
-STATIC_URL = "/static/"
 STATIC_ROOT = DATA_DIR / "static"
+STATIC_STAMP = ".collected"
+"""A file there with the fingerprint of what was collected (controlplane.staticfiles)."""
+_STAMP = STATIC_ROOT / STATIC_STAMP
+STATIC_VERSION = _STAMP.read_text()[:12] if _STAMP.exists() else ""
+STATIC_URL = f"/static/{STATIC_VERSION}/" if STATIC_VERSION else "/static/"
 STATICFILES_DIRS = [BASE_DIR / "frontend" / "static"]
 STATICFILES_FINDERS = [
     "django.contrib.staticfiles.finders.FileSystemFinder",
@@ -116,8 +120,7 @@ STATICFILES_FINDERS = [
 ]
 
 # Every start collects the static files into the data folder, so editing or upgrading the checkout can't change a file
-# under a running web. Names stay plain and are revalidated by ETag: our ES modules import each other by relative names.
-# Plotly, most of what a run page loads, and Ace have their version in the URL: browsers keep them forever.
+# under a running web. The version is in the path, not in the names: our ES modules import each other by relative names.
 STATIC_ROOT.mkdir(exist_ok=True)
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},

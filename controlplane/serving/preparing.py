@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import resource
 from collections.abc import Callable
-from pathlib import Path
 
-from django.conf import settings
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
+from controlplane import staticfiles
 from controlplane.datafolder import DataFolderUnusable
-from controlplane.serving.embedded import BASE_DIR, Installation
+from controlplane.serving.embedded import Installation
 
 OPEN_FILES = 65_536
 
@@ -25,7 +23,7 @@ def prepare(installation: Installation, report: Callable[[str], None]) -> None:
     raise_file_limit()
     installation.make_folders()
     _migrate(report)
-    _collect_static(report)
+    staticfiles.collect(report)
     _write_host_token(installation)
 
 
@@ -55,27 +53,6 @@ def _refuse_half_old_tables() -> None:
                 "The database was made by an early version of this project and can't be brought up to date. To start "
                 "over, set CONTROLPLANE_DATA to another folder, or move the data folder away; nothing was changed."
             )
-
-
-def _collect_static(report: Callable[[str], None]) -> None:
-    stamp = Path(settings.STATIC_ROOT) / ".collected"
-    now = _static_fingerprint()
-    if stamp.exists() and stamp.read_text() == now:
-        return
-    report("Collecting static files …")
-    call_command("collectstatic", verbosity=0, interactive=False)
-    stamp.write_text(now)
-
-
-def _static_fingerprint() -> str:
-    """A fingerprint of our own files by size and time, and of the packages' by their lock."""
-    digest = hashlib.sha256((BASE_DIR / "requirements.lock").read_bytes())
-    digest.update((BASE_DIR / "controlplane" / "settings.py").read_bytes())
-    for path in sorted((BASE_DIR / "frontend" / "static").rglob("*")):
-        if path.is_file():
-            stat = path.stat()
-            digest.update(f"{path.relative_to(BASE_DIR)} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    return digest.hexdigest()
 
 
 def _write_host_token(installation: Installation) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,7 +15,6 @@ from django.contrib.staticfiles import finders
 
 from controlplane import packagefinder
 from controlplane.serving.embedded import BASE_DIR
-from controlplane.staticfiles import Files
 from controlplane.templatetags import scripts
 
 
@@ -39,10 +42,17 @@ def test_every_image_that_the_editors_style_sheet_names_is_served() -> None:
     assert {f"css/{name}" for name in named} == set(packagefinder.ACE_IMAGES)
 
 
-def test_what_has_its_version_in_its_address_is_kept_for_good_and_nothing_else() -> None:
-    versioned = [scripts.plotly_src(), scripts.ace_src(), scripts.ace_src("css/ace.css")]
-    urls = [*versioned, "/static/js/run_page/run_page.js", "/static/css/code_editor.css"]
-    assert [url for url in urls if Files.immutable_file_test(None, "", url)] == versioned
+@pytest.mark.processes
+def test_files_with_their_version_in_the_address_are_kept_for_good(tmp_path: Path) -> None:
+    """What a start collects is served to browsers under a path that changes with it."""
+    environment = {**os.environ, "CONTROLPLANE_DATA": str(tmp_path), "DJANGO_SETTINGS_MODULE": "controlplane.settings"}
+    words = [sys.executable, "-c", VERSIONED]
+    done = [subprocess.run(words, env=environment, cwd=BASE_DIR, capture_output=True, text=True) for _ in range(2)]
+    assert [each.returncode for each in done] == [0, 0], done[-1].stderr
+    first, second = (json.loads(each.stdout) for each in done)
+    assert first == {"url": "/static/js/theme.js", "status": 200, "kept": "max-age=0, public", "old": 200}
+    assert re.fullmatch(r"/static/[0-9a-f]{12}/js/theme\.js", second.pop("url"))
+    assert second == {"status": 200, "kept": "max-age=315360000, public, immutable", "old": 200}
 
 
 def test_every_module_that_a_page_needs_is_loaded_ahead_once() -> None:
@@ -60,6 +70,17 @@ def test_a_module_that_is_not_there_is_named() -> None:
         scripts.imported("js/nowhere.js")
 
 
+VERSIONED = """
+import json, django
+django.setup()
+from django.templatetags.static import static
+from django.test import Client
+from controlplane import staticfiles
+staticfiles.collect(lambda words: None)
+url = static("js/theme.js")
+answer, old = Client().get(url), Client().get("/static/0123456789ab/js/theme.js")
+print(json.dumps({"url": url, "status": answer.status_code, "kept": answer["Cache-Control"], "old": old.status_code}))
+"""
 MODULE = re.compile(r'<script type="module" src="{% static "js/(?:[\w-]+/)*([\w-]+\.js)" %}"([^>]*)>')
 
 
