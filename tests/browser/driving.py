@@ -81,10 +81,14 @@ def plot(page: Page, id_: str) -> Locator:
 
 def drag(page: Page, id_: str, start: float, end: float) -> None:
     """Over a chart, from one place to another, in px from its left."""
+    drag_over(page, plot(page, id_), start, end)
+
+
+def drag_over(page: Page, area: Locator, start: float, end: float) -> None:
     # Hovering waits until it stands still and nothing covers it.
-    plot(page, id_).hover(position={"x": start, "y": 40})
+    area.hover(position={"x": start, "y": 40})
     page.mouse.down()
-    box = plot(page, id_).bounding_box()
+    box = area.bounding_box()
     assert box
     page.mouse.move(box["x"] + end, box["y"] + 42, steps=5)
     page.mouse.up()

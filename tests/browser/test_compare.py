@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser import seeing
 from tests.browser.conftest import Complaints, sign_in
-from tests.browser.driving import until
+from tests.browser.driving import drag_over, until
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
@@ -37,6 +37,7 @@ from runs.models import Attempt
 from tests.runs import builders
 accept(Attempt.objects.get(run_id=run), [builders.train(i, reward=0.9, loss=0.1) for i in range(31, 41)])
 """
+RANGE = "name => document.querySelector(`[data-metric=${name}] .plot`)?.layout?.xaxis?.range"
 LINES = (
     "(document.querySelector('[data-metric=reward] .plot')?.data ?? []).map(t => [t.name, t.x.at(-1), t.line.color])"
 )
@@ -61,9 +62,13 @@ def test_curves_follow_what_a_person_chooses_and_the_address_keeps_it(
     page.get_by_placeholder("Filter").fill("loss")
     page.locator(".choices").get_by_label("Loss", exact=True).check()
     expect(page.locator("[data-metric=loss].drawn")).to_be_visible()
-    until(page, lambda: {"x", "off", "m"} <= set(parse_qs(urlsplit(page.url).query)))
+    page.keyboard.press("Escape")
+    drag_over(page, page.locator("[data-metric=reward] .nsewdrag").first, 40, 120)
+    until(page, lambda: {"x", "off", "m", "zoom"} <= set(parse_qs(urlsplit(page.url).query)))
+    zoomed = page.evaluate(RANGE, "reward")
     page.reload()
     until(page, lambda: len(page.evaluate(LINES)) == 2)
+    until(page, lambda: [page.evaluate(RANGE, name) for name in ("reward", "loss")] == 2 * [pytest.approx(zoomed)])
     assert all(colours[name] == colour for name, _, colour in page.evaluate(LINES))
     expect(page.locator("[data-metric=loss]")).to_be_visible()
     expect(page.get_by_label("Show second in the charts")).not_to_be_checked()

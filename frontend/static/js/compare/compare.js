@@ -27,7 +27,7 @@ const table = /** @type {HTMLElement} */ (document.getElementById("compare-table
 const ids = page.runs.map((/** @type {import("./overlay.js").Run} */ run) => run.id).join(",");
 
 /** @type {import("./overlay.js").Look} */
-const look = { axis: "step", smoothing: 0, log: false, off: new Set() };
+const look = { axis: "step", smoothing: 0, log: false, off: new Set(), range: null };
 /** @type {Map<string, Overlay>} */
 const overlays = new Map();
 /** @type {string[]} the metrics on the page, in the order in which they were chosen */
@@ -140,12 +140,20 @@ function overlayOf(name) {
   const element = /** @type {HTMLElement} */ (/** @type {HTMLElement} */ (template.content.firstElementChild).cloneNode(true));
   const metric = page.metrics.find((/** @type {import("./overlay.js").Metric} */ each) => each.name === name);
   const overlay = new Overlay(element, metric, page.runs);
+  overlay.onRange = zoom;
   element.dataset.metric = name;
   element.querySelector("[data-enlarge]")?.setAttribute("aria-label", `Enlarge ${metric.title}`);
   element.querySelector("[data-enlarge]")?.addEventListener("click", () => enlarge(overlay));
   overlays.set(name, overlay);
   painter.add(overlay);
   return overlay;
+}
+
+/** All charts show the same part of the x axis. @param {[from: number, to: number] | null} range */
+function zoom(range) {
+  look.range = range;
+  state.set("zoom", range ? range.map((end) => String(Number(end.toPrecision(8)))).join(":") : null);
+  painter.now();
 }
 
 /** The charts that are chosen, in that order; the others keep their numbers for when they come back. */
@@ -183,6 +191,8 @@ function restore() {
   const of = state.get("of") ?? "";
   if ([...figuresOf.options].some((option) => option.value === of)) figuresOf.value = of;
   else if (shown.length) figuresOf.value = shown[0];
+  const [from, to] = (state.get("zoom") ?? "").split(":").map(Number);
+  look.range = from < to ? [from, to] : null;
   look.off = new Set(state.getList("off"));
   for (const box of boxes(table, "shown")) box.checked = !look.off.has(box.value);
   take();
@@ -220,6 +230,7 @@ function chooseMetrics() {
 
 function listen() {
   axis.addEventListener("change", () => {
+    zoom(null); // of the axis that it was on
     changed();
     void readAll();
   });

@@ -1,13 +1,14 @@
 // Draws one metric of several runs in one chart. Knows no socket and no address.
 
-import { plain, scale } from "../metrics/drawing.js";
+import { height, plain, scale, visible } from "../metrics/drawing.js";
 import { smooth } from "../metrics/series.js";
 
 /**
  * @typedef {{x: number[], y: number[]}} Curve
  * @typedef {{id: string, name: string, colour: string, dash: string, live: boolean}} Run
  * @typedef {{name: string, title: string, format: string}} Metric
- * @typedef {{axis: string, smoothing: number, log: boolean, off: Set<string>}} Look
+ * @typedef {{axis: string, smoothing: number, log: boolean, off: Set<string>,
+ *   range: [from: number, to: number] | null}} Look  range: the part of the x axis that is looked at
  */
 
 /** With more lines than this the raw ones behind the smoothed would hide them. */
@@ -36,8 +37,11 @@ export class Overlay {
     this.plot = /** @type {HTMLElement} */ (element.querySelector(".plot"));
     /** @type {Record<string, Curve>} */
     this.curves = {};
+    /** What the x axis is scaled by. */
+    this.by = 1;
     this.loaded = false;
     this.drawn = false;
+    this.onRange = (/** @type {[from: number, to: number] | null} */ _range) => {};
     /** @type {HTMLElement} */ (element.querySelector(".title")).textContent = metric.title;
     /** @type {HTMLElement} */ (element.querySelector(".title")).title = metric.name;
     this.plot.setAttribute("role", "img");
@@ -55,10 +59,21 @@ export class Overlay {
       this.drawn = false;
       return;
     }
-    const { traces, layout } = this.drawing(shown, look, tokens);
-    plotly.react(this.plot, traces, layout, { responsive: false, displayModeBar: false, doubleClick: "reset+autosize", showTips: false });
+    const { traces, layout, by } = this.drawing(shown, look, tokens);
+    plotly.react(this.plot, traces, layout, { responsive: false, displayModeBar: false, doubleClick: "autosize", showTips: false });
+    this.by = by;
+    if (!this.drawn) this.listen();
     this.drawn = true;
     this.element.classList.add("drawn");
+  }
+
+  listen() {
+    const plot = /** @type {any} */ (this.plot);
+    plot.on("plotly_relayout", (/** @type {any} */ change) => {
+      if (change["xaxis.autorange"]) return this.onRange(null);
+      const [from, to] = change["xaxis.range"] ?? [change["xaxis.range[0]"], change["xaxis.range[1]"]];
+      if (from !== undefined && to !== undefined) this.onRange([from / this.by, to / this.by]);
+    });
   }
 
   /** @param {Run[]} shown @param {Look} look @param {Record<string, string>} tokens */
@@ -89,7 +104,10 @@ export class Overlay {
         hovertemplate: `%{customdata:.4~g}${y.suffix}`,
       });
     }
-    return { traces, layout: layout(look, tokens, { x, y, highest: highest * y.by, lines: shown.length }) };
+    /** @type {[from: number, to: number] | null} */
+    const range = look.range && [look.range[0] * x.by, look.range[1] * x.by];
+    const seen = range && visible(traces, range, look.log);
+    return { traces, layout: layout(look, tokens, { x, y, highest: highest * y.by, lines: shown.length, range, seen }), by: x.by };
   }
 
   /** @param {any} plotly */
@@ -100,9 +118,10 @@ export class Overlay {
 
 /**
  * @param {Look} look @param {Record<string, string>} tokens
- * @param {{x: ReturnType<typeof along>, y: ReturnType<typeof scale>, highest: number, lines: number}} figures
+ * @param {{x: ReturnType<typeof along>, y: ReturnType<typeof scale>, highest: number, lines: number,
+ *   range: [number, number] | null, seen: [lowest: number, highest: number] | null}} figures
  */
-function layout(look, tokens, { x, y, highest, lines }) {
+function layout(look, tokens, { x, y, highest, lines, range, seen }) {
   const axis = { gridcolor: tokens.line, linecolor: tokens.line, zeroline: false, tickfont: { size: 10 }, automargin: false };
   return {
     font: { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 11, color: tokens["ink-3"] },
@@ -116,11 +135,12 @@ function layout(look, tokens, { x, y, highest, lines }) {
     uirevision: `${look.axis}${x.suffix}${look.log}`,
     dragmode: "zoom",
     xaxis: {
-      ...axis, type: "linear", showgrid: false, nticks: 6, tickformat: x.format, hoverformat: x.format, ticksuffix: x.suffix,
+      ...axis, type: "linear", ...(range ? { autorange: false, range } : { autorange: true }), showgrid: false, nticks: 6, tickformat: x.format, hoverformat: x.format, ticksuffix: x.suffix,
       unifiedhovertitle: { text: x.title }, spikethickness: 1, spikedash: "solid", spikecolor: tokens["line-strong"],
     },
     yaxis: {
-      ...axis, type: look.log ? "log" : "linear", rangemode: "normal", nticks: 5,
+      ...axis, type: look.log ? "log" : "linear", rangemode: "normal", nticks: 5, fixedrange: true,
+      ...(seen ? height({ zero: false }, look.log, { lowest: seen[0], highest: seen[1] }) : { autorange: true }),
       ticksuffix: y.suffix, tickformat: highest >= 10_000 ? ".3~s" : ".4~g",
     },
   };
