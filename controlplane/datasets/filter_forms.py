@@ -11,7 +11,7 @@ from django import forms
 
 from controlplane.datasets.mapping_forms import tokenizers
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reader.filtering import NO_DIFFICULTY, FilterError, RowFilter
+from controlplane.datasets.reader.filtering import NO_DIFFICULTY, SEED, FilterError, RowFilter
 
 MOST_ROWS = 200_000
 """Row numbers accepted in a pasted list."""
@@ -107,6 +107,27 @@ class DeriveForm(forms.Form):
         allow_empty_file=True,
         help_text="As the difficulty map of a run's page exports it.",
     )
+    number = forms.IntegerField(
+        label="At most so many rows",
+        required=False,
+        min_value=1,
+        max_value=20_000_000,
+        help_text="Of those chosen above. Empty: all of them.",
+        widget=forms.NumberInput(attrs={"placeholder": "all"}),
+    )
+    which = forms.ChoiceField(
+        label="Taken",
+        required=False,
+        choices=[("first", "the first ones"), ("random", "at random")],
+    )
+    seed = forms.IntegerField(
+        label="Seed",
+        required=False,
+        min_value=0,
+        max_value=2**31 - 1,
+        initial=SEED,
+        help_text="For rows taken at random: the same seed draws the same rows.",
+    )
     tokens = forms.IntegerField(
         label="Prompts of at most",
         required=False,
@@ -142,6 +163,15 @@ class DeriveForm(forms.Form):
         except ValueError as error:
             self.add_error(where, str(error))
         return fields
+
+    def conditions(self) -> dict[str, Any]:
+        """The conditions of a RowFilter that only a derived version may have."""
+        fields = self.cleaned_data
+        conditions: dict[str, Any] = {"max_prompt_tokens": fields["tokens"]}
+        if fields["which"] != "random":
+            return conditions | {"first": fields["number"]}
+        seed = SEED if fields["seed"] is None else fields["seed"]
+        return conditions | ({"random": fields["number"], "seed": seed} if fields["number"] else {})
 
 
 def row_numbers(text: str) -> tuple[int, ...]:

@@ -123,10 +123,10 @@ def derive(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 
 
 def _filter_of(form: DeriveForm, filter_form: FilterForm) -> RowFilter:
-    """Row numbers take precedence over the filter. The token limit applies to both."""
+    """Row numbers take precedence over the filter. The conditions of a derived version apply to both."""
     ids = form.cleaned_data["row_ids"]
     row_filter = filter_form.filter if ids is None else RowFilter(row_ids=ids)
-    return replace(row_filter, max_prompt_tokens=form.cleaned_data["tokens"])
+    return replace(row_filter, **form.conditions())
 
 
 def _tokenizer(form: DeriveForm) -> str:

@@ -17,6 +17,7 @@ import msgspec
 from controlplane.datasets.reader import canonical, files
 from controlplane.datasets.reader.chat import Renderer
 from controlplane.datasets.reader.chat_templates import TemplateProblem
+from controlplane.datasets.reader.drawing import drawn
 from controlplane.datasets.reader.duplicates import Duplicates
 from controlplane.datasets.reader.filtering import RowFilter, matching
 from controlplane.datasets.reader.find_rows import batches, open_rows, row_of
@@ -50,7 +51,8 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
             text = excerpt(row["prompt"][-1]["content"][:1000].encode("utf-8", "replace"))
             collector.add(Problem(row["row_id"] + 1, "too_many_tokens", message, text))
 
-        rows = _chosen(parent, replace(row_filter, max_prompt_tokens=None), ProgressFile(folder, "writing", 0))
+        per_row = replace(row_filter, max_prompt_tokens=None, first=None, random=None)
+        rows = _chosen(parent, per_row, ProgressFile(folder, "writing", 0))
         if row_filter.max_prompt_tokens is not None:
             try:
                 renderer = _renderer(tokenizer)
@@ -58,6 +60,10 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
                 unknown = {"kind": "not_counted", "message": str(problem), "advice": "Choose another tokenizer."}
                 return _written(folder, {"rows": 0, "usable": False, "file_error": unknown})
             rows = _short(rows, renderer, row_filter.max_prompt_tokens, chat, collector)
+        if row_filter.first is not None:
+            rows = islice(rows, row_filter.first)
+        elif row_filter.random is not None:
+            rows = drawn(rows, row_filter.random, row_filter.seed, folder)
         mapped |= make(
             folder,
             _noted(rows, prompts, all_),

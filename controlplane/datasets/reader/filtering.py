@@ -1,4 +1,4 @@
-"""Filters of canonical rows: by text, difficulty, tag, length, part, or number.
+"""Filters of canonical rows: by text, difficulty, tag, length, part, or number; then the first or random ones.
 
 `RowFilter` is plain Python, for forms and for storing a version's origin; `matching` uses pyarrow, in the child.
 """
@@ -14,6 +14,7 @@ import msgspec
 if TYPE_CHECKING:
     import pyarrow as pa
 
+SEED = 42
 NO_DIFFICULTY = ""
 """As a difficulty: rows without one."""
 
@@ -41,9 +42,15 @@ class RowFilter:
     """train or validation"""
     row_ids: tuple[int, ...] | None = None
     """Exactly these; () means none."""
+    first: int | None = None
+    """The first so many of the rows that pass the other conditions. Only when deriving a version."""
+    random: int | None = None
+    """So many of them at random. Only when deriving a version."""
+    seed: int = SEED
+    """Of the random choice."""
 
     def __bool__(self) -> bool:
-        return self != RowFilter()
+        return self != RowFilter(seed=self.seed)
 
     def as_dict(self) -> dict[str, Any]:
         """Only the conditions that apply."""
@@ -60,6 +67,10 @@ class RowFilter:
             raise FilterError(f"A filter has no {', '.join(sorted(unknown))}.")
         if row_filter.part not in ("", "train", "validation"):
             raise FilterError(f"There is no part {row_filter.part!r}: train or validation.")
+        if row_filter.first is not None and row_filter.random is not None:
+            raise FilterError("Choose the first rows or random ones, not both.")
+        if any(number is not None and number < 1 for number in (row_filter.first, row_filter.random)):
+            raise FilterError("Choose at least one row.")
         minimum, maximum = row_filter.min_prompt_chars, row_filter.max_prompt_chars
         if minimum is not None and maximum is not None and minimum > maximum:
             raise FilterError(f"No prompt has at least {minimum:,} and at most {maximum:,} characters.")
@@ -86,14 +97,18 @@ class RowFilter:
         if self.part:
             conditions.append(f"the {'validation' if self.part == 'validation' else 'training'} part")
         if self.row_ids is not None:
-            conditions.append(f"{len(self.row_ids):,} row{'s' * (len(self.row_ids) != 1)} by number")
+            conditions.append(f"{_rows(len(self.row_ids))} by number")
+        if self.first is not None:
+            conditions.append(f"the first {_rows(self.first)}")
+        if self.random is not None:
+            conditions.append(f"{_rows(self.random, 'random ')}, drawn with seed {self.seed}")
         return "; ".join(conditions)
 
 
 def matching(batch: pa.RecordBatch, row_filter: RowFilter) -> list[int]:
     """The indexes of matching rows in the batch (columns of canonical.SCHEMA), in order.
 
-    Raises FilterError if tokens would have to be counted.
+    Raises FilterError for conditions that only a derived version may have.
     """
     import numpy as np
     import pyarrow as pa
@@ -101,6 +116,8 @@ def matching(batch: pa.RecordBatch, row_filter: RowFilter) -> list[int]:
 
     if row_filter.max_prompt_tokens is not None:
         raise FilterError("Rows are chosen by their tokens only where a version is made of them.")
+    if row_filter.first is not None or row_filter.random is not None:
+        raise FilterError("The first or random rows are chosen only where a version is made of them.")
     mask = np.ones(batch.num_rows, dtype=bool)
     if row_filter.part:
         mask &= _bools(pc.equal(batch.column("split"), row_filter.part))
@@ -118,6 +135,10 @@ def matching(batch: pa.RecordBatch, row_filter: RowFilter) -> list[int]:
         metadata = batch.column("metadata")
         places = [place for place in places if _has_names(metadata[place].as_py(), row_filter)]
     return places
+
+
+def _rows(number: int, adjective: str = "") -> str:
+    return f"{number:,} {adjective}row{'s' * (number != 1)}"
 
 
 def _prompt_chars(batch: pa.RecordBatch) -> Any:

@@ -260,6 +260,20 @@ def test_a_filtered_version_by_the_file_of_a_difficulty_map(version: DatasetVers
     assert worked(version.children.get()).rows == 2
 
 
+@pytest.mark.parametrize(
+    ("which", "words"),
+    [
+        ("first", "difficulty hard; the first 3 rows"),
+        ("random", "difficulty hard; 3 random rows, drawn with seed 7"),
+    ],
+)
+def test_a_filtered_version_of_so_many_rows(version: DatasetVersion, which: str, words: str) -> None:
+    operator().post(at(version, "derive/?difficulty=hard"), {"number": "3", "which": which, "seed": "7"})
+    made = worked(version.children.get())
+    assert made.rows == 3
+    assert words in viewer().get(at(made)).content.decode()
+
+
 def test_a_filtered_version_without_long_prompts_is_counted_with_the_chosen_tokenizer(version: DatasetVersion) -> None:
     assert "a host must first load" in operator().get(at(version, "rows/")).content.decode()
     known = a_known_tokenizer()
@@ -278,6 +292,7 @@ def test_a_filtered_version_without_long_prompts_is_counted_with_the_chosen_toke
     ("fields", "said"),
     [
         ({"tokens": "5"}, "Choose a tokenizer"),
+        ({"number": "0"}, "greater than or equal to 1"),
         ({"tokens": "0"}, "greater than or equal to 1"),
         ({"rows": "1, two"}, "“two” is not a row number"),
         ({"rows": "-1"}, "not a row number"),
@@ -285,6 +300,7 @@ def test_a_filtered_version_without_long_prompts_is_counted_with_the_chosen_toke
         ({"rows": '{"a": 1}\nx'}, "neither a list"),
         ({"rows": "[]"}, "no row numbers"),
         ({"rows": ""}, "The filter is empty"),
+        ({"which": "random", "seed": "7"}, "The filter is empty"),
     ],
 )
 def test_what_makes_no_version_is_said_and_stays_typed(

@@ -34,6 +34,10 @@ SCHEMA = pa.schema(
 SHORT = "{% for message in messages %}[{{ message.content }}]{% endfor %}"
 
 
+TEN_OF_A_THOUSAND = [83, 210, 223, 227, 271, 370, 371, 502, 779, 943]
+"""With seed 7. Changing these would change the versions that people can draw again."""
+
+
 def a_row(number: int, content: str = "", **changes: Any) -> dict[str, Any]:
     prompt = [{"role": "system", "content": "Think."}, {"role": "user", "content": content or f"What is {number}?"}]
     row = {
@@ -236,6 +240,46 @@ def test_a_tokenizer_that_counts_nothing_makes_no_version(
     mapped = derived(tmp_path, given)
     assert (mapped["usable"], said in mapped["file_error"]["message"]) == (False, True)
     assert not (tmp_path / "new" / files.ROWS).exists()
+
+
+def chosen(folder: Path, parent: Path, **conditions: Any) -> list[tuple[int, str]]:
+    folder.mkdir()
+    derived(folder, {"parent": str(parent), "filter": conditions})
+    table = pq.read_table(folder / "new" / files.ROWS)
+    return list(zip(table.column("row_id").to_pylist(), table.column("split").to_pylist(), strict=True))
+
+
+def test_the_first_rows_are_taken_after_all_other_conditions(mixed: Path, tmp_path: Path) -> None:
+    assert chosen(tmp_path / "a", mixed, part="train", first=2) == [(0, "train"), (2, "train")]
+    assert len(chosen(tmp_path / "b", mixed, first=99)) == 5
+    tokens = {"max_prompt_tokens": 16, "part": "train", "first": 1}
+    tokenizer = a_tokenizer(tmp_path / "t", chat_template=SHORT)
+    mapped = derived(tmp_path, {"parent": str(mixed), "filter": tokens, "tokenizer": str(tokenizer)})
+    assert mapped["rows"] == 1
+    assert pq.read_table(tmp_path / "new" / files.ROWS).column("row_id").to_pylist() == [3]
+
+
+def test_random_rows_are_the_same_on_every_machine_and_keep_their_order_and_part(tmp_path: Path) -> None:
+    rows = [a_row(number, split="validation" if number % 10 == 0 else "train") for number in range(1000)]
+    parent = stored(tmp_path, rows, group=300)
+    ten = chosen(tmp_path / "ten", parent, random=10, seed=7)
+    assert [row_id for row_id, _ in ten] == TEN_OF_A_THOUSAND
+    assert all(part == rows[row_id]["split"] for row_id, part in ten)
+    assert set(ten) < set(chosen(tmp_path / "more", parent, random=500, seed=7))
+    assert ten != chosen(tmp_path / "other", parent, random=10, seed=8)
+    assert len(chosen(tmp_path / "all", parent, random=5000)) == 1000
+    assert {part for _, part in chosen(tmp_path / "part", parent, part="validation", random=20)} == {"validation"}
+
+
+def test_the_choice_of_the_first_or_of_random_rows_is_said_and_checked(mixed: Path) -> None:
+    assert RowFilter(part="train", first=1000).sentence() == "the training part; the first 1,000 rows"
+    assert RowFilter(random=1).sentence() == "1 random row, drawn with seed 42"
+    assert (bool(RowFilter(seed=7)), bool(RowFilter(random=1))) == (False, True)
+    for conditions, message in (({"first": 1, "random": 1}, "not both"), ({"random": 0}, "at least one row")):
+        with pytest.raises(FilterError, match=message):
+            RowFilter.from_dict(conditions)
+    with pytest.raises(FilterError, match="only where a version is made"):
+        look(mixed, {"filter": {"first": 1}})
 
 
 def derived(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
