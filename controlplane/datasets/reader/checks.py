@@ -11,7 +11,7 @@ from controlplane.datasets.reader import fields
 from controlplane.datasets.reader.conversations import messages
 from controlplane.datasets.reader.excerpts import EXCERPT, visible
 from controlplane.datasets.reader.fields import RowProblem
-from controlplane.datasets.reader.mapping import ColumnMapping
+from controlplane.datasets.reader.mapping import ColumnMapping, tests
 from controlplane.datasets.reader.problems import Problem
 from controlplane.datasets.reader.transforms import TRANSFORMS
 from workers.rewards.answer import normalised
@@ -77,8 +77,7 @@ class Checker:
                 self._extracted(response, name)
 
     def _tests(self, row: Row) -> None:
-        if self._mapping.test_cases:
-            fields.tests(row, self._mapping.test_cases, needed="test_cases" in self._transform.needs)
+        tests(row, self._mapping)
 
     def _difficulty(self, row: Row) -> None:
         if self._mapping.difficulty:

@@ -82,6 +82,15 @@ def tests(row: Row, name: str, *, needed: bool) -> list[str]:
     return list(value)
 
 
+def check_call(row: Row, name: str, function_name: str) -> list[str]:
+    """The one test of a row: a text that defines `check`, and its call with the function that `function_name` names."""
+    test = text(row, name, "a test")
+    function = text(row, function_name, "the name of a function").strip()
+    if not function.isidentifier():
+        raise RowProblem("wrong_type", f"“{function_name}” is not the name of a function.", function_name)
+    return [f"{test.rstrip()}\n\ncheck({function})\n"]
+
+
 def difficulty(row: Row, name: str) -> str | int | float | None:
     """The row's difficulty, or None."""
     value = row.get(name)

@@ -12,7 +12,7 @@ from typing import Any
 from controlplane.datasets.reader import fields, templating
 from controlplane.datasets.reader.conversations import Message, messages
 from controlplane.datasets.reader.fields import Row, RowProblem
-from controlplane.datasets.reader.transforms import COLUMNS, CUSTOM, TRANSFORMS
+from controlplane.datasets.reader.transforms import COLUMNS, CUSTOM, ENTRY_POINT, TRANSFORMS
 from workers.rewards.answer import normalised
 
 __all__ = ["ColumnMapping", "RowProblem", "canonical", "normalised_prompt", "problems", "prompt_text", "resolved"]
@@ -118,6 +118,11 @@ def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[s
         if not getattr(chosen, name) and not (name == "answer" and chosen.messages):
             words = name.replace("_", " ")
             yield name, f"{TRANSFORMS[chosen.transform].title}: choose the column with the {words}."
+    if TRANSFORMS[chosen.transform].continues_prompt:
+        if ENTRY_POINT not in columns:
+            yield "transform", f"{TRANSFORMS[chosen.transform].title}: the file has no column “{ENTRY_POINT}”."
+        if chosen.messages:
+            yield "messages", f"{TRANSFORMS[chosen.transform].title}: the prompt is a text, not messages."
     if chosen.answer and chosen.answer in (chosen.prompt, chosen.input) and not chosen.messages:
         yield "answer", "The answer's column is the prompt's as well."
     if chosen.messages and not chosen.chat:
@@ -142,12 +147,23 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
     if response is not None:
         extracted = transform.extract(response, column, mapping.answer_after)
         answer, reasoning = extracted.answer, extracted.reasoning
+        if transform.continues_prompt:
+            answer = f"{row[mapping.prompt]}{response.rstrip()}"
         if not normalised(answer, ignore_case=True, ignore_punctuation=True):
             raise RowProblem("empty_answer", f"“{column}” has no answer left once spaces and punctuation go.", column)
-    needed = "test_cases" in transform.needs
-    cases = fields.tests(row, mapping.test_cases, needed=needed) if mapping.test_cases else []
+    cases = tests(row, mapping)
     metadata = _metadata(row, mapping, reasoning)
     return {"row_id": number, "prompt": prompt, "answer": answer, "test_cases": cases, "metadata": metadata}
+
+
+def tests(row: Row, mapping: ColumnMapping) -> list[str]:
+    """The test cases of a row. Raises RowProblem."""
+    transform = TRANSFORMS[mapping.transform]
+    if not mapping.test_cases:
+        return []
+    if transform.continues_prompt:
+        return fields.check_call(row, mapping.test_cases, ENTRY_POINT)
+    return fields.tests(row, mapping.test_cases, needed="test_cases" in transform.needs)
 
 
 def prompt_text(prompt: Sequence[Mapping[str, str]]) -> str:

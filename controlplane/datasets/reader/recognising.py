@@ -13,9 +13,19 @@ from typing import Any
 
 from controlplane.datasets.reader.conversations import are_messages
 from controlplane.datasets.reader.fields import listed
-from controlplane.datasets.reader.mapping import ColumnMapping
+from controlplane.datasets.reader.mapping import ColumnMapping, resolved
 from controlplane.datasets.reader.templating import PROMPT
-from controlplane.datasets.reader.transforms import GSM8K, GSM8K_MARKER, INSTRUCTION, THINK, THINK_PROMPT, WITH_TESTS
+from controlplane.datasets.reader.transforms import (
+    ENTRY_POINT,
+    GSM8K,
+    GSM8K_MARKER,
+    HUMANEVAL,
+    INSTRUCTION,
+    THINK,
+    THINK_PROMPT,
+    TRANSFORMS,
+    WITH_TESTS,
+)
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -91,6 +101,7 @@ ABOUT = frozenset(
 CHOOSE_ANSWER = "Choose the answer column, or say that there is none."
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 _IDENTIFIER = re.compile(r"\d+|[a-zA-Z_][\w.:/#-]{0,40}\d[\w.:/#-]{0,40}|[0-9a-fA-F-]{16,40}")
+WHOLE_FUNCTION = "Complete the function. Answer with the whole function, in one block of Python."
 FOLLOW_UPS = (("follow_up", "follow_up_response"), ("followup", "followup_response"))
 
 
@@ -243,6 +254,17 @@ def _code_with_tests(found: Recognised, rows: Rows, names: Mapping[str, str]) ->
     return replace(found, schema="code_with_tests", title=f"{found.title}, with tests", why=why, mapping=mapping)
 
 
+def _human_eval(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
+    if not {ENTRY_POINT, *TRANSFORMS[HUMANEVAL].columns.values()} <= set(names.values()):
+        return found
+    why = (
+        "The file has HumanEval's columns “prompt”, “canonical_solution”, “test” and “entry_point”. Each row's answer "
+        "is the whole function, and its test calls check with it."
+    )
+    mapping = resolved(ColumnMapping(transform=HUMANEVAL, system_prompt=WHOLE_FUNCTION))
+    return Recognised("humaneval", "HumanEval: functions with tests", why, mapping)
+
+
 def _difficulty_and_tags(found: Recognised, rows: Rows, names: Mapping[str, str]) -> Recognised:
     used = set(found.mapping.as_dict().values())
     difficulty = next((names[n] for n in DIFFICULTY if n in names and names[n] not in used), "")
@@ -260,6 +282,7 @@ _REFINEMENTS: tuple[Callable[[Recognised, Rows, Mapping[str, str]], Recognised],
     _reasoning,
     _further_turn,
     _code_with_tests,
+    _human_eval,
     _difficulty_and_tags,
 )
 

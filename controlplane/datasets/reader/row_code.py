@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from controlplane.datasets.reader import code, fields
+from controlplane.datasets.reader import code
 from controlplane.datasets.reader.code import CodeProblem
 from controlplane.datasets.reader.excerpts import EXCERPT, visible
 from controlplane.datasets.reader.fields import RowProblem
-from controlplane.datasets.reader.mapping import ColumnMapping
+from controlplane.datasets.reader.mapping import ColumnMapping, tests
 from controlplane.datasets.reader.problems import Problem
 from controlplane.datasets.reader.transforms import COLUMNS, INSTRUCTION, WITH_TESTS
 from workers.sandbox.test_requirements import read_bounded
@@ -19,12 +19,12 @@ def problems(
     row: Mapping[str, Any], row_fields: Mapping[str, Any] | None, mapping: ColumnMapping, line: int
 ) -> Iterator[Problem]:
     """`row_fields`: the row as mapping.canonical makes it, None where it can't; `mapping`: a resolved one."""
-    tests = _tests(row, mapping)
+    cases = _tests(row, mapping)
     for field, text in _answers(row, row_fields, mapping):
-        for found in code.problems(text, expected=bool(tests)):
+        for found in code.problems(text, expected=bool(cases)):
             message = f"“{field}” has Python that doesn't parse: {found.message}, at its line {found.line}."
             yield _problem("code_syntax", line, field, message, text, found)
-    for number, test in enumerate(tests, 1):
+    for number, test in enumerate(cases, 1):
         if problem := _of_test(test, number, line, mapping.test_cases):
             yield problem
 
@@ -52,10 +52,8 @@ def _text(column: str, value: Any) -> Iterator[tuple[str, str]]:
 
 
 def _tests(row: Mapping[str, Any], mapping: ColumnMapping) -> list[str]:
-    if not mapping.test_cases:
-        return []
     try:
-        return fields.tests(row, mapping.test_cases, needed=False)
+        return tests(row, mapping)
     except RowProblem:
         return []  # reported by the first pass
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from controlplane.datasets.reader.fields import RowProblem
 
 COLUMNS, INSTRUCTION, WITH_TESTS = "columns", "instruction_response", "instruction_response_tests"
-GSM8K, THINK = "gsm8k", "think"
+GSM8K, THINK, HUMANEVAL = "gsm8k", "think", "humaneval"
 CUSTOM = "custom"
 """A person's own Python function. It isn't offered: a mapping that names it is refused with a sentence."""
 GSM8K_MARKER = "####"
+ENTRY_POINT = "entry_point"
+"""HumanEval's column with the name of the function that a row asks for."""
 THINK_PROMPT = "Think first, inside <think>…</think>. Then give the answer alone, inside <answer>…</answer>."
 
 _THOUSANDS = re.compile(r"-?[$€£]?[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]+)?")
@@ -38,15 +40,18 @@ class Transform:
     """Mapping field -> the column that is taken where none is chosen."""
     needs: tuple[str, ...] = ()
     """Mapping fields that this transform requires in addition to the prompt."""
+    continues_prompt: bool = False
+    """The answer is the prompt's text and what goes on with it. Each test is one text with a function `check`, which is
+    called with the row's ENTRY_POINT."""
 
 
 def whole(response: str, column: str, marker: str) -> Extracted:
-    return Extracted(response.strip())
+    return Extracted(_trimmed(response))
 
 
 def after_marker(response: str, column: str, marker: str) -> Extracted:
     if not marker:
-        return Extracted(response.strip())
+        return Extracted(_trimmed(response))
     _, found, rest = response.rpartition(marker)
     if not found:
         raise RowProblem("marker_missing", f"“{column}” has no {marker} in it.", column)
@@ -112,8 +117,24 @@ TRANSFORMS: Mapping[str, Transform] = {
         {"prompt": "prompt", "answer": "response"},
         ("answer",),
     ),
+    HUMANEVAL: Transform(
+        "HumanEval",
+        "The prompt is the head of a function and the answer the whole function. Its test is the text in the column of "
+        "tests, then a call of its check with the function that “entry_point” names.",
+        whole,
+        {"prompt": "prompt", "answer": "canonical_solution", "test_cases": "test"},
+        ("answer", "test_cases"),
+        continues_prompt=True,
+    ),
 }
 """By the name that a mapping carries: never rename one, and never change what one means."""
+
+
+def _trimmed(text: str) -> str:
+    """Without white space around it; several lines keep the indentation of the first one, because they may be code."""
+    trimmed = text.strip()
+    before = text[: len(text) - len(text.lstrip())]
+    return before.rpartition("\n")[2] + trimmed if "\n" in trimmed else trimmed
 
 
 def _without(tag: str, text: str) -> str:

@@ -219,9 +219,41 @@ def test_a_mapping_that_cannot_work_says_why(changes: dict[str, Any], field: str
     assert any(name == field and words in sentence for name, sentence in found), found
 
 
+HEAD = 'def add(a, b):\n    """The sum."""\n'
+HUMANEVAL_ROW = {
+    "prompt": HEAD,
+    "canonical_solution": "    total = a + b\n    return total\n",
+    "test": "\n\ndef check(candidate):\n    assert candidate(1, 2) == 3\n\n",
+    "entry_point": "add",
+}
+
+
+def test_a_row_of_humaneval_has_the_whole_function_and_a_test_that_calls_its_check() -> None:
+    made = mapped(HUMANEVAL_ROW, transform="humaneval")
+    assert made["prompt"] == [user(HEAD)]
+    assert made["answer"] == f"{HEAD}    total = a + b\n    return total"
+    assert made["test_cases"] == ["\n\ndef check(candidate):\n    assert candidate(1, 2) == 3\n\ncheck(add)\n"]
+    assert made["metadata"] == {"entry_point": "add"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("entry_point", None), ("entry_point", ["x"]), ("entry_point", "os.exit()"), ("test", "")]
+)
+def test_a_row_of_humaneval_without_its_test_or_function_does_not_fit(name: str, value: Any) -> None:
+    with pytest.raises(RowProblem) as refused:
+        mapped({**HUMANEVAL_ROW, name: value}, transform="humaneval")
+    assert refused.value.field == name
+
+
+def test_an_answer_of_several_lines_keeps_the_indentation_of_the_first() -> None:
+    lines = "\n    total = a + b\n    return total\n"
+    assert mapped({"q": "x", "a": lines}, prompt="q", answer="a")["answer"] == "    total = a + b\n    return total"
+    assert mapped({"q": "x", "a": "  42 \n"}, prompt="q", answer="a")["answer"] == "42"
+
+
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_every_transform_works_with_the_columns_that_it_takes_by_itself(name: str) -> None:
-    columns = [*TRANSFORMS[name].columns.values(), "q", "a"]
+    columns = [*TRANSFORMS[name].columns.values(), "entry_point", "q", "a"]
     own = {} if TRANSFORMS[name].columns else {"prompt": "q", "answer": "a"}
     assert list(problems(ColumnMapping(transform=name, **own), columns)) == []
 

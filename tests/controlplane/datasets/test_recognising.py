@@ -138,6 +138,18 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
         {"prompt": "Problem ", "answer": "Final-Answer", "test_cases": "Test Cases"},
     ),
     (
+        "HumanEval",
+        {
+            "task_id": "Own/0",
+            "prompt": 'def add(a, b):\n    """The sum."""\n',
+            "canonical_solution": "    return a + b\n",
+            "test": "def check(candidate):\n    assert candidate(1, 2) == 3\n",
+            "entry_point": "add",
+        },
+        "humaneval",
+        {"prompt": "prompt", "answer": "canonical_solution", "test_cases": "test", "transform": "humaneval"},
+    ),
+    (
         "the longest text of unknown names",
         {"nr": "12", "Thema": "Rechnen", "Aufgabe": "Wie viel ist eins und eins?"},
         "unknown",

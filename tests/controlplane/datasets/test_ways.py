@@ -55,6 +55,28 @@ def test_the_source_is_kept_as_it_came_and_known_by_its_hash():
     assert version.status == DatasetVersion.NEEDS_MAPPING
 
 
+def test_a_file_as_humaneval_has_it_is_imported_as_it_is_proposed():
+    rows = [
+        {
+            "task_id": f"Own/{number}",
+            "prompt": f'def add_{number}(a):\n    """The sum of a and {number}."""\n',
+            "entry_point": f"add_{number}",
+            "canonical_solution": f"    total = a + {number}\n    return total\n",
+            "test": f"METADATA = {{}}\n\n\ndef check(candidate):\n    assert candidate(1) == {number + 1}\n\n",
+        }
+        for number in range(5)
+    ]
+    report = checked(jsonl(rows)).report
+    assert report["recognised"]["schema"] == "humaneval"
+    assert {problem["kind"] for problem in report["problems"]} <= {"near_duplicate"}
+    version = ready(rows, ColumnMapping.from_dict(report["recognised"]["mapping"]))
+    assert (version.status, version.rows) == (DatasetVersion.READY, 5)
+    row = rows_of(version)[3]
+    assert row["answer"] == rows[3]["prompt"] + rows[3]["canonical_solution"].rstrip()
+    assert row["prompt"][-1]["content"] == rows[3]["prompt"]
+    assert row["test_cases"] == [rows[3]["test"].rstrip() + "\n\ncheck(add_3)\n"]
+
+
 def test_the_check_waits_for_no_mapping_and_proposes_one():
     report = checked().report
     assert report["recognised"]["mapping"]["prompt"] == "question"

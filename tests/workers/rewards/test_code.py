@@ -151,6 +151,12 @@ def test_the_share_of_tests_that_pass_is_the_score(code: str, expected: float, s
     assert one("tests_passed", FENCED.format(code), tools, TESTS, all_or_nothing=True) == float(expected == 1.0)
 
 
+def test_a_test_may_define_a_check_and_call_it_with_the_function(tools: Tools) -> None:
+    row = {"test_cases": ["def check(candidate):\n    assert candidate(1, 2) == 3\n\n\ncheck(add)\n"]}
+    assert one("tests_passed", ADD, tools, row) == 1.0
+    assert one("tests_passed", FENCED.format("def add(a, b):\n    return 4"), tools, row) == 0.0
+
+
 def test_a_test_that_needs_more_than_plain_values_never_counts_as_passed(tools: Tools) -> None:
     row = {"test_cases": ["assert add(1, 2) == 3", "assert add.__name__ == 'add'"]}
     scores = given("tests_passed", ADD, tools, row)
