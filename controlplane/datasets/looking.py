@@ -82,6 +82,7 @@ def render_example(
         "mapping": mapping.as_dict(),
         "rows": None if rows is None else list(rows),  # None: the file's first rows, in full
         "tokenizer": str(stored.folder) if stored else None,
+        **reader_process.backend_for(mapping),
     }
     result: dict[str, Any] = reader_process.ask(version.folder, "render", arguments)
     return result

@@ -6,10 +6,12 @@ from typing import Any
 
 from django import forms
 
+from controlplane.accounts.models import User
 from controlplane.datasets.importing import SEED, SHARE
 from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.reader import row_function
 from controlplane.datasets.reader.mapping import ColumnMapping, problems, resolved
-from controlplane.datasets.reader.transforms import TRANSFORMS
+from controlplane.datasets.reader.transforms import CUSTOM, TRANSFORMS
 from controlplane.datasets.tokenizers import choices
 
 NONE = "none"
@@ -32,7 +34,17 @@ class MappingForm(forms.Form):
         choices=[(name, transform.title) for name, transform in TRANSFORMS.items()],
         help_text="How the answer is found in its column.",
     )
-    prompt = _column("Prompt column", "What the model is asked.", required=True)
+    code = forms.CharField(
+        label="Function",
+        required=False,
+        strip=False,
+        max_length=row_function.LONGEST,
+        initial=row_function.START,
+        widget=_text(10),
+        help_text="Gets each row of the file as a dict, and returns the row to train on: prompt, answer, test_cases, "
+        "and what else shall be kept. None leaves the row out. Only admins may change it.",
+    )
+    prompt = _column("Prompt column", "What the model is asked.")
     holds = forms.ChoiceField(
         label="Prompt given as",
         choices=[("text", "A text"), ("messages", "Chat messages")],
@@ -110,17 +122,20 @@ class MappingForm(forms.Form):
         help_text="Of equal prompts the first row stays.",
     )
 
-    columns_part = ("transform", "prompt", "holds", "input", "answer", "answer_after", "test_cases")
+    transform_part = ("transform", "holds")
+    columns_part = ("prompt", "input", "answer", "answer_after", "test_cases")
     marks_part = ("difficulty", "tags")
     turns_part = ("follow_up", "follow_up_response")
     prompt_part = ("chat", "system_prompt", "template")
     tokens_part = ("tokenizer", "token_limit")
     split_part = ("share", "seed")
 
-    def __init__(self, version: DatasetVersion, *args: Any, preview: bool = False, **kwargs: Any) -> None:
-        """`preview`: rows can be shown before the answer's column is chosen."""
+    def __init__(
+        self, version: DatasetVersion, *args: Any, user: User | None = None, preview: bool = False, **kwargs: Any
+    ) -> None:
+        """`user`: who may or may not write code. `preview`: rows are shown before the answer's column is chosen."""
         super().__init__(*args, **kwargs)
-        self._preview = preview
+        self._user, self._preview = user, preview
         self._columns = version.report_columns
         names = [(name, name) for name in self._columns]
         none = [("", NONE)]
@@ -142,7 +157,7 @@ class MappingForm(forms.Form):
     def parts(self) -> dict[str, list[forms.BoundField]]:
         return {
             name: self.part(getattr(self, f"{name}_part"))
-            for name in ("columns", "marks", "turns", "prompt", "tokens", "split")
+            for name in ("transform", "columns", "marks", "turns", "prompt", "tokens", "split")
         }
 
     @property
@@ -163,12 +178,20 @@ class MappingForm(forms.Form):
             self.add_error("chat", "A list of messages can't become plain text.")
         if fields.get("token_limit") and not fields.get("tokenizer"):
             self.add_error("token_limit", "A limit needs a tokenizer to count with.")
+        if fields.get("transform") == CUSTOM and (problem := self._code_problem(fields.get("code", ""))):
+            self.add_error("code", problem)
         if not self.errors and not self._preview and not self._has_chosen_answer():
             self.add_error("answer", "Choose the column with the answer, or say that there are no answers.")
         if not self.errors:
             for name, sentence in problems(self.mapping(leave_out=False), self._columns):
                 self.add_error("holds" if name == "messages" else name, sentence)
         return fields
+
+    def _code_problem(self, code: str) -> str:
+        may_write = self._user is not None and self._user.may_administer
+        if not may_write and not DatasetVersion.objects.filter(mapping__code=_lines(code)).exists():
+            return "Only admins may write or change a function. You can use a saved one unchanged."
+        return row_function.problem(code)
 
     def _has_chosen_answer(self) -> bool:
         return bool(self.cleaned_data["answer"] or resolved(self.mapping(leave_out=False)).answer)
@@ -182,8 +205,9 @@ class MappingForm(forms.Form):
                 "messages": fields["holds"] == "messages",
                 "answer": "" if fields["answer"] == NO_ANSWER else fields["answer"],
                 "answer_after": fields["answer_after"].strip(),
-                "system_prompt": fields["system_prompt"].replace("\r\n", "\n").strip(),
-                "template": fields["template"].replace("\r\n", "\n") if fields["template"].strip() else "",
+                "system_prompt": _lines(fields["system_prompt"]).strip(),
+                "template": _lines(fields["template"]) if fields["template"].strip() else "",
+                "code": _lines(fields["code"]) if fields["transform"] == CUSTOM else "",
                 "chat": fields["chat"] == "chat",
                 "leave_out": leave_out,
                 "drop_duplicates": fields["drop_duplicates"],
@@ -199,6 +223,7 @@ class MappingForm(forms.Form):
         has_no_answers = bool(version.mapping) or mapping.get("messages")
         return mapping | {
             "answer": mapping.get("answer") or (NO_ANSWER if has_no_answers else ""),
+            "code": mapping.get("code") or row_function.START,
             "holds": "messages" if mapping.get("messages") else "text",
             "chat": "chat" if mapping.get("chat", True) else "plain",
             "tokenizer": version.tokenizer,
@@ -206,6 +231,11 @@ class MappingForm(forms.Form):
             "share": split.get("share", SHARE),
             "seed": split.get("seed", SEED),
         }
+
+
+def _lines(text: str) -> str:
+    """As it was typed: browsers send another line break."""
+    return text.replace("\r\n", "\n")
 
 
 def tokenizers() -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ def example(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     """Preview a real row with the form's current mapping. Form errors are sent to their fields as an event, and the
     preview stays."""
     version = version_for(request, dataset_id, number)
-    form = MappingForm(version, request.POST, preview=True)
+    form = MappingForm(version, request.POST, user=person(request), preview=True)
     if not form.is_valid():
         answer = HttpResponse(status=204)  # nothing to swap
         answer["HX-Trigger"] = json.dumps({"mappingproblems": _problems(form)})
@@ -43,7 +43,7 @@ def example(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 def mapping(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
     """Import with this mapping; errors show the page again as submitted."""
     version = version_for(request, dataset_id, number)
-    form = MappingForm(version, request.POST)
+    form = MappingForm(version, request.POST, user=person(request))
     if version.status != DatasetVersion.NEEDS_MAPPING:
         messages.warning(request, "Someone has already mapped this version.")
         return redirect(version)

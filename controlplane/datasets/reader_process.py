@@ -25,7 +25,10 @@ from django.conf import settings
 
 from controlplane.datasets.errors import ChildFailed
 from controlplane.datasets.reader.limits import TOO_MUCH
+from controlplane.datasets.reader.mapping import ColumnMapping
+from controlplane.datasets.reader.transforms import CUSTOM
 from workers.contract.tied import end_with
+from workers.sandbox import SandboxUnavailable, best_backend
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,19 @@ BROKEN = "The reading process could not do its work on the server; the worker's 
 
 class Unwanted(Exception):
     """The work's outcome is no longer wanted; the child was killed."""
+
+
+def backend_for(mapping: ColumnMapping) -> dict[str, str]:
+    """The sandbox's backend, as an argument of a verb that runs the mapping's function; nothing without one.
+
+    Raises ChildFailed if no sandbox works on this machine.
+    """
+    if mapping.transform != CUSTOM:
+        return {}
+    try:
+        return {"backend": best_backend()}
+    except SandboxUnavailable as error:
+        raise ChildFailed("server", f"Functions need a sandbox, and none works on this server. {error}") from error
 
 
 def ask(folder: Path, verb: str, arguments: Any, *, seconds: float = ASK_SECONDS) -> Any:

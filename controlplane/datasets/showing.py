@@ -15,7 +15,7 @@ from controlplane.datasets.models import DatasetVersion, Tokenizer
 from controlplane.datasets.reader.filtering import FilterError, RowFilter
 from controlplane.datasets.reader.hints import hints as make_hints
 from controlplane.datasets.reader.mapping import COLUMN_FIELDS
-from controlplane.datasets.reader.transforms import TRANSFORMS
+from controlplane.datasets.reader.transforms import CUSTOM, TRANSFORMS
 from controlplane.datasets.sources import HubSource
 from controlplane.datasets.work_queue import progress
 from controlplane.hardware import inventory
@@ -99,7 +99,17 @@ def mapping_context(version: DatasetVersion, form: MappingForm | None = None) ->
         "recognised": report.get("recognised") or {},
         "repeated": (report.get("duplicates") or {}).get("exact", 0),
         "models": known_models(),
+        "functions": functions(),
     }
+
+
+def functions() -> list[tuple[str, str]]:
+    """(a version's name, its function) of all functions that are saved, the newest version of each."""
+    by_code: dict[str, str] = {}
+    versions = DatasetVersion.objects.filter(mapping__transform=CUSTOM).select_related("dataset").defer("report")
+    for version in versions.order_by("-created_at"):
+        by_code.setdefault(version.mapping.get("code", ""), str(version))
+    return [(name, code) for code, name in by_code.items()]
 
 
 def known_models() -> list[str]:
@@ -185,7 +195,7 @@ def mapping_facts(version: DatasetVersion) -> list[tuple[str, str, bool]]:
     facts = [("Transform", transform.title if transform else str(mapping.get("transform", "")), False)]
     facts += [
         (name.replace("_", " ").capitalize(), str(mapping[name]), True)
-        for name in (*COLUMN_FIELDS, "answer_after")
+        for name in (*COLUMN_FIELDS, "answer_after", "code")
         if mapping.get(name)
     ]
     becomes = "chat messages" if mapping.get("chat", True) else "plain text"

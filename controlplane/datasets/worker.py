@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 SLOTS = 2
 """Datasets at once on one machine. The control worker has more processes than that: the tick never waits for them."""
 SENT_AGAIN_AFTER = timedelta(seconds=20)
+OF_THE_FILE = ("columns", "preview", "recognised")
+"""Parts of the first check's report, which a check with a mapping keeps: that may have seen other columns."""
 FORGOTTEN_AFTER_S = 3600
 """An upload in progress is younger than that."""
 Fields = dict[str, Any]
@@ -134,6 +136,7 @@ def _check(version: DatasetVersion) -> Fields:
         report = {"file_error": error.as_dict()}
     failed = report.get("file_error")
     if version.mapping:
+        report |= {name: version.report[name] for name in OF_THE_FILE if name in version.report}
         return _not_imported(version, {"usable": False, "file_error": failed}) if failed else {"report": report}
     return {
         "status": DatasetVersion.INVALID if failed or report.get("broken_rows") else DatasetVersion.NEEDS_MAPPING,
@@ -199,7 +202,8 @@ def _mapped(version: DatasetVersion, verb: str, arguments: dict[str, Any]) -> di
 
 def _child(version: DatasetVersion, verb: str, arguments: dict[str, Any], answer: str) -> dict[str, Any]:
     """What the child wrote into the file `answer`. Raises ChildFailed and Unwanted."""
-    reader_process.work(version.folder, verb, arguments, is_wanted=_wanted(version))
+    backend = reader_process.backend_for(ColumnMapping.from_dict(arguments.get("mapping") or {}))
+    reader_process.work(version.folder, verb, arguments | backend, is_wanted=_wanted(version))
     try:
         found: dict[str, Any] = json.loads((version.folder / answer).read_bytes())
     except (OSError, ValueError) as error:

@@ -35,7 +35,7 @@ def address_space() -> int:
     """The bytes that count against this process's address space limit, rounded up to 64 KiB. Determined without /proc,
     as the lowest limit under which one more page can be mapped."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    low, high = 0, 1 << 46
+    low, high = 0, min(1 << 46, hard & _INFINITE)
     try:
         while high - low > _STEP:
             middle = (low + high) // 2

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from controlplane.datasets.reader import excerpts, files, first_pass, formats, schema, second_pass
+from controlplane.datasets.reader import excerpts, files, first_pass, formats, row_function, schema, second_pass
 from controlplane.datasets.reader.mapping import ColumnMapping, checked_part
 from controlplane.datasets.reader.problems import FileProblem, Problem
 from controlplane.datasets.reader.progress_file import ProgressFile
+from controlplane.datasets.reader.records import RowSource
 from controlplane.datasets.reader.report import Collector
 
 FIRST, SECOND = "first pass", "second pass"
@@ -21,7 +22,8 @@ PREVIEW_ROWS = 8
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """{"mapping": {...} or None, "tokenizer": folder or None, "token_limit": n or None} -> REPORT of the folder's
-    SOURCE, which is written as well, after the file of all PROBLEMS. Without a mapping: of the recognised one."""
+    SOURCE, which is written as well, after the file of all PROBLEMS. Without a mapping: of the recognised one. For a
+    mapping with a function also {"backend": of the sandbox}."""
     report = _report(folder, arguments)
     draft = folder / f"{files.REPORT}.part"
     draft.write_bytes(msgspec.json.encode(report))
@@ -39,19 +41,20 @@ def _report(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     report: dict[str, Any] = {"format": None, "file_error": None, "bytes": size}
     passes: list[dict[str, Any]] = []
     near = 0
-    with Collector(folder / files.PROBLEMS) as collector:
+    with Collector(folder / files.PROBLEMS) as collector, row_function.of(mapping, arguments.get("backend")) as rewrite:
         try:
             detected = formats.detect(source)
             report["format"] = {"kind": detected.kind, "gzip": detected.gzip, "note": detected.note}
             if detected.bom:
                 collector.add(Problem(1, "byte_order_mark", detected.note, byte=0))
             began = time.monotonic()
-            first_pass.run(source, detected, mapping, collector, ProgressFile(folder, FIRST, size), result)
+            rows = RowSource(source, detected, rewrite)
+            first_pass.run(rows, mapping, collector, ProgressFile(folder, FIRST, size), result)
             passes.append(_timed(FIRST, began, size, result.rows))
             if result.mapping.prompt and not collector.gave_up:
                 began = time.monotonic()
                 near = second_pass.run(
-                    source, detected, result.mapping, collector, tokenizer, arguments.get("token_limit"),
+                    rows, result.mapping, collector, tokenizer, arguments.get("token_limit"),
                     ProgressFile(folder, SECOND, size),
                 )  # fmt: skip
                 passes.append(_timed(SECOND, began, size, result.rows))

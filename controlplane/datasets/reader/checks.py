@@ -71,6 +71,8 @@ class Checker:
 
     def _answer(self, row: Row) -> None:
         name = self._mapping.answer
+        if self._transform.makes_rows and row.get(name) is None:
+            return
         if name and not (self._mapping.messages and name == self._mapping.prompt):
             response = fields.text_or_number(row, name)
             if not (self._mapping.follow_up and row.get(self._mapping.follow_up)):

@@ -8,19 +8,17 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from controlplane.datasets.reader import formats, processes, records, schema
 from controlplane.datasets.reader.checks import Checker, excerpt
 from controlplane.datasets.reader.duplicates import Duplicates
-from controlplane.datasets.reader.formats import Format
 from controlplane.datasets.reader.limits import MOST_ROWS
 from controlplane.datasets.reader.mapping import COLUMN_FIELDS, ColumnMapping, resolved
 from controlplane.datasets.reader.problems import ERROR, KINDS, FileProblem, Problem
 from controlplane.datasets.reader.progress_file import ProgressFile
 from controlplane.datasets.reader.recognising import Recognised, recognise
-from controlplane.datasets.reader.records import Record
+from controlplane.datasets.reader.records import Record, RowSource
 from controlplane.datasets.reader.report import Collector
 from controlplane.datasets.reader.schema import Counts, Schema
 
@@ -53,30 +51,29 @@ class FirstPassResult:
 
 
 def run(
-    path: Path,
-    format: Format,  # noqa: A002 -- what it is
+    source: RowSource,
     mapping: ColumnMapping | None,
     collector: Collector,
     progress: ProgressFile,
     found: FirstPassResult,
 ) -> None:
     """Fill `found` and tell `collector`. Raises FileProblem."""
-    found.sample = _sample(path, format, collector.add)
+    found.sample = _sample(source, collector.add)
     seen = Schema(found.sample)
     found.columns = {name: Counter() for name in seen.counts}
     found.recognised = _recognised(found.sample, seen)
     found.mapping = resolved(mapping) if mapping else _possible(resolved(found.recognised.mapping), seen)
-    with Duplicates(path.parent) as duplicates:
+    with Duplicates(source.path.parent) as duplicates:
         one = _FirstPass(seen, collector, progress, found, duplicates)
-        one.run(path, format)
+        one.run(source)
         if not collector.gave_up and found.mapping.prompt:
             one.tell_duplicates()
 
 
-def _sample(path: Path, format: Format, remark: records.Remark) -> list[dict[str, Any]]:  # noqa: A002 -- what it is
+def _sample(source: RowSource, remark: records.Remark) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     size = 0
-    for record in islice(records.read(path, format, remark=remark), SAMPLE_RECORDS):
+    for record in islice(source.read(remark=remark), SAMPLE_RECORDS):
         if record.row is not None:
             rows.append(record.row)
             size += len(record.raw) if record.raw else 1000
@@ -123,9 +120,9 @@ class _FirstPass:
         self._duplicates = duplicates
         self._checks = _RowChecks(seen, found.mapping)
 
-    def run(self, path: Path, format: Format) -> None:  # noqa: A002 -- what it is
+    def run(self, source: RowSource) -> None:
         found, at = self._found, 0
-        results = processes.looked_at(partial(records.batches, path, format), self._checks.of, processes.useful(path))
+        results = processes.looked_at(source.batches, self._checks.of, processes.useful(source.path))
         with closing(results):
             for batch in results:
                 if not batch.end.line:
@@ -134,7 +131,7 @@ class _FirstPass:
                     raise FileProblem("too_many_rows", f"The file has more than {MOST_ROWS:,} rows.")
                 end, at = self._add(batch), batch.at
                 found.lines, found.rows, found.records = end.line, found.rows + end.rows, end.number + 1
-                found.blank = end.line - found.records if format.kind == formats.JSONL else 0
+                found.blank = end.line - found.records if source.format.kind == formats.JSONL else 0
                 self._progress.at(at, found.rows)
                 if self._collector.gave_up:
                     break

@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from controlplane.datasets.reader import files, formats, records
+from controlplane.datasets.reader import files, formats, row_function
 from controlplane.datasets.reader.fields import RowProblem
 from controlplane.datasets.reader.making import make
 from controlplane.datasets.reader.mapping import ColumnMapping, canonical, resolved
 from controlplane.datasets.reader.problems import ERROR, KINDS, FileProblem, Problem, excerpt, visible
 from controlplane.datasets.reader.progress_file import ProgressFile
-from controlplane.datasets.reader.records import Record
+from controlplane.datasets.reader.records import Record, Rewrite, RowSource
 from controlplane.datasets.reader.report import OF_THE_CODE, Collector
 from controlplane.datasets.reader.spill_by_split import Parting
 from controlplane.datasets.reader.splitting import Split
@@ -29,7 +29,7 @@ FROM_THE_CHECK = OF_THE_CODE | {"duplicate_keys"}
 
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """{"mapping": {...}, "split": {"share", "seed"}, "tokenizer": folder or None, "token_limit": n or None,
-    "drop_broken": bool} -> MAPPED, which is written as well.
+    "drop_broken": bool, "backend": as in check_file} -> MAPPED, which is written as well.
 
     The check has run with this mapping. Rows that it doesn't fit are dropped if it says so ("leave_out"), rows that no
     mapping can use if `drop_broken`: two questions to people. ROWS and SHOWN are there afterwards if and only if it is
@@ -44,7 +44,8 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     with ExitStack() as stack:
         parting = stack.enter_context(Parting(folder))
         collector = stack.enter_context(Collector(folder / files.MAPPED_PROBLEMS))
-        importing = stack.enter_context(closing(_Importing(folder, mapping, collector)))
+        rewrite = stack.enter_context(row_function.of(mapping, arguments.get("backend")))
+        importing = stack.enter_context(closing(_Importing(folder, mapping, collector, rewrite)))
         file_error = importing.read(parting, progress)
         usable = bool(len(parting)) and not (file_error or collector.gave_up)
         usable = usable and (mapping.leave_out or not collector.unfit_rows)
@@ -73,9 +74,10 @@ def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Importing:
-    def __init__(self, folder: Path, mapping: ColumnMapping, collector: Collector) -> None:
+    def __init__(self, folder: Path, mapping: ColumnMapping, collector: Collector, rewrite: Rewrite | None) -> None:
         self._folder = folder
         self._mapping = mapping
+        self._rewrite = rewrite
         self._collector = collector
         self._check_errors = _CheckErrors(folder / files.PROBLEMS)
 
@@ -93,7 +95,7 @@ class _Importing:
             at = position
 
         try:
-            for record in records.read(source, formats.detect(source), note_position):
+            for record in RowSource(source, formats.detect(source), self._rewrite).read(note_position):
                 self._take(record, parting)
                 progress.at(at, record.number + 1)
                 if self._collector.gave_up:

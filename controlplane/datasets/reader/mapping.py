@@ -12,7 +12,7 @@ from typing import Any
 from controlplane.datasets.reader import fields, templating
 from controlplane.datasets.reader.conversations import Message, messages
 from controlplane.datasets.reader.fields import Row, RowProblem
-from controlplane.datasets.reader.transforms import COLUMNS, CUSTOM, ENTRY_POINT, TRANSFORMS
+from controlplane.datasets.reader.transforms import COLUMNS, ENTRY_POINT, TRANSFORMS
 from workers.rewards.answer import normalised
 
 __all__ = ["ColumnMapping", "RowProblem", "canonical", "normalised_prompt", "problems", "prompt_text", "resolved"]
@@ -27,6 +27,7 @@ RESERVED = frozenset(
 """Names with a meaning for rewards or TRL; a file's columns of these names get the prefix `source_`."""
 COLUMN_FIELDS = (*("prompt", "input", "answer", "test_cases", "difficulty", "tags", "follow_up", "follow_up_response"),)
 """The fields of a mapping that name a column."""
+NO_PLAIN_MESSAGES = "Messages need a chat; a prompt of plain text can't be made of them."
 REASONING = "reasoning"
 
 
@@ -57,6 +58,8 @@ class ColumnMapping:
     """The prompt uses the model's chat template; otherwise it is plain text for a base model."""
     leave_out: bool = False
     """Leave out rows that don't fit the mapping. Must be requested: rows never vanish silently."""
+    code: str = ""
+    """The source of the function of a CUSTOM transform."""
     drop_duplicates: bool = False
     """Keep only the first row of each prompt, ignoring white space and case."""
 
@@ -70,8 +73,11 @@ class ColumnMapping:
 
 
 def resolved(mapping: ColumnMapping) -> ColumnMapping:
-    """The mapping with its transform's default columns filled in."""
+    """The mapping with its transform's default columns filled in; of rows that a function makes, no others count."""
     transform = TRANSFORMS.get(mapping.transform)
+    if transform and transform.makes_rows:
+        columns: dict[str, Any] = dict.fromkeys((*COLUMN_FIELDS, "answer_after"), "") | dict(transform.columns)
+        return replace(mapping, **columns)
     defaults = transform.columns if transform else {}
     # Messages include their answers.
     open_ones = [
@@ -98,16 +104,14 @@ def checked_part(mapping: ColumnMapping) -> ColumnMapping:
 
 def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[str, str]]:
     """(mapping field, sentence) for everything that can't work with these columns."""
-    if mapping.transform == CUSTOM:
-        yield (
-            "transform",
-            "Custom transforms aren't offered. Choose a built-in one, or bring the answers in a column.",
-        )
-        return
     if mapping.transform not in TRANSFORMS:
         yield "transform", f"There is no transform “{mapping.transform}”."
         return
     chosen = resolved(mapping)
+    if TRANSFORMS[chosen.transform].makes_rows:
+        if chosen.messages and not chosen.chat:
+            yield "chat", NO_PLAIN_MESSAGES
+        return
     if not chosen.prompt:
         yield "prompt", "Choose the column with the prompt."
     for name in COLUMN_FIELDS:
@@ -126,7 +130,7 @@ def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[s
     if chosen.answer and chosen.answer in (chosen.prompt, chosen.input) and not chosen.messages:
         yield "answer", "The answer's column is the prompt's as well."
     if chosen.messages and not chosen.chat:
-        yield "chat", "Messages need a chat; a prompt of plain text can't be made of them."
+        yield "chat", NO_PLAIN_MESSAGES
     yield from _follow_up_problems(chosen)
     yield from _template_problems(chosen, columns)
 
@@ -142,6 +146,8 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
     transform = TRANSFORMS[mapping.transform]
     if transform.columns:
         mapping = resolved(mapping)
+    if transform.makes_rows and row.get(mapping.answer) is None:
+        mapping = replace(mapping, answer="")
     prompt, response, column = _conversation(row, mapping)
     answer, reasoning = None, ""
     if response is not None:
@@ -159,7 +165,7 @@ def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
 def tests(row: Row, mapping: ColumnMapping) -> list[str]:
     """The test cases of a row. Raises RowProblem."""
     transform = TRANSFORMS[mapping.transform]
-    if not mapping.test_cases:
+    if not mapping.test_cases or (transform.makes_rows and row.get(mapping.test_cases) is None):
         return []
     if transform.continues_prompt:
         return fields.check_call(row, mapping.test_cases, ENTRY_POINT)

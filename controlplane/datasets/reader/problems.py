@@ -163,6 +163,7 @@ KINDS: Mapping[str, ProblemKind] = {
     "test_syntax": ProblemKind("A test that doesn't parse", "Correct the test at the line and column given."),
     "transform": ProblemKind("The transform doesn't fit", "Choose another transform or another column in the mapping."),
     # What a row can be trained on with.
+    "left_out": ProblemKind("Left out by the transform", "The function returned None for these rows.", WARNING),
     "too_many_tokens": ProblemKind(
         "Prompt over the token limit",
         "A run takes prompts whole. Shorten it; or, once the rows are imported, make a version without long prompts "

@@ -50,25 +50,40 @@ Remark = Callable[[Problem], None]
 """Called with a problem of the file's columns, which belongs to no single row."""
 
 
-def read(
-    path: Path,
-    format: Format,  # noqa: A002 -- what it is
-    note_position: NotePosition | None = None,
-    remark: Remark | None = None,
-) -> Iterator[Record]:
-    """Every row. Raises FileProblem when the file as a whole turns out to be broken."""
-    for batch in batches(path, format, remark):
-        if note_position:
-            note_position(batch.at)
-        yield from batch.records()
+Rewrite = Callable[[Iterable[Record]], Iterable[Record]]
+"""Called with the records of a batch; returns as many, in the same order."""
 
 
-def batches(
+@dataclass(frozen=True)
+class RowSource:
+    """A file, and what its rows go through before anybody sees them."""
+
+    path: Path
+    format: Format
+    rewrite: Rewrite | None = None
+
+    def read(self, note_position: NotePosition | None = None, remark: Remark | None = None) -> Iterator[Record]:
+        """Every row. Raises FileProblem when the file as a whole turns out to be broken."""
+        for batch in self.batches(remark):
+            if note_position:
+                note_position(batch.at)
+            yield from batch.records()
+
+    def batches(self, remark: Remark | None = None) -> Iterator[Batch]:
+        """The same rows, some at a time; the same batches each time, whoever reads them."""
+        for batch in _batches(self.path, self.format, remark):
+            yield Batch(batch.at, partial(_rewritten, self.rewrite, batch)) if self.rewrite else batch
+
+
+def _rewritten(rewrite: Rewrite, batch: Batch) -> Iterable[Record]:
+    return rewrite(batch.records())
+
+
+def _batches(
     path: Path,
     format: Format,  # noqa: A002 -- what it is
     remark: Remark | None = None,
 ) -> Iterator[Batch]:
-    """The same rows, some at a time; the same batches each time, whoever reads them."""
     if format.kind == formats.PARQUET:
         yield from _of_parquet(path, format, remark or (lambda problem: None))
         return

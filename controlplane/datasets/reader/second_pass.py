@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,33 +13,31 @@ from controlplane.datasets.reader.chat_templates import TemplateProblem
 from controlplane.datasets.reader.conversations import Message
 from controlplane.datasets.reader.excerpts import EXCERPT, excerpt, visible
 from controlplane.datasets.reader.fields import RowProblem
-from controlplane.datasets.reader.formats import Format
 from controlplane.datasets.reader.mapping import ColumnMapping, canonical, prompt_text, resolved
 from controlplane.datasets.reader.near import Near, NearDuplicates, Signatures, signatures
 from controlplane.datasets.reader.problems import Problem
 from controlplane.datasets.reader.progress_file import ProgressFile
-from controlplane.datasets.reader.records import Record
+from controlplane.datasets.reader.records import Record, RowSource
 from controlplane.datasets.reader.report import Collector
 
 
 def run(
-    path: Path,
-    format: Format,  # noqa: A002 -- what it is
+    source: RowSource,
     mapping: ColumnMapping,
     collector: Collector,
     tokenizer: Path | None,
     token_limit: int | None,
     progress: ProgressFile,
 ) -> int:
-    """Look at every readable row of `path` once more; how many prompts nearly repeat an earlier one.
+    """Look at every readable row once more; how many prompts nearly repeat an earlier one.
 
-    Temporary files are unnamed ones in its folder. Raises FileProblem as records.batches does.
+    Temporary files are unnamed ones in the file's folder. Raises FileProblem as RowSource.batches does.
     """
     renderer = _renderer(tokenizer, collector) if token_limit else None
     checks = _RowChecks(resolved(mapping), renderer, token_limit or 0)
     at = rows = near = 0
-    with NearDuplicates(path.parent) as prompts:
-        results = processes.looked_at(partial(records.batches, path, format), checks.of, processes.useful(path))
+    with NearDuplicates(source.path.parent) as prompts:
+        results = processes.looked_at(source.batches, checks.of, processes.useful(source.path))
         with closing(results):
             for found in results:
                 for problem in found.problems:

@@ -11,7 +11,7 @@ from controlplane.datasets.reader.fields import RowProblem
 COLUMNS, INSTRUCTION, WITH_TESTS = "columns", "instruction_response", "instruction_response_tests"
 GSM8K, THINK, HUMANEVAL = "gsm8k", "think", "humaneval"
 CUSTOM = "custom"
-"""A person's own Python function. It isn't offered: a mapping that names it is refused with a sentence."""
+"""An admin's own Python function (row_function)."""
 GSM8K_MARKER = "####"
 ENTRY_POINT = "entry_point"
 """HumanEval's column with the name of the function that a row asks for."""
@@ -40,6 +40,8 @@ class Transform:
     """Mapping field -> the column that is taken where none is chosen."""
     needs: tuple[str, ...] = ()
     """Mapping fields that this transform requires in addition to the prompt."""
+    makes_rows: bool = False
+    """The mapping's columns are those of the rows that its function returns, and all but the prompt may be missing."""
     continues_prompt: bool = False
     """The answer is the prompt's text and what goes on with it. Each test is one text with a function `check`, which is
     called with the row's ENTRY_POINT."""
@@ -125,6 +127,20 @@ TRANSFORMS: Mapping[str, Transform] = {
         {"prompt": "prompt", "answer": "canonical_solution", "test_cases": "test"},
         ("answer", "test_cases"),
         continues_prompt=True,
+    ),
+    CUSTOM: Transform(
+        "Custom Python",
+        "A function gets each row and returns its prompt, answer and tests, in a dict with these names; more names "
+        "become metadata. It runs in the sandbox only.",
+        whole,
+        {
+            "prompt": "prompt",
+            "answer": "answer",
+            "test_cases": "test_cases",
+            "difficulty": "difficulty",
+            "tags": "tags",
+        },
+        makes_rows=True,
     ),
 }
 """By the name that a mapping carries: never rename one, and never change what one means."""

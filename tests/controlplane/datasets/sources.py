@@ -32,7 +32,7 @@ def rows(folder: Path, content: bytes) -> list[Any]:
     """The rows of a file with this content; None for one that can't be read."""
     source = folder / files.SOURCE
     source.write_bytes(content)
-    return [record.row for record in records.read(source, formats.detect(source))]
+    return [record.row for record in records.RowSource(source, formats.detect(source)).read()]
 
 
 def jsonl(rows: list[Any]) -> bytes:

@@ -196,7 +196,6 @@ BAD_MAPPINGS = [
     ({"prompt": ""}, "prompt", "Choose the column"),
     ({"prompt": "nope"}, "prompt", "no column “nope”"),
     ({"tags": "nope"}, "tags", "no column “nope”"),
-    ({"transform": "custom"}, "transform", "aren't offered"),
     ({"transform": "nope"}, "transform", "no transform “nope”"),
     ({"transform": "gsm8k", "answer": ""}, "answer", "no column “answer”"),
     ({"transform": "instruction_response_tests"}, "test_cases", "no column “test_cases”"),

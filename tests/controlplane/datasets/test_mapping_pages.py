@@ -122,7 +122,8 @@ def test_tokens_are_counted_after_the_chat_template() -> None:
         ({"token_limit": "-5"}, "token_limit"),
         ({"share": "1.5"}, "share"),
         ({"seed": "x"}, "seed"),
-        ({"transform": "custom"}, "transform"),
+        ({"transform": "custom"}, "code"),
+        ({"transform": "magic"}, "transform"),
         ({"follow_up_response": "answer"}, "follow_up"),
     ],
 )

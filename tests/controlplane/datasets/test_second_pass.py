@@ -16,6 +16,7 @@ from controlplane.datasets.reader import files, formats, import_rows, repeated_k
 from controlplane.datasets.reader import report as reports
 from controlplane.datasets.reader.mapping import ColumnMapping
 from controlplane.datasets.reader.progress_file import ProgressFile
+from controlplane.datasets.reader.records import RowSource
 from controlplane.datasets.reader.report import Collector
 from tests.controlplane.datasets.sources import jsonl, report
 from tests.controlplane.datasets.steps import checked, worked
@@ -38,7 +39,7 @@ def check(
     source.write_bytes(b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows))
     with Collector(folder / files.PROBLEMS) as collector:
         progress = ProgressFile(folder, "second pass", source.stat().st_size)
-        second_pass.run(source, formats.detect(source), mapping, collector, tokenizer, limit, progress)
+        second_pass.run(RowSource(source, formats.detect(source)), mapping, collector, tokenizer, limit, progress)
     found: list[dict[str, Any]] = collector.as_dict()["problems"]
     return found
 

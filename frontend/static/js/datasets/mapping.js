@@ -29,6 +29,26 @@ function stale(why) {
   state.textContent = why;
 }
 
+/** A function makes rows with columns of its own. */
+function showParts() {
+  const isCustom = /** @type {HTMLSelectElement} */ (form.elements.namedItem("transform")).value === "custom";
+  for (const part of form.querySelectorAll("[data-for-custom]")) /** @type {HTMLElement} */ (part).hidden = !isCustom;
+  for (const part of form.querySelectorAll("[data-for-columns]")) /** @type {HTMLElement} */ (part).hidden = isCustom;
+}
+
+/** A saved function takes the place of the one in the form. @param {Event} event */
+function useSaved(event) {
+  const choice = event.target;
+  if (!(choice instanceof HTMLSelectElement) || !("functions" in choice.dataset) || !choice.value) return;
+  const code = /** @type {HTMLTextAreaElement} */ (form.elements.namedItem("code"));
+  code.value = choice.value;
+  code.dispatchEvent(new Event("input", { bubbles: true }));
+}
+
+showParts();
+form.addEventListener("change", showParts);
+form.addEventListener("change", useSaved);
+form.addEventListener("reset", () => setTimeout(showParts));
 document.body.addEventListener("mappingproblems", (event) => {
   const { value, elt, ...problems } = /** @type {CustomEvent} */ (event).detail;
   show(problems);
