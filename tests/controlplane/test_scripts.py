@@ -57,7 +57,7 @@ def test_files_with_their_version_in_the_address_are_kept_for_good(tmp_path: Pat
 
 def test_every_module_that_a_page_needs_is_loaded_ahead_once() -> None:
     modules = scripts.imported("js/run_page/run_page.js")
-    assert {"js/metrics/charts_page.js", "js/metrics/drawing.js", "js/urlstate.js"} <= set(modules)
+    assert {"js/metrics/charts_page.js", "js/metrics/plotly_figure.js", "js/urlstate.js"} <= set(modules)
     assert "js/run_page/run_page.js" not in modules
     assert len(set(modules)) == len(modules)
     assert str(scripts.preload_modules("js/run_page/run_page.js")).count(

@@ -17,7 +17,7 @@ from controlplane.datasets.reader.limits import MOST_ROWS
 from controlplane.datasets.reader.mapping import COLUMN_FIELDS, ColumnMapping, resolved
 from controlplane.datasets.reader.problems import ERROR, KINDS, FileProblem, Problem
 from controlplane.datasets.reader.progress_file import ProgressFile
-from controlplane.datasets.reader.recognising import Recognised, recognise
+from controlplane.datasets.reader.recognising_columns import Recognised, recognise
 from controlplane.datasets.reader.records import Record, RowSource
 from controlplane.datasets.reader.report import Collector
 from controlplane.datasets.reader.schema import Counts, Schema

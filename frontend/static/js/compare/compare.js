@@ -1,11 +1,11 @@
 // The comparison: composes the numbers of the runs, their charts, the table and the address.
 
 import { connectionBar } from "../live/connection.js";
-import { readTokens } from "../metrics/drawing.js";
+import { readTokens } from "../metrics/plotly_figure.js";
 import { Feed } from "../live/feed.js";
 import { figure } from "../figures.js";
 import { Overlay } from "./overlay.js";
-import { Painter } from "../metrics/painter.js";
+import { Painter } from "../metrics/redraws.js";
 import * as state from "../urlstate.js";
 
 const POINTS = 400;

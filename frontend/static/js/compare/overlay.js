@@ -1,6 +1,6 @@
 // Draws one metric of several runs in one chart. Knows no socket and no address.
 
-import { height, plain, scale, visible } from "../metrics/drawing.js";
+import { height, plain, scale, visible } from "../metrics/plotly_figure.js";
 import { smooth } from "../metrics/series.js";
 
 /**

@@ -1,15 +1,15 @@
 // One chart on the page: its element, its range, its value. Draws with Plotly; knows no socket.
 
 import { on } from "./chart_ranges.js";
-import { MARGIN, drawing, kindOf, shown, unshown } from "./drawing.js";
+import { MARGIN, drawing, kindOf, shown, unshown } from "./plotly_figure.js";
 import { figure } from "../figures.js";
 import { convert, place, source } from "./series.js";
 
-export { layout, readTokens } from "./drawing.js";
+export { layout, readTokens } from "./plotly_figure.js";
 
 /**
- * @typedef {import("./drawing.js").Spec} Spec
- * @typedef {import("./drawing.js").Mark} Mark
+ * @typedef {import("./plotly_figure.js").Spec} Spec
+ * @typedef {import("./plotly_figure.js").Mark} Mark
  * @typedef {import("./series.js").Kind} Kind
  * @typedef {{x: Kind, smoothing: number, range: Range | null, marks: Mark[], tokens: Record<string, string>}} View  what all charts share
  * @typedef {{kind: Kind, from: number, to: number}} Range  what of the x axis is looked at; time in seconds
@@ -92,7 +92,7 @@ export class Chart {
     this.kind = kindOf(this.spec, asked);
     const range = on(view.range, this.kind, clock);
     const numbers = { get: (/** @type {string} */ metric) => this.series.get(metric, this.detail), clock };
-    /** @type {import("./drawing.js").Look} */
+    /** @type {import("./plotly_figure.js").Look} */
     const look = { smoothing: this.smoothed ? view.smoothing : 0, log: this.log, x: asked, large: this.large };
     if (this.size) look.height = this.size.height - MARGIN.t - MARGIN.b;
     if (range) look.range = [this.to(range.from), this.to(range.to)];

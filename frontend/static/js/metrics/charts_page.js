@@ -6,7 +6,7 @@ import { Chart, readTokens } from "./chart.js";
 import { ask, csv, everything, saveText, savePicture } from "./chart_files.js";
 import * as ranges from "./chart_ranges.js";
 import { movable } from "./chart_moves.js";
-import { Painter } from "./painter.js";
+import { Painter } from "./redraws.js";
 import * as unforeseen from "./unforeseen.js";
 import * as urlstate from "../urlstate.js";
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane.datasets.reader.mapping import ColumnMapping, canonical, problems
-from controlplane.datasets.reader.recognising import Recognised, recognise
+from controlplane.datasets.reader.recognising_columns import Recognised, recognise
 from controlplane.datasets.reader.transforms import THINK_PROMPT
 
 PRIME = "Write a function to check if a number is prime"
