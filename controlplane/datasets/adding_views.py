@@ -48,11 +48,7 @@ def upload(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
 @operator_required
 @require_http_methods(["GET", "POST"])
 def rows(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
-    dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
-    form = RowsForm(request.POST or None, dataset=dataset)
-    if request.method == "POST" and form.is_valid():
-        return _make(request, form, dataset, ROWS)
-    return _page(request, form, dataset, ROWS)
+    return _added(request, dataset_id, RowsForm, ROWS)
 
 
 @require_safe
@@ -72,21 +68,23 @@ def sample(request: HttpRequest, kind: str) -> HttpResponse:
 @operator_required
 @require_http_methods(["GET", "POST"])
 def hub(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
-    dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
-    form = HubForm(request.POST or None, dataset=dataset)
-    if request.method == "POST" and form.is_valid():
-        return _make(request, form, dataset, HUB)
-    return _page(request, form, dataset, HUB)
+    return _added(request, dataset_id, HubForm, HUB)
 
 
 @operator_required
 @require_http_methods(["GET", "POST"])
 def path(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
+    return _added(request, dataset_id, PathForm, PATH)
+
+
+def _added(
+    request: HttpRequest, dataset_id: int | None, form_class: type[RowsForm | HubForm | PathForm], way: str
+) -> HttpResponse:
     dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
-    form = PathForm(request.POST or None, dataset=dataset)
+    form = form_class(request.POST or None, dataset=dataset)
     if request.method == "POST" and form.is_valid():
-        return _make(request, form, dataset, PATH)
-    return _page(request, form, dataset, PATH)
+        return _make(request, form, dataset, way)
+    return _page(request, form, dataset, way)
 
 
 def _make(request: HttpRequest, form: AddingForm, dataset: Dataset | None, way: str) -> HttpResponse:

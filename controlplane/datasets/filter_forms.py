@@ -11,6 +11,7 @@ from django import forms
 
 from controlplane.datasets.mapping_forms import tokenizers
 from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.reader import limits
 from controlplane.datasets.reader.filtering import NO_DIFFICULTY, SEED, FilterError, RowFilter
 
 MOST_ROWS = 200_000
@@ -108,15 +109,15 @@ class DeriveForm(forms.Form):
         help_text="As the difficulty map of a run's page exports it.",
     )
     number = forms.IntegerField(
-        label="At most so many rows",
+        label="Number of rows",
         required=False,
         min_value=1,
-        max_value=20_000_000,
-        help_text="Of those chosen above. Empty: all of them.",
+        max_value=limits.MOST_ROWS,
+        help_text="Takes only this many of the rows chosen above. Empty: all of them.",
         widget=forms.NumberInput(attrs={"placeholder": "all"}),
     )
     which = forms.ChoiceField(
-        label="Taken",
+        label="Which rows",
         required=False,
         choices=[("first", "the first ones"), ("random", "at random")],
     )

@@ -29,6 +29,7 @@ from workers.rewards.sandboxed import failure, sandbox
 from workers.rewards.scoring import all_failed, score
 from workers.rewards.tools import Tools
 from workers.sandbox import Job, Kind, Limits
+from workers.sandbox.syntax import parsed
 
 NAME = "reward"
 FIRST = "completions"
@@ -83,16 +84,11 @@ class CodeTrial:
 
 def problem(source: str) -> str:
     """Why the source can't be a reward, judged by its text alone; "" if it can. Nothing of it is executed."""
-    if "\0" in source:
-        return "it holds a NUL byte"
     if _depth(source) > DEEPEST:
         return f"it has more than {DEEPEST} brackets within each other"
-    try:
-        tree = ast.parse(source)
-    except SyntaxError as error:
-        return f"line {error.lineno}: {error.msg}"
-    except (ValueError, MemoryError, RecursionError):
-        return "it can't be parsed"
+    tree = parsed(source)
+    if isinstance(tree, str):
+        return tree
     functions = [
         one for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef) and one.name == NAME
     ]

@@ -32,6 +32,18 @@ class TooDeep(ValueError):
     """Functions stand inside each other on more than DEEPEST_SCOPE levels."""
 
 
+def parsed(source: str) -> ast.Module | str:
+    """The tree of a source that somebody wrote, or why it has none, as part of a sentence. Nothing is executed."""
+    if "\0" in source:
+        return "it holds a NUL byte"
+    try:
+        return ast.parse(source)
+    except SyntaxError as error:
+        return f"line {error.lineno}: {error.msg}"
+    except (ValueError, MemoryError, RecursionError):
+        return "it can't be parsed"
+
+
 def places(tree: ast.Module) -> Iterator[Place]:
     """Nodes that say something, as they stand in the text. Raises TooDeep."""
     stack: list[Place] = [(tree, tree, ())]

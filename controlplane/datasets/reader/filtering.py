@@ -117,7 +117,7 @@ def matching(batch: pa.RecordBatch, row_filter: RowFilter) -> list[int]:
     if row_filter.max_prompt_tokens is not None:
         raise FilterError("Rows are chosen by their tokens only where a version is made of them.")
     if row_filter.first is not None or row_filter.random is not None:
-        raise FilterError("The first or random rows are chosen only where a version is made of them.")
+        raise FilterError("You can take the first rows, or random ones, only where a version is made of them.")
     mask = np.ones(batch.num_rows, dtype=bool)
     if row_filter.part:
         mask &= _bools(pc.equal(batch.column("split"), row_filter.part))

@@ -24,7 +24,7 @@ from controlplane.datasets.reader.problems import Problem
 from controlplane.datasets.reader.records import Record
 from controlplane.datasets.reader.transforms import CUSTOM
 from workers.sandbox import Backend, Job, Kind, Limits, Sandbox
-from workers.sandbox.syntax import deeper
+from workers.sandbox.syntax import deeper, parsed
 
 NAME = "transform"
 KINDS = FAILED, LEFT_OUT = "transform", "left_out"
@@ -59,14 +59,9 @@ def problem(source: str) -> str:
         return f"Write a function {NAME}(row)."
     if len(source) > LONGEST or deeper(source):
         return "It is too long, or its brackets are nested too deeply."
-    if "\0" in source:
-        return "It holds a NUL character."
-    try:
-        tree = ast.parse(source)
-    except SyntaxError as error:
-        return f"Line {error.lineno}: {error.msg}."
-    except (ValueError, MemoryError, RecursionError):
-        return "It can't be parsed."
+    tree = parsed(source)
+    if isinstance(tree, str):
+        return f"{tree[0].upper()}{tree[1:]}."
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == NAME]
     if not functions or len(functions[-1].args.args) != 1:
         return f"It has to define a function {NAME}(row)."
