@@ -65,6 +65,12 @@ class MappingForm(forms.Form):
     tags = _column("Tags column", "Subjects of a row: a text, or a list of them.")
     follow_up = _column("Follow-up column", "A second question, asked after the first answer.")
     follow_up_response = _column("Answer to the follow-up", "What the answer to the follow-up is compared with.")
+    one_per_turn = forms.BooleanField(
+        label="One prompt per turn",
+        required=False,
+        help_text="A row with a follow-up becomes two: the first question alone, and the conversation with the "
+        "follow-up, which has the tests. Both go into the same part of the split. Off: only the conversation.",
+    )
 
     chat = forms.ChoiceField(
         label="Prompt becomes",
@@ -200,7 +206,7 @@ class MappingForm(forms.Form):
         fields = self.cleaned_data
         columns = ("transform", "prompt", "input", "test_cases", "difficulty", "tags")
         return ColumnMapping.from_dict(
-            {name: fields[name] for name in (*columns, *self.turns_part)}
+            {name: fields[name] for name in (*columns, *self.turns_part, "one_per_turn")}
             | {
                 "messages": fields["holds"] == "messages",
                 "answer": "" if fields["answer"] == NO_ANSWER else fields["answer"],

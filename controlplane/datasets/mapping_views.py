@@ -102,17 +102,20 @@ def _example(version: DatasetVersion, form: MappingForm, place: int) -> dict[str
     if not rows:
         return context | {"problem": problem_text or "The file has no row to show."}
     place = min(place, len(rows) - 1)
-    row = rows[place]
     return context | {
-        "row": row,
+        "examples": [_shown_example(row, limit) for row in rows[place]],
         "place": place,
         "rows": len(rows),
         "last": len(rows) - 1,
-        "problem": row.get("problem") or "",
         "tokenizer_problem": problem_text,
         "tokenizer": Tokenizer.objects.filter(pk=tokenizer).first() if tokenizer else None,
-        "over": bool(limit and row.get("tokens") and row["tokens"] > limit),
-        "pairs": [(name, pretty(value)) for name, value in (row.get("metadata") or {}).items()],
+    }
+
+
+def _shown_example(row: dict[str, Any], limit: int | None) -> dict[str, Any]:
+    return row | {
+        "over": bool(limit and row["tokens"] and row["tokens"] > limit),
+        "pairs": [(name, pretty(value)) for name, value in row["metadata"].items()],
     }
 
 

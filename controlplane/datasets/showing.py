@@ -198,6 +198,8 @@ def mapping_facts(version: DatasetVersion) -> list[tuple[str, str, bool]]:
         for name in (*COLUMN_FIELDS, "answer_after", "code")
         if mapping.get(name)
     ]
+    if mapping.get("one_per_turn"):
+        facts.append(("Turns", "one prompt per turn", False))
     becomes = "chat messages" if mapping.get("chat", True) else "plain text"
     facts.append(("Prompt becomes", becomes, False))
     if mapping.get("drop_duplicates"):

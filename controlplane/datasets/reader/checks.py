@@ -75,7 +75,7 @@ class Checker:
             return
         if name and not (self._mapping.messages and name == self._mapping.prompt):
             response = fields.text_or_number(row, name)
-            if not (self._mapping.follow_up and row.get(self._mapping.follow_up)):
+            if self._mapping.splits_turns or not (self._mapping.follow_up and row.get(self._mapping.follow_up)):
                 self._extracted(response, name)
 
     def _tests(self, row: Row) -> None:

@@ -15,7 +15,7 @@ import msgspec
 from controlplane.datasets.reader import files, formats, row_function
 from controlplane.datasets.reader.fields import RowProblem
 from controlplane.datasets.reader.making import make
-from controlplane.datasets.reader.mapping import ColumnMapping, canonical, resolved
+from controlplane.datasets.reader.mapping import ColumnMapping, canonical_rows, resolved
 from controlplane.datasets.reader.problems import ERROR, KINDS, FileProblem, Problem, excerpt, visible
 from controlplane.datasets.reader.progress_file import ProgressFile
 from controlplane.datasets.reader.records import Record, Rewrite, RowSource
@@ -116,13 +116,14 @@ class _Importing:
                 self._collector.add(problem)
             return
         try:
-            mapped_row = canonical(record.row, self._mapping, record.number)
+            mapped_rows = canonical_rows(record.row, self._mapping, record.number)
         except RowProblem as problem:
             message = visible(str(problem))
             excerpt_text = _excerpt(record, problem.field)
             self._collector.add(Problem(record.line, problem.kind, message, excerpt_text, field=visible(problem.field)))
             return
-        parting.add({**mapped_row, "line": record.line})
+        for place, mapped_row in enumerate(mapped_rows):
+            parting.add({**mapped_row, "line": record.line}, with_previous=place > 0)
 
 
 class _CheckErrors:

@@ -15,7 +15,16 @@ from controlplane.datasets.reader.fields import Row, RowProblem
 from controlplane.datasets.reader.transforms import COLUMNS, ENTRY_POINT, TRANSFORMS
 from workers.rewards.answer import normalised
 
-__all__ = ["ColumnMapping", "RowProblem", "canonical", "normalised_prompt", "problems", "prompt_text", "resolved"]
+__all__ = [
+    "ColumnMapping",
+    "RowProblem",
+    "canonical",
+    "canonical_rows",
+    "normalised_prompt",
+    "problems",
+    "prompt_text",
+    "resolved",
+]
 
 RESERVED = frozenset(
     (
@@ -29,6 +38,8 @@ COLUMN_FIELDS = (*("prompt", "input", "answer", "test_cases", "difficulty", "tag
 """The fields of a mapping that name a column."""
 NO_PLAIN_MESSAGES = "Messages need a chat; a prompt of plain text can't be made of them."
 REASONING = "reasoning"
+FILE_ROW, TURN = "file_row", "turn"
+"""Metadata of a row made from one question of a file's row: that row's number, from 0, and the question's, from 1."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,8 @@ class ColumnMapping:
     """A second question: rows with one continue the prompt with the first answer and this."""
     follow_up_response: str = ""
     """The answer to the second question."""
+    one_per_turn: bool = False
+    """A file's row with a second question becomes two rows: its first question alone, and the whole conversation."""
     system_prompt: str = ""
     template: str = ""
     """The user's message with {prompt} and {column} placeholders; empty: just the prompt."""
@@ -62,6 +75,10 @@ class ColumnMapping:
     """The source of the function of a CUSTOM transform."""
     drop_duplicates: bool = False
     """Keep only the first row of each prompt, ignoring white space and case."""
+
+    @property
+    def splits_turns(self) -> bool:
+        return self.one_per_turn and bool(self.follow_up)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -135,6 +152,25 @@ def problems(mapping: ColumnMapping, columns: Sequence[str]) -> Iterator[tuple[s
     yield from _template_problems(chosen, columns)
 
 
+def canonical_rows(row: Row, mapping: ColumnMapping, number: int) -> list[dict[str, Any]]:
+    """The rows to train on that a row of the file becomes: one, or one per question. Raises RowProblem.
+
+    Where turns are split, row ids are twice the number in the file, plus 1 for the second question. Test cases go with
+    the last question.
+    """
+    mapping = resolved(mapping)
+    last = canonical(row, mapping, number)
+    if not mapping.splits_turns:
+        return [last]
+    rows = [last]
+    if fields.optional_text(row, mapping.follow_up):
+        rows.insert(0, canonical({**row, mapping.follow_up: None}, mapping, number) | {"test_cases": []})
+    return [
+        {**made, "row_id": 2 * number + place, "metadata": {**made["metadata"], FILE_ROW: number, TURN: place + 1}}
+        for place, made in enumerate(rows)
+    ]
+
+
 def canonical(row: Row, mapping: ColumnMapping, number: int) -> dict[str, Any]:
     """The row numbered `number` of its file as canonical.SCHEMA has it, with its metadata as an object and no split.
 
@@ -185,6 +221,8 @@ def normalised_prompt(prompt: Sequence[Mapping[str, str]]) -> str:
 def _follow_up_problems(mapping: ColumnMapping) -> Iterator[tuple[str, str]]:
     if mapping.follow_up_response and not mapping.follow_up:
         yield "follow_up", "Choose the column with the second question, to which this is the answer."
+    elif mapping.one_per_turn and not mapping.follow_up:
+        yield "follow_up", "Choose the column with the second question, which becomes a row of its own."
     if mapping.follow_up and mapping.messages:
         yield "follow_up", "Messages have their turns in themselves; a follow-up goes with a prompt in a column."
     elif mapping.follow_up and not mapping.answer:
@@ -258,8 +296,14 @@ def _response(row: Row, column: str) -> tuple[str | None, str]:
 
 def _metadata(row: Row, mapping: ColumnMapping, reasoning: str) -> dict[str, Any]:
     used = {mapping.prompt, mapping.input, mapping.answer, mapping.test_cases, mapping.difficulty, mapping.tags}
-    own_columns = {"difficulty": mapping.difficulty, "tags": mapping.tags, REASONING: ""}
-    used_names = {name for name, column in own_columns.items() if column} | ({REASONING} if reasoning else set())
+    own_columns: dict[str, str | bool] = {
+        "difficulty": mapping.difficulty,
+        "tags": mapping.tags,
+        REASONING: reasoning,
+        FILE_ROW: mapping.splits_turns,
+        TURN: mapping.splits_turns,
+    }
+    used_names = {name for name, value in own_columns.items() if value}
     metadata: dict[str, Any] = {}
     for name, value in row.items():
         if name not in used or not name:  # a column may have no name

@@ -22,9 +22,9 @@ BATCH_BYTES = 2**18
 
 @dataclass(slots=True)
 class Record:
-    """`number`: of the row in the file, from 0, bad rows counted, blank lines not: a row_id. `line`: as in Problem.
-    `row`: None when it can't be read; `problems` say why. `raw`: its bytes, of JSON files. `byte`: where it begins in
-    the (uncompressed) file, -1: unknown."""
+    """`number`: of the row in the file, from 0, bad rows counted, blank lines not. `line`: as in Problem. `row`: None
+    when it can't be read; `problems` say why. `raw`: its bytes, of JSON files. `byte`: where it begins in the
+    (uncompressed) file, -1: unknown."""
 
     number: int
     line: int

@@ -14,7 +14,7 @@ from controlplane.datasets.reader.chat import Renderer
 from controlplane.datasets.reader.chat_templates import TemplateProblem
 from controlplane.datasets.reader.excerpts import cut, visible
 from controlplane.datasets.reader.fields import RowProblem
-from controlplane.datasets.reader.mapping import ColumnMapping, canonical, resolved
+from controlplane.datasets.reader.mapping import ColumnMapping, canonical_rows, resolved
 from controlplane.datasets.reader.problems import FileProblem
 from controlplane.datasets.reader.records import Rewrite, RowSource
 
@@ -28,9 +28,10 @@ LONGEST = 20_000
 def run(folder: Path, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """{"mapping": {...}, "rows": [row, ...] or None for the first ones of SOURCE in full, "tokenizer": folder or None,
     "backend": as in check_file}
-    -> {"rows": [{"messages", "text", "tokens", "answer", "test_cases", "metadata", "problem"}], "problem": str}.
+    -> {"rows": [[{"messages", "text", "tokens", "answer", "test_cases", "metadata", "problem"}]], "problem": str}.
 
-    "problem" of all: why the tokenizer can't be used; rows are then shown without it. Of a row: why it can't be made.
+    Each row of the file is a list of the rows that it becomes, two where turns are split. "problem" of all: why the
+    tokenizer can't be used; rows are then shown without it. Of a row: why it can't be made.
     """
     mapping = resolved(ColumnMapping.from_dict(arguments["mapping"]))
     tokenizer = arguments.get("tokenizer")
@@ -62,21 +63,28 @@ def _first(folder: Path, rewrite: Rewrite | None) -> Iterator[dict[str, Any] | s
             return
 
 
-def _rendered(row: Any, number: int, mapping: ColumnMapping, renderer: Renderer) -> dict[str, Any]:
-    fields: dict[str, Any] = {"messages": [], "answer": None, "test_cases": [], "metadata": {}}
-    text, tokens, problem = "", None, ""
+def _rendered(row: Any, number: int, mapping: ColumnMapping, renderer: Renderer) -> list[dict[str, Any]]:
     try:
         if isinstance(row, str):
             raise RowProblem("transform", row)
         if not isinstance(row, dict):
             raise RowProblem("not_an_object", "This is not a row: a row has named fields.")
-        row = canonical(row, mapping, number)
-        fields = {"messages": row["prompt"], **{name: row[name] for name in ("answer", "test_cases", "metadata")}}
+        rows = canonical_rows(row, mapping, number)
+    except RowProblem as error:
+        nothing: dict[str, Any] = {"prompt": [], "answer": None, "test_cases": [], "metadata": {}}
+        return [_shown(nothing, problem=visible(str(error)))]
+    return [_with_text(made, mapping, renderer) for made in rows]
+
+
+def _with_text(row: dict[str, Any], mapping: ColumnMapping, renderer: Renderer) -> dict[str, Any]:
+    try:
         text, tokens = renderer.render(row["prompt"], chat=mapping.chat)
-    except (RowProblem, TemplateProblem) as error:
-        problem = visible(str(error))
-    return {**{name: cut(value, LONGEST) for name, value in fields.items()}, **_shown(text, tokens), "problem": problem}
+    except TemplateProblem as error:
+        return _shown(row, problem=visible(str(error)))
+    return _shown(row, text, tokens)
 
 
-def _shown(text: str, tokens: int | None) -> dict[str, Any]:
-    return {"text": cut(text, LONGEST), "tokens": tokens}
+def _shown(row: dict[str, Any], text: str = "", tokens: int | None = None, *, problem: str = "") -> dict[str, Any]:
+    shown = {"messages": row["prompt"], **{name: row[name] for name in ("answer", "test_cases", "metadata")}}
+    shown["text"] = text
+    return {**{name: cut(value, LONGEST) for name, value in shown.items()}, "tokens": tokens, "problem": problem}

@@ -23,7 +23,10 @@ from controlplane.datasets.reader.mapping import normalised_prompt
 from controlplane.datasets.reader.splitting import Drawing, Split, Strata
 
 _PAIR = struct.Struct("<QQ")
-_TRAINS, _VALIDATES, _REPEATS = range(3)
+_VALIDATES, _REPEATS = 1, 2
+"""Flags of a row: its part of the split, and whether an earlier row has the same prompt."""
+_WITH_PREVIOUS = 2**16 - 1
+"""In place of a stratum: the row goes where the one before it goes."""
 _SPLITS = (TRAIN, VALIDATION)
 
 
@@ -49,27 +52,25 @@ class Parting:
     def __len__(self) -> int:
         return len(self._stratum)
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        """A row as mapping.canonical makes it; what else is in it comes back with it."""
+    def add(self, row: Mapping[str, Any], *, with_previous: bool = False) -> None:
+        """A row as mapping.canonical makes it; what else is in it comes back with it. `with_previous`: it goes into the
+        same part as the row before it."""
         place = len(self._stratum)
         prompt = normalised_prompt(row["prompt"])
         self._prompts.add(prompt, place)
         self._whole.add(f"{prompt}\0{row['answer']}", place)
-        self._stratum.append(self._names.setdefault(self._strata.of(row["metadata"]), len(self._names)))
+        stratum = self._names.setdefault(self._strata.of(row["metadata"]), len(self._names))
+        self._stratum.append(_WITH_PREVIOUS if with_previous else stratum)
         self._waiting.write(self._encode(row) + b"\n")
 
     def rows(self, split: Split, *, drop_duplicates: bool = False) -> Iterator[dict[str, Any]]:
         """All rows in order, each with its "split"; of those with the same prompt only the first, if so asked."""
-        becomes = self._draw(split)
-        self._pairs.seek(0)
-        while pair := self._pairs.read(_PAIR.size):
-            place, first = _PAIR.unpack(pair)
-            becomes[place] = _REPEATS if drop_duplicates else becomes[first]
+        flags = self._draw(split)
         self._waiting.seek(0)
         decode = msgspec.json.Decoder().decode
-        for what, line in zip(becomes, self._waiting, strict=True):
-            if what != _REPEATS:
-                yield {**decode(line), "split": _SPLITS[what]}
+        for flag, line in zip(flags, self._waiting, strict=True):
+            if not (flag & _REPEATS and drop_duplicates):
+                yield {**decode(line), "split": _SPLITS[flag & _VALIDATES]}
 
     def close(self) -> None:
         self._files.close()
@@ -81,18 +82,31 @@ class Parting:
         self.close()
 
     def _draw(self, split: Split) -> bytearray:
-        """The destination of each row, with repetitions still marked as such; `_pairs` has their originals."""
+        """The flags of each row."""
         names = list(self._names)
-        becomes = bytearray(len(self._stratum))
+        flags = bytearray(len(self._stratum))
         counts = Counter(self._stratum)
         for place, first in self._prompts.found():
             self._pairs.write(_PAIR.pack(place, first))
-            becomes[place] = _REPEATS
+            flags[place] = _REPEATS
             counts[self._stratum[place]] -= 1
             self.repeated += 1
         self.repeated_alike = sum(1 for _ in self._whole.found())
+        del counts[_WITH_PREVIOUS]
         drawing = Drawing({names[number]: count for number, count in counts.items()}, split)
+        firsts = self._originals()
         for place, number in enumerate(self._stratum):
-            if becomes[place] != _REPEATS and drawing.is_validation(names[number]):
-                becomes[place] = _VALIDATES
-        return becomes
+            first = next(firsts) if flags[place] else place
+            if number == _WITH_PREVIOUS:
+                flags[place] |= flags[place - 1] & _VALIDATES
+            elif first < place:
+                flags[place] |= flags[first] & _VALIDATES
+            else:
+                flags[place] |= drawing.is_validation(names[number])
+        return flags
+
+    def _originals(self) -> Iterator[int]:
+        """The first row with the same prompt, of each repetition in order."""
+        self._pairs.seek(0)
+        while pair := self._pairs.read(_PAIR.size):
+            yield _PAIR.unpack(pair)[1]

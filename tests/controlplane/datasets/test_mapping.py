@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from controlplane.datasets.reader.mapping import ColumnMapping, RowProblem, canonical, normalised_prompt, problems
+from controlplane.datasets.reader.mapping import (
+    ColumnMapping,
+    RowProblem,
+    canonical,
+    canonical_rows,
+    normalised_prompt,
+    problems,
+)
 from controlplane.datasets.reader.problems import KINDS
 from controlplane.datasets.reader.templating import fill, places
 from controlplane.datasets.reader.transforms import TRANSFORMS
@@ -101,6 +109,30 @@ def test_a_follow_up_goes_on_with_the_first_answer() -> None:
     assert made["metadata"] == {"follow_up": "Add a method.", "then": "def f(self): ..."}
     single = mapped({**row, "follow_up": None}, **asked)
     assert (single["prompt"], single["answer"]) == ([user("Make a class.")], "class A: ...")
+
+
+def test_a_row_with_a_follow_up_may_become_one_row_per_turn() -> None:
+    row = {
+        "q": "Make a class.",
+        "a": "class A: ...",
+        "more": "Add a method.",
+        "then": "def f",
+        "t": ["x"],
+        "turn": "own",
+    }
+    mapping = ColumnMapping(
+        prompt="q", answer="a", test_cases="t", follow_up="more", follow_up_response="then", one_per_turn=True
+    )
+    first, second = canonical_rows(row, mapping, 7)
+    assert (first["prompt"], first["answer"], first["test_cases"]) == ([user("Make a class.")], "class A: ...", [])
+    assert second["prompt"] == [user("Make a class."), assistant("class A: ..."), user("Add a method.")]
+    assert (second["answer"], second["test_cases"]) == ("def f", ["x"])
+    assert [made["row_id"] for made in (first, second)] == [14, 15]
+    assert [(made["metadata"]["file_row"], made["metadata"]["turn"]) for made in (first, second)] == [(7, 1), (7, 2)]
+    assert first["metadata"]["source_turn"] == second["metadata"]["source_turn"] == "own"
+    (single,) = canonical_rows({**row, "more": ""}, mapping, 8)
+    assert (single["row_id"], single["answer"], single["test_cases"]) == (16, "class A: ...", ["x"])
+    assert [made["row_id"] for made in canonical_rows(row, replace(mapping, one_per_turn=False), 7)] == [7]
 
 
 def test_gsm8k_takes_the_number_after_the_marker_and_keeps_the_solution() -> None:
@@ -204,6 +236,7 @@ BAD_MAPPINGS = [
     ({"follow_up": "follow_up", "answer": ""}, "answer", "first answer"),
     ({"follow_up": "follow_up", "chat": False}, "follow_up", "needs a chat"),
     ({"follow_up_response": "a"}, "follow_up", "second question"),
+    ({"one_per_turn": True}, "follow_up", "second question"),
     ({"template": "Solve {problem}"}, "template", "place {problem}"),
     ({"template": "Solve it."}, "template", "no {prompt}"),
     ({"template": "{prompt} It is {a}."}, "template", "which is the answer"),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from typing import Any
 
 import pytest
 from django.test import Client
 
+from controlplane.datasets.looking import look
 from controlplane.datasets.mapping_forms import NO_ANSWER
 from controlplane.datasets.models import DatasetVersion, Tokenizer
 from controlplane.hardware import inspections
@@ -187,6 +189,32 @@ def test_rows_that_the_mapping_does_not_fit_are_shown_and_can_be_dropped() -> No
     version = worked(version)
     assert (version.status, version.rows) == (DatasetVersion.READY, 5)
     assert "1 bad row dropped" in client.get(at(version)).content.decode()
+
+
+def test_a_follow_up_shows_both_turns_and_is_imported_as_two_rows_of_one_part() -> None:
+    rows = [
+        {"q": f"What is {n}?", "a": "A number.", "more": f"And {n} + 1?" if n else "", "then": "2"} for n in range(6)
+    ]
+    version, client = checked(jsonl(rows)), operator()
+    turns = {"follow_up": "more", "follow_up_response": "then"}
+    fields = FIELDS | {"prompt": "q", "answer": "a", "answer_after": "", "share": "0.4"} | turns
+    assert "Turn 1 of 2" not in client.post(at(version, "example/"), fields | {"row": "1"}).content.decode()
+    fields |= {"one_per_turn": "on"}
+    page = client.post(at(version, "example/"), fields | {"row": "1"}).content.decode()
+    assert "Turn 1 of 2" in page
+    assert "Turn 2 of 2" in page
+    assert "Example 2 of 6" in page
+    client.post(at(version, "mapping/"), fields)
+    version = worked(version)
+    made = look(version)["rows"]
+    assert [one["row_id"] for one in made] == [0, *range(2, 12)]
+    by_file_row: dict[int, set[str]] = {}
+    for one in made:
+        by_file_row.setdefault(one["metadata"]["file_row"], set()).add(one["split"])
+    assert Counter(map(frozenset, by_file_row.values())) == {frozenset({"train"}): 4, frozenset({"validation"}): 2}
+    page = client.get(at(version)).content.decode()
+    assert "11 rows, ready to train on" in page
+    assert "one prompt per turn" in page
 
 
 MIXED = [{"q": f"What is {n}?", "a": f"It is {n}" if n else "nothing of that kind"} for n in range(6)]

@@ -31,7 +31,7 @@ def child(folder: Path, **arguments: Any) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_row_becomes_the_prompt_the_model_is_given(tmp_path: Path) -> None:
-    (row,) = render(tmp_path, tokenizer=str(a_tokenizer(tmp_path)))["rows"]
+    ((row,),) = render(tmp_path, tokenizer=str(a_tokenizer(tmp_path)))["rows"]
     assert row["text"] == (
         "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n2 + 2?<|im_end|>\n<|im_start|>assistant\n"
     )
@@ -41,7 +41,7 @@ def test_a_row_becomes_the_prompt_the_model_is_given(tmp_path: Path) -> None:
 
 
 def test_without_a_tokenizer_the_messages_are_shown(tmp_path: Path) -> None:
-    (row,) = render(tmp_path)["rows"]
+    ((row,),) = render(tmp_path)["rows"]
     assert (row["text"], row["tokens"]) == ("system:\nBe brief.\n\nuser:\n2 + 2?", None)
 
 
@@ -49,19 +49,19 @@ def test_without_a_tokenizer_the_messages_are_shown(tmp_path: Path) -> None:
     ("row", "said"), [({"question": "2?"}, "missing"), (7, "not a row"), ({"question": "2?", "answer": "5"}, "####")]
 )
 def test_a_row_that_can_not_be_made_says_why_beside_the_others(row: Any, said: str, tmp_path: Path) -> None:
-    rows = render(tmp_path, rows=[row, ROW])["rows"]
-    assert said in rows[0]["problem"]
-    assert (rows[0]["text"], rows[1]["problem"]) == ("", "")
+    (bad,), (good,) = render(tmp_path, rows=[row, ROW])["rows"]
+    assert said in bad["problem"]
+    assert (bad["text"], good["problem"]) == ("", "")
 
 
 def test_a_template_that_refuses_and_one_that_is_broken_are_told_apart(tmp_path: Path) -> None:
     refusing = a_tokenizer(tmp_path / "a", chat_template="{{ raise_exception('no system') }}")
-    (row,) = render(tmp_path, tokenizer=str(refusing))["rows"]
+    ((row,),) = render(tmp_path, tokenizer=str(refusing))["rows"]
     assert row["problem"] == "The chat template refuses these messages: no system."
     assert row["messages"]
     broken = render(tmp_path, tokenizer=str(a_tokenizer(tmp_path / "b", chat_template="{% if %}")))
     assert "can't be read" in broken["problem"]
-    assert broken["rows"][0]["text"].startswith("system:")
+    assert broken["rows"][0][0]["text"].startswith("system:")
 
 
 def test_without_rows_the_first_of_the_source_are_taken_in_full(tmp_path: Path) -> None:
@@ -70,14 +70,14 @@ def test_without_rows_the_first_of_the_source_are_taken_in_full(tmp_path: Path) 
     (tmp_path / files.SOURCE).write_text("\n".join(lines))
     rows = render(tmp_path, rows=None)["rows"]
     assert len(rows) == render_rows.ROWS
-    assert rows[0]["messages"][1]["content"] == long["question"]
+    assert rows[0][0]["messages"][1]["content"] == long["question"]
     (tmp_path / files.SOURCE).write_bytes(b"\x80\x04\x95")
     assert render(tmp_path, rows=None)["problem"]
 
 
 def test_the_child_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:
     done = child(tmp_path, tokenizer=str(a_tokenizer(tmp_path)))
-    assert json.loads(done.stdout)["rows"][0]["answer"] == "4"
+    assert json.loads(done.stdout)["rows"][0][0]["answer"] == "4"
     loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
     assert not loaded & {"pyarrow", "numpy", "django", "huggingface_hub"}
     assert "jinja2" in loaded
@@ -93,12 +93,12 @@ HOSTILE = {
 def test_a_hostile_template_ends_in_words_under_the_childs_limits(name: str, tmp_path: Path) -> None:
     done = child(tmp_path, tokenizer=str(a_tokenizer(tmp_path, chat_template=HOSTILE[name])))
     assert done.returncode == 0
-    (row,) = json.loads(done.stdout)["rows"]
+    ((row,),) = json.loads(done.stdout)["rows"]
     assert "The chat template" in row["problem"]
     assert row["text"] == ""
 
 
 def test_a_template_of_chat_is_not_asked_for_plain_text(tmp_path: Path) -> None:
     plain = {**GSM8K, "chat": False, "system_prompt": ""}
-    (row,) = render(tmp_path, mapping=plain, tokenizer=str(a_tokenizer(tmp_path, chat_template=CHATML)))["rows"]
+    ((row,),) = render(tmp_path, mapping=plain, tokenizer=str(a_tokenizer(tmp_path, chat_template=CHATML)))["rows"]
     assert (row["text"], row["tokens"]) == ("2 + 2?", 7)

@@ -124,3 +124,21 @@ def test_repetitions_are_counted_apart_from_those_with_the_same_answer(tmp_path:
             parting.add(one)
         list(parting.rows(Split()))
         assert (parting.repeated, parting.repeated_alike) == (2, 1)
+
+
+@pytest.mark.parametrize("drop_duplicates", [False, True])
+def test_turns_of_one_conversation_stay_in_one_part_even_when_questions_repeat(
+    tmp_path: Path, drop_duplicates: bool
+) -> None:
+    with Parting(tmp_path) as parting:
+        for number in range(60):
+            question = f"What is {number % 45}?"
+            parting.add(row(2 * number, question))
+            parting.add(row(2 * number + 1, f"{question} It is. And {number}?"), with_previous=True)
+        made = list(parting.rows(Split(0.3), drop_duplicates=drop_duplicates))
+    parts: dict[str, set[str]] = {}
+    for one in made:
+        parts.setdefault(one["prompt"][1]["content"].partition("?")[0], set()).add(one["split"])
+    assert len(made) == (105 if drop_duplicates else 120)
+    assert sum(part == {"validation"} for part in parts.values()) == round(45 * 0.3)
+    assert all(len(part) == 1 for part in parts.values())
