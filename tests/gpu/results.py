@@ -88,6 +88,10 @@ _MEANING = (
     "of memory in use by NVML (all samples of the run, and its receipt): CUDA contexts, NCCL, libraries. What vLLM "
     "preallocates (weights, KV cache and graphs by its own log; inside the trainer its share of the card) is listed "
     "apart. With vLLM's sleep mode the parts don't peak together, so that nothing is left for the contexts.",
+    "- **estimate**: what the memory model of preflight gives for the same GPUs, vLLM's preallocation apart. The peak "
+    "of a process that sends weights to a vLLM server also holds the 2 GiB that vLLM 0.22 left in torch's cache at "
+    "each update, and all peaks the 0.6 GiB that the driver keeps for itself; the estimate has neither. "
+    "`manage.py bench preflight` compares the rest.",
     "- **first step**: from sending the New run page until the first training line; with *, from the dispatch, as the "
     "run had to wait for GPUs before it.",
     "- **kill → free**: from sending “stop now”, in the middle of a generation, until every GPU of the run is at its "
@@ -104,7 +108,18 @@ def _machines(entries: list[Entry]) -> list[str]:
 
 
 def _table(entries: list[Entry]) -> list[str]:
-    head = ["set-up", "GPUs", "steps", "tokens/s", "peak GiB", "first step s", "kill → free s", "next s", "ratio"]
+    head = [
+        "set-up",
+        "GPUs",
+        "steps",
+        "tokens/s",
+        "peak GiB",
+        "estimate GiB",
+        "first step s",
+        "kill → free s",
+        "next s",
+        "ratio",
+    ]
     rows = [
         [
             f"[{e['name']}](#{e['name']})",
@@ -112,6 +127,7 @@ def _table(entries: list[Entry]) -> list[str]:
             _text(e.get("steps")),
             _text(e.get("tokens_per_s"), 0),
             _text(e.get("peak_gib"), 1),
+            _text(e.get("estimate_gib"), 1),
             _text(e.get("first_step_s"), 1) + ("*" if e.get("first_step_from") == FROM_DISPATCH else ""),
             _text(e.get("kill_free_s"), 2),
             _text(e.get("next_start_s"), 2),
@@ -129,6 +145,8 @@ def _section(entry: Entry) -> list[str]:
     for gpu, part in zip(entry.get("gpu_ids") or (), entry.get("peak_parts_gib") or (), strict=False):
         words = ", ".join(f"{name.replace('_', ' ')} {value:g} GiB" for name, value in part.items())
         lines.append(f"- GPU {gpu}: {words}")
+    if entry.get("estimate_gib"):
+        lines.append(f"- Estimated before the launch, without vLLM: {_text(entry['estimate_gib'], 1)} GiB")
     if entry.get("nvml_peak_gib"):
         lines.append(f"- In use at most, by NVML: {_text(entry['nvml_peak_gib'], 1)} GiB")
     if entry.get("first_step_s") is not None:

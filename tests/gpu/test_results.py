@@ -37,7 +37,7 @@ def test_the_page_has_a_row_and_a_section_for_each_set_up() -> None:
         "step_s_product": 0.7, "step_s_bare": 0.698, "step_ratio_how": "in turns", "command": "x",
     }  # fmt: skip
     page = results.render([entry, {"name": "broken", "failed": "out of memory"}])
-    assert "| [server](#server) | 2 | 5 | 12,346 | 50.0, 126.5 | 61.2 | 1.23, 1.50 | – | 1.0031 |" in page
+    assert "| [server](#server) | 2 | 5 | 12,346 | 50.0, 126.5 | – | 61.2 | 1.23, 1.50 | – | 1.0031 |" in page
     assert "receipt free" in page
     assert "**The last try failed:** out of memory" in page
     assert "2 × H200; torch 2" in page

@@ -1,0 +1,185 @@
+"""The memory of a run before it starts: for each GPU the parts in GiB, the host's memory, and the disk for checkpoints.
+
+Standard library only. `estimate` answers for given hardware and settings; the numbers behind it are in `trainer` and
+`vllm`, the parameter counts in `shapes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from workers.contract.hardware import HardwareSpec, Offload, Quantization, Rollout, Strategy
+from workers.contract.memory.parts import Part, Parts, Peak, Settings
+from workers.contract.memory.shapes import Shape, adapter, shape_of
+from workers.contract.memory.trainer import (
+    CONTEXT_GIB,
+    GIB,
+    SYNC_BUFFER_GIB,
+    ZERO,
+    merges,
+    optimizer_bytes,
+    peak,
+    sends_weights,
+    steady,
+)
+from workers.contract.memory.vllm import ASLEEP_GIB, Serving, serving
+
+__all__ = [
+    "Estimate",
+    "GpuEstimate",
+    "Part",
+    "Parts",
+    "Peak",
+    "Serving",
+    "Settings",
+    "Shape",
+    "adapter",
+    "estimate",
+    "shape_of",
+]
+
+PROCESS_RAM_GIB = 3.0
+"""Host memory of a trainer process without offloading: libraries, the dataset, pinned buffers."""
+
+
+@dataclass(frozen=True)
+class GpuEstimate:
+    role: str
+    """`trainer`, `server` or `trainer and vLLM`."""
+    card_gib: float
+    phase: str
+    """When the memory is at its highest."""
+    parts: Mapping[Part, float]
+    """GiB at that time."""
+
+    @property
+    def total(self) -> float:
+        return sum(self.parts.values())
+
+    @property
+    def trainer(self) -> float:
+        """Without vLLM's share."""
+        return self.total - self.parts.get(Part.VLLM, 0.0)
+
+    @property
+    def largest(self) -> Part:
+        return max(self.parts, key=lambda part: self.parts[part])
+
+    @property
+    def over(self) -> float:
+        """GiB that are missing; 0 if it fits."""
+        return max(self.total - self.card_gib, 0.0)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    gpus: tuple[GpuEstimate, ...]
+    """The trainer's by rank, then the servers'."""
+    parameters: int
+    trained: int
+    ram_gib: float
+    """Of the host, for the whole run."""
+    checkpoint_gib: float
+    serving: Serving | None
+    """vLLM on one of its GPUs; None if it isn't used or somebody else's."""
+
+    @property
+    def over(self) -> float:
+        return max((gpu.over for gpu in self.gpus), default=0.0)
+
+
+def estimate(
+    shape: Shape, hardware: HardwareSpec, settings: Settings, *, cards: Sequence[float], servers: Sequence[float] = ()
+) -> Estimate:
+    """`cards`: GiB of the trainer's GPUs by rank; `servers`: of the servers' own GPUs. A memory cap of the profile
+    makes the trainer's cards smaller."""
+    if cap := hardware.memory_cap_gib:  # of torch alone
+        cards = [min(card, cap + CONTEXT_GIB) for card in cards]
+    vllm = _serving(shape, hardware, settings, [*servers, *cards])
+    gpus = [_trainer(shape, hardware, settings, card, rank) for rank, card in enumerate(cards)]
+    gpus += [_server(hardware, card) for card in servers]
+    trained = adapter(shape, settings.lora) if settings.lora else shape.total
+    return Estimate(
+        tuple(gpus),
+        shape.total,
+        trained,
+        _ram(shape, hardware, trained),
+        _checkpoint(hardware, settings, trained),
+        vllm,
+    )
+
+
+def _trainer(shape: Shape, hardware: HardwareSpec, settings: Settings, card: float, rank: int) -> GpuEstimate:
+    training = peak(shape, hardware, settings, main=rank == 0)
+    share = _share_beside(hardware)
+    if not share:
+        return GpuEstimate("trainer", card, training.phase, training.parts)
+    taken = share * card
+    if hardware.rollout is Rollout.COLOCATE and hardware.colocate_sleep:
+        held = steady(shape, hardware, settings)
+        if sum(held.values()) + taken > training.total + ASLEEP_GIB:
+            return GpuEstimate("trainer and vLLM", card, "generation", {**held, Part.VLLM: taken})
+        taken = ASLEEP_GIB
+    return GpuEstimate("trainer and vLLM", card, training.phase, {**training.parts, Part.VLLM: taken})
+
+
+def _share_beside(hardware: HardwareSpec) -> float:
+    """vLLM's share of each of the trainer's GPUs."""
+    if hardware.rollout is Rollout.COLOCATE:
+        return hardware.colocate_memory_utilization
+    server = hardware.vllm_server
+    return server.gpu_memory_utilization if server and server.shared and not server.attached else 0.0
+
+
+def _server(hardware: HardwareSpec, card: float) -> GpuEstimate:
+    server = hardware.vllm_server
+    share = server.gpu_memory_utilization if server else 0.0
+    parts: Parts = {Part.VLLM: share * card}
+    if sends_weights(hardware):
+        parts[Part.COMMUNICATION] = 2 * SYNC_BUFFER_GIB
+    return GpuEstimate("server", card, "generation", parts)
+
+
+def _serving(shape: Shape, hardware: HardwareSpec, settings: Settings, cards: Sequence[float]) -> Serving | None:
+    server = hardware.vllm_server
+    if not cards or (server and server.attached):
+        return None
+    trained = adapter(shape, settings.lora) if settings.lora and not merges(hardware) else 0
+    if hardware.rollout is Rollout.COLOCATE:
+        share, parallel, each = hardware.colocate_memory_utilization, hardware.colocate_tensor_parallel, 2.0
+        if hardware.quantization is not Quantization.NONE:
+            each = 0.6 if hardware.quantization is Quantization.NF4 else 1.0
+    elif server:
+        share, parallel = server.gpu_memory_utilization, server.tensor_parallel
+        each = 4.0 if server.dtype == "float32" else 2.0
+    else:
+        return None
+    card = cards[0]
+    return serving(
+        shape,
+        share_gib=share * card,
+        card_gib=card,
+        tensor_parallel=parallel,
+        weight_bytes=each,
+        adapter_weights=trained,
+    )
+
+
+def _ram(shape: Shape, hardware: HardwareSpec, trained: int) -> float:
+    base = PROCESS_RAM_GIB * max(hardware.processes, 1)
+    if hardware.offload is Offload.NONE:
+        return base
+    if hardware.strategy is Strategy.FSDP2:
+        return base + (4 * shape.total + 12 * trained) / GIB
+    # fp32 weights, both moments and gradients of what is trained; ZeRO-3 with parameters: the 16-bit weights as well.
+    offloaded = 16 * trained
+    if hardware.offload is Offload.PARAMETERS:
+        offloaded += 2 * shape.total
+    return base + offloaded / GIB
+
+
+def _checkpoint(hardware: HardwareSpec, settings: Settings, trained: int) -> float:
+    """One checkpoint on disk: the trained weights and the optimizer's state."""
+    weights = 2 if hardware.strategy in ZERO else 4
+    return trained * (weights + optimizer_bytes(hardware, settings)) / GIB

@@ -1,0 +1,222 @@
+"""A model's parameters by kind, from its config: what is quantized, copied, trained and gathered differs by kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from workers.contract.spec import LoraSpec
+
+_SMALL_HEADS = {"gemma": 256, "gemma2": 256, "gemma3_text": 256, "qwen3": 128, "qwen3_moe": 128, "gpt_oss": 64}
+"""The head size of families that don't derive it from the hidden size, where the config leaves it out."""
+_FOUR_NORMS = ("gemma2", "gemma3_text")
+_HEAD_NORMS = ("qwen3", "qwen3_moe", "gemma3_text")
+_TIED = ("gemma", "gemma2", "gemma3_text")
+"""Families whose configs leave out that the output layer is the embedding."""
+_EXPERT_COUNTS = ("num_experts", "num_local_experts")
+EAGER = ("gpt_oss",)
+"""Families whose attention keeps the whole matrix of scores."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes in numbers of weights unless said otherwise."""
+
+    hidden: int
+    layers: int
+    query: int
+    """Width of all query heads together."""
+    key: int
+    """Width of all key heads together; the values' too."""
+    inner: int
+    """Width of the MLP that one token passes: of a mixture, that of its active experts together."""
+    vocab: int
+    embedding: int
+    head: int
+    """The output layer; 0 if it is the embedding."""
+    linear: int
+    """All linear layers but the output layer and packed experts."""
+    experts: int = 0
+    """Experts stored as one tensor per layer, which bitsandbytes doesn't quantize."""
+    other: int = 0
+    """Norms, biases, routers."""
+    heads: int = 1
+    active_experts: int = 0
+    """Experts per token; 0: a dense model."""
+    fused: bool = False
+    """One linear layer for queries, keys and values, and one for gate and up, as in Phi-3."""
+    eager_attention: bool = False
+    exact: bool = True
+    """Counted by the family's own formula, or read from the weights."""
+
+    @property
+    def total(self) -> int:
+        return self.embedding + self.head + self.linear + self.experts + self.other
+
+    @property
+    def largest(self) -> int:
+        """The largest single tensor."""
+        return max(self.embedding, self.head, self.experts // max(self.layers, 1))
+
+    @property
+    def largest_linear(self) -> int:
+        return self.hidden * max(self.query, 0 if self.experts else self.inner * (2 if self.fused else 1))
+
+    def kv_bytes(self, each: int = 2) -> int:
+        """Keys and values of one token in all layers."""
+        return 2 * self.layers * self.key * each
+
+
+def shape_of(facts: Mapping[str, Any]) -> Shape | None:
+    """From an inspection: its `config`, `model_type` and, where the weights were read, `parameters`.
+
+    None if sizes are missing. The weights' own count wins over the formula: the difference is taken as linear layers.
+    """
+    config = facts.get("config")
+    shape = _by_config(config, str(facts.get("model_type") or "")) if isinstance(config, Mapping) else None
+    counted = facts.get("parameters")
+    if shape is None or not isinstance(counted, int) or counted <= 0:
+        return shape
+    rest = counted - shape.total
+    return replace(shape, linear=max(shape.linear + rest, 0), exact=True) if rest else replace(shape, exact=True)
+
+
+def _by_config(config: Mapping[str, Any], family: str) -> Shape | None:
+    hidden, layers, heads, vocab = (
+        _size(config, *names)
+        for names in (
+            ("hidden_size", "n_embd", "d_model"),
+            ("num_hidden_layers", "n_layer", "num_layers"),
+            ("num_attention_heads", "n_head", "num_heads"),
+            ("vocab_size",),
+        )
+    )
+    if not (hidden and layers and heads and vocab):
+        return None
+    kv_heads = _size(config, "num_key_value_heads", "num_kv_heads") or heads
+    head = _size(config, "head_dim") or _SMALL_HEADS.get(family) or hidden // heads
+    inner = _size(config, "intermediate_size", "n_inner", "ffn_dim") or 4 * hidden
+    query, key = heads * head, kv_heads * head
+    tied = bool(config.get("tie_word_embeddings", family in _TIED))
+    attention = 2 * hidden * query + 2 * hidden * key
+    count = _size(config, *_EXPERT_COUNTS)
+    active = _size(config, "num_experts_per_tok") if count else 0
+    expert_inner = (_size(config, "moe_intermediate_size") or inner) if count else 0
+    # Phi (not Phi-3) has two linear layers in its MLP, all others three.
+    mlp = (2 if family == "phi" else 3) * hidden * inner
+    shared = 3 * hidden * _size(config, "shared_expert_intermediate_size")
+    dense_layers, mixture_layers = _layers_by_kind(config, layers, count)
+    return Shape(
+        hidden=hidden,
+        layers=layers,
+        query=query,
+        key=key,
+        inner=active * expert_inner + _size(config, "shared_expert_intermediate_size") if count else inner,
+        vocab=vocab,
+        embedding=vocab * hidden,
+        head=0 if tied else vocab * hidden,
+        linear=layers * attention + dense_layers * mlp + mixture_layers * shared,
+        experts=mixture_layers * count * 3 * hidden * expert_inner,
+        other=_small(config, family, hidden, layers, heads, head, query, key, inner)
+        + mixture_layers * _router(family, hidden, count, expert_inner, shared=bool(shared))
+        + (0 if tied or family != "phi" else vocab),
+        heads=heads,
+        active_experts=active,
+        fused=family == "phi3",
+        eager_attention=family in EAGER,
+        exact=family in FAMILIES,
+    )
+
+
+FAMILIES = frozenset(
+    ["llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text",
+     "phi", "phi3", "gpt_oss"]
+)  # fmt: skip
+"""Families whose parameters are counted exactly."""
+
+
+def _layers_by_kind(config: Mapping[str, Any], layers: int, experts: int) -> tuple[int, int]:
+    """(dense layers, layers with experts)"""
+    if not experts:
+        return layers, 0
+    step = _size(config, "decoder_sparse_step") or 1
+    dense = config.get("mlp_only_layers")
+    dense_at = {n for n in dense if isinstance(n, int)} if isinstance(dense, list) else set()
+    mixtures = sum(1 for n in range(layers) if n not in dense_at and (n + 1) % step == 0)
+    return layers - mixtures, mixtures
+
+
+def _small(
+    config: Mapping[str, Any],
+    family: str,
+    hidden: int,
+    layers: int,
+    heads: int,
+    head: int,
+    query: int,
+    key: int,
+    inner: int,
+) -> int:
+    """Norms, biases and sinks of all layers, and the last norm."""
+    if family == "phi":  # one norm with bias for both branches, and a bias on every linear layer
+        return layers * (2 * hidden + query + 2 * key + 2 * hidden + inner) + 2 * hidden
+    each = (4 if family in _FOUR_NORMS else 2) * hidden
+    if family in _HEAD_NORMS:
+        each += 2 * head
+    if family in ("qwen2", "qwen2_moe"):
+        each += query + 2 * key
+    elif config.get("attention_bias"):
+        each += query + 2 * key + hidden
+    if config.get("mlp_bias"):
+        each += 2 * inner + hidden
+    if family == "gpt_oss":
+        each += heads + (0 if config.get("attention_bias") else query + 2 * key + hidden)
+    return layers * each + hidden
+
+
+def _router(family: str, hidden: int, experts: int, inner: int, *, shared: bool) -> int:
+    """Of one layer with experts; gpt-oss has a bias on each expert's layers and on the router."""
+    if family == "gpt_oss":
+        return hidden * experts + experts + experts * (2 * inner + hidden)
+    return hidden * experts + (hidden if shared else 0)
+
+
+def adapter(shape: Shape, lora: LoraSpec) -> int:
+    """The trained weights of a LoRA: r × (inputs + outputs) of each target."""
+    sides = _sides(shape)
+    names: Iterable[str] = lora.target_modules
+    if tuple(names) == ("all-linear",):
+        names = [name for name in sides if name != "lm_head"]
+    per_layer = sum(sum(sides[name]) for name in set(names) if name in sides and name != "lm_head")
+    head = shape.vocab + shape.hidden if "lm_head" in lora.target_modules else 0
+    return lora.r * (shape.layers * per_layer + head)
+
+
+def targets_mlp(shape: Shape, lora: LoraSpec) -> bool:
+    return lora.target_modules == ("all-linear",) or any(name in _MLP for name in lora.target_modules)
+
+
+_MLP = ("gate_proj", "up_proj", "down_proj", "gate_up_proj", "fc1", "fc2")
+
+
+def _sides(shape: Shape) -> dict[str, tuple[int, int]]:
+    """Inputs and outputs of a layer's linear modules; packed experts are none."""
+    hidden, query, key, inner = shape.hidden, shape.query, shape.key, shape.inner
+    if shape.fused:
+        attention = {"qkv_proj": (hidden, query + 2 * key), "o_proj": (query, hidden)}
+        mlp = {"gate_up_proj": (hidden, 2 * inner), "down_proj": (inner, hidden)}
+    else:
+        attention = {
+            "q_proj": (hidden, query),
+            "k_proj": (hidden, key),
+            "v_proj": (hidden, key),
+            "o_proj": (query, hidden),
+        }
+        mlp = {"gate_proj": (hidden, inner), "up_proj": (hidden, inner), "down_proj": (inner, hidden)}
+    return {**attention, **({} if shape.experts else mlp), "lm_head": (hidden, shape.vocab)}
+
+
+def _size(config: Mapping[str, Any], *names: str) -> int:
+    value = next((config[name] for name in names if config.get(name) is not None), None)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

@@ -1,0 +1,56 @@
+"""What vLLM does with its share of a GPU: weights, activations of its profiling pass, and a KV cache of the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workers.contract.memory.shapes import Shape
+
+GIB = 2**30
+LARGE_CARD_GIB = 70.0
+"""From here on vLLM takes more tokens and sequences at a time by default."""
+OUTSIDE_GIB = 1.0
+"""CUDA context, NCCL's buffers and CUDA graphs."""
+ASLEEP_GIB = 1.0
+"""What a vLLM that sleeps keeps: context and graphs."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """GiB on each of a server's GPUs."""
+
+    share: float
+    """What vLLM takes at its start, whatever it needs."""
+    weights: float
+    activations: float
+    cache: float
+    """The KV cache; below 0: the share is too small even for the weights."""
+    tokens: int
+    """Tokens that the KV cache holds."""
+
+    def sequences(self, length: int) -> float:
+        """Sequences of `length` tokens that run at once."""
+        return self.tokens / length if length > 0 else 0.0
+
+
+def serving(
+    shape: Shape,
+    *,
+    share_gib: float,
+    card_gib: float,
+    tensor_parallel: int = 1,
+    weight_bytes: float = 2,
+    adapter_weights: int = 0,
+) -> Serving:
+    """`adapter_weights`: of a LoRA that the server holds in three versions."""
+    large, parallel = card_gib >= LARGE_CARD_GIB, max(tensor_parallel, 1)
+    batched, sequences = (8192, 1024) if large else (2048, 256)
+    weights = (weight_bytes * shape.total / parallel + 3 * 2 * adapter_weights) / GIB
+    # The widest moment of a layer: gate, up and their product, and a few hidden states.
+    layer = batched * (6 * shape.inner / parallel + 8 * shape.hidden)
+    # Logits of one token per sequence, in fp32, once more when they are sampled from.
+    logits = 2 * 4 * sequences * shape.vocab
+    activations = (layer + logits) / GIB + OUTSIDE_GIB
+    cache = share_gib - weights - activations
+    each = shape.kv_bytes() / (parallel if shape.key >= parallel else 1)
+    return Serving(share_gib, weights, activations, cache, int(max(cache, 0) * GIB / each))
