@@ -24,7 +24,7 @@ from typing import IO, Any
 from django.conf import settings
 
 from controlplane.datasets.errors import ChildFailed
-from controlplane.datasets.reader.limits import TOO_MUCH
+from controlplane.datasets.reader.limits import CPU_SECONDS, MEMORY_BYTES, TOO_LONG, TOO_MUCH
 from controlplane.datasets.reader.mapping import ColumnMapping
 from controlplane.datasets.reader.transforms import CUSTOM
 from workers.contract.tied import end_with
@@ -46,7 +46,10 @@ TAIL = 2000
 
 TOO_MANY = f"{MOST_STREAMS} files are being downloaded from the server's datasets already."
 TOO_SLOW = "This took longer than a page may wait for."
-LIMITS = "Reading this file took more memory or time than is allowed."
+TOO_MUCH_MEMORY = f"Reading this file took more memory than is allowed, {MEMORY_BYTES / 2**30:.1f} GiB."
+TOO_MUCH_TIME = f"Reading this file took more processor time than is allowed, {CPU_SECONDS // 60} minutes."
+TOO_LATE = f"Reading this file took more time than is allowed, {WORK_SECONDS / 3600:.0f} hours."
+SMALLER = "Split it into smaller files."
 FULL = "The disk of the control plane is full."
 BROKEN = "The reading process could not do its work on the server; the worker's log says why."
 
@@ -105,7 +108,7 @@ def work(
             if not is_wanted():
                 raise Unwanted
             if time.monotonic() > deadline:
-                raise ChildFailed("limits", LIMITS, "Split it into smaller files.")
+                raise ChildFailed("limits", TOO_LATE, SMALLER)
         _judge(child.returncode, errors, f"{verb} in {folder.name}")
     return output
 
@@ -172,7 +175,9 @@ def _judge(code: int, errors: bytes, what: str) -> None:
     if code == DISK_FULL or os.strerror(errno.ENOSPC) in message:
         raise ChildFailed("disk", FULL, "Make room there, then try again.")
     if code == TOO_MUCH or code < 0 or message.rstrip().endswith("MemoryError"):
-        raise ChildFailed("limits", LIMITS, "Split it into smaller files.")
+        raise ChildFailed("limits", TOO_MUCH_MEMORY, SMALLER)
+    if code == TOO_LONG:
+        raise ChildFailed("limits", TOO_MUCH_TIME, SMALLER)
     raise ChildFailed("server", BROKEN, "This says nothing about the file. Try again once the server is repaired.")
 
 

@@ -1,7 +1,7 @@
 """The child: one verb on one folder, its arguments as JSON on stdin, its answer on stdout.
 
 Limits come first, modules after that: those of a verb are imported once nothing in here can take more than is allowed.
-Exit codes: 0, limits.TOO_MUCH, ENOSPC for a full disk; 1 with a traceback for what nobody foresaw.
+Exit codes: 0, limits.TOO_MUCH, limits.TOO_LONG, ENOSPC for a full disk; 1 with a traceback for what nobody foresaw.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ def main(argv: list[str]) -> int:
     except MemoryError:
         print("MemoryError", file=sys.stderr)
         return limits.TOO_MUCH
+    except limits.TimeIsUp:
+        return limits.TOO_LONG
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

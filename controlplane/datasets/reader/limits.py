@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
+from types import FrameType
 
 MEMORY_BYTES = 3 * 2**29
 """Address space of each process, in bytes. Parquet's libraries map 0.3 GiB before reading anything."""
 CPU_SECONDS = 3600
+"""Of each process. Twenty million short rows on one core take about half of it."""
+CPU_GRACE = 60
+"""Seconds in which a process whose processor time is over can say so."""
 MOST_ROWS = 20_000_000
 OPEN_FILES = 64
-TOO_MUCH = 3
-"""Exit code: a limit was reached."""
+TOO_MUCH, TOO_LONG = 3, 4
+"""Exit codes: the limit of the memory or of the processor time was reached."""
+
+
+class TimeIsUp(Exception):
+    """The processor time is used up."""
 
 
 def apply() -> None:
@@ -22,12 +31,18 @@ def apply() -> None:
     # cores nothing would be left for the rows.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     os.environ.setdefault("OMP_NUM_THREADS", "4")
-    for kind, most in (
-        (resource.RLIMIT_AS, MEMORY_BYTES),
-        (resource.RLIMIT_CPU, CPU_SECONDS),
-        (resource.RLIMIT_NOFILE, OPEN_FILES),
-        (resource.RLIMIT_CORE, 0),
+    signal.signal(signal.SIGXCPU, _time_is_up)
+    for kind, most, grace in (
+        (resource.RLIMIT_AS, MEMORY_BYTES, 0),
+        (resource.RLIMIT_CPU, CPU_SECONDS, CPU_GRACE),
+        (resource.RLIMIT_NOFILE, OPEN_FILES, 0),
+        (resource.RLIMIT_CORE, 0, 0),
     ):
         hard = resource.getrlimit(kind)[1]
-        lowered = most if hard == resource.RLIM_INFINITY else min(most, hard)
-        resource.setrlimit(kind, (lowered, lowered))
+        unlimited = hard == resource.RLIM_INFINITY
+        soft = most if unlimited else min(most, hard)
+        resource.setrlimit(kind, (soft, soft + grace if unlimited else min(soft + grace, hard)))
+
+
+def _time_is_up(number: int, frame: FrameType | None) -> None:
+    raise TimeIsUp

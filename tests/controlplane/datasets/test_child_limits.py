@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from controlplane.datasets.reader.limits import TOO_LONG
 from controlplane.serving.embedded import BASE_DIR
 
 READ = """
@@ -24,6 +25,20 @@ print(int(mapped.split()[1]) * 1024 / limits.MEMORY_BYTES, flush=True)
 os._exit(0)
 """
 """It ends as the child does."""
+SPIN = """
+import sys
+from controlplane.datasets.reader import __main__, limits, processes
+def spin(folder, arguments):
+    def look(batch):
+        while True:
+            pass
+    list(processes.looked_at(lambda: iter(range(4)), look, PROCESSES))
+limits.CPU_SECONDS = 1
+sys.modules["controlplane.datasets.reader.spin"] = sys
+sys.run = spin
+__main__.VERBS["spin"] = ("spin", "run")
+sys.exit(__main__.main(["reader", "/", "spin"]))
+"""
 
 
 def test_parquet_leaves_most_of_the_address_space_to_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,3 +48,10 @@ def test_parquet_leaves_most_of_the_address_space_to_the_rows(monkeypatch: pytes
     done = subprocess.run([sys.executable, "-c", READ], cwd=BASE_DIR, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 0.6
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_child_whose_processor_time_is_up_ends_and_says_so(processes: int) -> None:
+    code = SPIN.replace("PROCESSES", str(processes))
+    done = subprocess.run([sys.executable, "-c", code], cwd=BASE_DIR, input="", capture_output=True, text=True)
+    assert done.returncode == TOO_LONG, done.stderr

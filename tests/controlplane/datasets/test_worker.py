@@ -92,9 +92,9 @@ def test_a_version_deleted_while_it_waits_is_left_alone():
 @pytest.mark.parametrize(
     ("program", "kind", "told"),
     [
-        (("-c", "raise SystemExit(3)"), "limits", "more memory or time"),
-        (("-c", "import os; os.kill(os.getpid(), 9)"), "limits", "more memory or time"),
-        (("-c", "raise MemoryError"), "limits", "more memory or time"),
+        (("-c", "raise SystemExit(4)"), "limits", "more processor time than is allowed, 60 minutes"),
+        (("-c", "import os; os.kill(os.getpid(), 9)"), "limits", "more memory than is allowed, 1.5 GiB"),
+        (("-c", "raise MemoryError"), "limits", "more memory than is allowed"),
         (("-c", "raise SystemExit(28)"), "disk", "disk of the control plane is full"),
         (("-c", "raise OSError(28, 'No space left on device')"), "disk", "disk of the control plane is full"),
         (("-c", "import a_package_that_is_missing"), "server", "on the server"),
@@ -274,7 +274,7 @@ def test_a_child_that_takes_too_long_is_ended(monkeypatch, tmp_path):
     with pytest.raises(ChildFailed, match="longer than a page may wait"):
         reader_process.ask(tmp_path, "look", {}, seconds=0.5)
     monkeypatch.setattr(reader_process, "WORK_SECONDS", 0.2)
-    with pytest.raises(ChildFailed, match="more memory or time"):
+    with pytest.raises(ChildFailed, match="more time than is allowed"):
         reader_process.work(tmp_path, "check", {}, is_wanted=lambda: True)
 
 
