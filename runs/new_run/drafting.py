@@ -13,13 +13,14 @@ from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware import inspections
 from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.hardware.profiles import launch_values, profile_of
 from controlplane.hardware.sandboxes import sandbox_of
 from controlplane.rewards.models import RewardVersion
 from runs import sentences
 from runs.hosts.cards import HostView, host_views
 from runs.new_run import prefill
 from runs.new_run.forms import CHOICES, LaunchForm
-from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts
+from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts, OtherProfile
 from runs.preflight.finding import Finding, stop
 from runs.scheduling import leasing, limits, queueing
 from runs.scheduling.leasing import Hold, Shortage
@@ -58,6 +59,7 @@ def draft_of(
         rewards=rewards,
         secrets={name: problem for name in vault.names_in(rewards or ()) if (problem := vault.problem(name))},
         hardware=hardware_of(request.profile),
+        profiles=_profiles(),
         made_for=dict(made_for or {}),
         grpo=with_aggregation(request.reward_version, grpo) if request.reward_version else grpo,
         lora=request.lora,
@@ -157,6 +159,18 @@ def hardware_of(profile: HardwareProfile | None) -> HardwareSpec | None:
         return None
 
 
+def _profiles() -> tuple[OtherProfile, ...]:
+    """Those of an older contract are left out."""
+    found = []
+    for row in HardwareProfile.objects.all():
+        try:
+            profile, values = profile_of(row), launch_values(row)
+        except ContractError:
+            continue
+        found.append(OtherProfile(str(row.pk), profile.spec, profile.lora, dict(profile.batch), values))
+    return tuple(found)
+
+
 def _resources(placement: Placement) -> str:
     if placement.every_gpu:
         return "GPU " + ",".join(str(i) for i in placement.every_gpu)
@@ -187,6 +201,7 @@ def _host_facts(view: HostView, holds: Mapping[str, Hold]) -> HostFacts:
         ),
         cpu_slots=tuple((slot.index, slot.holder is None) for slot in view.slots),
         disk_free_mib=view.disk_free_mib,
+        ram_mib=view.memory_mib,
         versions=view.versions,
         schema=view.row.trainer_schema,
         gpu_error=view.gpu_error,
@@ -214,7 +229,6 @@ def _data_facts(version: DatasetVersion | None) -> DataFacts | None:
     mapping = version.mapping or {}
     mapped = (version.report or {}).get("mapped") or {}
     lengths = (mapped.get("statistics") or {}).get("lengths") or {}
-    longest = (lengths.get("prompt_chars") or {}).get("longest")
     columns = tuple(_column(c) for c in version.columns)
     return DataFacts(
         name=str(version),
@@ -224,8 +238,14 @@ def _data_facts(version: DatasetVersion | None) -> DataFacts | None:
         columns=columns,
         has_answer="answer" in columns or bool(mapping.get("answer")),
         chat=bool(mapping.get("chat")),
-        longest_prompt_chars=longest if isinstance(longest, int) else None,
+        longest_prompt_chars=_longest(lengths, "prompt_chars"),
+        longest_prompt_tokens=_longest(lengths, "prompt_tokens"),
     )
+
+
+def _longest(lengths: Mapping[str, Any], kind: str) -> int | None:
+    longest = (lengths.get(kind) or {}).get("longest")
+    return longest if isinstance(longest, int) else None
 
 
 def _column(column: Any) -> str:

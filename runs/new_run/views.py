@@ -33,6 +33,7 @@ from runs.new_run.drafting import (
     schema_of,
 )
 from runs.new_run.forms import LaunchForm
+from runs.preflight import bars, estimating
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
 from runs.spec import LaunchRequest
@@ -244,6 +245,7 @@ def _panel(form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.
         "to_choose": form.to_choose,
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
+        "memory": bars.view(estimating.best(draft_check.draft)),
         "forecast": forecast(draft_check.draft, draft_check.hosts),
         "labels": {name: field.label for name, field in form.fields.items()},
     }

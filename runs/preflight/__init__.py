@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from runs.preflight import batch, data, hosts, lora, memory, model, packages, profile, rewards, servers, training
+from runs.preflight import batch, data, disk, hosts, lora, memory, model, packages, profile, rewards, servers, training
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, Grade
 
@@ -33,7 +33,7 @@ CHECKS: tuple[Check, ...] = (
     servers.check_weights,
     servers.check_ports,
     servers.check_attached,
-    hosts.check_disk,
+    disk.check,
     training.check_names,
     training.check_values,
     batch.check_sizes,

@@ -68,6 +68,8 @@ class HostFacts:
     cpu_slots: tuple[tuple[int, bool], ...] = ((0, True),)
     """(slot, free)"""
     disk_free_mib: int | None = None
+    ram_mib: int = 0
+    """0: not announced."""
     versions: dict[str, str] = field(default_factory=dict)
     schema: dict[str, Any] | None = None
     gpu_error: str = ""
@@ -97,6 +99,22 @@ class DataFacts:
     has_answer: bool = True
     chat: bool = False
     longest_prompt_chars: int | None = None
+    longest_prompt_tokens: int | None = None
+    """By the tokenizer that the import counted with."""
+
+
+@dataclass(frozen=True)
+class OtherProfile:
+    """A profile that the form could choose instead."""
+
+    key: str
+    """Its value in the form."""
+    spec: HardwareSpec
+    lora: LoraSpec | None = None
+    batch: dict[str, int] = field(default_factory=dict)
+    """GRPOConfig settings that it fills in."""
+    values: dict[str, str] = field(default_factory=dict)
+    """The same and its LoRA, as form values."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +130,8 @@ class Draft:
     secrets: dict[str, str] = field(default_factory=dict)
     """Secrets named by the rewards that can't be read, with the reason."""
     hardware: HardwareSpec | None = None
+    profiles: tuple[OtherProfile, ...] = ()
+    """Every profile of the catalogue."""
     made_for: dict[str, str] = field(default_factory=dict)
     """The profile's intended settings: form field -> text, as the form is filled in when it is chosen."""
     grpo: dict[str, Any] = field(default_factory=dict)

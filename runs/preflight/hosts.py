@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from controlplane.templatetags.figures import size_in_words
 from runs.preflight.draft import Draft, GpuFacts, HostFacts
-from runs.preflight.finding import Finding, Fix, note, stop, warn
+from runs.preflight.finding import Finding, note, stop, warn
 from runs.scheduling.leasing import runs_code
 from runs.scheduling.limits import TO_MAKE_ROOM
 from workers.contract import HardwareSpec, Rollout, WeightSync
@@ -188,50 +187,6 @@ def _which_run(rewards: list[str]) -> str:
 
 def _listed(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
-
-
-LEAST_MIB = 512
-"""Logs, the dataset and metrics; a host with less free space takes no run."""
-
-
-def check_disk(draft: Draft) -> Iterator[Finding]:
-    measured = [host for host in draft.hosts if host.disk_free_mib is not None]
-    if not measured or len(measured) < len(draft.hosts):
-        return
-    best = max(measured, key=lambda host: host.disk_free_mib or 0)
-    free = best.disk_free_mib or 0
-    if free < LEAST_MIB:
-        yield stop("host", f"{best.name} has {_mib(free)} of disk left.", "Free some disk there first.")
-        return
-    checkpoint_size = checkpoint_mib(draft)
-    limit = draft.value("save_total_limit")
-    if checkpoint_size is None or not limit:
-        return
-    # TRL writes the new checkpoint before it deletes the oldest one.
-    needed = checkpoint_size * (limit + 1)
-    if needed > free - LEAST_MIB:
-        yield warn(
-            "save_total_limit",
-            f"{limit + 1} checkpoints of about {_mib(checkpoint_size)} each take more than the {_mib(free)} left on "
-            f"{best.name}.",
-            "Keep fewer, or free some disk." if draft.lora else "Keep fewer, train a LoRA, or free some disk.",
-            *([Fix("Keep 1", {"save_total_limit": "1"})] if limit > 1 else []),
-        )
-
-
-def _mib(amount: float) -> str:
-    return size_in_words(amount * 2**20)
-
-
-def checkpoint_mib(draft: Draft) -> float | None:
-    """The estimated size of a checkpoint: trained weights and two Adam moments of them."""
-    parameters = (draft.inspection or {}).get("parameters")
-    if not isinstance(parameters, int):
-        return None
-    if draft.lora:
-        # A rank-16 adapter on the attention is about 0.5% of the weights, and grows with the rank.
-        parameters = int(parameters * 0.005 * draft.lora.r / 16)
-    return parameters * 4 * 3 / 2**20
 
 
 def check_limits(draft: Draft) -> Iterator[Finding]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from controlplane.hardware.models import HardwareProfile
+from controlplane.hardware.models import HardwareProfile, ModelInspection
 from runs.models import Run
 from tests.controlplane.people import operator
 from tests.runs.new_run.launching_page import a_ready_host, cpu_profile, sent
@@ -107,3 +109,32 @@ def test_precision_is_the_profiles_unless_it_is_chosen(client):
     assert form["precision"].value() == "profile"
     answer = client.post("/runs/new/", sent(profile=cpu_profile().pk))
     assert not {"bf16", "fp16"} & Run.objects.get(pk=answer.url.strip("/").split("/")[-1]).spec["grpo"].keys()
+
+
+QWEN_3B = {
+    "ok": True, "model_type": "qwen2", "parameters": 3_085_938_688, "chat_template": True, "context_length": 32_768,
+    "config": {"hidden_size": 2048, "num_hidden_layers": 36, "num_attention_heads": 16, "num_key_value_heads": 2,
+               "intermediate_size": 11_008, "vocab_size": 151_936, "tie_word_embeddings": True},
+}  # fmt: skip
+
+
+def test_the_memory_of_each_gpu_is_shown_and_a_fix_takes_another_profile(client):
+    host = a_ready_host("cards", gpus=2)
+    cards = [{**gpu, "memory_mib": 24_564} for gpu in host.inventory["gpus"]]
+    host.inventory |= {"gpus": cards, "versions": {"vllm": "0.31.0", "trl": "1.16.0"}, "memory_mib": 131_072}
+    host.save()
+    ModelInspection.objects.create(host=host, model="/models/3b", answer=QWEN_3B, answered_at=timezone.now())
+    profile = HardwareProfile.objects.get(name="Dual GPU, 1 server + 1 trainer")
+    answer = client.post("/runs/new/check", sent(model="/models/3b", host=host.pk, profile=profile.pk, use_lora=None))
+    page = answer.content.decode()
+    assert re.search(r"49\.\d of 24\.0", page)
+    assert "Most of it: optimizer states" in page
+    assert "3.1B of 3.1B parameters (100%)" in page
+    fixes = [json.loads(unescape(text)) for text in re.findall(r'data-fix="([^"]*)"', page)]
+    swap = str(HardwareProfile.objects.get(name="Dual GPU, LoRA hot-swap").pk)
+    assert any(fix.get("profile") == swap and fix["use_lora"] == "on" for fix in fixes)
+
+
+def test_a_run_on_the_cpu_has_no_bar(client):
+    page = client.post("/runs/new/check", sent(profile=cpu_profile().pk)).content.decode()
+    assert "Estimated memory" not in page

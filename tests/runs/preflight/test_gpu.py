@@ -14,17 +14,14 @@ from runs.preflight.servers import splits
 from tests.runs.preflight.test_preflight import COLOCATE, CPU, FINE, GPU_BOX, LORA, MODEL, NCCL, SWAP, grpo, model
 from workers.contract import (
     HardwareSpec,
-    LoraSpec,
     Offload,
     Optimizer,
-    Precision,
     Quantization,
     Rollout,
     ServerSpec,
     Strategy,
     WeightSync,
 )
-from workers.contract.memory_rules import trainer_floor
 
 GPUS = tuple(GpuFacts(index, 140_000, True) for index in range(4))
 BUSY_FIRST = (replace(GPUS[0], foreign_mib=70_000), *GPUS[1:])
@@ -140,22 +137,6 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     # strategy
     (ranks(1, strategy=Strategy.ZERO2), Grade.NOTE, "profile", "the profile has only one"),
     ({**ranks(2, strategy=Strategy.ZERO3), "lora": LORA}, Grade.NOTE, "use_lora", "shards the frozen weights"),
-    # memory
-    ({"hosts": SMALL, **SEVEN, **ranks(1)}, Grade.STOP, "profile", "at least 52.2 GiB on each GPU"),
-    (
-        {"hosts": SMALL, **SEVEN, **hardware(COLOCATE), "lora": LORA},
-        Grade.STOP,
-        "profile",
-        "vLLM's copy of the weights",
-    ),
-    ({"hosts": SMALL, **SEVEN, **server(gpu_memory_utilization=0.5)}, Grade.STOP, "profile", "server's weights take"),
-    ({"lora": LORA, **SEVEN, **ranks(1, memory_cap_gib=8.0)}, Grade.STOP, "profile", "caps it at 8 GiB"),
-    (
-        {"hosts": SMALL, **SEVEN, "lora": LORA, **server(SWAP, shared=True, gpu_memory_utilization=0.6)},
-        Grade.STOP,
-        "profile",
-        "don't fit together",
-    ),
     # what the profile was made for
     ({"made_for": MADE_FOR}, Grade.NOTE, "use_lora", "made for a LoRA of rank 16"),
     ({"made_for": {"use_lora": ""}, "lora": LORA}, Grade.NOTE, "use_lora", "made for training all weights"),
@@ -188,7 +169,6 @@ FINE_ONES: list[dict[str, Any]] = [
     server(gpu_ids=(3,), port=21500),
     {**SEVEN, **ranks(4, strategy=Strategy.ZERO3)},
     {**SEVEN, "hosts": SMALL, **ranks(1, quantization=Quantization.NF4), "lora": LORA},
-    {**SEVEN, "hosts": SMALL, **ranks(4, strategy=Strategy.ZERO3)},
     {**SEVEN, "hosts": SMALL, **ranks(1, strategy=Strategy.ZERO3, offload=Offload.PARAMETERS)},
     box(listening=frozenset(range(21000, 22000))),
 ]
@@ -224,67 +204,10 @@ def test_one_host_with_the_port_free_is_enough() -> None:
     assert preflight.blocks(found(**server(port=21005), hosts=(taken,)))
 
 
-@pytest.mark.parametrize(
-    ("fields", "lora", "gib"),
-    [
-        ({}, False, 8.0),
-        ({"precision": Precision.FP32}, False, 16.0),
-        ({"optimizer": Optimizer.ADAFACTOR}, False, 4.0),
-        ({"optimizer": Optimizer.ADAMW_8BIT}, False, 6.0),
-        ({"strategy": Strategy.ZERO1}, False, 6.0),
-        ({"strategy": Strategy.ZERO2}, False, 5.0),
-        ({"strategy": Strategy.ZERO3}, False, 4.0),
-        ({"strategy": Strategy.FSDP2}, False, 4.0),
-        ({"strategy": Strategy.ZERO2, "offload": Offload.OPTIMIZER}, False, 3.0),
-        ({"strategy": Strategy.ZERO3, "offload": Offload.PARAMETERS}, False, 0.0),
-        ({}, True, 2.0),
-        ({"quantization": Quantization.INT8}, True, 1.0),
-        ({"quantization": Quantization.NF4}, True, 0.5),
-    ],
-)
-def test_the_floor_counts_each_copy_where_it_lies(fields: dict[str, Any], lora: bool, gib: float) -> None:
-    """Of 2³⁰ parameters on two processes."""
-    spec = ranks(2, **fields)["hardware"]
-    floor = trainer_floor(spec, 2**30, precision=spec.precision, lora=lora, reference=False)
-    assert floor.total == pytest.approx(gib)
-
-
-def test_a_reference_model_is_a_copy_more_and_none_with_a_lora() -> None:
-    kept = [
-        trainer_floor(ranks(1)["hardware"], 2**30, precision=Precision.AUTO, lora=lora, reference=True).reference
-        for lora in (False, True)
-    ]
-    assert kept == [2.0, 0.0]
-
-
 def test_memory_that_an_attached_server_keeps_is_put_down_to_it() -> None:
     attached = {**server(attached=ATTACHED), **box(gpus=(replace(GPUS[0], foreign_mib=1_500),))}
     [finding] = [f for f in found(**attached) if "in use" in f.cause]
     assert finding.fix.endswith("keeps some of each run's memory there: restart http://127.0.0.1:8000.")
-
-
-def test_a_fix_is_offered_only_when_it_makes_the_run_fit() -> None:
-    fixes = {fix.label for f in found(hosts=SMALL, **SEVEN, **ranks(1)) for fix in f.fixes if f.field == "profile"}
-    assert fixes == {"Train a LoRA"}
-    larger = {**model(parameters=70_000_000_000), **ranks(1)}
-    assert not [fix for f in found(hosts=SMALL, **larger) for fix in f.fixes if f.field == "profile"]
-
-
-@pytest.mark.parametrize(
-    ("lora", "fields", "remedy"),
-    [
-        (None, {}, "Train a LoRA, or choose a profile that shards, offloads or quantizes more."),
-        (LoraSpec(), {}, "Choose a profile that shards, offloads or quantizes more."),
-        (
-            LoraSpec(),
-            {"quantization": Quantization.NF4},
-            "Choose a profile that shards or offloads more, or a smaller model.",
-        ),
-    ],
-)
-def test_no_remedy_is_one_the_run_has_already(lora: LoraSpec | None, fields: dict[str, Any], remedy: str) -> None:
-    larger = {**model(parameters=70_000_000_000), **ranks(1, **fields), "lora": lora}
-    assert remedy in {f.fix for f in found(hosts=SMALL, **larger) if "GiB" in f.cause}
 
 
 def test_every_deviation_has_its_own_fix_and_one_mends_them_all() -> None:

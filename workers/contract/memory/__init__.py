@@ -35,6 +35,7 @@ __all__ = [
     "Settings",
     "Shape",
     "adapter",
+    "checkpoint_gib",
     "estimate",
     "shape_of",
 ]
@@ -49,7 +50,7 @@ class GpuEstimate:
     """`trainer`, `server` or `trainer and vLLM`."""
     card_gib: float
     phase: str
-    """When the memory is at its highest."""
+    """When the memory is at its highest; "" for a server, whose memory stays the same."""
     parts: Mapping[Part, float]
     """GiB at that time."""
 
@@ -105,7 +106,7 @@ def estimate(
         shape.total,
         trained,
         _ram(shape, hardware, trained),
-        _checkpoint(hardware, settings, trained),
+        checkpoint_gib(shape, hardware, settings),
         vllm,
     )
 
@@ -119,7 +120,7 @@ def _trainer(shape: Shape, hardware: HardwareSpec, settings: Settings, card: flo
     if hardware.rollout is Rollout.COLOCATE and hardware.colocate_sleep:
         held = steady(shape, hardware, settings)
         if sum(held.values()) + taken > training.total + ASLEEP_GIB:
-            return GpuEstimate("trainer and vLLM", card, "generation", {**held, Part.VLLM: taken})
+            return GpuEstimate("trainer and vLLM", card, "while completions are generated", {**held, Part.VLLM: taken})
         taken = ASLEEP_GIB
     return GpuEstimate("trainer and vLLM", card, training.phase, {**training.parts, Part.VLLM: taken})
 
@@ -138,7 +139,7 @@ def _server(hardware: HardwareSpec, card: float) -> GpuEstimate:
     parts: Parts = {Part.VLLM: share * card}
     if sends_weights(hardware):
         parts[Part.COMMUNICATION] = 2 * SYNC_BUFFER_GIB
-    return GpuEstimate("server", card, "generation", parts)
+    return GpuEstimate("server", card, "", parts)
 
 
 def _serving(shape: Shape, hardware: HardwareSpec, settings: Settings, cards: Sequence[float]) -> Serving | None:
@@ -179,7 +180,8 @@ def _ram(shape: Shape, hardware: HardwareSpec, trained: int) -> float:
     return base + offloaded / GIB
 
 
-def _checkpoint(hardware: HardwareSpec, settings: Settings, trained: int) -> float:
+def checkpoint_gib(shape: Shape, hardware: HardwareSpec, settings: Settings) -> float:
     """One checkpoint on disk: the trained weights and the optimizer's state."""
+    trained = adapter(shape, settings.lora) if settings.lora else shape.total
     weights = 2 if hardware.strategy in ZERO else 4
     return trained * (weights + optimizer_bytes(hardware, settings)) / GIB

@@ -55,11 +55,11 @@ def phases(shape: Shape, hardware: HardwareSpec, settings: Settings, *, main: bo
     return [
         Peak(name, model.with_slack(_sum(steady, extra), steady))
         for name, extra in (
-            ("generation", model.generation() if settings.generated else model.sync()),
-            ("forward pass", model.forward()),
-            ("backward pass, last layer first", model.backward_start()),
-            ("backward pass, first layer", model.backward_end()),
-            ("optimizer step", model.step()),
+            ("while completions are generated", model.generation() if settings.generated else model.sync()),
+            ("in the forward pass", model.forward()),
+            ("in the backward pass", model.backward_start()),
+            ("at the end of the backward pass", model.backward_end()),
+            ("in the optimizer step", model.step()),
         )
     ]
 
@@ -212,12 +212,13 @@ class _Model:
             pass
         elif self.hardware.strategy is Strategy.ZERO3 and not self.offloaded:
             group = min(SUB_GROUP, shape.total / n)
-            parts[Part.OPTIMIZER] = 8 * group + 8 * (shape.total / n - group) + 2 * shape.total / n
+            parts[Part.OPTIMIZER] = 8 * group
+            parts[Part.ALLOCATOR] = 8 * (shape.total / n - group) + 2 * shape.total / n
             parts[Part.GRADIENTS] = 0
         elif self.zero and not self.offloaded:
-            # Gradients and the update in fp32 for the process's own share, and the gathered 16-bit weights.
+            # Gradients and the update in fp32 for the process's own share; the gathered weights find no free block.
             parts[Part.OPTIMIZER] = 8 * shape.total / n
-            parts[Part.COMMUNICATION] = 2 * shape.total + 2 * shape.total / n
+            parts[Part.ALLOCATOR] = 2 * shape.total + 2 * shape.total / n
         elif self.zero:
             parts[Part.COMMUNICATION] = 0 if self.hardware.strategy is Strategy.ZERO3 else 2 * shape.total
         elif self.settings.optimizer is Optimizer.ADAFACTOR:

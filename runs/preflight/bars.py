@@ -1,0 +1,125 @@
+"""An estimate as bars and figures for pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runs.preflight.estimating import Estimated
+from workers.contract.memory import GpuEstimate
+from workers.contract.memory.parts import Part
+
+COLOURS = {  # a run has a LoRA or a reference model, never both
+    Part.WEIGHTS: "c1",
+    Part.OPTIMIZER: "c2",
+    Part.GRADIENTS: "c3",
+    Part.ADAPTER: "c4",
+    Part.REFERENCE: "c4",
+    Part.ACTIVATIONS: "c6",
+    Part.COPIES: "c7",
+    Part.VLLM: "c5",
+}
+REST = "other"
+SMALL = 0.02
+"""Of a bar; less is put together."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    name: str
+    role: str
+    card_gib: float
+    total_gib: float
+    parts: tuple[dict[str, Any], ...]
+    largest: str
+    largest_gib: float
+    phase: str
+
+    @property
+    def over(self) -> bool:
+        return self.total_gib > self.card_gib
+
+    @property
+    def scale_gib(self) -> float:
+        """The bar's full width."""
+        return max(self.card_gib, self.total_gib)
+
+
+def bars(answer: Estimated) -> list[Bar]:
+    """One for all GPUs with the same parts."""
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    gpus = answer.estimate.gpus
+    for number, gpu in enumerate(gpus):
+        key = (gpu.role, gpu.card_gib, tuple(sorted((part.value, round(size, 1)) for part, size in gpu.parts.items())))
+        groups.setdefault(key, []).append(number)
+    return [_bar(gpus[numbers[0]], [answer.indexes[number] for number in numbers]) for numbers in groups.values()]
+
+
+def _bar(gpu: GpuEstimate, indexes: list[int]) -> Bar:
+    name = f"GPU {', '.join(map(str, sorted(indexes)))}"
+    return Bar(
+        name=name if len(indexes) == 1 else f"{name.replace('GPU', 'GPUs')} each",
+        role=gpu.role,
+        card_gib=gpu.card_gib,
+        total_gib=gpu.total,
+        parts=tuple(segments(gpu.parts)),
+        largest=str(gpu.largest),
+        largest_gib=gpu.parts[gpu.largest],
+        phase=gpu.phase,
+    )
+
+
+def segments(parts: Mapping[Part, float]) -> list[dict[str, Any]]:
+    """For the tag stacked_bar: parts with a colour of their own, and the rest."""
+    total = sum(parts.values())
+    own = [(part, size) for part, size in parts.items() if part in COLOURS and size >= SMALL * total]
+    rest = total - sum(size for _, size in own)
+    shown = [{"label": str(part), "value": size, "colour": COLOURS[part]} for part, size in own]
+    return [*shown, *([{"label": REST, "value": rest, "colour": "c8"}] if rest > 0 else [])]
+
+
+@dataclass(frozen=True)
+class MemoryView:
+    """For the template preflight/_memory.html."""
+
+    bars: list[Bar]
+    host: str
+    trained: int
+    parameters: int
+    ram_gib: float
+    host_ram_gib: float
+    checkpoint_bytes: float
+    cache_gib: float | None
+    at_once: int
+    length: int
+
+    @property
+    def trained_percent(self) -> float:
+        return 100 * self.trained / self.parameters if self.parameters else 0.0
+
+    @property
+    def legend(self) -> list[dict[str, Any]]:
+        """Every segment's name and colour once, in the order of the first bar that has it."""
+        named = {part["label"]: part for bar in self.bars for part in bar.parts}
+        last = [part for part in named.values() if part["label"] == REST]
+        return [*(part for part in named.values() if part["label"] != REST), *last]
+
+
+def view(answer: Estimated | None) -> MemoryView | None:
+    if answer is None:
+        return None
+    whole, serving = answer.estimate, answer.estimate.serving
+    length = answer.settings.length
+    return MemoryView(
+        bars=bars(answer),
+        host=answer.host.name,
+        trained=whole.trained,
+        parameters=whole.parameters,
+        ram_gib=whole.ram_gib,
+        host_ram_gib=answer.host.ram_mib / 1024,
+        checkpoint_bytes=whole.checkpoint_gib * 2**30,
+        cache_gib=max(serving.cache, 0.0) if serving else None,
+        at_once=int(serving.sequences(length)) if serving else 0,
+        length=length,
+    )
