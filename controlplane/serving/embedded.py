@@ -85,6 +85,7 @@ class Installation:
         connections wait instead of being refused."""
         argv = [sys.executable, "-m", "uvicorn", "controlplane.asgi:application", "--fd", str(listener.fileno())]
         argv += ["--workers", str(self.web_workers), "--lifespan", "off", "--no-access-log", "--log-level", "warning"]
+        argv += ["--http", "controlplane.serving.header_deadline:HeaderDeadline"]
         argv += ["--timeout-graceful-shutdown", "3", "--no-server-header"]
         proxies = os.environ.get("CONTROLPLANE_PROXIES", "")
         argv += ["--proxy-headers", "--forwarded-allow-ips", proxies] if proxies else ["--no-proxy-headers"]
