@@ -178,6 +178,8 @@ class LaunchForm(forms.Form):
             off += EVALUATION_ONLY
         if self.data.get("max_steps"):
             off += ["num_train_epochs"]
+        if self.data.get("save_strategy") == "epoch":
+            off += ["save_steps"]
         for name in off:
             self.fields[name].required = False
         self.unused = tuple(off)
@@ -265,6 +267,8 @@ class LaunchForm(forms.Form):
                 continue
             if training.name == "num_train_epochs" and self.row("max_steps"):
                 continue
+            if training.name == ("save_steps" if self.row("save_strategy") == "epoch" else "save_strategy"):
+                continue  # steps are TRL's default
             values[training.name] = value
         values |= PRECISION_FLAGS.get(self.row("precision") or "profile", {})
         if self.held_out:

@@ -94,6 +94,8 @@ SCHEDULERS = _same(
     "warmup_stable_decay",
 )
 
+SAVING = (("steps", "every N steps"), ("epoch", "every epoch"))
+
 M, OPT, L, S = FieldSection.MAIN, FieldSection.OPTIMISER, FieldSection.LOSS, FieldSection.SAMPLING
 E, C = FieldSection.EVALUATION, FieldSection.CHECKPOINTS
 
@@ -231,8 +233,15 @@ TRAINING: tuple[TrainingField, ...] = (
         100_000,
     ),
     TrainingField(
-        "save_steps", "Save every", "Steps between checkpoints; the last step always makes one.", C, int, 100, 1
+        "save_strategy",
+        "Save",
+        "When to write a checkpoint; the last step always makes one.",
+        C,
+        str,
+        "steps",
+        choices=SAVING,
     ),
+    TrainingField("save_steps", "Save every", "Steps between checkpoints; not used with every epoch.", C, int, 100, 1),
     TrainingField(
         "save_total_limit",
         "Keep",

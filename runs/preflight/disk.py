@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from controlplane.templatetags.figures import size_in_words
 from runs.preflight.draft import Draft
 from runs.preflight.estimating import settings_of, shape_for
 from runs.preflight.finding import Finding, Fix, stop, warn
+from workers.contract.batch import broken, epochs, steps
 from workers.contract.memory import checkpoint_gib
 
 LEAST_MIB = 512
@@ -24,19 +26,36 @@ def check(draft: Draft) -> Iterator[Finding]:
         yield stop("host", f"{best.name} has {_mib(free)} of disk left.", "Free some disk there first.")
         return
     checkpoint_size = _checkpoint_mib(draft)
-    limit = draft.value("save_total_limit")
-    if checkpoint_size is None or not limit:
-        return
+    limit, count = draft.value("save_total_limit"), checkpoints(draft)
     # TRL writes the new checkpoint before it deletes the oldest one.
-    needed = checkpoint_size * (limit + 1)
-    if needed > free - LEAST_MIB:
+    most = min(count or math.inf, limit + 1 if limit else math.inf)
+    if checkpoint_size is None or count == 0 or most == math.inf:
+        return
+    if checkpoint_size * most > free - LEAST_MIB:
         yield warn(
             "save_total_limit",
-            f"{limit + 1} checkpoints of about {_mib(checkpoint_size)} each take more than the {_mib(free)} left on "
-            f"{best.name}.",
+            f"{most} checkpoint{'' if most == 1 else 's'} of about {_mib(checkpoint_size)} each take more than the "
+            f"{_mib(free)} left on {best.name}.",
             "Keep fewer, or free some disk." if draft.lora else "Keep fewer, train a LoRA, or free some disk.",
-            *([Fix("Keep 1", {"save_total_limit": "1"})] if limit > 1 else []),
+            *([Fix("Keep 1", {"save_total_limit": "1"})] if most > 1 and limit != 1 else []),
         )
+
+
+def checkpoints(draft: Draft) -> int | None:
+    """How many checkpoints the whole run writes; None if its steps aren't known yet."""
+    strategy, batch, rows = draft.value("save_strategy"), draft.batch, draft.train_rows
+    if strategy == "no":
+        return 0
+    if batch.micro_batch < 1 or batch.gradient_accumulation_steps < 1 or broken(batch) or rows < batch.prompts:
+        return None
+    last, every = draft.value("max_steps") or -1, draft.value("save_steps")
+    if strategy == "epoch":
+        passes = epochs(batch, rows, steps=last) if last > 0 else float(draft.value("num_train_epochs"))
+        return math.ceil(passes)
+    if not every or every <= 0:
+        return None
+    total = last if last > 0 else steps(batch, rows, epochs=draft.value("num_train_epochs"))
+    return math.ceil(total / (math.ceil(total * every) if every < 1 else int(every)))
 
 
 def _mib(amount: float) -> str:

@@ -29,6 +29,7 @@ TRL_DEFAULTS: dict[str, Any] = {
     "per_device_eval_batch_size": 8,
     "per_device_train_batch_size": 8,
     "save_steps": 500,
+    "save_strategy": "steps",
     "scale_rewards": "group",
     "steps_per_generation": None,
     "sync_ref_model": False,

@@ -65,6 +65,15 @@ def test_a_folder_is_trained_and_leaves_metrics_samples_and_the_last_checkpoint(
     the_parts_of_each_step_make_up_its_time(folder)
 
 
+def test_a_checkpoint_is_written_every_epoch_and_at_the_last_step_once(
+    tiny_model: Path, tmp_path: Path, train: Train
+) -> None:
+    grpo = {"max_steps": 3, "save_strategy": "epoch"}
+    folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, grpo=grpo, dataset=builders.rows(4))
+    assert train(folder).returncode == 0
+    assert [line["data"]["step"] for line in of_kind(folder, "checkpoint")] == [2, 3]
+
+
 def samples_agree_with_metrics(folder: Path, logged: dict[int, dict[str, float]]) -> None:
     groups = [line for line in builders.lines(folder / FileName.SAMPLES) if line["mode"] == "train"]
     assert {group["step"] for group in groups} == {1, 3}  # two iterations on each generation

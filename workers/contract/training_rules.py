@@ -111,7 +111,7 @@ OWNED = frozenset({
 })  # fmt: skip
 """Arguments that a run can't set: the control plane or the trainer sets them (files, logging, devices, vLLM,
 credentials), or they are deprecated, dangerous or meaningless here."""
-MADE_BY_THE_FORM = frozenset({"bf16", "fp16", "eval_strategy", "save_strategy"})
+MADE_BY_THE_FORM = frozenset({"bf16", "fp16", "eval_strategy"})
 """Arguments that the New run page derives from other fields: a run may have them, but no one enters them."""
 
 

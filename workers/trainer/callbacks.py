@@ -91,8 +91,8 @@ class StopCallback(TrainerCallback):  # type: ignore[misc]
         if self.seen or self.failed:
             control.should_training_stop = True
             control.should_save = True
-        elif state.global_step >= state.max_steps and args.save_strategy != "no":
-            control.should_save = True  # the last step's model is saved, whatever the interval
+        elif state.global_step >= state.max_steps and args.save_strategy == "steps":
+            control.should_save = True  # the last step's model is saved, whatever the interval; `epoch` does it itself
 
     def _stop_requested(self, args: TrainingArguments) -> bool:
         requested = args.process_index == 0 and self._path.exists()

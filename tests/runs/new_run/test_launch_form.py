@@ -112,6 +112,13 @@ def test_epochs_count_when_steps_are_empty(client):
     assert "max_steps" not in grpo
 
 
+def test_checkpoints_are_written_every_epoch_if_the_form_says_so(client):
+    grpo = launched(client, save_strategy="epoch", save_steps="").spec["grpo"]
+    assert grpo["save_strategy"] == "epoch"
+    assert "save_steps" not in grpo
+    assert launched(client, name="by steps").spec["grpo"]["save_steps"] == 100
+
+
 def test_evaluation_rows_switch_evaluation_on(client):
     spec = launched(client, eval_rows="16", eval_steps="5").spec
     assert spec["data"]["eval_rows"] == 16

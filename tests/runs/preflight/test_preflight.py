@@ -115,7 +115,13 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     # disk
     (host(disk_free_mib=100), Grade.STOP, "host", "100\N{NO-BREAK SPACE}MiB of disk left"),
     (
-        {**model(parameters=10**10)},
+        {**model(parameters=10**10), **grpo(save_strategy="epoch")},
+        Grade.WARN,
+        "save_total_limit",
+        "1 checkpoint of about 112\N{NO-BREAK SPACE}GiB each take more than",  # 20 steps are a fifth of an epoch
+    ),
+    (
+        {**model(parameters=10**10), **grpo(save_steps=5)},
         Grade.WARN,
         "save_total_limit",
         "3 checkpoints of about 112\N{NO-BREAK SPACE}GiB each take more than the 97.7\N{NO-BREAK SPACE}GiB left on box",
