@@ -28,6 +28,12 @@ def _one_policy(config: Config) -> str:
     )
 
 
+def _no_mask(config: Config) -> str:
+    if reason := _one_policy(config):
+        return reason
+    return "" if config.correction.endswith("mask") else "The correction cuts weights off: nothing is left out."
+
+
 def _masked_ratio(config: Config) -> str:
     if reason := _one_policy(config):
         return reason
@@ -140,6 +146,22 @@ RULES: tuple[HealthRule, ...] = (
         unless=_one_policy,
     ),
     HealthRule(
+        id="masked",
+        title="Completions left out",
+        about="Share of completions or tokens that vLLM's correction leaves out, median over 10 steps",
+        watch=0.1,
+        bad=0.4,
+        format="percent",
+        source=f"The bounds are {OWN}.",
+        means="{value} of each batch count nothing: their importance ratio is above the cap, as long completions' are.",
+        try_="Set vllm_importance_sampling_mode to token_truncate, which weighs token by token and leaves none out.",
+        metric="sampling/share_masked",
+        drawn=True,
+        unless=_no_mask,
+        follows=("stale",),
+        field="vllm_importance_sampling_mode",
+    ),
+    HealthRule(
         id="stale_mean",
         title="Importance ratio low",
         about="Mean importance ratio between vLLM and the trainer, median over 10 steps; masked sequences count 0",
@@ -153,7 +175,7 @@ RULES: tuple[HealthRule, ...] = (
         metric="sampling/importance_sampling_ratio/mean",
         drawn=True,
         unless=_one_policy,
-        follows=("stale",),
+        follows=("stale", "masked"),
     ),
     HealthRule(
         id="stale_least",

@@ -88,6 +88,7 @@ OF: dict[str, Of] = {
     "entropy_rise": _entropy_rise,
     "entropy_high": median("entropy"),
     "stale": median("sampling/sampling_logp_difference/mean"),
+    "masked": median("sampling/share_masked"),
     "stale_mean": median("sampling/importance_sampling_ratio/mean"),
     "stale_least": median("sampling/importance_sampling_ratio/min"),
     "grad_spikes": _grad_spikes,

@@ -270,6 +270,25 @@ def _sampling(spec: RunSpec) -> tuple[Chart, ...]:
             ),
             note=note,
         ),
+        *_masked(spec, note),
+    )
+
+
+def _masked(spec: RunSpec, note: str) -> tuple[Chart, ...]:
+    mode = str(spec.grpo.get("vllm_importance_sampling_mode", "sequence_mask"))
+    if not mode.endswith("_mask"):
+        return ()
+    what = "Completions" if mode.startswith("sequence") else "Tokens"
+    return (
+        Chart(
+            "sampling-masked",
+            f"{what} left out by the correction",
+            (ChartLine("sampling/share_masked", "left out", "c6"),),
+            format="percent",
+            zero=True,
+            help="Their importance ratio is above the cap: they count nothing in the loss",
+            note=note,
+        ),
     )
 
 

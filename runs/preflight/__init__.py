@@ -8,7 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from runs.preflight import batch, data, disk, hosts, lora, memory, model, packages, profile, rewards, servers, training
+from runs.preflight import (
+    batch,
+    data,
+    disk,
+    hosts,
+    lora,
+    memory,
+    model,
+    packages,
+    profile,
+    rewards,
+    servers,
+    training,
+    traps,
+)
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, Grade
 
@@ -42,6 +56,7 @@ CHECKS: tuple[Check, ...] = (
     model.check_lengths,
     training.check_combinations,
     lora.check,
+    traps.check,
     profile.check_deviations,
 )
 

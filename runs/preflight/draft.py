@@ -34,6 +34,7 @@ TRL_DEFAULTS: dict[str, Any] = {
     "steps_per_generation": None,
     "sync_ref_model": False,
     "temperature": 1.0,
+    "top_k": 0,
     "top_p": 1.0,
     "vllm_importance_sampling_clip_max": 3.0,
     "vllm_importance_sampling_clip_min": None,

@@ -218,6 +218,7 @@ class _Simulation:
             "num_tokens": self.tokens,
             "sampling/sampling_logp_difference/mean": abs(float(chance.normal(policy.gap, 0.2 * policy.gap))),
             "sampling/importance_sampling_ratio/mean": float(chance.normal(policy.weight, 0.01)),
+            "sampling/share_masked": max(0.0, float(chance.normal(1 - policy.weight, 0.01))),
             "sampling/importance_sampling_ratio/min": 0.0 if chance.random() < 0.5 else 0.3,
         }
 

@@ -73,6 +73,7 @@ def test_the_server_samples_from_the_policy_as_it_is_trained(
         assert log["mean_ratio"] == pytest.approx(1.0, abs=1e-4)
         assert log["sampling/importance_sampling_ratio/mean"] == pytest.approx(1.0, abs=1e-3)
         assert log["sampling/sampling_logp_difference/max"] < 1e-4
+        assert log["sampling/share_masked"] == 0
     # The policy has left the base model and moves within a batch: with an older adapter the two would disagree.
     assert fresh[-1]["kl"] > 1e-3
     assert any(abs(logs[step]["mean_ratio"] - 1) > 1e-5 for step in (2, 4, 6))

@@ -93,8 +93,21 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         output = super()._generate_and_score_completions(inputs)
+        self._log_masked(output)
         self._record([example["row"] for example in inputs], output["advantages"])
         return output
+
+    def _log_masked(self, output: dict[str, Any]) -> None:
+        """The share of sequences, or of tokens, that the correction of vLLM's sampling leaves out of the loss: TRL
+        logs the ratio alone."""
+        ratio = output.get("importance_sampling_ratio")
+        if ratio is None or not self.vllm_importance_sampling_mode.endswith("_mask"):
+            return
+        counted = output["completion_mask"] if ratio.shape == output["completion_mask"].shape else ratio.new_ones(())
+        counts = torch.stack([((ratio == 0) * counted).sum().float(), (counted * torch.ones_like(ratio)).sum().float()])
+        masked, total = self.accelerator.reduce(counts, reduction="sum").tolist()
+        mode = "train" if self.model.training else "eval"
+        self._metrics[mode]["sampling/share_masked"].append(masked / max(total, 1.0))
 
     def _record(self, rows: list[int], advantages: torch.Tensor) -> None:
         assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages

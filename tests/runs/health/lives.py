@@ -99,6 +99,7 @@ class Life(Watched):
             "sampling/sampling_logp_difference/mean": abs(chance.gauss(0.015, 0.004)),
             "sampling/importance_sampling_ratio/mean": chance.gauss(0.98, 0.01),
             "sampling/importance_sampling_ratio/min": 0.0 if chance.random() < 0.5 else 0.4,
+            "sampling/share_masked": max(0.0, chance.gauss(0.01, 0.01)),
             "num_tokens": self.tokens,
         }
 

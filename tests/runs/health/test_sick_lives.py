@@ -108,6 +108,7 @@ SICK: dict[str, Sickness] = {
     "masks most of a batch": Sickness(
         "stale_mean", "bad", {"change": after(AT, **{"sampling__importance_sampling_ratio__mean": 0.2})}
     ),
+    "leaves long completions out": Sickness("masked", "bad", {"change": after(AT, **{"sampling__share_masked": 0.5})}),
     "truncates weights to nothing": Sickness(
         "stale_least",
         "watch",
