@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.utils import timezone
@@ -17,16 +17,17 @@ from controlplane.hardware.profiles import launch_values, profile_of
 from controlplane.hardware.sandboxes import sandbox_of
 from controlplane.rewards.models import RewardVersion
 from runs import sentences
-from runs.hosts.cards import HostView, host_views
+from runs.hosts.cards import GpuView, HostView, host_views
 from runs.new_run import prefill
 from runs.new_run.forms import CHOICES, LaunchForm
 from runs.preflight.draft import DataFacts, Draft, GpuFacts, HostFacts, OtherProfile
 from runs.preflight.finding import Finding, stop
-from runs.scheduling import leasing, limits, queueing
+from runs.scheduling import kept_memory, leasing, limits, queueing
+from runs.scheduling.kept_memory import KeptMemory
 from runs.scheduling.leasing import Hold, Shortage
 from runs.scheduling.limits import Allowance
 from runs.spec import LaunchRequest, with_aggregation
-from workers.contract import ContractError, HardwareSpec, Placement, RewardSpec, from_dict
+from workers.contract import ContractError, HardwareSpec, Placement, RewardSpec, WeightSync, from_dict
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,16 @@ def draft_of(
     """`hosts`: those that may take the run. `made_for`: the form values of the chosen profile."""
     holds, rewards = leasing.held(), _rewards(request.reward_version)
     model = request.model if isinstance(request.model, str) else request.model.path
-    grpo = dict(request.grpo)
+    grpo, hardware = dict(request.grpo), hardware_of(request.profile)
     return Draft(
         model=model,
         inspection=_inspected(hosts, model),
-        hosts=tuple(_host_facts(view, holds[view.row.pk]) for view in hosts),
+        hosts=tuple(_host_facts(view, holds[view.row.pk], _kept_memory(view, hardware)) for view in hosts),
         host_chosen=request.host is not None,
         data=_data_facts(request.dataset_version),
         rewards=rewards,
         secrets={name: problem for name in vault.names_in(rewards or ()) if (problem := vault.problem(name))},
-        hardware=hardware_of(request.profile),
+        hardware=hardware,
         profiles=_profiles(),
         made_for=dict(made_for or {}),
         grpo=with_aggregation(request.reward_version, grpo) if request.reward_version else grpo,
@@ -186,7 +187,20 @@ def _inspected(hosts: list[HostView], model: str) -> dict[str, Any] | None:
     return next((a for a in answers if a.get("ok")), answers[0] if answers else None)
 
 
-def _host_facts(view: HostView, holds: Mapping[str, Hold]) -> HostFacts:
+def _kept_memory(view: HostView, hardware: HardwareSpec | None) -> dict[int, KeptMemory]:
+    """What attached servers keep of earlier runs; looked up only for a run that leaves some itself."""
+    server = hardware.vllm_server if hardware else None
+    if server is None or not server.attached or server.weight_sync != WeightSync.NCCL:
+        return {}
+    return kept_memory.on_host(view.row.pk, {gpu.index: gpu.used_mib for gpu in view.gpus})
+
+
+def _gpu_facts(gpu: GpuView, kept: KeptMemory | None) -> GpuFacts:
+    facts = GpuFacts(gpu.index, gpu.memory_mib, not gpu.holder, gpu.used_mib if gpu.busy and not gpu.holder else 0)
+    return facts if kept is None else replace(facts, kept_mib=kept.total_mib, kept_by=kept.servers)
+
+
+def _host_facts(view: HostView, holds: Mapping[str, Hold], kept: Mapping[int, KeptMemory]) -> HostFacts:
     announcement = view.row.inventory if isinstance(view.row.inventory, dict) else {}
     first, last = announcement.get("port_range") or leasing.DEFAULT_PORTS
     return HostFacts(
@@ -195,10 +209,7 @@ def _host_facts(view: HostView, holds: Mapping[str, Hold]) -> HostFacts:
         stale_for=_age(view),
         draining=view.row.draining,
         trainer=view.trainer,
-        gpus=tuple(
-            GpuFacts(gpu.index, gpu.memory_mib, not gpu.holder, gpu.used_mib if gpu.busy and not gpu.holder else 0)
-            for gpu in view.gpus
-        ),
+        gpus=tuple(_gpu_facts(gpu, kept.get(gpu.index)) for gpu in view.gpus),
         cpu_slots=tuple((slot.index, slot.holder is None) for slot in view.slots),
         disk_free_mib=view.disk_free_mib,
         ram_mib=view.memory_mib,

@@ -52,6 +52,10 @@ class GpuFacts:
     """No lease holds it, in quarantine or not."""
     foreign_mib: int = 0
     """Memory used without a lease, if it is enough to disturb a run."""
+    kept_mib: int = 0
+    """Memory of earlier runs that attached servers keep there."""
+    kept_by: tuple[str, ...] = ()
+    """Those servers."""
 
 
 _ISOLATED = HostSandbox(known=True, backend="bubblewrap", lacks=(), allowed=False)

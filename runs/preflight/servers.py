@@ -156,6 +156,7 @@ def check_attached(draft: Draft) -> Iterator[Finding]:
         yield from _adapters(draft, server.attached)
     else:
         yield from _stream(server.attached)
+        yield from _kept(draft)
 
 
 def _adapters(draft: Draft, addresses: tuple[str, ...]) -> Iterator[Finding]:
@@ -189,6 +190,19 @@ def _stream(addresses: tuple[str, ...]) -> Iterator[Finding]:
             "Whoever can connect to a server in development mode can change its weights: keep it on a network of its "
             "own.",
         )
+
+
+def _kept(draft: Draft) -> Iterator[Finding]:
+    for host in draft.hosts:
+        for gpu in host.gpus:
+            if gpu.kept_mib:
+                yield warn(
+                    "profile",
+                    f"GPU {gpu.index} of {host.name} has {gpu.kept_mib:,} MiB of earlier runs in use, kept by "
+                    f"{', '.join(gpu.kept_by)}. It grows with each run that sends weights by NCCL, until runs can't "
+                    "start there.",
+                    "Restart the server to release it.",
+                )
 
 
 def _is_local(address: str) -> bool:

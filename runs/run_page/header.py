@@ -15,6 +15,7 @@ from runs.health.page import card
 from runs.metrics.trend import mean
 from runs.models import Attempt, Lease, MetricRow, Run
 from runs.run_page import notes
+from runs.scheduling import kept_memory
 from runs.sentences import STOPS, is_saving, placement_text, resource_words, stopping, waiting
 from runs.spec import unreadable
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
@@ -105,6 +106,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "out_of_reach": _moment(summary["out_of_reach_since"]),
         "cause": cause(attempt) if attempt.status == RunStatus.FAILED else None,
         "receipt": attempt.receipt,
+        "kept_memory": kept_memory.of_attempt(attempt) if final else [],
         "health": card(run),
         "quarantined": _quarantined(attempt) if final else None,
         "stop_words": STOPS.get(attempt.stop_mode, ""),

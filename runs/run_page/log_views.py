@@ -16,6 +16,7 @@ from runs import queries
 from runs.live.pump import from_store
 from runs.models import Attempt, Run
 from runs.run_page import log_search, timeline
+from runs.scheduling import kept_memory
 from runs.states import FINAL
 from workers.contract import LOG_LEFT_OUT, LOG_NAMES, SERVER_ROLES
 
@@ -112,8 +113,12 @@ def events(request: HttpRequest, run_id: str) -> HttpResponse:
     if before:
         return render(request, "run_page/_timeline_lines.html", context)
     latest = run.latest()
-    ended = {"receipt": latest.receipt, "attempt": latest} if latest.status in FINAL else {}
-    return render(request, "run_page/_events.html", {**context, **ended, "phases": timeline.phases(run)})
+    ended = {"receipt": latest.receipt, "attempt": latest, "kept_memory": kept_memory.of_attempt(latest)}
+    return render(
+        request,
+        "run_page/_events.html",
+        {**context, **(ended if latest.status in FINAL else {}), "phases": timeline.phases(run)},
+    )
 
 
 def _attempt(run: Run, request: HttpRequest) -> Attempt:

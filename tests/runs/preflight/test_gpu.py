@@ -94,6 +94,12 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     # servers that somebody else runs
     (server(attached=ATTACHED), Grade.WARN, "profile", "Nothing can be proved about a server"),
     (server(attached=ATTACHED), Grade.WARN, "profile", "VLLM_SERVER_DEV_MODE=1"),
+    (
+        server(attached=ATTACHED) | box(gpus=(replace(GPUS[0], kept_mib=864, kept_by=ATTACHED),)),
+        Grade.WARN,
+        "profile",
+        "GPU 0 of big has 864 MiB of earlier runs in use, kept by http://127.0.0.1:8000",
+    ),
     (server(attached=("http://far:8000",)), Grade.NOTE, "profile", "keep it on a network of its own"),
     ({**server(SWAP, attached=ATTACHED), "lora": LORA}, Grade.NOTE, "profile", "--max-lora-rank at least 16"),
     ({**server(SWAP, attached=("http://far:8000",)), "lora": LORA}, Grade.WARN, "profile", "must see that folder"),
