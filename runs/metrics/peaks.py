@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.hardware.inventory import number
 from workers.contract import HardwareSpec, Placement, Rollout
 
 CLOSE = 0.9
@@ -69,6 +70,16 @@ def of_run(
         else:
             vllm = min(share, peak - trainer)
         peaks.append(GpuPeak(index, size, peak, trainer_mib=trainer, vllm_mib=vllm))
+    return peaks
+
+
+def with_receipt(in_use: Mapping[int, float], receipt: Mapping[str, Any] | None) -> dict[int, float]:
+    """Peaks in MiB by GPU from samples, and from the receipt, which misses none."""
+    peaks = dict(in_use)
+    for gpu in (receipt or {}).get("gpus") or ():
+        index, peak = str(gpu.get("gpu", "")), number(gpu.get("peak_mib"))
+        if index.isdigit() and peak is not None:
+            peaks[int(index)] = max(peak, peaks.get(int(index), 0.0))
     return peaks
 
 

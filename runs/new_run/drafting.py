@@ -56,7 +56,7 @@ def draft_of(
         inspection=_inspected(hosts, model),
         hosts=tuple(_host_facts(view, holds[view.row.pk], _kept_memory(view, hardware)) for view in hosts),
         host_chosen=request.host is not None,
-        data=_data_facts(request.dataset_version),
+        data=data_facts(request.dataset_version),
         rewards=rewards,
         secrets={name: problem for name in vault.names_in(rewards or ()) if (problem := vault.problem(name))},
         hardware=hardware,
@@ -234,7 +234,7 @@ def _age(view: HostView) -> str:
     return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"
 
 
-def _data_facts(version: DatasetVersion | None) -> DataFacts | None:
+def data_facts(version: DatasetVersion | None) -> DataFacts | None:
     if version is None:
         return None
     mapping = version.mapping or {}

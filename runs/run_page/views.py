@@ -18,7 +18,7 @@ from runs.health import drawn
 from runs.metrics import run_charts
 from runs.models import Run, RunEvent
 from runs.new_run import dry_run
-from runs.run_page import header
+from runs.run_page import header, memory
 from runs.scheduling import launching, stopping
 from runs.scheduling.limits import QueueFull
 from runs.sentences import STOPS
@@ -118,7 +118,7 @@ def spec(request: HttpRequest, run_id: str) -> HttpResponse:
         return response
     context: dict[str, Any] = {"run": run, "text": text}
     try:
-        context["spec"] = spec_of(run)
+        context |= {"spec": spec_of(run), "memory": memory.compared(run)}
     except ContractError as error:
         context["unreadable"] = str(error)
     return render(request, "run_page/_spec.html", {**context, **dry_run.shown(lambda: dry_run.of_run(run))})

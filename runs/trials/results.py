@@ -123,20 +123,10 @@ def _peaks(run: Run, attempt: Attempt, rows: Sequence[MetricRow], hosts: Mapping
     return peaks.of_run(
         spec_of(run).hardware,
         placement,
-        measured=_most_in_use(attempt, rows),
+        measured=peaks.with_receipt(_most(rows, "gpu/", "/memory_mib"), attempt.receipt),
         reserved=_most(rows, "memory/rank", "/reserved_mib"),
         sizes={gpu.index: float(gpu.memory_mib) for gpu in view.gpus} if view else {},
     )
-
-
-def _most_in_use(attempt: Attempt, rows: Iterable[MetricRow]) -> dict[int, float]:
-    """Peak memory in MiB by GPU: from the receipt, which is more exact, otherwise from samples."""
-    peaks = _most(rows, "gpu/", "/memory_mib")
-    for gpu in (attempt.receipt or {}).get("gpus") or ():
-        index, peak = str(gpu.get("gpu", "")), number(gpu.get("peak_mib"))
-        if index.isdigit() and peak is not None:
-            peaks[int(index)] = max(peak, peaks.get(int(index), 0.0))
-    return peaks
 
 
 def _most(rows: Iterable[MetricRow], before: str, after: str) -> dict[int, float]:
