@@ -14,6 +14,7 @@ from controlplane.accounts.roles import operator_required, person
 from controlplane.hardware import profile_yaml
 from controlplane.hardware.forms import ProfileForm, save
 from controlplane.hardware.models import HardwareProfile
+from controlplane.hardware.profile_memory import on_page
 from controlplane.hardware.profiles import profile_of
 from controlplane.hardware.queries import profile_for
 from controlplane.safe_yaml import MOST_BYTES, YamlRefused
@@ -93,7 +94,9 @@ def _edit(request: HttpRequest, row: HardwareProfile | None) -> HttpResponse:
             messages.success(request, f"Profile {form.cleaned_data['name']} is saved.")
             return redirect("hardware")
         status = 422
-    return render(request, "hardware/profile.html", {"form": form, "profile": row}, status=status)
+    memory = on_page(row, request.GET.get("model", ""), request.GET.get("card", "")) if row else None
+    context = {"form": form, "profile": row, "memory": memory}
+    return render(request, "hardware/profile.html", context, status=status)
 
 
 def _saved(request: HttpRequest, form: ProfileForm, row: HardwareProfile | None) -> bool:

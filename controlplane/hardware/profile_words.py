@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from controlplane.hardware.models import HardwareProfile
+from controlplane.hardware.profile_memory import sentence, shipped_as
 from controlplane.hardware.profiles import Profile, profile_of
 from workers.contract import ContractError, Offload, Quantization, Rollout, Strategy, WeightSync
 
@@ -23,6 +24,10 @@ class Words:
     completions: str
     training: str
     batch: str
+    memory: str = ""
+    """What it holds on the GPUs that it names, of a built-in profile."""
+    unmeasured: bool = False
+    """A built-in profile that was never run on a GPU."""
 
 
 def in_words(row: HardwareProfile) -> Words:
@@ -30,7 +35,15 @@ def in_words(row: HardwareProfile) -> Words:
         profile = profile_of(row)
     except ContractError:
         return Words("?", "can't be read: open it and save it again", "", "")
-    return Words(_gpus(profile), _completions(profile), _training(profile), _batch(profile))
+    shipped = shipped_as(row)
+    return Words(
+        _gpus(profile),
+        _completions(profile),
+        _training(profile),
+        _batch(profile),
+        sentence(profile, shipped.card_gib) if shipped and shipped.card_gib else "",
+        bool(shipped and not shipped.measured),
+    )
 
 
 def _gpus(profile: Profile) -> str:

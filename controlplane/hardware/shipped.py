@@ -34,6 +34,10 @@ class Shipped(Profile):
     """Stays the same when the name changes."""
     setup: str
     """The setup that it reproduces, and its hardware."""
+    card_gib: float = 0.0
+    """Memory of each GPU of that hardware; 0: it names none."""
+    measured: bool = True
+    """Runs with it were measured on GPUs (tests/gpu)."""
 
 
 def by_slug(slug: str) -> Shipped:
@@ -70,11 +74,11 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="one-gpu-colocate",
         name="Single GPU, colocated vLLM",
         setup="One GPU of 40 GB shared by vLLM and the training",
+        card_gib=40,
         description=(
             "One GPU for both: vLLM runs inside the trainer with a share of 0.6 and sleeps while the weights are "
-            "updated. Training all weights takes 16 bytes per parameter before activations; a 1.5B model took 26 GiB. "
-            "The original put a server beside the trainer and streamed weights to it, which NCCL refuses on one GPU. "
-            "Its expandable segments are left out: vLLM can't sleep with them."
+            "updated. The original put a server beside the trainer and streamed weights to it, which NCCL refuses on "
+            "one GPU. Its expandable segments are left out: vLLM can't sleep with them."
         ),
         spec=HardwareSpec(
             "Single GPU, colocated vLLM",
@@ -91,6 +95,7 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="one-gpu-shared-server",
         name="Single GPU, server beside the trainer",
         setup="One GPU of 40 GB shared by a vLLM server and the training",
+        card_gib=40,
         description=(
             "A vLLM server with a share of 0.6 and the trainer on the same GPU. NCCL refuses two ranks on one GPU, so "
             "a LoRA is trained and its adapter goes to the server over HTTP, under a new name for each version."
@@ -109,10 +114,10 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="dual-gpu",
         name="Dual GPU, 1 server + 1 trainer",
         setup="Two GPUs of 24 GB: one for vLLM, one for the training",
+        card_gib=24,
         description=(
-            "A vLLM server on one GPU, the training of all weights on another, which takes 16 bytes per parameter "
-            "before activations: a 1.5B model took 38 GiB, and 24 GB hold models well below 1B. Any two free GPUs do, "
-            "and vLLM's server is started and ended with the run."
+            "A vLLM server on one GPU, the training of all weights on another. Any two free GPUs do, and vLLM's server "
+            "is started and ended with the run."
         ),
         spec=HardwareSpec(
             "Dual GPU, 1 server + 1 trainer",
@@ -127,10 +132,9 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="dual-gpu-hot-swap",
         name="Dual GPU, LoRA hot-swap",
         setup="The same two GPUs, with a LoRA",
-        description=(
-            "The same two GPUs; only the LoRA adapter travels to the server, under a new name each time. Not measured "
-            "on GPUs."
-        ),
+        card_gib=24,
+        measured=False,
+        description=("The same two GPUs; only the LoRA adapter travels to the server, under a new name each time."),
         spec=HardwareSpec(
             "Dual GPU, LoRA hot-swap",
             Rollout.SERVER,
@@ -145,9 +149,11 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="three-gpus",
         name="Three GPUs, 1 server + 2 trainers",
         setup="Three GPUs of 24 GB: one for vLLM, two for the training",
+        card_gib=24,
+        measured=False,
         description=(
             "A vLLM server on one GPU, the training of all weights on two more. With DDP each of them holds a whole "
-            "copy: 16 bytes per parameter before activations, so 24 GB hold models well below 1B. Not measured on GPUs."
+            "copy and all gradients once more."
         ),
         spec=HardwareSpec(
             "Three GPUs, 1 server + 2 trainers",
@@ -165,11 +171,11 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="four-gpus-tp2",
         name="Four GPUs, TP=2 server + 2 trainers",
         setup="Four GPUs of 24 GB: two for one vLLM server, two for the training",
+        card_gib=24,
         description=(
-            "One vLLM server over two GPUs (tensor parallel), the training of all weights on two more (DDP): a 1.5B "
-            "model took 54 GiB on the first and 34 GiB on the second, so 24 GB hold models well below 1B. To use more "
-            "GPUs, raise the number of trainer GPUs and of processes. Expandable segments are left out: they end a "
-            "tensor-parallel server while it captures its CUDA graphs."
+            "One vLLM server over two GPUs (tensor parallel), the training of all weights on two more (DDP). To use "
+            "more GPUs, raise the number of trainer GPUs and of processes. Expandable segments are left out: they end "
+            "a tensor-parallel server while it captures its CUDA graphs."
         ),
         spec=HardwareSpec(
             "Four GPUs, TP=2 server + 2 trainers",
@@ -187,11 +193,11 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="two-servers-load-balanced",
         name="Four GPUs, 2 load-balanced servers + 2 trainers",
         setup="Four GPUs of 24 GB: two vLLM servers of one each, two for the training",
+        card_gib=24,
         description=(
             "Two vLLM servers share out each step's prompts, two GPUs train (DDP). TRL streams weights to one server "
             "only, so a LoRA is trained, and both servers get the same version of it over HTTP before either "
-            "generates. A LoRA of a 1.5B model took 7 GiB on each trainer GPU. The servers get free ports of the host "
-            "instead of 8000 and 8001."
+            "generates. The servers get free ports of the host instead of 8000 and 8001."
         ),
         spec=HardwareSpec(
             "Four GPUs, 2 load-balanced servers + 2 trainers",
@@ -210,9 +216,10 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="consumer-8gb",
         name="8 GB consumer cards, ZeRO-2 + CPU offload",
         setup="Two RTX 3070 of 8 GB, with 32 GB of memory for the offloaded optimizer",
+        card_gib=8,
         description=(
-            "A LoRA of a 1.5B model on two cards of 8 GB: ZeRO-2 with the optimizer in the host's memory (32 GB or "
-            "more), completions by the trainer itself. It took 6.4 GiB on each card. The original's fp16 is now auto, "
+            "A LoRA of a 1.5B model on two cards of 8 GB: ZeRO-2 with the optimizer in the host's memory, completions "
+            "by the trainer itself. The original's fp16 is now auto, "
             "which is bf16: set it back to fp16 on cards older than the RTX 30 series. Its groups of 8 and 256 tokens "
             "were TRL's defaults then."
         ),
@@ -231,6 +238,7 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="16gb-conservative",
         name="16 GB conservative, 4-bit",
         setup="One RTX 4080 Super of 16 GB, a 20B model, least memory",
+        card_gib=16,
         description=(
             "QLoRA of a dense 20B model on one card of 16 GB (no mixture of experts), "
             "sequences of 512 tokens. The original's Unsloth can't be "
@@ -246,6 +254,7 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="16gb-standard",
         name="16 GB standard, 4-bit",
         setup="One RTX 4080 Super of 16 GB, a 20B model, balanced",
+        card_gib=16,
         description=(
             "QLoRA of a dense 20B model on one card of 16 GB (no mixture of experts), "
             "sequences of 1,024 tokens, half of them the completion's. "
@@ -259,11 +268,11 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="16gb-aggressive",
         name="16 GB aggressive, 4-bit",
         setup="One RTX 4080 Super of 16 GB, a 20B model, most quality",
+        card_gib=16,
         description=(
             "QLoRA of a dense 20B model on one card of 16 GB (no mixture of experts), "
-            "sequences of 2,048 tokens, half of them the completion's. It took 15.4 GiB: longer sequences or larger "
-            "models run out of memory. bitsandbytes instead of Unsloth, which can't be installed beside TRL 1.16, and "
-            "no second copy in vLLM."
+            "sequences of 2,048 tokens, half of them the completion's. bitsandbytes instead of Unsloth, which can't be "
+            "installed beside TRL 1.16, and no second copy in vLLM."
         ),
         spec=_one_card("16 GB aggressive, 4-bit"),
         lora=LoraSpec(r=16, alpha=32),
@@ -273,10 +282,11 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="guide-8b",
         name="Single node guide, 8B on 80 GB",
         setup="One GPU of 80 GB, an 8B model, vLLM's share 0.5",
+        card_gib=80,
+        measured=False,
         description=(
             "A server and the trainer of a LoRA on one GPU of 80 GB. The original kept one copy of the weights for "
-            "both by CUDA IPC, which TRL can't; here each has its own, and the adapter is swapped over HTTP. Not "
-            "measured on GPUs."
+            "both by CUDA IPC, which TRL can't; here each has its own, and the adapter is swapped over HTTP."
         ),
         spec=_guide("Single node guide, 8B on 80 GB", 0.5, Optimizer.ADAMW),
         lora=LoraSpec(r=16, alpha=32, dropout=0.05),
@@ -286,9 +296,10 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="guide-14b",
         name="Single node guide, 14B on 80 GB",
         setup="One GPU of 80 GB, a 14B model, vLLM's share 0.45, 8-bit AdamW",
+        card_gib=80,
+        measured=False,
         description=(
-            "As the 8B guide with a share of 0.45, batches of 2 and 8-bit AdamW. Each of the two copies of the weights "
-            "takes 28 GB in 16 bits. Not measured on GPUs."
+            "As the 8B guide with a share of 0.45, batches of 2 and 8-bit AdamW. Each has a copy of the weights."
         ),
         spec=_guide("Single node guide, 14B on 80 GB", 0.45, Optimizer.ADAMW_8BIT),
         lora=LoraSpec(r=16, alpha=32, dropout=0.05),
@@ -298,10 +309,9 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="guide-24b",
         name="Single node guide, 24B on 192 GB",
         setup="One B200 of 192 GB, a 24B model, vLLM's share 0.30, Adafactor",
-        description=(
-            "As the 8B guide on one GPU of 192 GB, with a share of 0.3, Adafactor and batches of 1. Each of the two "
-            "copies of the weights takes 48 GB in 16 bits. Not measured on GPUs."
-        ),
+        card_gib=179,
+        measured=False,
+        description=("As the 8B guide on one GPU of 192 GB, with a share of 0.3, Adafactor and batches of 1."),
         spec=_guide("Single node guide, 24B on 192 GB", 0.3, Optimizer.ADAFACTOR),
         lora=LoraSpec(r=16, alpha=32, dropout=0.05),
         batch=_batch(1, 16, 4),
@@ -310,11 +320,12 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="seven-plus-one-zero3",
         name="7 + 1 GPUs, ZeRO-3",
         setup="Eight A100 of 40 GB: seven for the training, the last one for vLLM",
+        card_gib=40,
+        measured=False,
         description=(
-            "All weights of a 3B model over seven GPUs with ZeRO-3, vLLM on the eighth. Not measured on GPUs. The "
-            "original ran vLLM inside the first rank and named its GPU by vllm_device, which TRL no longer has: it is "
-            "its own server now. Prompt and completion share its 8,192 tokens, as max_prompt_length no "
-            "longer exists."
+            "All weights of a 3B model over seven GPUs with ZeRO-3, vLLM on the eighth. The original ran vLLM inside "
+            "the first rank and named its GPU by vllm_device, which TRL no longer has: it is its own server now. "
+            "Prompt and completion share its 8,192 tokens, as max_prompt_length no longer exists."
         ),
         spec=HardwareSpec(
             "7 + 1 GPUs, ZeRO-3",
@@ -331,10 +342,10 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="three-plus-one-zero3",
         name="3 + 1 GPUs, ZeRO-3",
         setup="Four A10G of 24 GB: three for the training, the last one for vLLM",
+        card_gib=24,
         description=(
             "Trains all weights over three GPUs with ZeRO-3, with vLLM on the fourth as its own server: TRL no "
-            "longer has vllm_device, which named its GPU, nor max_prompt_length. A 3B model took 55 GiB on the first "
-            "trainer GPU and 30 GiB on the others with batches of 8, more than the original's cards have."
+            "longer has vllm_device, which named its GPU, nor max_prompt_length."
         ),
         spec=HardwareSpec(
             "3 + 1 GPUs, ZeRO-3",
@@ -351,6 +362,7 @@ SHIPPED: tuple[Shipped, ...] = (
         slug="attached-server",
         name="Attached vLLM server",
         setup="One GPU for the training; a vLLM server that somebody else runs",
+        measured=False,
         description=(
             "Trains against a vLLM server that was started by hand, such as one over several GPUs. Change the address. "
             "It must run the same model, take weights by NCCL (VLLM_SERVER_DEV_MODE=1, --weight-transfer-config with "

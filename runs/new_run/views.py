@@ -14,6 +14,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from controlplane.accounts.models import Role, User
 from controlplane.accounts.roles import operator_required, person
 from controlplane.hardware import inspections
+from controlplane.hardware.memory_bars import MemoryView, view
 from controlplane.hardware.models import ModelInspection
 from controlplane.http.streams import file_answer
 from runs import preflight, queries
@@ -33,7 +34,7 @@ from runs.new_run.drafting import (
     schema_of,
 )
 from runs.new_run.forms import LaunchForm
-from runs.preflight import bars, estimating
+from runs.preflight import estimating
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
 from runs.spec import LaunchRequest
@@ -245,10 +246,19 @@ def _panel(form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.
         "to_choose": form.to_choose,
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
-        "memory": bars.view(estimating.best(draft_check.draft)),
+        "memory": _memory(draft_check),
         "forecast": forecast(draft_check.draft, draft_check.hosts),
         "labels": {name: field.label for name, field in form.fields.items()},
     }
+
+
+def _memory(draft_check: Checked) -> MemoryView | None:
+    answer = estimating.best(draft_check.draft)
+    if answer is None:
+        return None
+    host, length = answer.host, answer.settings.length
+    ram = host.ram_mib / 1024
+    return view(answer.estimate, length=length, where=host.name, indexes=answer.indexes, host_ram_gib=ram)
 
 
 def _sentence(finding: preflight.Finding) -> str:

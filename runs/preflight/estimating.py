@@ -10,7 +10,6 @@ from runs.preflight.draft import DataFacts, Draft, HostFacts
 from runs.preflight.hosts import fitting_hosts
 from workers.contract import HardwareSpec, Optimizer, Rollout, precision_of
 from workers.contract.memory import Estimate, Settings, Shape, estimate, shape_of
-from workers.contract.memory.parts import Part
 
 CHARS_PER_TOKEN = 3.5
 """Of English and code, for a dataset that no tokenizer has counted."""
@@ -38,7 +37,7 @@ class Estimated:
     @property
     def needed(self) -> list[float]:
         """GiB on each GPU, without what the allocator can give back."""
-        return [gpu.total - gpu.parts.get(Part.ALLOCATOR, 0.0) for gpu in self.estimate.gpus]
+        return [gpu.needed for gpu in self.estimate.gpus]
 
     @property
     def missing(self) -> float:

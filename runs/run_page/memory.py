@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.hardware.memory_bars import segments
 from controlplane.hardware.models import ModelInspection
 from runs.metrics import peaks
 from runs.metrics.peaks import GpuPeak
 from runs.metrics.series import series
 from runs.models import Attempt, Run
 from runs.new_run import drafting
-from runs.preflight.bars import segments
 from runs.preflight.draft import Draft
 from runs.preflight.estimating import settings_of, shape_for
 from runs.spec import spec_of

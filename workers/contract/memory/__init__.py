@@ -59,6 +59,11 @@ class GpuEstimate:
         return sum(self.parts.values())
 
     @property
+    def needed(self) -> float:
+        """Without what the allocator gives back when memory runs short."""
+        return self.total - self.parts.get(Part.ALLOCATOR, 0.0)
+
+    @property
     def trainer(self) -> float:
         """Without vLLM's share."""
         return self.total - self.parts.get(Part.VLLM, 0.0)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runs.preflight.estimating import Estimated
-from workers.contract.memory import GpuEstimate
+from workers.contract.memory import Estimate, GpuEstimate
 from workers.contract.memory.parts import Part
 
 COLOURS = {  # a run has a LoRA or a reference model, never both
@@ -46,14 +45,13 @@ class Bar:
         return max(self.card_gib, self.total_gib)
 
 
-def bars(answer: Estimated) -> list[Bar]:
-    """One for all GPUs with the same parts."""
+def bars(estimate: Estimate, indexes: Sequence[int]) -> list[Bar]:
+    """One for all GPUs with the same parts; `indexes`: of the estimate's GPUs."""
     groups: dict[tuple[Any, ...], list[int]] = {}
-    gpus = answer.estimate.gpus
-    for number, gpu in enumerate(gpus):
+    for number, gpu in enumerate(estimate.gpus):
         key = (gpu.role, gpu.card_gib, tuple(sorted((part.value, round(size, 1)) for part, size in gpu.parts.items())))
         groups.setdefault(key, []).append(number)
-    return [_bar(gpus[numbers[0]], [answer.indexes[number] for number in numbers]) for numbers in groups.values()]
+    return [_bar(estimate.gpus[numbers[0]], [indexes[number] for number in numbers]) for numbers in groups.values()]
 
 
 def _bar(gpu: GpuEstimate, indexes: list[int]) -> Bar:
@@ -81,10 +79,10 @@ def segments(parts: Mapping[Part, float]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class MemoryView:
-    """For the template preflight/_memory.html."""
+    """For the template components/memory.html."""
 
     bars: list[Bar]
-    host: str
+    where: str
     trained: int
     parameters: int
     ram_gib: float
@@ -106,19 +104,19 @@ class MemoryView:
         return [*(part for part in named.values() if part["label"] != REST), *last]
 
 
-def view(answer: Estimated | None) -> MemoryView | None:
-    if answer is None:
-        return None
-    whole, serving = answer.estimate, answer.estimate.serving
-    length = answer.settings.length
+def view(
+    estimate: Estimate, *, length: int, where: str, indexes: Sequence[int] = (), host_ram_gib: float = 0.0
+) -> MemoryView:
+    """`length`: tokens of a prompt with its completion; `where`: the GPUs in words."""
+    serving = estimate.serving
     return MemoryView(
-        bars=bars(answer),
-        host=answer.host.name,
-        trained=whole.trained,
-        parameters=whole.parameters,
-        ram_gib=whole.ram_gib,
-        host_ram_gib=answer.host.ram_mib / 1024,
-        checkpoint_bytes=whole.checkpoint_gib * 2**30,
+        bars=bars(estimate, indexes or range(len(estimate.gpus))),
+        where=where,
+        trained=estimate.trained,
+        parameters=estimate.parameters,
+        ram_gib=estimate.ram_gib,
+        host_ram_gib=host_ram_gib,
+        checkpoint_bytes=estimate.checkpoint_gib * 2**30,
         cache_gib=max(serving.cache, 0.0) if serving else None,
         at_once=int(serving.sequences(length)) if serving else 0,
         length=length,

@@ -1,0 +1,157 @@
+"""What a hardware profile holds: the memory model's answer for common models on GPUs of a size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from controlplane.hardware.inventory import number
+from controlplane.hardware.memory_bars import MemoryView, view
+from controlplane.hardware.models import HardwareProfile, Host, ModelInspection
+from controlplane.hardware.profiles import Profile, profile_of
+from controlplane.hardware.shipped import SHIPPED, Shipped
+from controlplane.templatetags.figures import significant
+from workers.contract import ContractError, Rollout
+from workers.contract.memory import Estimate, Settings, Shape, estimate, shape_of
+from workers.contract.memory.known import LADDER, known_shape
+
+PROMPT_TOKENS = 256
+COMPLETION_TOKENS = 512
+"""Where the profile leaves the length open."""
+USUAL_CARD_GIB = 24.0
+LARGEST_CARD_GIB = 1024.0
+MOST_INSPECTED = 40
+
+
+@dataclass(frozen=True)
+class Held:
+    """A common model under a profile."""
+
+    name: str
+    needed_gib: float
+    """On the GPU that needs the most; without what the allocator can give back."""
+    fits: bool
+
+
+def shipped_as(row: HardwareProfile) -> Shipped | None:
+    """The built-in profile that a row still is, by name and settings."""
+    return next((one for one in SHIPPED if one.name == row.name and one.columns()["spec"] == row.spec), None)
+
+
+def card_of(row: HardwareProfile) -> float:
+    """GiB of the GPUs that it is for: a built-in one names them, otherwise the largest that a host has."""
+    shipped = shipped_as(row)
+    if shipped is not None and shipped.card_gib:
+        return shipped.card_gib
+    sizes = [
+        size / 1024
+        for host in Host.objects.all()
+        for gpu in (host.inventory or {}).get("gpus") or ()
+        if isinstance(gpu, dict) and (size := number(gpu.get("memory_mib")))
+    ]
+    return max(sizes, default=USUAL_CARD_GIB)
+
+
+def estimated(profile: Profile, shape: Shape, card_gib: float) -> Estimate:
+    """With the profile's own batch and LoRA on GPUs of one size."""
+    spec, batch = profile.spec, profile.batch
+    size, passes = batch.get("per_device_train_batch_size", 8), batch.get("gradient_accumulation_steps", 1)
+    settings = Settings(
+        batch=max(size, 1),
+        prompt_tokens=PROMPT_TOKENS,
+        completion_tokens=max(batch.get("max_completion_length", COMPLETION_TOKENS), 1),
+        passes=max(passes, 1),
+        generated=size * passes if spec.rollout is Rollout.TRANSFORMERS else 0,
+        lora=profile.lora,
+        optimizer=spec.optimizer,
+        checkpointing=spec.gradient_checkpointing is not False,
+    )
+    cards, servers = [card_gib] * spec.trainer_gpus, [card_gib] * spec.server_gpus
+    return estimate(shape, spec, settings, cards=cards, servers=servers)
+
+
+def held(profile: Profile, card_gib: float) -> list[Held]:
+    """The common models, the smallest first."""
+    return [_held(profile, name, card_gib) for name in LADDER]
+
+
+@dataclass(frozen=True)
+class ProfileMemory:
+    """For the profile's page."""
+
+    sentence: str
+    unmeasured: bool
+    models: list[str]
+    model: str
+    card_gib: float
+    view: MemoryView
+
+
+def on_page(row: HardwareProfile, model: str, card: str) -> ProfileMemory | None:
+    """For a model and a card size as they were asked for; None on the CPU and for a profile that can't be read."""
+    try:
+        profile = profile_of(row)
+    except ContractError:
+        return None
+    if profile.spec.trainer_gpus < 1:
+        return None
+    own = card_of(row)
+    shapes = {name: known_shape(name) for name in LADDER} | _inspected()
+    chosen = model if model in shapes else _largest(profile, own)
+    size = _size(card) or own
+    answer = estimated(profile, shapes[chosen], size)
+    length = PROMPT_TOKENS + profile.batch.get("max_completion_length", COMPLETION_TOKENS)
+    shipped = shipped_as(row)
+    return ProfileMemory(
+        sentence(profile, own),
+        shipped is not None and not shipped.measured,
+        list(shapes),
+        chosen,
+        size,
+        view(answer, length=length, where=f"{chosen} on GPUs of {size:.3g} GiB"),
+    )
+
+
+def _largest(profile: Profile, card_gib: float) -> str:
+    fitting = [one.name for one in held(profile, card_gib) if one.fits]
+    return fitting[-1] if fitting else LADDER[0]
+
+
+def _size(text: str) -> float | None:
+    try:
+        size = float(text)
+    except ValueError:
+        return None
+    return size if 1 <= size <= LARGEST_CARD_GIB else None
+
+
+def _inspected() -> dict[str, Shape]:
+    """The models that hosts have looked at lately, by path."""
+    rows = ModelInspection.objects.filter(answered_at__isnull=False).order_by("-answered_at")[:MOST_INSPECTED]
+    answers = {row.model: row.answer for row in reversed(rows) if isinstance(row.answer, dict) and row.answer.get("ok")}
+    shapes = {model: shape_of(answer) for model, answer in answers.items() if not answer.get("quantization")}
+    return {model: shape for model, shape in shapes.items() if shape is not None}
+
+
+def _held(profile: Profile, name: str, card_gib: float) -> Held:
+    answer = estimated(profile, known_shape(name), card_gib)
+    needed = max((gpu.needed for gpu in answer.gpus if gpu.role != "server"), default=0.0)
+    room = all(gpu.needed <= gpu.card_gib for gpu in answer.gpus)
+    cache = answer.serving is None or answer.serving.sequences(PROMPT_TOKENS + COMPLETION_TOKENS) >= 1
+    return Held(name, needed, room and cache)
+
+
+def sentence(profile: Profile, card_gib: float) -> str:
+    """What it holds on GPUs of this size; "" on the CPU."""
+    if profile.spec.trainer_gpus < 1:
+        return ""
+    models = held(profile, card_gib)
+    fitting = [one for one in models if one.fits]
+    over = next((one for one in models if not one.fits), None)
+    many = profile.spec.trainer_gpus + profile.spec.server_gpus > 1
+    cards, hold = (f"GPUs of {card_gib:.3g} GiB", "hold") if many else (f"a GPU of {card_gib:.3g} GiB", "holds")
+    if not fitting:
+        least = f"{models[0].name} takes {significant(models[0].needed_gib)} GiB"
+        return f"Estimated: {cards} {hold} none of the usual models; {least}."
+    largest = fitting[-1]
+    words = f"Estimated: {cards} {hold} models up to {largest.name} ({significant(largest.needed_gib)} GiB)"
+    return f"{words}; {over.name} does not fit." if over else f"{words}."
