@@ -40,6 +40,7 @@ urlpatterns = [
     # A new run
     path("runs/new/", new_run_views.new_run, name="new_run"),
     path("runs/new/check", new_run_views.check_run, name="check_run"),
+    path("runs/new/profiles", new_run_views.choose_profile, name="choose_profile"),
     path("runs/new/commands", new_run_views.commands, name="launch_commands"),
     path("runs/new/dry-run", new_run_views.dry_run, name="dry_run"),
     path("runs/new/model", new_run_views.inspect_model, name="inspect_model"),

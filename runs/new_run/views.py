@@ -34,7 +34,7 @@ from runs.new_run.drafting import (
     schema_of,
 )
 from runs.new_run.forms import LaunchForm
-from runs.preflight import estimating
+from runs.preflight import choosing, estimating
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
 from runs.spec import LaunchRequest
@@ -115,6 +115,14 @@ def check_run(request: HttpRequest) -> HttpResponse:
     form = _bound(request)
     draft_check = checked(form, person(request))
     return render(request, "new_run/_preflight.html", _panel(form, draft_check, findings_of(form, draft_check)))
+
+
+@require_POST
+@operator_required
+def choose_profile(request: HttpRequest) -> HttpResponse:
+    """Every profile, ranked for the form's model and hosts."""
+    draft = checked(_bound(request), person(request)).draft
+    return render(request, "new_run/_choices.html", {"choices": choosing.choices(draft), "model": draft.model})
 
 
 @require_POST

@@ -138,3 +138,11 @@ def test_the_memory_of_each_gpu_is_shown_and_a_fix_takes_another_profile(client)
 def test_a_run_on_the_cpu_has_no_bar(client):
     page = client.post("/runs/new/check", sent(profile=cpu_profile().pk)).content.decode()
     assert "Estimated memory" not in page
+
+
+def test_the_chooser_ranks_the_catalogue(client):
+    page = client.post("/runs/new/profiles", sent(profile=cpu_profile().pk)).content.decode()
+    assert "the fastest that fits comes first" in page
+    assert page.index("<strong>CPU</strong>") < page.index("Doesn't fit:")
+    values = [json.loads(unescape(text)) for text in re.findall(r'data-fix="([^"]*)"', page)]
+    assert {"profile", "use_lora"} <= set(values[0])

@@ -132,7 +132,7 @@ function count() {
   }
 }
 
-panel.addEventListener("click", (event) => {
+form.addEventListener("click", (event) => {
   const target = event.target instanceof Element ? event.target : null;
   const fix = target?.closest("[data-fix]");
   if (fix instanceof HTMLElement) apply(JSON.parse(fix.dataset.fix ?? "{}"));

@@ -1,0 +1,101 @@
+"""Which profile for this model on these hosts: all of the catalogue by fit and expected speed, each with reasons.
+
+Speed is ranked by what decides it most: who generates the completions, what lies in the host's memory, whether weights
+are unpacked for each pass, and how many GPUs work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from controlplane.templatetags.figures import significant
+from runs.preflight.draft import Draft, OtherProfile
+from runs.preflight.estimating import Estimated, best
+from runs.preflight.hosts import shortage
+from runs.preflight.memory import as_made_for, slowness
+from workers.contract import HardwareSpec, Offload, Quantization, Rollout, Strategy
+from workers.contract.memory.parts import Part
+
+
+@dataclass(frozen=True)
+class Choice:
+    name: str
+    fits: bool
+    why: str
+    """Where it fits and with how much room, or why it doesn't."""
+    reasons: tuple[str, ...]
+    values: dict[str, str]
+    """Form values that choose it."""
+    chosen: bool = False
+
+
+def choices(draft: Draft) -> list[Choice]:
+    """The best first; profiles for the CPU and somebody else's servers come after those that use these GPUs."""
+    found = [(_choice(draft, other), other) for other in draft.profiles]
+    return [choice for choice, other in sorted(found, key=lambda pair: _rank(*pair))]
+
+
+def _rank(choice: Choice, other: OtherProfile) -> tuple[bool, bool, tuple[bool, bool, bool, bool], int, str]:
+    gpus = other.spec.trainer_gpus + other.spec.server_gpus
+    return not choice.fits, gpus == 0, slowness(other), -gpus, choice.name
+
+
+def _choice(draft: Draft, other: OtherProfile) -> Choice:
+    spec = other.spec
+    fits, why = _fit(as_made_for(draft, other), spec)
+    chosen = draft.hardware is not None and draft.hardware.profile == spec.profile
+    values = {"profile": other.key, **other.values}
+    return Choice(spec.profile, fits, why, tuple(_reasons(other)), values, chosen)
+
+
+def _fit(draft: Draft, spec: HardwareSpec) -> tuple[bool, str]:
+    short = [shortage(host, spec) for host in draft.hosts]
+    if not draft.hosts or all(short):
+        return False, f"{short[0]}." if short else "No host has announced itself."
+    if spec.trainer_gpus < 1:
+        return True, "On the CPU: for tiny models."
+    answer = best(draft)
+    if answer is None:
+        return True, "The model's size is not known yet, so its memory can't be estimated."
+    return answer.fits and _has_cache(answer), _memory(answer)
+
+
+def _has_cache(answer: Estimated) -> bool:
+    vllm = answer.estimate.serving
+    return vllm is None or vllm.tokens >= answer.settings.length
+
+
+def _memory(answer: Estimated) -> str:
+    fullest = max(answer.estimate.gpus, key=lambda gpu: gpu.needed / gpu.card_gib if gpu.card_gib else 0.0)
+    words = (
+        f"{significant(fullest.needed)} of {significant(fullest.card_gib)} GiB on the fullest GPU of {answer.host.name}"
+    )
+    if answer.fits and not _has_cache(answer):
+        return f"vLLM's share leaves no room for its KV cache on {answer.host.name}."
+    return f"{words}." if answer.fits else f"{words}, most of it {fullest.largest}."
+
+
+def _reasons(other: OtherProfile) -> Iterator[str]:
+    """What speaks for it and against it, the generation first: it takes most of a step."""
+    spec, server = other.spec, other.spec.vllm_server
+    if server and server.attached:
+        yield "Completions by a server that somebody else runs: nothing about it is started or proved."
+    elif spec.rollout is Rollout.TRANSFORMERS:
+        yield "Completions by the trainer itself: many times slower than vLLM."
+    elif server and not server.shared:
+        yield "vLLM on GPUs of its own: it and the trainer share no memory."
+    elif spec.rollout is Rollout.COLOCATE:
+        sleeps = ", and sleeps while the weights are updated" if spec.colocate_sleep else ""
+        yield f"vLLM inside the trainer: no GPU waits for the other{sleeps}."
+    else:
+        yield "vLLM beside the trainer on one GPU, which both need at once."
+    if spec.offload is not Offload.NONE:
+        yield "Optimizer states in the host's memory: slow steps, and much of it is needed."
+    if spec.quantization is not Quantization.NONE:
+        yield "Weights quantized: least memory, slower passes."
+    if spec.strategy in (Strategy.ZERO3, Strategy.FSDP2):
+        yield "Weights split over the GPUs: each layer is gathered when it is needed."
+    elif spec.strategy is Strategy.DDP:
+        yield "A whole copy on each training GPU: the batch is split between them."
+    yield "A LoRA is trained." if other.lora else f"All weights are trained, with {Part.OPTIMIZER} for each."
