@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django import forms
+
+from controlplane import json_with_comments
 
 MOST_ENTRIES = 64
 MOST_CHARACTERS = 4000
@@ -88,6 +91,27 @@ class EnvironmentField(_TextField):
         if isinstance(value, Mapping):
             return "\n".join(f"{name}={text}" for name, text in value.items())
         return value
+
+
+class JsonObjectField(forms.CharField):
+    """A JSON object, which may have comments -> a dict, or None if empty."""
+
+    widget = forms.Textarea(attrs={"rows": 8, "class": "code", "spellcheck": "false", "placeholder": "{}"})
+
+    def clean(self, value: Any) -> dict[str, Any] | None:
+        text = super().clean(value)
+        if not text.strip():
+            return None
+        try:
+            tree = json_with_comments.load(text)
+        except json_with_comments.JsonRefused as error:
+            raise forms.ValidationError(str(error)) from error
+        if not isinstance(tree, dict):
+            raise forms.ValidationError("It must be a JSON object: { … }.")
+        return tree or None
+
+    def prepare_value(self, value: Any) -> Any:
+        return json.dumps(value, indent=2) if isinstance(value, Mapping) else value
 
 
 class YesNoField(forms.ChoiceField):

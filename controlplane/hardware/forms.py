@@ -14,7 +14,14 @@ from typing import Any, cast
 from django import forms
 from django.core.exceptions import NON_FIELD_ERRORS
 
-from controlplane.hardware.form_fields import AddressesField, EnvironmentField, GpusField, NamesField, YesNoField
+from controlplane.hardware.form_fields import (
+    AddressesField,
+    EnvironmentField,
+    GpusField,
+    JsonObjectField,
+    NamesField,
+    YesNoField,
+)
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profile_fields import (
     ATTACHED,
@@ -27,7 +34,7 @@ from controlplane.hardware.profile_fields import (
     When,
 )
 from controlplane.hardware.profiles import Profile, profile_of, profile_problems
-from workers.contract import ContractError, HardwareSpec, LoraSpec, Rollout, ServerSpec, from_dict
+from workers.contract import ZERO, ContractError, HardwareSpec, LoraSpec, Rollout, ServerSpec, from_dict
 
 LARGEST = 10**6
 WORDS = ("name", "description")
@@ -37,6 +44,7 @@ LISTS: dict[str, type[forms.Field]] = {
     "server_attached": AddressesField,
     "lora_targets": NamesField,
     "environment": EnvironmentField,
+    "deepspeed": JsonObjectField,
 }
 """Values entered as text that are not a single value."""
 
@@ -167,6 +175,7 @@ class ProfileForm(forms.Form):
             When.ATTACHED: rollout == ATTACHED,
             When.SERVERS: rollout in (Rollout.SERVER, ATTACHED),
             When.LORA: bool(values.get("use_lora")),
+            When.ZERO: values.get("strategy") in ZERO,
         }
         return [part for section in SECTIONS for part in section.parts if not counts[part.when]]
 

@@ -33,6 +33,7 @@ class When(StrEnum):
     ATTACHED = "attached"
     SERVERS = "servers"  # own or attached
     LORA = "lora"
+    ZERO = "zero"  # one of DeepSpeed's strategies
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ SECTIONS: tuple[Section, ...] = (
                     "precision",
                 ),
             ),
+            FieldGroup(When.ZERO, ("deepspeed",)),
         ),
     ),
     Section(
@@ -144,6 +146,7 @@ LABELS: dict[str, str] = {
     "strategy": "Strategy",
     "offload": "Offload to the CPU",
     "precision": "Precision",
+    "deepspeed": "DeepSpeed config",
     "quantization": "Base model",
     "optimizer": "Optimizer",
     "gradient_checkpointing": "Gradient checkpointing",
@@ -191,6 +194,7 @@ HELP: dict[str, str] = {
     "trainer_gpu_ids": "By index, such as 0, 1. Leave empty for any free GPUs, which queues less.",
     "strategy": "How processes share the training: full copies (DDP), or sharded model state.",
     "offload": "Keeps state in the host's memory: slower steps, and larger models fit.",
+    "deepspeed": 'A tuned JSON, used as it is; what the run sets must be "auto". Leave empty for the usual one.',
     "precision": "Precision of training. Auto is bf16 on GPUs and fp32 on the CPU.",
     "quantization": "Quantizes the frozen base model under a LoRA to half or a quarter of its memory.",
     "optimizer": "AdamW keeps 8 bytes per trained weight, 8-bit AdamW 2, Adafactor almost nothing.",

@@ -10,6 +10,7 @@ from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profile_fields import BATCH_FIELDS, HELP
 from workers.contract import HardwareSpec, LoraSpec, Rollout, from_dict, to_dict
 from workers.contract.batch import Batch, BatchRule, broken, repairs
+from workers.contract.deepspeed import number_problems
 from workers.contract.hardware_rules import problems_with_lora
 from workers.contract.problem import Problem
 
@@ -61,7 +62,12 @@ def launch_values(row: HardwareProfile) -> dict[str, str]:
 
 def profile_problems(profile: Profile) -> list[Problem]:
     """Everything that could not run: hardware, LoRA, the profile's batch, the engines' lengths."""
-    return [*problems_with_lora(profile.spec, profile.lora), *_arithmetic(profile), *_lengths(profile)]
+    return [
+        *problems_with_lora(profile.spec, profile.lora),
+        *number_problems(profile.spec, profile.batch),
+        *_arithmetic(profile),
+        *_lengths(profile),
+    ]
 
 
 def _arithmetic(profile: Profile) -> Iterator[Problem]:

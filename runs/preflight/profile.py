@@ -8,6 +8,7 @@ from typing import Any
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, label, note, stop
 from workers.contract import LoraSpec, Offload, Optimizer, Strategy, precision_of
+from workers.contract.deepspeed import RUNS, number_problems
 from workers.contract.hardware_rules import hardware_problems
 
 
@@ -17,6 +18,8 @@ def check(draft: Draft) -> Iterator[Finding]:
         return
     for problem in hardware_problems(draft.hardware):
         yield stop("profile", f"{draft.hardware.profile}: {problem}", "Correct the profile under Hardware.")
+    for problem in number_problems(draft.hardware, {name: draft.value(name) for name in RUNS.values()}):
+        yield stop("profile", f"{draft.hardware.profile}'s DeepSpeed config: {problem.sentence}", problem.fix)
 
 
 def check_strategy(draft: Draft) -> Iterator[Finding]:

@@ -134,6 +134,8 @@ class HardwareSpec:
     gradient_checkpointing: bool | None = None
     """None: on for GPUs, off for the CPU."""
     liger_kernels: bool = False
+    deepspeed: dict[str, Any] | None = None
+    """A DeepSpeed config used as it is, with a ZeRO strategy; None: the one that follows from the profile."""
     memory_cap_gib: float | None = None
     """The most GPU memory that torch may use per trainer process: a larger card then behaves like a smaller one."""
     environment: dict[str, str] = field(default_factory=dict)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from workers.contract.commands import LORA_RANKS, environment_problem
+from workers.contract.deepspeed import deepspeed_problems, number_problems
 from workers.contract.hardware import (
     ZERO,
     HardwareSpec,
@@ -26,6 +27,7 @@ from workers.contract.spec import LoraSpec, RunSpec
 def hardware_problems(spec: HardwareSpec) -> list[Problem]:
     """Everything that could not run, whatever the run trains."""
     problems = [*_processes(spec), *pins(spec), *_sharding(spec), *_numbers(spec), *_environment(spec)]
+    problems += deepspeed_problems(spec)
     if spec.rollout == Rollout.COLOCATE:
         problems += _colocate(spec)
     if spec.rollout == Rollout.SERVER:
@@ -41,7 +43,8 @@ def problems_with_lora(spec: HardwareSpec, lora: LoraSpec | None) -> list[Proble
 
 def run_problems(run: RunSpec) -> list[Problem]:
     """The same, including the run's own GRPOConfig arguments."""
-    return [*problems_with_lora(run.hardware, run.lora), *_own_optimizer(run)]
+    own_numbers = number_problems(run.hardware, run.grpo)
+    return [*problems_with_lora(run.hardware, run.lora), *_own_optimizer(run), *own_numbers]
 
 
 def _own_optimizer(run: RunSpec) -> Iterator[Problem]:

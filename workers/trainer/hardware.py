@@ -18,6 +18,7 @@ from workers.contract import (
     RunSpec,
     Strategy,
     WeightSync,
+    deepspeed,
     precision_of,
 )
 
@@ -39,7 +40,7 @@ def settings(run: RunSpec) -> dict[str, Any]:
     if hardware.liger_kernels:
         merged.setdefault("use_liger_kernel", True)
     if hardware.strategy in ZERO:
-        merged["deepspeed"] = deepspeed(hardware)
+        merged["deepspeed"] = deepspeed.config_of(hardware)
     if hardware.strategy is Strategy.FSDP2:
         # FSDP's own checkpointing doesn't gather each layer's parameters twice in the backward pass. But it wraps the
         # layers, so that peft finds no adapter in them and would save an empty one.
@@ -78,45 +79,6 @@ def _rollout(hardware: HardwareSpec) -> dict[str, Any]:
         # The other ranks wait for rank 0, which waits for the servers: its error must come before theirs.
         return {"ddp_timeout": max(1800, hardware.server.request_timeout_s + 300)}
     return {}
-
-
-def deepspeed(hardware: HardwareSpec) -> dict[str, Any]:
-    """DeepSpeed's configuration. transformers replaces "auto" by the GRPOConfig's values."""
-    stage = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}[hardware.strategy]
-    zero: dict[str, Any] = {
-        "stage": stage,
-        "overlap_comm": True,
-        "contiguous_gradients": True,
-        "reduce_bucket_size": "auto",
-    }
-    if stage == 3:
-        zero |= {
-            "stage3_prefetch_bucket_size": "auto",
-            "stage3_param_persistence_threshold": "auto",
-            # Without it a checkpoint has only shards, which nothing else could load.
-            "stage3_gather_16bit_weights_on_model_save": True,
-        }
-    else:
-        zero["allgather_partitions"] = True
-    if hardware.offload is not Offload.NONE:
-        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": hardware.trainer_gpus > 0}
-    if hardware.offload is Offload.PARAMETERS:
-        zero["offload_param"] = {"device": "cpu", "pin_memory": hardware.trainer_gpus > 0}
-    config: dict[str, Any] = {
-        "train_batch_size": "auto",
-        "train_micro_batch_size_per_gpu": "auto",
-        "gradient_accumulation_steps": "auto",
-        "gradient_clipping": "auto",
-        "bf16": {"enabled": "auto"},
-        "fp16": {"enabled": "auto"},
-        "zero_optimization": zero,
-        "steps_per_print": 1_000_000_000,
-    }
-    if hardware.offload is not Offload.NONE:
-        # Offloaded states need DeepSpeed's CPU Adam, which it derives from this one; it refuses others.
-        params = dict.fromkeys(("lr", "betas", "eps", "weight_decay"), "auto")
-        config["optimizer"] = {"type": "AdamW", "params": params}
-    return config
 
 
 def fsdp2(hardware: HardwareSpec, *, checkpointing: bool) -> dict[str, Any]:

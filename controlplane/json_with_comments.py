@@ -1,0 +1,60 @@
+"""A strict JSON that also takes comments and trailing commas, as configs of other tools have them.
+
+No duplicate keys, no NaN, no unpaired surrogates, at most MOST_LEVELS levels; every refusal names the line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+MOST_LEVELS = 32
+_TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_COMMA = re.compile(r'"(?:[^"\\\n]|\\.)*"|,(?=\s*[}\]])')
+
+
+class JsonRefused(ValueError):
+    """The document is not acceptable; the message says where and why."""
+
+
+def load(text: str) -> Any:
+    plain = _COMMA.sub(_blank, _TOKEN.sub(_blank, text.removeprefix("\ufeff")))
+    _check_levels(plain)
+    try:
+        value = json.loads(plain, object_pairs_hook=_object, parse_constant=_constant)
+        json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        raise JsonRefused(f"Line {error.lineno}, column {error.colno}: {error.msg}.") from error
+    except UnicodeEncodeError as error:
+        raise JsonRefused("It has an unpaired surrogate.") from error
+    except ValueError as error:
+        raise error if isinstance(error, JsonRefused) else JsonRefused("It has a number that is too long.") from error
+    return value
+
+
+def _blank(match: re.Match[str]) -> str:
+    """A comment or comma as spaces, so that lines and columns stay; text as it is."""
+    return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
+
+
+def _check_levels(text: str) -> None:
+    level = 0
+    for match in re.finditer(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]', text):
+        level += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match[0], 0)
+        if level > MOST_LEVELS:
+            line = text.count("\n", 0, match.start()) + 1
+            raise JsonRefused(f"Line {line}: it is nested more than {MOST_LEVELS} levels deep.")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise JsonRefused(f"{key[:60]!r} occurs twice in one object.")
+        found[key] = value
+    return found
+
+
+def _constant(name: str) -> Any:
+    raise JsonRefused(f"{name} is not a JSON value.")
