@@ -57,6 +57,9 @@ def main() -> int:
         server.state = State(options, faults, engine)
         server.server_activate()
         threading.Thread(target=server.serve_forever, daemon=True).start()
+        log("Model loading took 0.5 GiB and 0.02 seconds")
+        log("Available KV cache memory: 1.82 GiB")
+        log("GPU KV cache size: 34,112 tokens")
         log("Application startup complete.")
     if faults.has("dies_after"):
         threading.Timer(faults.seconds("dies_after"), os.kill, (engine.pid, signal.SIGKILL)).start()

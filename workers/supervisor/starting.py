@@ -9,6 +9,7 @@ from workers.supervisor import claim, commands
 from workers.supervisor.control import Control
 from workers.supervisor.ends import End
 from workers.supervisor.steps import Outcome, Shared, Step, Work
+from workers.supervisor.vllmlog import memory_in_words
 
 DRIVER_PATIENCE = 4
 """Multiples of `gpu_free_deadline_s` until busy GPUs are reported."""
@@ -95,6 +96,9 @@ class ServersStarting(Work):
         ready = servers.ready()
         if ready == len(servers.places):
             shared.report.phase(Phase.VLLM_READY)
+            for place in servers.own:
+                if words := memory_in_words(shared.folder.log(place.role)):
+                    shared.report.note(words if len(servers.own) == 1 else f"{place.role}: {words}")
             servers.pulses = shared.report.sample_servers(servers.addresses, shared.figures.of_servers)
             return Step.TRAINING
         if ready != self._ready:
