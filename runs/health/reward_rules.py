@@ -41,6 +41,8 @@ RULES: tuple[HealthRule, ...] = (
             "component_failing",
             "reward_noise",
             "zero_spread",
+            "component_falling",
+            "components",
             "truncation",
         ),
         field="learning_rate",
@@ -144,7 +146,7 @@ RULES: tuple[HealthRule, ...] = (
         try_="Read completions that {rising} rewards and {falling} does not; change the weights or close the gap.",
         metric="reward",
         unless=_one_component,
-        follows=("component_failing", *DIVERGENCE, *DECAY),
+        follows=("reward_falling", "component_failing", *DIVERGENCE, *DECAY),
         read=True,
     ),
     HealthRule(

@@ -223,7 +223,10 @@ def _lost_meanwhile(history: History, points: Sequence[tuple[int, float]], span:
     lost = np.maximum.accumulate(means) - means
     wobble = max(noise(value), 0.04 * span) / np.sqrt(few)
     gain = np.maximum(np.maximum.accumulate(means) - means[0], max(0.1 * span, 4 * wobble))
-    kept = float(reward.value[-ROLL:].mean()) > mark.best - max(0.3 * (mark.best - mark.start), 3 * mark.noise)
+    # Judged at each evaluation: what one has shown holds until the next, also when the training's reward falls then.
+    then = np.searchsorted(reward.step[ROLL - 1 :], steps[few - 1 :], side="right") - 1
+    least = mark.best - max(0.3 * (mark.best - mark.start), 3 * mark.noise)
+    kept = (then < 0) | (rolling_mean(reward.value, ROLL)[then] > least)
     share = np.where((lost > CHANCE * wobble) & kept, lost / gain, 0.0)
     words = {"now": significant(float(means[-1])), "best": significant(float(means.max()))}
     return Signal(steps[few - 1 :], share, {**words, "best_step": f"{int(steps[int(np.argmax(means)) + few - 1]):,}"})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from runs.health.rules import BY_ID
-from tests.runs.health.lives import Life, Values
+from tests.runs.health.lives import CONFIG, Life, Values
 
 AT = 200
 
@@ -61,6 +63,30 @@ def test_a_cause_that_comes_back_under_a_consequence_is_no_news() -> None:
     life = Life(change=change).live(AT + 280)
     assert life.finding("kl") is not None
     assert [rule for _, rule, _ in life.opened] == ["kl"]
+
+
+def test_a_validation_reward_that_falls_before_the_training_s_is_the_same_illness() -> None:
+    def change(step: int, values: Values) -> None:
+        if step % 20 == 0:
+            values["eval_reward"] = min(0.9, step / 300) - max(0, step - AT) / 100
+        if step >= AT + 80 and "reward" in values:
+            values["reward"] *= 0.6
+
+    life = Life(config=replace(CONFIG, eval_every=20), change=change).live(AT + 180)
+    assert [rule for _, rule, _ in life.opened] == ["eval_falling"]
+    assert life.finding("reward_falling") is not None
+
+
+def test_components_that_move_apart_below_a_falling_reward_are_the_same_illness() -> None:
+    def change(step: int, values: Values) -> None:
+        if step >= AT and "reward" in values:
+            values["rewards/accuracy/mean"] *= 0.2
+            values["rewards/format/mean"] = 1.0
+            values["reward"] *= 0.4
+
+    life = Life(change=change).live(AT + 120)
+    assert len(life.opened) == 1
+    assert {"reward_falling", "components"} <= life.named.keys()
 
 
 def test_what_was_wrong_and_is_no_longer_is_resolved() -> None:
