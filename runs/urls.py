@@ -16,6 +16,7 @@ from runs.hosts import tokenizer_views
 from runs.hosts import views as hosts_views
 from runs.live import consumers
 from runs.metrics import views as metrics_views
+from runs.new_run import exchange_views
 from runs.new_run import views as new_run_views
 from runs.playground import code_views, editor_views, replay_views
 from runs.playground import views as playground_views
@@ -43,10 +44,13 @@ urlpatterns = [
     path("runs/new/profiles", new_run_views.choose_profile, name="choose_profile"),
     path("runs/new/commands", new_run_views.commands, name="launch_commands"),
     path("runs/new/dry-run", new_run_views.dry_run, name="dry_run"),
+    path("runs/new/import", exchange_views.import_config, name="import_config"),
+    path("runs/new/export", exchange_views.export_draft, name="export_draft"),
     path("runs/new/model", new_run_views.inspect_model, name="inspect_model"),
     path("runs/new/model/<int:inspection_id>", new_run_views.inspection, name="inspection"),
     path("runs/<slug:run_id>/clone/", new_run_views.clone, name="clone"),
     path("runs/<slug:run_id>/dry-run", new_run_views.run_dry_run, name="run_dry_run"),
+    path("runs/<slug:run_id>/export", exchange_views.run_export, name="run_export"),
     # Comparison
     path("runs/compare/", compare_views.compare, name="compare_runs"),
     path("runs/compare/table/", compare_views.table, name="compare_table"),

@@ -11,13 +11,15 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from controlplane import safe_yaml
 from controlplane.accounts.roles import operator_required, person
+from controlplane.exchange.documents import MOST_BYTES
+from controlplane.hardware import profile_import as profile_import_reading
 from controlplane.hardware import profile_yaml
 from controlplane.hardware.forms import ProfileForm, save
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profile_memory import on_page
 from controlplane.hardware.profiles import profile_of
 from controlplane.hardware.queries import profile_for
-from controlplane.safe_yaml import MOST_BYTES, YamlRefused
+from controlplane.safe_yaml import YamlRefused
 from workers.contract import ContractError
 
 
@@ -72,17 +74,17 @@ def profile_import(request: HttpRequest) -> HttpResponseBase:
     if request.method != "POST":
         return _import_form(request)
     try:
-        imported = profile_yaml.read(safe_yaml.document(request, MOST_BYTES))
+        imported = profile_import_reading.read(safe_yaml.document(request, MOST_BYTES))
     except YamlRefused as error:
         return _import_form(request, str(error))
-    form = imported.form()
-    context = {"form": form, "profile": None, "imported": True}
+    form = imported.form
+    context = {"form": form, "profile": None, "imported": True, "reading": imported.reading}
     return render(request, "hardware/profile.html", context, status=422 if form.errors else 200)
 
 
 def _import_form(request: HttpRequest, problem: str = "") -> HttpResponse:
     text = request.POST.get("text", "")
-    context = {"problem": problem, "text": text if len(text) <= MOST_BYTES else "", "most_kb": MOST_BYTES // 1024}
+    context = {"problem": problem, "text": text, "most_kb": MOST_BYTES // 1024}
     return render(request, "hardware/profile_import.html", context, status=422 if problem else 200)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import IO, Any
 
 from controlplane.datasets.models import DatasetVersion
+from controlplane.exchange.writing import formats
 from controlplane.hardware.models import Host
 from controlplane.hardware.profile_yaml import export
 from controlplane.hardware.profiles import BATCH_FIELDS, Profile
@@ -102,7 +103,7 @@ def shown(make: Callable[[], DryRun]) -> dict[str, Any]:
     """Context for the page: the commands and where they would run, or why there are none."""
     try:
         dry = make()
-        return {"commands": dry.commands(), "place": dry.place}
+        return {"commands": dry.commands(), "place": dry.place, "exports": formats(dry.spec.run.hardware)}
     except (NothingToShow, ContractError) as error:
         return {"problem": str(error)}
 

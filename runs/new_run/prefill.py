@@ -65,7 +65,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "attn_implementation": spec.attn_implementation or "",
         "precision": _precision(spec.grpo),
         # A field that the spec leaves to TRL is left to TRL again, not set to this form's default.
-        **{field.name: spec.grpo.get(field.name, _left_to_trl(field, schema)) for field in TRAINING},
+        **{field.name: spec.grpo.get(field.name, left_to_trl(field, schema)) for field in TRAINING},
         **advanced_fields.initial(schema, grpo),
     }
     if spec.lora is not None:
@@ -123,7 +123,7 @@ def _full(spec: Mapping[str, Any]) -> dict[str, Any]:
         return {}
 
 
-def _left_to_trl(field: TrainingField, schema: Mapping[str, Any] | None) -> Any:
+def left_to_trl(field: TrainingField, schema: Mapping[str, Any] | None) -> Any:
     """The value of a field left to TRL: empty if the form allows that, otherwise the default of the host's trainer."""
     if not field.required:
         return None

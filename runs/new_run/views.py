@@ -49,7 +49,7 @@ def new_run(request: HttpRequest) -> HttpResponseBase:
     if not person(request).may_operate:
         return _for_viewers(request)
     form = LaunchForm(initial=prefill.from_query(request.GET), schema=schema_of(None))
-    return _page(request, form)
+    return page(request, form)
 
 
 @require_safe
@@ -64,7 +64,7 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
     except ContractError as error:
         messages.error(request, f"{run.name} can't be cloned: another version froze its spec ({error}).")
         return redirect("run", run.pk)
-    return _page(request, form, clone_of=run, changed=prefill.changed_since(run))
+    return page(request, form, clone_of=run, changed=prefill.changed_since(run))
 
 
 def _for_viewers(request: HttpRequest) -> HttpResponse:
@@ -74,7 +74,7 @@ def _for_viewers(request: HttpRequest) -> HttpResponse:
 
 @operator_required
 def _launch(request: HttpRequest) -> HttpResponseBase:
-    form, user = _bound(request), person(request)
+    form, user = bound_form(request), person(request)
     draft_check = checked(form, user)
     findings = findings_of(form, draft_check)
     # After preflight, which may have seen a queue that a double click's first request has just filled.
@@ -94,7 +94,7 @@ def _launch(request: HttpRequest) -> HttpResponseBase:
     for finding in findings:
         if finding.grade == preflight.Grade.STOP and finding.field not in reported:
             form.add_error(finding.field if finding.field in form.fields else None, _sentence(finding))
-    return _page(request, form, draft_check=draft_check, findings=findings, status=422)
+    return page(request, form, draft_check=draft_check, findings=findings, status=422)
 
 
 def _sent_before(form: LaunchForm, user: User) -> Run | None:
@@ -112,7 +112,7 @@ def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:
 @operator_required
 def check_run(request: HttpRequest) -> HttpResponse:
     """The Preflight panel for the current form; stores nothing."""
-    form = _bound(request)
+    form = bound_form(request)
     draft_check = checked(form, person(request))
     return render(request, "new_run/_preflight.html", _panel(form, draft_check, findings_of(form, draft_check)))
 
@@ -121,7 +121,7 @@ def check_run(request: HttpRequest) -> HttpResponse:
 @operator_required
 def choose_profile(request: HttpRequest) -> HttpResponse:
     """Every profile, ranked for the form's model and hosts."""
-    draft = checked(_bound(request), person(request)).draft
+    draft = checked(bound_form(request), person(request)).draft
     return render(request, "new_run/_choices.html", {"choices": choosing.choices(draft), "model": draft.model})
 
 
@@ -129,7 +129,7 @@ def choose_profile(request: HttpRequest) -> HttpResponse:
 @operator_required
 def commands(request: HttpRequest) -> HttpResponse:
     """The commands of this launch's processes, for the placement it would get now."""
-    form = _bound(request)
+    form = bound_form(request)
     context = new_run_dry_run.shown(lambda: new_run_dry_run.of_form(form))
     return render(request, "new_run/_commands_answer.html", context)
 
@@ -138,7 +138,7 @@ def commands(request: HttpRequest) -> HttpResponse:
 @operator_required
 def dry_run(request: HttpRequest) -> HttpResponseBase:
     """The same as a .zip that trains without the control plane."""
-    form = _bound(request)
+    form = bound_form(request)
     try:
         dry = new_run_dry_run.of_form(form)
         dry.commands()
@@ -147,7 +147,7 @@ def dry_run(request: HttpRequest) -> HttpResponseBase:
         form.is_valid()
         form.add_error(None, f"No dry run yet: {error}")
         draft_check = checked(form, person(request))
-        return _page(request, form, draft_check=draft_check, findings=findings_of(form, draft_check), status=422)
+        return page(request, form, draft_check=draft_check, findings=findings_of(form, draft_check), status=422)
 
 
 @require_safe
@@ -167,7 +167,7 @@ def run_dry_run(request: HttpRequest, run_id: str) -> HttpResponseBase:
 @operator_required
 def inspect_model(request: HttpRequest) -> HttpResponse:
     """Ask a host about the model in the form."""
-    form = _bound(request)
+    form = bound_form(request)
     form.is_valid()
     model, host = str(form.row("model") or ""), host_to_ask(form)
     context: dict[str, Any] = {"model": model, "host": host}
@@ -218,19 +218,21 @@ def _launch_key(form: LaunchForm, user: User) -> str | None:
     return hashlib.sha256(repr((user.pk, page, values)).encode()).hexdigest()
 
 
-def _bound(request: HttpRequest) -> LaunchForm:
+def bound_form(request: HttpRequest) -> LaunchForm:
     return LaunchForm(request.POST, schema=schema_of(host_numbered(request.POST.get("host"))))
 
 
-def _page(
+def page(
     request: HttpRequest,
     form: LaunchForm,
     *,
     draft_check: Checked | None = None,
     findings: Sequence[preflight.Finding] = (),
     status: int = 200,
+    shown: LaunchForm | None = None,
     **extra: Any,
 ) -> HttpResponse:
+    """The whole page; `shown`: another form than the one that was checked."""
     if draft_check is None:
         # The first view: the initial values, as if submitted.
         first = LaunchForm(prefill.as_sent(form), schema=form.schema)
@@ -239,7 +241,7 @@ def _page(
     else:
         panel = _panel(form, draft_check, findings)
     context = {
-        "form": form,
+        "form": shown or form,
         "models": known_models(candidates(None)),
         "fillable": prefill.fillable(form),
         **panel,

@@ -136,6 +136,10 @@ form.addEventListener("click", (event) => {
   const target = event.target instanceof Element ? event.target : null;
   const fix = target?.closest("[data-fix]");
   if (fix instanceof HTMLElement) apply(JSON.parse(fix.dataset.fix ?? "{}"));
+});
+// In the panel, in an import's report, and at the head of the page.
+document.addEventListener("click", (event) => {
+  const target = event.target instanceof Element ? event.target : null;
   const link = target?.closest('a[href^="#id_"]');
   const field = link && document.getElementById(link.getAttribute("href")?.slice(1) ?? "");
   if (field) {

@@ -1,0 +1,118 @@
+"""Our own documents: a run's spec, with or without its attempt, and a hardware profile's YAML."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.exchange.reading import Kind, Reading, Verdict
+from controlplane.hardware.profile_fields import BATCH_FIELDS
+from controlplane.safe_yaml import short
+from workers.contract import ContractError, HardwareSpec, LoraSpec, ModelSpec, RunSpec, ServerSpec, from_dict, to_dict
+
+OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
+WHOLE = ("name", "data", "rewards", "attn_implementation", "failed_share")
+
+
+def values_of(spec: RunSpec) -> dict[str, Any]:
+    """A run's settings by their paths; hardware only where it differs from the defaults."""
+    return read_spec(to_dict(spec)).values
+
+
+def hardware_values(spec: HardwareSpec) -> dict[str, Any]:
+    return read_spec({"hardware": to_dict(spec)}).values
+
+
+def default_hardware() -> dict[str, Any]:
+    """Every hardware path with its default."""
+    defaults = {f"hardware.{name}": value for name, value in vars(HardwareSpec("")).items()}
+    return defaults | {f"hardware.server.{name}": value for name, value in vars(ServerSpec()).items()}
+
+
+def read_spec(tree: Mapping[str, Any]) -> Reading:
+    reading = Reading(Kind.SPEC, complete=True)
+    for key in OF_AN_ATTEMPT:
+        if key in tree:
+            reading.note(Verdict.LEFT_OUT, key, "Each run and each attempt gets its own.")
+    run = tree.get("run", tree)
+    for key, value in (run if isinstance(run, Mapping) else {}).items():
+        if key in WHOLE:
+            if value is not None:
+                reading.put(key, value, key)
+        elif key == "grpo":
+            for name, argument in _mapping(reading, value, key).items():
+                reading.put(f"grpo.{name}", argument, f"grpo.{name}")
+        elif key == "model":
+            _take(reading, ModelSpec, _mapping(reading, value, key), key, path="")
+        elif key == "hardware":
+            _hardware(reading, _mapping(reading, value, key))
+        elif key == "lora":
+            _lora(reading, value)
+        elif key not in OF_AN_ATTEMPT and not (run is not tree and key in tree):
+            reading.note(Verdict.UNKNOWN, key, f"The value was {short(value)}.")
+    return reading
+
+
+def read_profile(tree: Mapping[str, Any]) -> Reading:
+    reading = Reading(Kind.PROFILE, complete=True)
+    for key, value in tree.items():
+        if key == "name":
+            reading.put("hardware.profile", str(value)[:80], key)
+        elif key == "hardware":
+            _hardware(reading, _mapping(reading, value, key))
+        elif key == "lora":
+            _lora(reading, value)
+        elif key == "batch":
+            for name, size in _mapping(reading, value, key).items():
+                if name in BATCH_FIELDS and size is not None:
+                    reading.put(f"grpo.{name}", size, f"batch.{name}")
+                elif name not in BATCH_FIELDS:
+                    reading.note(Verdict.UNKNOWN, f"batch.{name}", f"The value was {short(size)}.")
+        elif key != "description":
+            reading.note(Verdict.UNKNOWN, key, f"The value was {short(value)}.")
+    return reading
+
+
+def _mapping(reading: Reading, value: Any, key: str) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if value is not None:
+        reading.note(Verdict.WRONG, key, f"Expected fields, got {short(value)}.")
+    return {}
+
+
+def _hardware(reading: Reading, tree: dict[str, Any]) -> None:
+    server = tree.pop("server", None)
+    if isinstance(name := tree.pop("profile", None), str) and name:
+        reading.put("hardware.profile", name[:80], "hardware.profile")
+    _take(reading, HardwareSpec, tree, "hardware", profile="")
+    _take(reading, ServerSpec, _mapping(reading, server, "hardware.server"), "hardware.server")
+
+
+def _lora(reading: Reading, value: Any) -> None:
+    reading.put("lora", value is not None, "lora")
+    if value is not None:
+        _take(reading, LoraSpec, _mapping(reading, value, "lora"), "lora", keep_defaults=True)
+
+
+def _take(
+    reading: Reading, cls: type, tree: dict[str, Any], at: str, *, keep_defaults: bool = False, **needed: Any
+) -> None:
+    """The fields of one of the contract's dataclasses one by one, so that every wrong one is listed."""
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.name != "server"}
+    for name, raw in tree.items():
+        key = f"{at}.{name}"
+        if name not in fields:
+            reading.note(Verdict.UNKNOWN, key, f"The value was {short(raw)}.")
+            continue
+        try:
+            value = getattr(from_dict(cls, {**needed, name: raw}, at=at), name)
+        except ContractError as error:
+            text = str(error).removeprefix(f"{key}: ").capitalize()
+            reading.note(Verdict.WRONG, key, f"{text[:300]}.", path=key, raw=short(raw))
+            continue
+        field = fields[name]
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if keep_defaults or value != default:
+            reading.put(key, value, key)

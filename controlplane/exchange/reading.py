@@ -1,0 +1,104 @@
+"""What a config of another tool says about a run and its hardware: the values, and notes on everything else.
+
+A value's path is its place in the run's spec: `grpo.learning_rate`, `hardware.server.gpus`, `lora.r`, `model.path`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+MOST_NOTES = 100
+
+
+class Kind(StrEnum):
+    """The kinds of documents, by the words that the pages use for them."""
+
+    AXOLOTL = "Axolotl YAML"
+    TRL = "TRL config"
+    COMMAND = "command line"
+    DEEPSPEED = "DeepSpeed JSON"
+    ACCELERATE = "accelerate YAML"
+    SPEC = "run spec"
+    PROFILE = "hardware profile"
+
+    @property
+    def article(self) -> str:
+        return "an" if self.value[0] in "Aa" else "a"
+
+
+class Verdict(StrEnum):
+    """What happened to a key that did not simply fill a field; each is a list on the page, in this order."""
+
+    WRONG = "Values that can't be used"
+    CONTRADICTION = "Contradictions"
+    UNKNOWN = "Unknown keys"
+    LEFT_OUT = "Known, and not taken"
+    ASSUMED = "Adjusted or assumed"
+
+
+class Unreadable(ValueError):
+    """The text is no document of any known kind; the message says where and why."""
+
+
+class WrongValue(ValueError):
+    """A value doesn't fit its key; the message is the rest of a sentence: `expected a number`."""
+
+
+@dataclass(frozen=True)
+class Note:
+    verdict: Verdict
+    key: str
+    """In the document; empty if it concerns several."""
+    text: str
+    line: int | None = None
+    path: str = ""
+    """The concerned path of the spec, if any."""
+    raw: str = ""
+    """The value as written, if it can't be used."""
+
+
+@dataclass
+class Reading:
+    kind: Kind
+    values: dict[str, Any] = field(default_factory=dict)
+    """Path in the spec -> value."""
+    sources: dict[str, str] = field(default_factory=dict)
+    """Path in the spec -> key in the document."""
+    notes: list[Note] = field(default_factory=list)
+    complete: bool = False
+    """It is one of our own documents: what it doesn't say has its default."""
+
+    def note(self, verdict: Verdict, key: str, text: str, **more: Any) -> None:
+        if len(self.notes) < MOST_NOTES:
+            self.notes.append(Note(verdict, key[:80], text, **more))
+        elif len(self.notes) == MOST_NOTES:
+            self.notes.append(Note(Verdict.UNKNOWN, "", "There is more that isn't listed here."))
+
+    def put(self, path: str, value: Any, key: str) -> None:
+        self.values[path] = value
+        self.sources[path] = key
+
+    def pop(self, path: str, default: Any = None) -> Any:
+        """Take a value out that only helps to find others; such paths begin with an underscore."""
+        self.sources.pop(path, None)
+        return self.values.pop(path, default)
+
+    def below(self, prefix: str) -> dict[str, Any]:
+        """The values below a path, by the rest of their paths."""
+        start = f"{prefix}."
+        return {path.removeprefix(start): value for path, value in self.values.items() if path.startswith(start)}
+
+    @property
+    def sizes(self) -> tuple[int, int] | None:
+        """(batch per process, gradient accumulation), if both are known."""
+        batch = self.values.get("grpo.per_device_train_batch_size")
+        accumulation = self.values.get("grpo.gradient_accumulation_steps")
+        return (batch, accumulation) if isinstance(batch, int) and isinstance(accumulation, int) else None
+
+    @property
+    def listed(self) -> list[tuple[Verdict, list[Note]]]:
+        """The notes by verdict, for the pages."""
+        groups = [(verdict, [note for note in self.notes if note.verdict == verdict]) for verdict in Verdict]
+        return [(verdict, notes) for verdict, notes in groups if notes]

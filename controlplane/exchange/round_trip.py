@@ -1,0 +1,72 @@
+"""Whether exports read back as they were, for every format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from controlplane.exchange import documents, own, trl
+from controlplane.exchange.writing import accelerate_yaml, axolotl_yaml, deepspeed_json, trl_yaml
+from controlplane.hardware.shipped import SHIPPED
+from workers.contract import ZERO, DataSpec, HardwareSpec, ModelSpec, RewardSpec, RunSpec, to_json
+
+SETTINGS: tuple[tuple[dict[str, Any], str | None], ...] = (
+    ({}, None),
+    ({"max_steps": 200, "learning_rate": 1e-6, "beta": 0.04, "save_steps": 50, "temperature": 1}, "sdpa"),
+    ({"num_train_epochs": 1.5, "save_strategy": "epoch", "bf16": True, "fp16": False, "scale_rewards": "none"}, None),
+    ({"optim": "sgd", "generation_kwargs": {"a": [{"b": {"c": [1]}}]}, "shuffle_dataset": False}, "eager"),
+    ({"bf16": False, "fp16": True, "epsilon_high": 0.28, "eval_strategy": "steps", "warmup_steps": 0.1}, None),
+)
+"""GRPOConfig's arguments beside the profile's batch, and the attention."""
+
+
+def losses(spec: RunSpec) -> list[str]:
+    """What an export and an import change, as `format: path`; nothing if all round trips hold."""
+    values = own.values_of(spec)
+    texts = {
+        "spec": to_json(spec),
+        "TRL": trl_yaml(spec),
+        "Axolotl": axolotl_yaml(spec),
+        "accelerate": accelerate_yaml(spec),
+    }
+    lost = []
+    for name, text in texts.items():
+        back = documents.read(text.encode(), trl.BASIC).values
+        lost += [f"{name}: {path}" for path in {*values, *back} if values.get(path) != back.get(path)]
+    if spec.hardware.strategy in ZERO:
+        lost += [f"DeepSpeed: {path}" for path in _sharding_lost(spec.hardware)]
+    return sorted(lost)
+
+
+def hold(specs: Iterable[RunSpec] | None = None) -> bool:
+    """Whether all round trips hold; without specs, those of every shipped profile with a few settings."""
+    return not any(losses(spec) for spec in (shipped_specs() if specs is None else specs))
+
+
+def shipped_specs() -> Iterator[RunSpec]:
+    for profile in SHIPPED:
+        for grpo, attention in SETTINGS:
+            yield RunSpec(
+                run_id="round-trip",
+                name="round trip: #1",
+                kind="train",
+                model=ModelSpec("Qwen/Qwen2.5-3B-Instruct", revision="main" if attention else None),
+                data=DataSpec("sums", 1, "0" * 64, 100, eval_rows=8),
+                rewards=(RewardSpec("format", "think_tags", 0.5, {"text": "#! two\nlines: {}"}),),
+                hardware=profile.spec,
+                grpo={**profile.batch, **grpo},
+                lora=profile.lora,
+                attn_implementation=attention,
+                failed_share=0.25,
+            )
+
+
+def _sharding_lost(hardware: HardwareSpec) -> list[str]:
+    """A DeepSpeed JSON holds these three settings."""
+    back = documents.read(deepspeed_json(hardware).encode(), trl.BASIC).values
+    kept = {
+        "hardware.strategy": hardware.strategy,
+        "hardware.offload": hardware.offload,
+    }
+    defaults = {"hardware.offload": HardwareSpec("").offload}
+    return [path for path, value in kept.items() if back.get(path, defaults.get(path)) != value]
