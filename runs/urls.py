@@ -110,6 +110,7 @@ urlpatterns = [
     path("hardware/leases/<int:lease_id>/release/", hosts_views.release_lease, name="release_lease"),
     path("hardware/hosts/<int:host_id>/drain/", hosts_views.drain, name="drain_host"),
     path("hardware/hosts/<int:host_id>/unsandboxed/", hosts_views.unsandboxed, name="host_unsandboxed"),
+    path("hardware/hosts/<int:host_id>/price/", hosts_views.price, name="host_price"),
     path("hardware/hosts/<int:host_id>/give-up/", hosts_views.give_up_host, name="give_up_host"),
     path("hardware/hosts/<int:host_id>/remove/", hosts_views.remove_host, name="remove_host"),
     path("hardware/queue/<slug:run_id>/move", queue_views.queue_move, name="queue_move"),

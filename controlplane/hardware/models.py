@@ -39,6 +39,11 @@ class Host(models.Model):
     """An admin lets rewards run code here without a sandbox."""
     unsandboxed_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     """The admin."""
+    gpu_hour_price = models.FloatField(null=True)
+    """Of one GPU for one hour, set by an admin; None: no money is shown."""
+    CURRENCY_LENGTH = 5
+    currency = models.CharField(max_length=CURRENCY_LENGTH, blank=True)
+    """A sign or a code."""
 
     objects = HostsInUse()
     every = models.Manager["Host"]()

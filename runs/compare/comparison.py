@@ -13,6 +13,7 @@ from zlib import crc32
 from django.http import HttpRequest
 
 from controlplane.hardware.models import Host
+from controlplane.hardware.prices import Money, gpu_hour, total
 from controlplane.http.query_params import listed
 from runs import queries
 from runs.metrics import run_charts
@@ -82,6 +83,8 @@ class Took:
     seconds: float | None
     gpu_hours: float | None
     """None: it never held a GPU."""
+    cost: str
+    """By the present prices of its hosts; empty where none has one."""
 
 
 @dataclass(frozen=True)
@@ -192,6 +195,7 @@ def took(run: Run, now: datetime) -> Took:
     """Running time from the first step's preparation to the end; GPU hours count from the lease."""
     seconds = hours = 0.0
     started = had_gpus = False
+    costs: list[Money] = []
     for attempt in run.attempts.all():
         until = attempt.ended_at or now
         if attempt.started_at:
@@ -200,8 +204,11 @@ def took(run: Run, now: datetime) -> Took:
         count = len(attempt.gpus)
         if count and attempt.dispatched_at:
             had_gpus = True
-            hours += count * max(0.0, (until - attempt.dispatched_at).total_seconds()) / 3600
-    return Took(seconds if started else None, hours if had_gpus else None)
+            held = count * max(0.0, (until - attempt.dispatched_at).total_seconds()) / 3600
+            hours += held
+            if price := gpu_hour(attempt.host):
+                costs.append(price * held)
+    return Took(seconds if started else None, hours if had_gpus else None, total(costs))
 
 
 def is_live(run: Run) -> bool:

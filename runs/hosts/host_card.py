@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 
 from controlplane.accounts.models import User
+from controlplane.hardware.prices import gpu_hour
 from controlplane.templatetags.figures import ago, clock, mib, significant
 from runs.hosts.cards import GpuView, Holder, HostView, SlotView
 from runs.sentences import counted
@@ -102,7 +103,7 @@ def host_card(host: HostView, user: User) -> HostCard:
         slots=() if host.gpus else host.slots,
         links=host.links,
         summary=format_html_join(" · ", "{}", ((part,) for part in _summary(host))),
-        facts=(tuple(_resources(host)), tuple(_software(host, user))),
+        facts=(tuple(_resources(host, user)), tuple(_software(host, user))),
     )
 
 
@@ -205,12 +206,21 @@ def _summary(host: HostView) -> Iterator[str]:
     yield counted(len(host.models), "model")
 
 
-def _resources(host: HostView) -> Iterator[Fact]:
+def _resources(host: HostView, user: User) -> Iterator[Fact]:
     yield _memory(host)
     yield _disk(host)
     yield Fact("CPU", (FactText(_cpu(host)),))
     if host.gpus:
         yield Fact("CPU slots", tuple(_slot(slot, host) for slot in host.slots) or _muted("none"), inline=True)
+        if gpu_hour(host.row) or user.may_administer:
+            yield Fact("GPU-hour", tuple(_price(host, user)), inline=True)
+
+
+def _price(host: HostView, user: User) -> Iterator[FactText]:
+    hour = gpu_hour(host.row)
+    yield FactText(str(hour)) if hour else FactText("no price", "muted")
+    if user.may_administer:
+        yield FactText("Change…" if hour else "Set…", "link", url=reverse("host_price", args=[host.row.pk]))
 
 
 def _cpu(host: HostView) -> str:

@@ -9,6 +9,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.accounts.roles import admin_required, operator_required, person
+from controlplane.hardware.prices import PriceForm, gpu_hour
 from controlplane.hardware.queries import host_for, hosts_for, known_host_for, profiles_for
 from runs.hosts import actions, announcements, overview
 from runs.hosts.cards import host_views, is_fresh
@@ -83,6 +84,20 @@ def unsandboxed(request: HttpRequest, host_id: int) -> HttpResponseBase:
             messages.success(request, f"{host.name} runs no code without a sandbox. Runs already started continue.")
         return redirect("hardware")
     return render(request, "hosts/unsandboxed.html", {"host": host_views([host])[0]})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@admin_required
+def price(request: HttpRequest, host_id: int) -> HttpResponseBase:
+    """Set what an hour of a host's GPUs costs."""
+    host = host_for(request, host_id)
+    form = PriceForm(request.POST if request.method == "POST" else None, instance=host)
+    if request.method == "POST" and form.is_valid():
+        host.save(update_fields=["gpu_hour_price", "currency"])
+        hour = gpu_hour(host)
+        messages.success(request, f"A GPU-hour of {host.name} {f'costs {hour}' if hour else 'has no price'}.")
+        return redirect("hardware")
+    return render(request, "hosts/price.html", {"host": host, "form": form}, status=422 if form.errors else 200)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

@@ -144,6 +144,7 @@ RULES = {
     "release_lease": OPERATE,
     "drain_host": ACT,
     "host_unsandboxed": ADMIN,
+    "host_price": ADMIN,
     "trial_new": OPERATE,
     "trial": READ,
     "trial_stop": ACT,

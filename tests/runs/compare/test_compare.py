@@ -320,5 +320,5 @@ def test_the_table_tells_what_each_took(client: Client) -> None:
     )
     text = client.get("/runs/compare/table/", {"runs": run.pk}).content.decode()
     assert "2 h" in text
-    assert 'data-label="GPU-hours">4<' in text
+    assert 'data-label="GPU-hours">4 ' in text
     assert 'data-label="Tokens">2k<' in text

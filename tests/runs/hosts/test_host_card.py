@@ -143,12 +143,13 @@ def test_the_sandbox_is_named_with_what_does_not_work() -> None:
 def test_facts_that_were_not_reported_are_no_empty_lines() -> None:
     card = a_card(a_host(gpus=1, cpu_slots=0, inventory={"gpus": [{"index": 0}]}))
     labels = [fact.label for column in card.facts for fact in column]
-    assert labels == ["Memory", "Disk", "CPU", "CPU slots", "Sandbox", "Boot", "Versions", "Models"]
+    assert labels == ["Memory", "Disk", "CPU", "CPU slots", "GPU-hour", "Sandbox", "Boot", "Versions", "Models"]
     assert [words(card, label) for label in labels] == [
         ["–"],
         ["–"],
         ["–"],
         ["none"],
+        ["no price", "Set…"],
         ["not reported yet"],
         ["not reported"],
         ["not reported"],
