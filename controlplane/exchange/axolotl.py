@@ -180,7 +180,7 @@ def _adapter(reading: Reading) -> None:
     if word == "qlora" and "_4bit" not in reading.values:
         reading.put("_4bit", True, "adapter")
     if word is not None or "model.path" in reading.values:
-        reading.put("lora", word is not None, "adapter")
+        reading.put("lora", word is not None, "adapter" if word else "no adapter")
     trl.quantize(reading)
 
 

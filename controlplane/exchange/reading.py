@@ -23,10 +23,6 @@ class Kind(StrEnum):
     SPEC = "run spec"
     PROFILE = "hardware profile"
 
-    @property
-    def article(self) -> str:
-        return "an" if self.value[0] in "Aa" else "a"
-
 
 class Verdict(StrEnum):
     """What happened to a key that did not simply fill a field; each is a list on the page, in this order."""

@@ -272,7 +272,7 @@ def _lora(reading: Reading) -> None:
             key = reading.sources.get(f"lora.{name}", name)
             reading.note(Verdict.LEFT_OUT, key, "The document switches LoRA off.")
             reading.pop(f"lora.{name}")
-        reading.put("lora", False, "use_peft")
+        reading.put("lora", False, "no adapter")
     else:
         reading.put("lora", True, "use_peft")
     if not reading.values["lora"] and "model.path" not in reading.values:

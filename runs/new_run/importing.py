@@ -133,7 +133,8 @@ def _left_to_trl(imported: Imported) -> None:
     """One of our own documents says everything: a setting that it hasn't is TRL's own default."""
     form = LaunchForm(schema=imported.schema)
     for training in TRAINING:
-        imported.values[training.name] = sent(prefill.left_to_trl(training, imported.schema) or "")
+        default = prefill.left_to_trl(training, imported.schema)
+        imported.values[training.name] = "" if default is None else sent(default)
     for names in form.advanced.values():
         imported.values |= dict.fromkeys(names, "")
     imported.values |= {"precision": "profile", "attn_implementation": "", "eval_rows": "0"}

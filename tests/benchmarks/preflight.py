@@ -4,6 +4,7 @@ somebody types.
 `estimate_error_*` compare the whole runs of tests/gpu/results.json, `trainer_error_*` the trainers alone of
 tests/gpu/memory.json; tests/gpu/estimates.py says what is left out. `findings_ms_*` are answers of a running product to
 the form as a browser sends it, for a 3B model on a host with four GPUs. `checks` counts the places that make a finding.
+`imports_round_trip`: every export of every shipped profile reads back as it was.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
+from controlplane.exchange import round_trip
 from controlplane.serving.embedded import BASE_DIR
 from tests.benchmarks._figures import percentile
 from tests.benchmarks._product import Product
@@ -45,6 +47,7 @@ def main(argv: list[str]) -> dict[str, Any]:
         **_errors("estimate", estimates.runs(results.read(results.COMMITTED))),
         **_errors("trainer", estimates.trainers()),
         "checks": _places(),
+        "imports_round_trip": round_trip.hold(),
         **(_typing(options.requests) if options.requests else {}),
     }
 

@@ -16,3 +16,4 @@ def test_the_memory_model_is_within_ten_percent_of_every_measurement() -> None:
     assert figures["trainer_error_max_percent"] <= 10
     assert figures["estimate_error_median_percent"] <= 5
     assert figures["checks"] > 80
+    assert figures["imports_round_trip"] is True

@@ -110,7 +110,7 @@ def test_unknown_and_refused_keys_are_listed_with_their_lines(client):
     assert "Unknown keys: sample_weighting The value was 3." in text
     assert "Known, and not taken: output_dir" in text
     assert "datasets Choose the dataset under Data" in text
-    assert "line 15</span>" in answer.content.decode()
+    assert "(line 15)" in answer.content.decode()
 
 
 @pytest.mark.parametrize(
@@ -176,3 +176,33 @@ def test_an_unfinished_draft_has_no_export_yet(client):
     answer = client.post("/runs/new/export", sent(dataset_version=""))
     assert answer.status_code == 422
     assert "No export yet" in answer.content.decode()
+
+
+def test_a_spec_that_leaves_settings_to_trl_gives_a_form_that_can_be_launched(client):
+    a_version()
+    assert client.post("/runs/new/", sent()).status_code == 302
+    spec = Run.objects.get().spec | {"grpo": {"max_steps": 5}}
+    Run.objects.all().delete()
+    form = imported(client, json.dumps(spec), temperature="0.3").context["form"]
+    assert form.errors == {}
+    assert (form["beta"].value(), form["temperature"].value(), form["save_steps"].value()) == ("0.0", "1.0", "500")
+
+
+def test_a_total_batch_that_the_form_does_not_make_is_a_contradiction(client):
+    document = '{"zero_optimization": {"stage": 2}, "train_batch_size": 60}'
+    answer = imported(client, document, per_device_train_batch_size="4", gradient_accumulation_steps="2")
+    assert "60 is not 4 × 2 × 1 (batch × accumulation × processes) = 8." in notes(answer)
+
+
+@pytest.mark.parametrize("version", [10**30, -1, "1; drop", [1], None])
+def test_rows_that_a_spec_names_and_nobody_has_are_listed(client, version):
+    spec = {
+        "grpo": {},
+        "model": {"path": "m\0"},
+        "hardware": {},
+        "data": {"name": "x\0", "version": version},
+        "rewards": [5],
+    }
+    text = notes(imported(client, json.dumps(spec)))
+    assert "data No dataset" in text
+    assert "rewards No reward config here" in text
