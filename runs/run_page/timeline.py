@@ -9,6 +9,7 @@ from typing import Any
 
 from django.utils import timezone
 
+from controlplane.templatetags.figures import duration
 from runs import sentences
 from runs.metrics import run_charts
 from runs.models import Attempt, Run, RunEvent
@@ -52,8 +53,8 @@ class PhaseSpan:
     going: bool = False
 
     @property
-    def clock(self) -> str:
-        return clock(self.seconds)
+    def took(self) -> str:
+        return took(self.seconds)
 
 
 @dataclass(frozen=True)
@@ -68,8 +69,8 @@ class Phases:
         return sum(span.seconds for span in self.spans)
 
     @property
-    def clock(self) -> str:
-        return clock(self.seconds)
+    def took(self) -> str:
+        return took(self.seconds)
 
     @property
     def minutes(self) -> float:
@@ -118,7 +119,7 @@ def _line(event: RunEvent, below: RunEvent | None) -> TimelineLine:
         attempt=event.attempt.number,
         step=event.step,
         loud=event.kind in run_charts.MARKED,
-        after=clock(since) if since >= 1 else "",
+        after=took(since) if since >= 1 else "",
     )
 
 
@@ -162,9 +163,6 @@ def _begins(event: RunEvent) -> tuple[str, str] | None:
     return PHASES.get(str(event.data.get("to" if event.kind == "status" else "phase")))
 
 
-def clock(seconds: float) -> str:
-    """00:42, 1:05:09: like a stopwatch."""
-    total = int(seconds)
-    hours, rest = divmod(total, 3600)
-    text = f"{rest // 60:02}:{rest % 60:02}"
-    return f"{hours}:{text}" if hours else text
+def took(seconds: float) -> str:
+    """Whole seconds as a duration."""
+    return duration(int(seconds)) if seconds >= 1 else "0 s"

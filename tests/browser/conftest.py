@@ -30,9 +30,7 @@ class Complaints:
         page.on("response", lambda r: self.heard.append(f"{r.status} {r.url}") if r.status >= 400 else None)
 
     def _console(self, message: ConsoleMessage) -> None:
-        # htmx logs a request that a click to another page cut off; one that failed is heard by its status.
-        cut_off = message.text.startswith(("htmx:afterRequest", "htmx:sendAbort"))
-        if message.type in ("error", "warning") and not cut_off:
+        if message.type in ("error", "warning"):
             self.heard.append(f"{message.type}: {message.text}")
 
 

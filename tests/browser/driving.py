@@ -117,12 +117,11 @@ def without(whole: Locator, part: str) -> str:
     return text
 
 
-def seconds(clock: Locator) -> int:
-    """Of 1:02:03 or 02:03."""
-    total = 0
-    for number in clock.inner_text().split(":"):
-        total = 60 * total + int(number)
-    return total
+def seconds(duration: Locator) -> int:
+    """Of 2 min 3 s or 42 s."""
+    units = {"s": 1, "min": 60, "h": 3600}
+    words = duration.inner_text().split()
+    return sum(int(number) * units[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
 
 
 def until(page: Page, seen: Callable[[], object], problem: str = "it did not come") -> None:

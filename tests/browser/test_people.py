@@ -116,7 +116,7 @@ def test_nothing_jumps_while_data_comes_in(site: Stack, paths: dict[str, str], s
         ("health", "#run-health", "step 42"),
         ("tags", "#run-about", "math"),
         ("notes", "#run-about", "Does it hold the format?"),
-        ("a notice", "#run-notices", "Asked to save and stop"),
+        ("a notice", "#run-status", "asked to save and stop"),
     ):
         site.django(f"{DATA}comes_in(run, what)", run=run, what=what)
         for page in pages.values():

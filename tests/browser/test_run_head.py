@@ -42,6 +42,13 @@ accept(now.latest(), [builders.train(i, reward=i / 100, epoch=i / 40) for i in r
 later = timezone.now() + timedelta(minutes=until)
 result = any(look_at(r, Presets().of(r), later) for r in map(Run.objects.get, [Q(pk=run)] * 3))  # a tick may be first
 """
+TIMED = """
+from runs.host_api.ingest import accept
+from runs.models import Run
+from tests.runs import builders
+now = Run.objects.get(pk=run)
+accept(now.latest(), [builders.train(i, reward=0.1, epoch=0.2, step_time=4.0) for i in range(11, 15)])
+"""
 STOPPED = """
 from controlplane.accounts.models import User
 from runs.scheduling import stopping
@@ -101,7 +108,7 @@ def test_a_note_in_the_making_outlives_what_happens_and_meets_the_others(site: S
     about.get_by_label("Notes").fill("Mine.")
     site.django(ANOTHER, run=run)
     site.django(STOPPED, run=run)
-    expect(page.locator("#run-notices")).to_contain_text("Asked to save and stop")
+    expect(page.locator("#run-status")).to_contain_text("asked to save and stop")
     expect(about.get_by_label("Notes")).to_have_value("Mine.")
     about.get_by_role("button", name="Save notes").click()
     expect(about.get_by_role("alert")).to_contain_text("olga has changed the notes in the meantime.")
@@ -109,6 +116,20 @@ def test_a_note_in_the_making_outlives_what_happens_and_meets_the_others(site: S
     about.get_by_label("Notes").fill("Theirs. Mine.")
     about.get_by_role("button", name="Save notes").click()
     expect(about.get_by_text("Theirs. Mine.")).to_be_visible()
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_a_stop_in_progress_moves_nothing(site: Stack, run: str, page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 844})
+    site.django("from runs.models import Run\nRun.objects.filter(pk=run).update(max_steps=5000)", run=run)
+    site.django(TIMED, run=run)
+    visit(site, page, run)
+    expect(page.locator("[data-eta]")).to_contain_text("left")
+    below = page.locator("[role=tablist]").first
+    before = below.bounding_box()
+    site.django(STOPPED, run=run)
+    expect(page.locator("#run-status")).to_contain_text("asked to save and stop by admin")
+    assert below.bounding_box() == before
 
 
 @pytest.mark.parametrize(("link", "fold"), [("spec", "json"), ("commands", "commands")])

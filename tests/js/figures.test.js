@@ -21,7 +21,7 @@ test("a value has its unit, and what is no number is a dash", () => {
   for (const value of [null, undefined, NaN, Infinity]) assert.deepEqual(figures.figure(value, "percent"), ["–", ""]);
 });
 
-test("a stopwatch and an age count whole seconds", () => {
-  assert.deepEqual([42, 3909, -1].map(figures.stopwatch), ["00:42", "1:05:09", "00:00"]);
+test("a running time and an age count whole seconds", () => {
+  assert.deepEqual([0.4, 9, 42, 137, 3909, -1].map(figures.elapsed), ["0 s", "9 s", "42 s", "2 min 17 s", "1 h 5 min", "0 s"]);
   assert.deepEqual([12.9, 61, 7300, 200_000, -3].map(figures.age), ["12 s", "1 min", "2 h", "2 d", "0 s"]);
 });

@@ -58,12 +58,10 @@ export function age(seconds) {
   return `${Math.max(0, Math.floor(seconds))} s`;
 }
 
-/** 00:42, 1:05:09. @param {number} seconds */
-export function stopwatch(seconds) {
+/** Whole seconds that have passed, as a duration. @param {number} seconds */
+export function elapsed(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
-  const two = (/** @type {number} */ n) => String(n).padStart(2, "0");
-  const hours = Math.floor(whole / 3600);
-  return `${hours ? `${hours}:` : ""}${two(Math.floor((whole % 3600) / 60))}:${two(whole % 60)}`;
+  return whole ? duration(whole) : "0 s";
 }
 
 /**

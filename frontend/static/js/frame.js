@@ -1,6 +1,6 @@
 // The frame of every page: theme, keyboard, dialogs, menus, ages that go on, the connection bar's element.
 
-import { age, stopwatch } from "./figures.js";
+import { age, elapsed } from "./figures.js";
 import { localise } from "./times.js";
 
 const GO = { r: "runs", d: "datasets", w: "reward_configs", h: "hardware", s: "settings" };
@@ -129,9 +129,19 @@ function ages() {
     for (const place of document.querySelectorAll("[data-running]")) {
       const birth = births.get(place) ?? Date.now() - 1000 * Number(/** @type {HTMLElement} */ (place).dataset.running);
       births.set(place, birth);
-      place.textContent = stopwatch((Date.now() - birth) / 1000);
+      place.textContent = elapsed((Date.now() - birth) / 1000);
     }
   }, 1000);
+}
+
+/** htmx logs each request that a newer one has replaced, or that a click to another page cut off, as an error. */
+function quiet() {
+  const htmx = /** @type {any} */ (window).htmx;
+  if (!htmx) return;
+  htmx.logger = (/** @type {Element} */ _, /** @type {string} */ name, /** @type {{error?: unknown, xhr?: XMLHttpRequest}} */ detail) => {
+    const aborted = name === "htmx:sendAbort" || (name === "htmx:afterRequest" && detail.xhr?.status === 0);
+    if (aborted) delete detail.error;
+  };
 }
 
 /** Every moment in the person's own zone, those that htmx brings later as well. */
@@ -147,4 +157,5 @@ keyboard();
 clicks();
 forms();
 ages();
+quiet();
 times();
