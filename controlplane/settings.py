@@ -75,6 +75,7 @@ TEMPLATES = [
         },
     }
 ]
+FORM_RENDERER = "controlplane.http.form_renderer.Renderer"
 
 DATABASES = databases(DATA_DIR)
 
