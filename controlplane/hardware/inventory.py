@@ -92,6 +92,7 @@ def _gpu(index: int, entry: Mapping[str, Any]) -> dict[str, Any]:
         "driver": text(entry.get("driver")) or "",
         "memory_mib": whole(entry.get("memory_mib")) or 0,
         "used_mib": whole(entry.get("used_mib")) or 0,
+        "capability": text(entry.get("capability")) or "",
         "links": [link for each in _list(entry.get("links"))[:MOST_GPUS] if (link := _link(each))],
         **measured,
     }
@@ -113,6 +114,13 @@ def _words(value: Any) -> dict[str, str] | None:
     if not isinstance(value, dict):
         return None
     return {key: part for key, part in value.items() if isinstance(part, str) and part}
+
+
+def _cuda(value: Any) -> dict[str, Any] | None:
+    """{"built_for": "13.0", "usable": true}"""
+    if not isinstance(value, dict) or not isinstance(value.get("usable"), bool):
+        return None
+    return {"built_for": text(value.get("built_for")) or "", "usable": value["usable"]}
 
 
 def _programs(value: Any) -> dict[str, list[str]] | None:
@@ -154,6 +162,8 @@ SHAPES: dict[str, Shape] = {
     "cpu_percent": number,
     "memory_mib": whole,
     "memory_used_mib": whole,
+    "shm_mib": whole,
+    "cuda": _cuda,
     "disk_free_mib": whole,
     "disk_total_mib": whole,
     "model_roots": _texts,

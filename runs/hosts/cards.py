@@ -49,6 +49,7 @@ class GpuView:
     history: Any = None
     """The host's history as it is stored."""
     position: int = 0
+    capability: str = ""
 
     @property
     def busy(self) -> bool:
@@ -123,6 +124,10 @@ class HostView:
     boot_id: str = ""
     booted_at: datetime | None = None
     driver: str = ""
+    cuda: dict[str, Any] | None = None
+    """{"built_for": torch's CUDA version, "usable": bool} of the trainer's interpreter; None: not known."""
+    shm_mib: int | None = None
+    """Shared memory (/dev/shm)."""
 
     @property
     def name(self) -> str:
@@ -240,6 +245,8 @@ def _view(row: Host, holders: dict[str, Holder]) -> HostView:
         boot_id=facts.get("boot_id") or "",
         booted_at=_moment(facts.get("booted_at")),
         driver=next((gpu["driver"] for gpu in gpus if gpu["driver"]), ""),
+        cuda=facts.get("cuda"),
+        shm_mib=facts.get("shm_mib"),
     )
 
 
@@ -258,6 +265,7 @@ def _gpu(row: Host, position: int, gpu: Mapping[str, Any], holders: Mapping[str,
         idle_mib=inventory.whole(idle.get(str(gpu["index"]))) or 0,
         history=row.history,
         position=position,
+        capability=gpu["capability"],
     )
 
 

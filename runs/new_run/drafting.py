@@ -197,6 +197,7 @@ def _kept_memory(view: HostView, hardware: HardwareSpec | None) -> dict[int, Kep
 
 def _gpu_facts(gpu: GpuView, kept: KeptMemory | None) -> GpuFacts:
     facts = GpuFacts(gpu.index, gpu.memory_mib, not gpu.holder, gpu.used_mib if gpu.busy and not gpu.holder else 0)
+    facts = replace(facts, capability=gpu.capability)
     return facts if kept is None else replace(facts, kept_mib=kept.total_mib, kept_by=kept.servers)
 
 
@@ -216,6 +217,10 @@ def _host_facts(view: HostView, holds: Mapping[str, Hold], kept: Mapping[int, Ke
         versions=view.versions,
         schema=view.row.trainer_schema,
         gpu_error=view.gpu_error,
+        driver=view.driver,
+        cuda_usable=view.cuda["usable"] if view.cuda else None,
+        cuda_built_for=view.cuda["built_for"] if view.cuda else "",
+        shm_mib=view.shm_mib,
         port_range=(int(first), int(last)),
         ports_held={
             int(resource.removeprefix("port:")): hold.run_name

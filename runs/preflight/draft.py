@@ -52,6 +52,8 @@ class GpuFacts:
     """No lease holds it, in quarantine or not."""
     foreign_mib: int = 0
     """Memory used without a lease, if it is enough to disturb a run."""
+    capability: str = ""
+    """Of CUDA, such as 9.0; "": not known."""
     kept_mib: int = 0
     """Memory of earlier runs that attached servers keep there."""
     kept_by: tuple[str, ...] = ()
@@ -80,6 +82,13 @@ class HostFacts:
     schema: dict[str, Any] | None = None
     gpu_error: str = ""
     """Why the host can't read its GPUs, in its own words."""
+    driver: str = ""
+    cuda_usable: bool | None = None
+    """Whether the trainer's torch can use the GPUs; None: not known."""
+    cuda_built_for: str = ""
+    """The CUDA version of that torch; "" for a CPU build."""
+    shm_mib: int | None = None
+    """Shared memory (/dev/shm)."""
     port_range: tuple[int, int] = (21000, 21999)
     """The host's ports for vLLM servers."""
     ports_held: dict[int, str] = field(default_factory=dict)

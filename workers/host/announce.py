@@ -31,7 +31,10 @@ DESCRIBE_TIMEOUT_S = 300
 SANDBOX_TIMEOUT_S = 120
 SANDBOX_EVERY_S = 600
 """Requirements of a sandbox, a package or a kernel setting, may change while a host runs."""
-VERSIONS = ("torch", "trl", "transformers", "peft", "accelerate", "vllm", "deepspeed", "bitsandbytes")
+VERSIONS = (
+    "torch", "trl", "transformers", "peft", "accelerate", "vllm", "deepspeed", "bitsandbytes", "flash-attn",
+    "liger-kernel",
+)  # fmt: skip
 _ASK_VERSIONS = """
 import importlib.metadata, json, sys
 found = {"python": sys.version.split()[0]}
@@ -42,6 +45,13 @@ for name in sys.argv[1:]:
         pass
 print(json.dumps(found))
 """
+
+
+_ASK_CUDA = """
+import json, torch
+print(json.dumps({"built_for": torch.version.cuda or "", "usable": torch.cuda.is_available()}))
+"""
+"""No CUDA context is left behind: the process ends, and is_available creates none."""
 
 
 class TrainerProbe:
@@ -56,6 +66,11 @@ class TrainerProbe:
         self.sandbox: dict[str, Any] | None = None
         """{"backend": its name or None, "tried": {each: why it doesn't work, or ""}}; None: not known yet."""
         self._sandbox_due = float("-inf")
+        self.driver = ""
+        """Of the host's GPUs, as last read; "" without any."""
+        self.cuda: dict[str, Any] | None = None
+        """{"built_for": torch's CUDA version, "usable": whether torch can use the GPUs}; None: not asked."""
+        self._cuda_of: tuple[str, str] | None = None
 
     def tick(self, now: float) -> float:
         """Environments are installed and upgraded while a host runs: check again, cheaply."""
@@ -64,6 +79,8 @@ class TrainerProbe:
             self.state, self.versions, self.schema = "missing", versions, None
         elif versions != self.versions or self.state != "ready":
             self._describe(versions)
+        if self.driver and "torch" in versions and self._cuda_of != (self.driver, versions["torch"]):
+            self._look_at_cuda(versions["torch"])
         if versions and now >= self._sandbox_due:
             self._look_at_sandbox(now)
         return 60.0 if self.state == "ready" else 5.0
@@ -86,6 +103,12 @@ class TrainerProbe:
         self.schema = schema
         self.state = "missing" if schema is None else "ready"
 
+    def _look_at_cuda(self, torch: str) -> None:
+        """With the GPUs visible, once for each driver and torch."""
+        self._cuda_of = (self.driver, torch)
+        argv = [self._settings.trainer_python, "-c", _ASK_CUDA]
+        self.cuda = self._ask(argv, timeout_s=DESCRIBE_TIMEOUT_S, gpus=True)
+
     def _look_at_sandbox(self, now: float) -> None:
         """Run the sandbox's self-test, which attacks itself and takes a second."""
         argv = [self._settings.trainer_python, "-m", "workers.sandbox", "--json"]
@@ -96,9 +119,11 @@ class TrainerProbe:
         }
         self._sandbox_due = now + (SANDBOX_EVERY_S if report else 60.0)
 
-    def _ask(self, argv: list[str], *, timeout_s: float, fails_with: int = 0) -> dict[str, Any] | None:
+    def _ask(
+        self, argv: list[str], *, timeout_s: float, fails_with: int = 0, gpus: bool = False
+    ) -> dict[str, Any] | None:
         """The last line of a program's output as an object; None for exit codes other than 0 and `fails_with`."""
-        environment = trainer_tool_environment(self._settings, os.environ)
+        environment = trainer_tool_environment(self._settings, os.environ, gpus=gpus)
         try:
             completed = subprocess.run(
                 argv,
@@ -173,8 +198,11 @@ class Announcer:
 
     def inventory(self) -> dict[str, Any]:
         probe = self._probe
-        sandbox = {} if probe.sandbox is None else {"sandbox": probe.sandbox}
-        return {**self._inventory.take(), "versions": probe.versions, "trainer": probe.state, **sandbox}
+        resources = self._inventory.take()
+        probe.driver = resources["driver"]
+        known = {"sandbox": probe.sandbox, "cuda": probe.cuda}
+        asked = {name: answer for name, answer in known.items() if answer is not None}
+        return {**resources, "versions": probe.versions, "trainer": probe.state, **asked}
 
 
 _loops: list[Loop] = []

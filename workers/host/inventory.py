@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -20,6 +21,7 @@ from workers.supervisor.loops import BackgroundCall
 log = logging.getLogger(__name__)
 
 MOST_PORTS = 500
+SHM = Path("/dev/shm")  # noqa: S108  # not a file of ours: ranks and vLLM's processes exchange tensors there
 GPU_PATIENCE_S = 3.0
 """A driver in trouble may never answer; the announcement then has no GPUs."""
 
@@ -52,6 +54,7 @@ class Inventory:
             "cpu_percent": psutil.cpu_percent(None),
             "memory_mib": memory.total >> 20,
             "memory_used_mib": memory.used >> 20,
+            "shm_mib": shutil.disk_usage(SHM).total >> 20 if SHM.is_dir() else None,
             "disk_free_mib": disk.free >> 20,
             "disk_total_mib": disk.total >> 20,
             "model_roots": [str(root) for root in settings.model_roots],

@@ -136,9 +136,11 @@ def _offline(spec: AttemptSpec) -> dict[str, str]:
     return {"HF_HUB_OFFLINE": "1"} if needs_download(spec) else {}
 
 
-def trainer_tool_environment(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:
-    """For queries to the trainer's interpreter: no GPU, no secrets."""
-    return {**_base(settings, source), **commands.devices(())}
+def trainer_tool_environment(
+    settings: HostSettings, source: Mapping[str, str], *, gpus: bool = False
+) -> dict[str, str]:
+    """For queries to the trainer's interpreter: no secrets, and no GPU unless asked about them."""
+    return {**_base(settings, source), **({} if gpus else commands.devices(()))}
 
 
 def _base(settings: HostSettings, source: Mapping[str, str]) -> dict[str, str]:

@@ -29,6 +29,8 @@ class GpuReading:
     driver: str
     trouble: str = ""
     """Why its memory can't be read."""
+    capability: str = ""
+    """Of CUDA: 9.0 on an H200; from 8.0 on a GPU calculates in bf16."""
 
 
 class GpuError(Exception):
@@ -104,6 +106,7 @@ def _read_one(index: int, driver: str) -> GpuReading:
         power_w=_optional(lambda: round(pynvml.nvmlDeviceGetPowerUsage(device) / 1000, 1)),
         temperature_c=_optional(lambda: int(pynvml.nvmlDeviceGetTemperature(device, pynvml.NVML_TEMPERATURE_GPU))),
         driver=driver,
+        capability=_optional(lambda: "{}.{}".format(*pynvml.nvmlDeviceGetCudaComputeCapability(device))) or "",
     )
 
 
