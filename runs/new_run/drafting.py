@@ -246,6 +246,7 @@ def data_facts(version: DatasetVersion | None) -> DataFacts | None:
     mapped = (version.report or {}).get("mapped") or {}
     lengths = (mapped.get("statistics") or {}).get("lengths") or {}
     columns = tuple(_column(c) for c in version.columns)
+    bins, top = _bins(lengths)
     return DataFacts(
         name=str(version),
         ready=version.status == DatasetVersion.READY,
@@ -256,7 +257,17 @@ def data_facts(version: DatasetVersion | None) -> DataFacts | None:
         chat=bool(mapping.get("chat")),
         longest_prompt_chars=_longest(lengths, "prompt_chars"),
         longest_prompt_tokens=_longest(lengths, "prompt_tokens"),
+        prompt_bins=bins,
+        prompt_top=top,
     )
+
+
+def _bins(lengths: Mapping[str, Any]) -> tuple[tuple[int, ...], int]:
+    counted = lengths.get("prompt_tokens") or lengths.get("prompt_chars") or {}
+    bins, top = counted.get("bins"), counted.get("top")
+    if not isinstance(bins, list) or not isinstance(top, int) or not all(isinstance(n, int) for n in bins):
+        return (), 0
+    return tuple(bins), top
 
 
 def _longest(lengths: Mapping[str, Any], kind: str) -> int | None:

@@ -116,6 +116,10 @@ class DataFacts:
     longest_prompt_chars: int | None = None
     longest_prompt_tokens: int | None = None
     """By the tokenizer that the import counted with."""
+    prompt_bins: tuple[int, ...] = ()
+    """How many prompts have each length, in equal bins up to `prompt_top`; longer ones are in the last. In tokens if
+    these were counted, otherwise in characters."""
+    prompt_top: int = 0
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from controlplane.templatetags.figures import download_size
-from runs.preflight.draft import Draft
+from runs.preflight.draft import DataFacts, Draft
 from runs.preflight.finding import Finding, Fix, note, stop, warn
 from workers.contract import Quantization, Rollout
 
@@ -149,6 +149,21 @@ def _beyond_the_model(draft: Draft) -> Iterator[Finding]:
         )
 
 
+def _longest_prompt(data: DataFacts) -> int:
+    """In tokens; guessed where nobody has counted."""
+    return data.longest_prompt_tokens or (data.longest_prompt_chars or 0) // CHARS_A_TOKEN + 1
+
+
+def _how_many(data: DataFacts, room: int) -> str:
+    """How many prompts are over the room that is left for them, from the bins of their lengths."""
+    bins, count = data.prompt_bins, sum(data.prompt_bins)
+    if not count:
+        return ""
+    width = (data.prompt_top + 1) / len(bins) / (1 if data.longest_prompt_tokens else CHARS_A_TOKEN)
+    over = round(sum(times * min(1.0, max(0.0, place + 1 - room / width)) for place, times in enumerate(bins)))
+    return f", as do about {over:,} of {count:,} prompts" if over > 1 else ""
+
+
 def _against(draft: Draft, completion: int, limit: int, whose: str) -> Iterator[Finding]:
     if completion >= limit:
         half = max(limit // 2, 1)
@@ -159,13 +174,19 @@ def _against(draft: Draft, completion: int, limit: int, whose: str) -> Iterator[
             Fix(f"Set it to {half}", {"max_completion_length": str(half)}),
         )
         return
-    chars = draft.data.longest_prompt_chars if draft.data else None
-    if chars and chars / CHARS_A_TOKEN + completion > limit:
-        room = limit - chars // CHARS_A_TOKEN - 1
+    data = draft.data
+    longest = _longest_prompt(data) if data else 0
+    if data and longest + completion > limit:
+        room = limit - longest
+        what = (
+            f"{data.longest_prompt_tokens:,} tokens"
+            if data.longest_prompt_tokens
+            else (f"{data.longest_prompt_chars:,} characters")
+        )
         yield warn(
             "max_completion_length",
-            f"The longest prompt has {chars:,} characters: with {completion:,} tokens of completion it may pass "
-            f"{limit:,} ({whose}).",
+            f"The longest prompt has {what}: with {completion:,} tokens of completion it may pass {limit:,} ({whose})"
+            f"{_how_many(data, limit - completion)}.",
             "Shorten the completions, or make a version of the dataset without long prompts: under its Rows.",
             *([Fix(f"Set it to {room}", {"max_completion_length": str(room)})] if room >= 16 else []),
         )

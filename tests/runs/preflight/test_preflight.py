@@ -320,3 +320,21 @@ def _typed(text: str) -> Any:
     if text == "":
         return None
     return int(text) if text.isdigit() else text
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        # bins of 100 tokens up to 1,000: room for 1,536 - 1,024 = 512
+        ({"longest_prompt_tokens": 1500, "prompt_bins": (50, 20, 10, 5, 5, 4, 3, 2, 1, 0), "prompt_top": 999},
+         "has 1,500 tokens: with 1,024 tokens of completion it may pass 1,536"),
+        ({"longest_prompt_tokens": 1500, "prompt_bins": (50, 20, 10, 5, 5, 4, 3, 2, 1, 0), "prompt_top": 999},
+         "as do about 10 of 100 prompts"),
+        ({"longest_prompt_chars": 4500, "prompt_bins": (90, 5, 5), "prompt_top": 2999}, "as do about 7 of 100 prompts"),
+        ({"longest_prompt_tokens": 600, "prompt_bins": (99, 1), "prompt_top": 199}, "(the model's context)."),
+    ],
+)  # fmt: skip
+def test_it_says_how_many_prompts_are_too_long(facts: dict[str, Any], words: str) -> None:
+    changes = {**data(**facts), **grpo(max_completion_length=1024), **model(context_length=1536)}
+    causes = [finding.cause for finding in found(**changes) if "longest prompt" in finding.cause]
+    assert [cause for cause in causes if words in cause], causes
