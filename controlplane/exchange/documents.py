@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from controlplane import json_with_comments, safe_yaml
-from controlplane.exchange import accelerate, axolotl, commands, deepspeed_json, own, trl
+from controlplane.exchange import accelerate, axolotl, commands, deepspeed_json, own, python_script, trl
 from controlplane.exchange.keys import Format, Interpreter
 from controlplane.exchange.reading import Kind, Reading, Unreadable, Verdict
 
@@ -20,8 +20,8 @@ OWN = re.compile(r"^#! ([a-z_0-9]+(?:\.[A-Za-z_0-9]+)*): (.*)$", re.MULTILINE)
 """A line of an export for what its format has no key for."""
 HEAD = "# Lines with #! hold what this format has no key for; an import here reads them back."
 EXPECTED = (
-    "Expected an Axolotl or TRL YAML, a command line, a DeepSpeed JSON, an accelerate YAML, a run's spec.json or "
-    "dry-run .zip, or a hardware profile's YAML."
+    "Expected an Axolotl or TRL YAML, a command line, a script with GRPOConfig(…), a DeepSpeed JSON, an accelerate "
+    "YAML, a run's spec.json or dry-run .zip, or a hardware profile's YAML."
 )
 
 
@@ -33,8 +33,10 @@ def read(content: bytes, fields: Mapping[str, str]) -> Reading:
     own_lines, rest = OWN.findall(text), OWN.sub("", text)
     if rest.lstrip().startswith("{"):
         reading = _json(rest, fields)
+    elif python_script.is_python(rest):
+        reading = _options(trl.SCRIPT, rest, python_script.options(rest), fields)
     elif commands.is_command(rest):
-        reading = _command(rest, fields)
+        reading = _options(trl.OPTIONS, rest, commands.options(rest), fields)
     else:
         reading = _yaml(rest, fields)
     if HEAD in text:
@@ -127,11 +129,14 @@ def _yaml(text: str, fields: Mapping[str, str]) -> Reading:
     return _tree(tree, text, fields)
 
 
-def _command(text: str, fields: Mapping[str, str]) -> Reading:
-    tree, rest = commands.options(text)
+def _options(
+    form: Format, text: str, options: tuple[dict[str, Any], list[tuple[str, str]]], fields: Mapping[str, str]
+) -> Reading:
+    """A command line or a script: its options, and what else stands there."""
+    tree, rest = options
     if not tree:
-        raise Unreadable(f"The command has no options to take. {EXPECTED}")
-    reading = Interpreter(trl.OPTIONS, fields, line_finder(text)).read(tree)
+        raise Unreadable(f"The {form.kind} has no settings to take. {EXPECTED}")
+    reading = Interpreter(form, fields, line_finder(text)).read(tree)
     for key, reason in rest:
         reading.note(Verdict.LEFT_OUT, key, reason)
     return reading

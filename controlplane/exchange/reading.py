@@ -18,6 +18,7 @@ class Kind(StrEnum):
     AXOLOTL = "Axolotl YAML"
     TRL = "TRL config"
     COMMAND = "command line"
+    PYTHON = "Python script"
     DEEPSPEED = "DeepSpeed JSON"
     ACCELERATE = "accelerate YAML"
     SPEC = "run spec"

@@ -154,7 +154,9 @@ TABLE: dict[str, Rule] = {
     "env": Take("hardware.environment", same, same),
     "config": Leave(PASTE),
     "config_file": Leave(PASTE),
+    "lora_task_type": Leave("The adapter is one of a causal model, to be trained."),
     "reward_funcs": Leave(CHOOSE_REWARDS),
+    "train_dataset": Leave(CHOOSE_DATA),
     "reward_weights": Leave(CHOOSE_REWARDS),
     "reward_model_name_or_path": Leave(CHOOSE_REWARDS),
     "datasets": Leave(CHOOSE_DATA),
@@ -166,8 +168,8 @@ TABLE: dict[str, Rule] = {
         Leave(CHOOSE_DATA),
     ),
     **dict.fromkeys(
-        ("lora_task_type", "bnb_4bit_quant_type", "use_bnb_nested_quant", "bnb_4bit_quant_storage"),
-        Leave("4-bit weights are NF4 with nested quantization under a LoRA for causal models."),
+        ("bnb_4bit_quant_type", "use_bnb_nested_quant", "bnb_4bit_quant_storage"),
+        Leave("4-bit weights are NF4 with nested quantization."),
     ),
     **dict.fromkeys(
         ("lora_modules_to_save", "lora_target_parameters", "use_rslora", "use_dora", "lora_bias"),
@@ -235,7 +237,7 @@ def finish(reading: Reading) -> None:
 def _rollout(reading: Reading) -> None:
     mode, uses, at = reading.pop("_vllm_mode"), reading.pop("_use_vllm"), "vllm_mode"
     server_keys = any(path.startswith("hardware.server.") for path in reading.values)
-    if mode is None and (uses or server_keys):
+    if mode is None and uses is not False and (uses or server_keys or "_share" in reading.values):
         mode = Rollout.SERVER if server_keys else Rollout.COLOCATE
         reading.note(Verdict.ASSUMED, "use_vllm", f"The document doesn't say where vLLM runs: {mode}, as in TRL now.")
     if uses is False:
@@ -364,4 +366,5 @@ def command_rule(key: str, fields: Mapping[str, str]) -> Rule | None:
 
 
 YAML = Format(Kind.TRL, TABLE, otherwise=grpo_rule, finish=finish)
+SCRIPT = Format(Kind.PYTHON, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)
 OPTIONS = Format(Kind.COMMAND, {**TABLE, **COMMAND}, otherwise=command_rule, finish=finish)

@@ -55,6 +55,9 @@ class Imported:
     keys: dict[str, str] = field(default_factory=dict)
     """Form field -> key in the document."""
     profile: HardwareProfile | None = None
+    """The one that is chosen."""
+    fitting: list[HardwareProfile] = field(default_factory=list)
+    """The profiles that have all the document's settings."""
     hardware: list[tuple[str, str]] = field(default_factory=list)
     """(label, value) of the settings that need a hardware profile."""
 
@@ -238,14 +241,16 @@ def _lengths(imported: Imported) -> None:
 
 
 def _profile(imported: Imported) -> None:
-    """The stored profile that has all the document's hardware settings, or those settings for a new one."""
+    """The stored profile that has all the document's hardware settings, if it is the only one or chosen already."""
     reading = imported.reading
     wanted = {path: value for path, value in reading.values.items() if path.startswith("hardware.")}
     name = wanted.pop("hardware.profile", "")
     if not wanted and not reading.complete:
         return
-    fitting = [row for row in HardwareProfile.objects.all() if _fits(row, wanted, reading)]
-    imported.profile = next((row for row in fitting if row.name == name), fitting[0] if fitting else None)
+    fitting = imported.fitting = [row for row in HardwareProfile.objects.all() if _fits(row, wanted, reading)]
+    sure = fitting[:1] if len(fitting) == 1 or reading.complete else []
+    typed = [row for row in fitting if str(row.pk) == str(imported.typed.get("profile"))]
+    imported.profile = next((row for row in (*(row for row in fitting if row.name == name), *typed, *sure)), None)
     if imported.profile is not None:
         imported.put("profile", imported.profile.pk, next(iter(wanted), "hardware"))
     imported.hardware = [(_label(path), short(sent(value).strip('"'))) for path, value in wanted.items()]

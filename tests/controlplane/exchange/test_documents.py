@@ -216,6 +216,61 @@ def test_a_trl_config_becomes_a_run_with_vllm_inside():
     assert set(notes(reading, Verdict.LEFT_OUT)) == {"max_prompt_length", "report_to"}
 
 
+SCRIPT = """
+from trl import GRPOConfig
+
+peft_config = LoraConfig(r=8, lora_alpha=16, target_modules=["q_proj", "v_proj"], bias="none", task_type=TaskType.X)
+args = GRPOConfig(
+    output_dir="out",
+    learning_rate=3e-5,
+    save_strategy="epoch",
+    per_device_train_batch_size=batch,
+    fp16=True,
+)
+args.vllm_gpu_memory_utilization = 0.85
+trainer = GRPOTrainer(model="org/small", args=args, train_dataset=data, peft_config=peft_config)
+environment = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn", "SOME_KEY": "x"}
+hyperparameters = {"num_gpus": 4, "num_generations": 6, "turn_coef": 1}
+"""
+
+
+def test_a_script_gives_its_plain_values_and_nothing_is_executed():
+    reading = read(SCRIPT)
+    assert reading.kind == Kind.PYTHON
+    assert reading.values == {
+        "grpo.learning_rate": 3e-5,
+        "grpo.save_strategy": "epoch",
+        "grpo.fp16": True,
+        "grpo.num_generations": 6,
+        "hardware.rollout": Rollout.COLOCATE,
+        "hardware.colocate_memory_utilization": 0.85,
+        "hardware.environment": {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"},
+        "model.path": "org/small",
+        "lora": True,
+        "lora.r": 8,
+        "lora.alpha": 16,
+        "lora.target_modules": ("q_proj", "v_proj"),
+    }
+    assert {"per_device_train_batch_size", "output_dir", "num_gpus", "SOME_KEY"} <= set(
+        notes(reading, Verdict.LEFT_OUT)
+    )
+    assert "turn_coef" in notes(reading, Verdict.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("GRPOConfig(a=", "It is no valid Python: line 1"),
+        ("GRPOConfig(" + "(" * 5000, "nested too deeply"),
+        ("GRPOConfig(x)\n" + "a = 1\n" * 20_000, "too long"),
+        ("GRPOConfig()", "no settings to take"),
+    ],
+)
+def test_a_script_that_can_not_be_read_is_refused(text, words):
+    with pytest.raises(Unreadable, match=words):
+        read(text)
+
+
 CONTRADICTIONS: list[tuple[str, str]] = [
     ("base_model: m\nload_in_4bit: true\nload_in_8bit: true\nadapter: lora\n", "4-bit and 8-bit"),
     ("base_model: m\nload_in_4bit: true\n", "only a LoRA on it can be trained"),

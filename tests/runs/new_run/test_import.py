@@ -80,6 +80,15 @@ def test_the_profile_that_has_the_hardware_settings_is_chosen(client):
     assert f"The profile <strong>{name}</strong> has these settings" in answer.content.decode()
 
 
+def test_a_profile_is_not_chosen_among_several_that_fit(client):
+    answer = imported(client, "rl: grpo\nbase_model: m\ntrl: {use_vllm: true, vllm_mode: server}\n", profile="")
+    assert value(answer, "profile") == ""
+    assert "profiles have these settings; choose one" in answer.content.decode()
+    chosen = HardwareProfile.objects.get(name=by_slug("dual-gpu").name).pk
+    again = imported(client, "rl: grpo\nbase_model: m\ntrl: {use_vllm: true, vllm_mode: server}\n", profile=chosen)
+    assert again.context["imported"].profile.pk == chosen
+
+
 def test_settings_that_no_profile_has_are_offered_as_a_new_one(client):
     answer = imported(client, AXOLOTL.replace("0.8", "0.55"), profile="")
     assert value(answer, "profile") == ""
