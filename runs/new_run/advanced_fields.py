@@ -88,7 +88,7 @@ def _field(entry: dict[str, Any]) -> forms.Field:
     if entry.get("choices"):
         options = [("", f"default: {default}"), *((str(c), str(c)) for c in entry["choices"])]
         return forms.ChoiceField(choices=options, **common)
-    hint = {"placeholder": default, "autocomplete": "off"}
+    hint = {"placeholder": default}
     if kind == "int":
         widget = forms.NumberInput(attrs=hint)
         return forms.IntegerField(min_value=-LARGEST_INT, max_value=LARGEST_INT, widget=widget, **common)

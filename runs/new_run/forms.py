@@ -59,7 +59,6 @@ class LaunchForm(forms.Form):
         required=False,
         max_length=120,
         help_text="Leave empty to use the model and dataset names.",
-        widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     model = forms.CharField(
         label="Model",
@@ -68,7 +67,7 @@ class LaunchForm(forms.Form):
         },
         max_length=500,
         help_text="A folder on the host, or a hub id. The list shows models found on hosts.",
-        widget=forms.TextInput(attrs={"list": "known-models", "autocomplete": "off", "spellcheck": "false"}),
+        widget=forms.TextInput(attrs={"list": "known-models", "spellcheck": "false"}),
     )
     dataset_version = DatasetChoice(
         DatasetVersion.objects.none(),

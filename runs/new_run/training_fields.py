@@ -53,8 +53,9 @@ class TrainingField:
             return forms.ChoiceField(choices=self.choices, **common)
         if self.kind is int:
             return forms.IntegerField(**common, min_value=_int(self.low), max_value=_int(self.high) or 10**9)
-        # A text input, so that 1e-6 can be entered and stays as entered.
-        widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
+        # A text input, so that 1e-6 can be entered and stays as entered. Without autocomplete="off", under which
+        # browsers forget a field's text at the Back button.
+        widget = forms.TextInput(attrs={"inputmode": "decimal"})
         return forms.FloatField(**common, min_value=self.low, max_value=self.high, widget=widget)
 
 

@@ -68,6 +68,18 @@ def test_a_verdict_that_the_network_keeps_old_says_so_until_it_is_new(
     expect(page.locator("#preflight .outdated")).to_be_hidden()
 
 
+def test_the_back_button_keeps_what_was_typed_in_and_out_of_folds(page: Page, rows: dict[str, Any]) -> None:
+    typed = {"learning_rate": "3e-6", "beta": "0.07", "max_steps": "41", "name": "mine", "lora_dropout": "0.37"}
+    for name, text in typed.items():
+        page.locator(f"#id_{name}").evaluate("(field) => field.closest('details')?.setAttribute('open', '')")
+        page.locator(f"#id_{name}").fill(text)
+    page.get_by_role("link", name="Datasets", exact=True).first.click()
+    page.wait_for_url("**/datasets/")
+    page.go_back()
+    for name, text in typed.items():
+        expect(page.locator(f"#id_{name}")).to_have_value(text)
+
+
 def test_a_profile_fills_in_what_it_was_made_for_and_leaves_what_was_typed(
     page: Page, rows: dict[str, Any], complaints: Complaints
 ) -> None:
