@@ -145,6 +145,6 @@ def _quantile(ordered: list[tuple[int, int]], count: int, share: float) -> int:
     passed = 0
     for length, times in ordered:
         passed += times
-        if passed > share * (count - 1):
+        if passed >= share * count:
             return length
     return ordered[-1][0]

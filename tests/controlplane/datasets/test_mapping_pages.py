@@ -164,6 +164,21 @@ def test_a_recognised_file_is_imported_from_the_top_of_its_mapping() -> None:
     assert page.index("Looks right, import") < page.index("Import with this mapping")
 
 
+def test_where_rows_did_not_fit_the_button_at_the_top_drops_them() -> None:
+    rows = [{"question": f"{n} plus {n}?" if n else "", "answer": str(2 * n)} for n in range(6)]
+    version, client = checked(jsonl(rows)), operator()
+    page = client.get(at(version)).content.decode()
+    assert ("Looks right, import" in page, "Import without 1 row" in page) == (True, False)
+    fields = FIELDS | {"prompt": "question", "answer": "answer", "answer_after": ""}
+    client.post(at(version, "mapping/"), fields)
+    assert worked(version).status == DatasetVersion.NEEDS_MAPPING
+    page = client.get(at(version)).content.decode()
+    assert "Looks right, import" not in page
+    assert page.index("Import without 1 row") < page.index("Import with this mapping")
+    client.post(at(version, "mapping/"), fields | {"leave_out": "1"})
+    assert (worked(version).status, version.rows) == (DatasetVersion.READY, 5)
+
+
 def test_the_import_keeps_mapping_split_and_tokenizer() -> None:
     version, client, known = checked(), operator(), a_known_tokenizer()
     client.post(at(version, "mapping/"), FIELDS | {"tokenizer": known.pk, "token_limit": "4000"})

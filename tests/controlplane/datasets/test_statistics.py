@@ -23,6 +23,15 @@ def a_row(content: str = "What is seven times six?", **changes: Any) -> dict[str
     return {"prompt": prompt, "answer": "42", "test_cases": [], "metadata": {}, "split": "train", **changes}
 
 
+def test_of_two_lengths_the_longer_one_is_what_95_percent_stay_within() -> None:
+    lengths = Lengths()
+    lengths.add(54)
+    lengths.add(88)
+    found = lengths.as_dict()
+    assert found
+    assert (found["median"], found["p95"], found["longest"]) == (54, 88, 88)
+
+
 def test_lengths_are_exact_below_a_thousand_and_bounded_above() -> None:
     lengths = Lengths()
     for length in range(1, 101):
