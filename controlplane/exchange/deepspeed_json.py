@@ -88,6 +88,8 @@ def finish(reading: Reading) -> None:
     _optimizer(reading, offload)
     _scheduler(reading)
     _batch(reading)
+    if kept.get("steps_per_print") == deepspeed.SELDOM:
+        del kept["steps_per_print"]
     hardware = HardwareSpec("", trainer_gpus=1, strategy=strategy, offload=offload, deepspeed=kept)
     if any(deepspeed.deepspeed_problems(hardware)) or deepspeed.config_of(hardware) != deepspeed.usual_config(hardware):
         reading.put("hardware.deepspeed", kept, "the whole document")

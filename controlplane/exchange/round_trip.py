@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from controlplane.exchange import documents, own, trl
 from controlplane.exchange.writing import accelerate_yaml, axolotl_yaml, deepspeed_json, trl_yaml
 from controlplane.hardware.shipped import SHIPPED
-from workers.contract import ZERO, DataSpec, HardwareSpec, ModelSpec, RewardSpec, RunSpec, to_json
+from workers.contract import (
+    ZERO,
+    DataSpec,
+    HardwareSpec,
+    ModelSpec,
+    Offload,
+    RewardSpec,
+    RunSpec,
+    deepspeed,
+    to_json,
+)
 
 SETTINGS: tuple[tuple[dict[str, Any], str | None], ...] = (
     ({}, None),
@@ -46,7 +57,7 @@ def hold(specs: Iterable[RunSpec] | None = None) -> bool:
 def shipped_specs() -> Iterator[RunSpec]:
     for profile in SHIPPED:
         for grpo, attention in SETTINGS:
-            yield RunSpec(
+            spec = RunSpec(
                 run_id="round-trip",
                 name="round trip: #1",
                 kind="train",
@@ -59,14 +70,25 @@ def shipped_specs() -> Iterator[RunSpec]:
                 attn_implementation=attention,
                 failed_share=0.25,
             )
+            yield spec
+            if profile.spec.strategy in ZERO and not grpo:
+                yield replace(spec, hardware=replace(profile.spec, deepspeed=_tuned(profile.spec)))
+
+
+def _tuned(hardware: HardwareSpec) -> dict[str, Any]:
+    usual = deepspeed.usual_config(hardware)["zero_optimization"]
+    return {
+        "zero_optimization": {**usual, "reduce_bucket_size": 5e7},
+        "wall_clock_breakdown": True,
+        "aio": {"depth": 8},
+    }
 
 
 def _sharding_lost(hardware: HardwareSpec) -> list[str]:
-    """A DeepSpeed JSON holds these three settings."""
+    """A DeepSpeed JSON holds the sharding and the tuned config: the one of a launch stays the same."""
     back = documents.read(deepspeed_json(hardware).encode(), trl.BASIC).values
-    kept = {
-        "hardware.strategy": hardware.strategy,
-        "hardware.offload": hardware.offload,
-    }
-    defaults = {"hardware.offload": HardwareSpec("").offload}
-    return [path for path, value in kept.items() if back.get(path, defaults.get(path)) != value]
+    offload = back.get("hardware.offload", Offload.NONE)
+    if (back.get("hardware.strategy"), offload) != (hardware.strategy, hardware.offload):
+        return ["hardware.strategy"]
+    again = replace(hardware, deepspeed=back.get("hardware.deepspeed"))
+    return [] if deepspeed.config_of(again) == deepspeed.config_of(hardware) else ["hardware.deepspeed"]

@@ -195,6 +195,16 @@ def test_zero_3_saves_a_model_that_others_can_load(tmp_path: Path) -> None:
     assert config["optimizer"]["type"] == "AdamW"  # DeepSpeed makes its CPU Adam of it
 
 
+def test_a_profiles_own_deepspeed_config_is_used_as_it_is(tmp_path: Path) -> None:
+    kept = {
+        "zero_optimization": {"stage": 2, "reduce_bucket_size": 5e7},
+        "activation_checkpointing": {"partition_activations": True, "cpu_checkpointing": True},
+    }
+    config = settings(tmp_path, {**TWO, "strategy": Strategy.ZERO2, "deepspeed": kept})["deepspeed"]
+    assert kept.items() <= config.items()
+    assert config["train_batch_size"] == config["gradient_accumulation_steps"] == "auto"
+
+
 def test_ranks_wait_longer_for_each_other_than_for_the_servers(tmp_path: Path) -> None:
     assert settings(tmp_path, server(request_timeout_s=7200))["ddp_timeout"] > 7200
 

@@ -10,6 +10,8 @@ from workers.contract.hardware import ZERO, HardwareSpec, Offload, Strategy, pre
 from workers.contract.problem import Problem
 
 AUTO = "auto"
+SELDOM = 1_000_000_000
+"""Steps between DeepSpeed's own log lines: the run logs its figures itself."""
 FIELD = "deepspeed"
 STAGES = {Strategy.ZERO1: 1, Strategy.ZERO2: 2, Strategy.ZERO3: 3}
 RUNS = {
@@ -104,7 +106,7 @@ def usual_config(hardware: HardwareSpec) -> dict[str, Any]:
         "bf16": {"enabled": AUTO},
         "fp16": {"enabled": AUTO},
         "zero_optimization": zero,
-        "steps_per_print": 1_000_000_000,
+        "steps_per_print": SELDOM,
     }
     if hardware.offload is not Offload.NONE:
         # Offloaded states need DeepSpeed's CPU Adam, which it derives from this one; it refuses others.

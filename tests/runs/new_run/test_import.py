@@ -14,7 +14,7 @@ from django.test import Client
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.shipped import by_slug
 from runs.models import Run
-from tests.controlplane.people import operator
+from tests.controlplane.people import operator, viewer
 from tests.runs.new_run.launching_page import a_ready_host, a_version, sent
 
 pytestmark = pytest.mark.django_db
@@ -215,3 +215,14 @@ def test_rows_that_a_spec_names_and_nobody_has_are_listed(client, version):
     text = notes(imported(client, json.dumps(spec)))
     assert "data No dataset" in text
     assert "rewards No reward config here" in text
+
+
+def test_everybody_may_take_a_run_away_in_another_tools_format(client):
+    assert client.post("/runs/new/", sent(learning_rate="3e-6")).status_code == 302
+    run = Run.objects.get()
+    answer = viewer().get(f"/runs/{run.pk}/export?format=axolotl.yaml")
+    assert answer["Content-Disposition"] == f'attachment; filename="{run.pk}-axolotl.yaml"'
+    assert "learning_rate: 3.0e-06" in answer.content.decode()
+    page = viewer().get(f"/runs/{run.pk}/spec/").content.decode()
+    assert f"/runs/{run.pk}/export?format=trl.yaml" in page
+    assert "deepspeed.json" not in page
