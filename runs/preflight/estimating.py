@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from runs.preflight.draft import DataFacts, Draft, HostFacts
@@ -75,7 +75,6 @@ def _usual(parameters: int) -> Shape:
         embedding=embedding,
         head=0,
         linear=parameters - embedding,
-        exact=False,
     )
 
 
@@ -93,11 +92,15 @@ def settings_of(draft: Draft, hardware: HardwareSpec) -> Settings:
         reference=bool(draft.value("beta")),
         lora=draft.lora,
         precision=precision_of(hardware, draft.grpo),
-        optimizer=OPTIMIZERS.get(str(draft.grpo.get("optim", "")), hardware.optimizer)
-        if "optim" not in draft.grpo or draft.grpo["optim"] in OPTIMIZERS
-        else Optimizer.ADAMW,
+        optimizer=_optimizer(draft, hardware),
         checkpointing=checkpointing is not False,
     )
+
+
+def _optimizer(draft: Draft, hardware: HardwareSpec) -> Optimizer:
+    """The run's own, where it sets one; those that keep something else than Adam's moments count as AdamW."""
+    own = draft.grpo.get("optim")
+    return hardware.optimizer if not own else OPTIMIZERS.get(str(own), Optimizer.ADAMW)
 
 
 def _number(draft: Draft, name: str) -> int:
@@ -145,7 +148,3 @@ def best(draft: Draft) -> Estimated | None:
     except (ArithmeticError, ValueError):  # of a profile that makes no sense, which other checks report
         return None
     return min(answers, key=lambda answer: answer.missing, default=None)
-
-
-def with_profile(draft: Draft, hardware: HardwareSpec, grpo: dict[str, Any], lora: Any) -> Draft:
-    return replace(draft, hardware=hardware, grpo={**draft.grpo, **grpo}, lora=lora)

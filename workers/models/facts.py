@@ -14,6 +14,7 @@ _CONFIG_KEYS = (
     "architectures", "model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
     "num_key_value_heads", "head_dim", "vocab_size", "max_position_embeddings", "tie_word_embeddings",
     "num_experts", "num_local_experts", "num_experts_per_tok", "moe_intermediate_size", "sliding_window",
+    "attention_bias", "mlp_bias", "shared_expert_intermediate_size", "decoder_sparse_step", "mlp_only_layers",
 )  # fmt: skip
 _SIZES: dict[str, tuple[str, ...]] = {
     "hidden": ("hidden_size", "n_embd", "d_model"),

@@ -47,8 +47,6 @@ class Shape:
     fused: bool = False
     """One linear layer for queries, keys and values, and one for gate and up, as in Phi-3."""
     eager_attention: bool = False
-    exact: bool = True
-    """Counted by the family's own formula, or read from the weights."""
 
     @property
     def total(self) -> int:
@@ -79,7 +77,7 @@ def shape_of(facts: Mapping[str, Any]) -> Shape | None:
     if shape is None or not isinstance(counted, int) or counted <= 0:
         return shape
     rest = counted - shape.total
-    return replace(shape, linear=max(shape.linear + rest, 0), exact=True) if rest else replace(shape, exact=True)
+    return replace(shape, linear=max(shape.linear + rest, 0)) if rest else shape
 
 
 def _by_config(config: Mapping[str, Any], family: str) -> Shape | None:
@@ -125,15 +123,7 @@ def _by_config(config: Mapping[str, Any], family: str) -> Shape | None:
         active_experts=active,
         fused=family == "phi3",
         eager_attention=family in EAGER,
-        exact=family in FAMILIES,
     )
-
-
-FAMILIES = frozenset(
-    ["llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text",
-     "phi", "phi3", "gpt_oss"]
-)  # fmt: skip
-"""Families whose parameters are counted exactly."""
 
 
 def _layers_by_kind(config: Mapping[str, Any], layers: int, experts: int) -> tuple[int, int]:
