@@ -13,6 +13,7 @@ from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware import inspections
 from controlplane.hardware.models import HardwareProfile, Host
+from controlplane.hardware.prices import gpu_hour
 from controlplane.hardware.profiles import launch_values, profile_of
 from controlplane.hardware.sandboxes import sandbox_of
 from controlplane.rewards.models import RewardVersion
@@ -229,6 +230,7 @@ def _host_facts(view: HostView, holds: Mapping[str, Hold], kept: Mapping[int, Ke
         },
         listening=frozenset(view.listening),
         sandbox=sandbox_of(view.row),
+        gpu_hour=gpu_hour(view.row),
     )
 
 

@@ -21,7 +21,7 @@ from runs import preflight, queries
 from runs.idempotency import once
 from runs.models import Run
 from runs.new_run import dry_run as new_run_dry_run
-from runs.new_run import prefill
+from runs.new_run import past_runs, prefill
 from runs.new_run.drafting import (
     Checked,
     candidates,
@@ -251,21 +251,20 @@ def page(
 
 
 def _panel(form: LaunchForm, draft_check: Checked, findings: Sequence[preflight.Finding]) -> dict[str, Any]:
+    estimated = estimating.best(draft_check.draft)
     return {
         "findings": findings,
         "to_choose": form.to_choose,
         "stops": sum(f.grade == preflight.Grade.STOP for f in findings),
         "warnings": sum(f.grade == preflight.Grade.WARN for f in findings),
-        "memory": _memory(draft_check),
+        "memory": _memory(estimated) if estimated else None,
+        "time": past_runs.duration(draft_check.draft, draft_check.hosts, estimated.host if estimated else None),
         "forecast": forecast(draft_check.draft, draft_check.hosts),
         "labels": {name: field.label for name, field in form.fields.items()},
     }
 
 
-def _memory(draft_check: Checked) -> MemoryView | None:
-    answer = estimating.best(draft_check.draft)
-    if answer is None:
-        return None
+def _memory(answer: estimating.Estimated) -> MemoryView:
     host, length = answer.host, answer.settings.length
     ram = host.ram_mib / 1024
     return view(answer.estimate, length=length, where=host.name, indexes=answer.indexes, host_ram_gib=ram)

@@ -67,6 +67,15 @@ def check_steps(draft: Draft) -> Iterator[Finding]:
     )
 
 
+def total_steps(draft: Draft) -> int | None:
+    """The steps of the whole run; None if they aren't known yet."""
+    batch, rows = draft.batch, draft.train_rows
+    if batch.micro_batch < 1 or batch.gradient_accumulation_steps < 1 or broken(batch) or rows < batch.prompts:
+        return None
+    last = draft.value("max_steps") or -1
+    return last if last > 0 else steps(batch, rows, epochs=draft.value("num_train_epochs"))
+
+
 def _visits(rows: int, times: float) -> str:
     if times < 1:
         return f"use {round(times * rows):,} of the {rows:,} training prompts"

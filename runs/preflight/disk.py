@@ -6,10 +6,11 @@ import math
 from collections.abc import Iterator
 
 from controlplane.templatetags.figures import size_in_words
+from runs.preflight.batch import total_steps
 from runs.preflight.draft import Draft
 from runs.preflight.estimating import settings_of, shape_for
 from runs.preflight.finding import Finding, Fix, stop, warn
-from workers.contract.batch import broken, epochs, steps
+from workers.contract.batch import epochs
 from workers.contract.memory import checkpoint_gib
 
 LEAST_MIB = 512
@@ -43,18 +44,17 @@ def check(draft: Draft) -> Iterator[Finding]:
 
 def checkpoints(draft: Draft) -> int | None:
     """How many checkpoints the whole run writes; None if its steps aren't known yet."""
-    strategy, batch, rows = draft.value("save_strategy"), draft.batch, draft.train_rows
+    strategy, total = draft.value("save_strategy"), total_steps(draft)
     if strategy == "no":
         return 0
-    if batch.micro_batch < 1 or batch.gradient_accumulation_steps < 1 or broken(batch) or rows < batch.prompts:
+    if total is None:
         return None
     last, every = draft.value("max_steps") or -1, draft.value("save_steps")
     if strategy == "epoch":
-        passes = epochs(batch, rows, steps=last) if last > 0 else float(draft.value("num_train_epochs"))
-        return math.ceil(passes)
+        times = draft.value("num_train_epochs")
+        return math.ceil(epochs(draft.batch, draft.train_rows, steps=last) if last > 0 else float(times))
     if not every or every <= 0:
         return None
-    total = last if last > 0 else steps(batch, rows, epochs=draft.value("num_train_epochs"))
     return math.ceil(total / (math.ceil(total * every) if every < 1 else int(every)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from controlplane.hardware.prices import Money
 from controlplane.hardware.sandboxes import HostSandbox
 from runs.scheduling.limits import Allowance
 from workers.contract import HardwareSpec, LoraSpec, RewardSpec, ServerSpec
@@ -96,6 +97,8 @@ class HostFacts:
     listening: frozenset[int] = frozenset()
     sandbox: HostSandbox = _ISOLATED
     """How the host isolates code run by rewards."""
+    gpu_hour: Money | None = None
+    """The price of one GPU for one hour."""
 
     @property
     def usable(self) -> bool:

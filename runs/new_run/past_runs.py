@@ -1,0 +1,92 @@
+"""The expected duration of a run: the nearest runs that its hosts have had, otherwise the rule of thumb.
+
+The Preflight panel asks with every change of the form, so the number of queries is fixed and what they read is bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from controlplane.hardware.inventory import number
+from controlplane.hardware.models import ModelInspection
+from runs.hosts.cards import HostView
+from runs.models import Attempt, MetricRow, Run
+from runs.preflight.draft import Draft, HostFacts
+from runs.preflight.duration import Duration, PastRun, Step, by_past, by_rule, nearest, pace, work_of
+from workers.contract import ContractError, EventKind, HardwareSpec, from_dict
+
+NEWEST_RUNS = 200
+"""Of all runs; older ones are not looked at."""
+MOST_READ = 3
+"""Runs whose steps are read until one has enough of them."""
+STEPS_READ = 60
+INSPECTIONS = 100
+
+
+def duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None) -> Duration | None:
+    """`largest`: the host that the memory is estimated for."""
+    try:
+        return _duration(draft, hosts, largest)
+    except (ArithmeticError, ValueError):  # of settings that make no sense, which other checks report
+        return None
+
+
+def _duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None) -> Duration | None:
+    work = work_of(draft)
+    if work is None or not draft.model:
+        return None
+    for run in nearest(draft, _past_runs(draft, hosts))[:MOST_READ]:
+        measured = pace(_steps(run), work.steps_per_generation)
+        if measured and (answer := by_past(draft, run, measured)):
+            return answer
+    return by_rule(draft, largest) if largest else None
+
+
+def _past_runs(draft: Draft, hosts: Sequence[HostView]) -> list[PastRun]:
+    """The newest first."""
+    newest = Run.objects.order_by("-created_at").values("pk")[:NEWEST_RUNS]
+    attempts = Attempt.objects.filter(
+        run__in=newest,
+        host__in=[view.row.pk for view in hosts],
+        started_at__isnull=False,
+        run__step__gte=2,
+        run__spec__model__path__in=_models(draft, hosts),
+    )
+    columns = ("pk", "run_id", "run__name", "host__name", "run__spec__hardware", "run__spec__grpo", "run__spec__lora")
+    rows = attempts.order_by("-run__created_at", "-number").values_list(*columns)
+    by_run = {row[1]: row for row in reversed(rows)}
+    return list(_readable(reversed(by_run.values())))
+
+
+def _models(draft: Draft, hosts: Sequence[HostView]) -> list[str]:
+    """The model, and others with exactly as many parameters."""
+    parameters = draft.model_size("parameters")
+    if not parameters:
+        return [draft.model]
+    answers = ModelInspection.objects.filter(host__in=[view.row.pk for view in hosts], answered_at__isnull=False)
+    sizes = answers.order_by("-asked_at").values_list("model", "answer__parameters")[:INSPECTIONS]
+    return list(dict.fromkeys([draft.model, *(model for model, size in sizes if size == parameters)]))
+
+
+def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterable[PastRun]:
+    """Without runs of another contract."""
+    for attempt, run, name, host, hardware, grpo, lora in rows:
+        try:
+            spec = from_dict(HardwareSpec, hardware)
+        except ContractError:
+            continue
+        yield PastRun(run, name, attempt, host, spec, grpo if isinstance(grpo, dict) else {}, bool(lora))
+
+
+def _steps(run: PastRun) -> list[Step]:
+    """Its last steps in order."""
+    rows = MetricRow.objects.filter(run=run.id, attempt=run.attempt, kind=EventKind.TRAIN, superseded=False)
+    timed = rows.filter(values__step_time__isnull=False).order_by("-seq")
+    columns = timed.values_list("step", "values__step_time", "values__num_tokens")[:STEPS_READ]
+    steps = ((step, number(seconds), number(tokens)) for step, seconds, tokens in reversed(columns))
+    return [
+        Step(step, seconds, tokens)
+        for step, seconds, tokens in steps
+        if step is not None and seconds is not None and tokens is not None
+    ]
