@@ -18,6 +18,8 @@ from workers.contract import ContractError, EventKind, HardwareSpec, from_dict
 
 NEWEST_RUNS = 200
 """Of all runs; older ones are not looked at."""
+MOST_COMPARED = 30
+"""Attempts at runs of the model on the same number of training GPUs."""
 MOST_READ = 3
 """Runs whose steps are read until one has enough of them."""
 STEPS_READ = 60
@@ -34,16 +36,16 @@ def duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None)
 
 def _duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None) -> Duration | None:
     work = work_of(draft)
-    if work is None or not draft.model:
+    if work is None or draft.hardware is None or not draft.model:
         return None
-    for run in nearest(draft, _past_runs(draft, hosts))[:MOST_READ]:
+    for run in nearest(draft, _past_runs(draft, draft.hardware, hosts))[:MOST_READ]:
         measured = pace(_steps(run), work.steps_per_generation)
         if measured and (answer := by_past(draft, run, measured)):
             return answer
     return by_rule(draft, largest) if largest else None
 
 
-def _past_runs(draft: Draft, hosts: Sequence[HostView]) -> list[PastRun]:
+def _past_runs(draft: Draft, hardware: HardwareSpec, hosts: Sequence[HostView]) -> list[PastRun]:
     """The newest first."""
     newest = Run.objects.order_by("-created_at").values("pk")[:NEWEST_RUNS]
     attempts = Attempt.objects.filter(
@@ -52,9 +54,11 @@ def _past_runs(draft: Draft, hosts: Sequence[HostView]) -> list[PastRun]:
         started_at__isnull=False,
         run__step__gte=2,
         run__spec__model__path__in=_models(draft, hosts),
+        run__spec__hardware__rollout=hardware.rollout.value,
+        run__spec__hardware__trainer_gpus=hardware.trainer_gpus,
     )
     columns = ("pk", "run_id", "run__name", "host__name", "run__spec__hardware", "run__spec__grpo", "run__spec__lora")
-    rows = attempts.order_by("-run__created_at", "-number").values_list(*columns)
+    rows = attempts.order_by("-run__created_at", "-number").values_list(*columns)[:MOST_COMPARED]
     by_run = {row[1]: row for row in reversed(rows)}
     return list(_readable(reversed(by_run.values())))
 

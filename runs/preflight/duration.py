@@ -233,7 +233,7 @@ def by_rule(draft: Draft, host: HostFacts) -> Duration | None:
         return None
     step_s = generation_s(work, hardware, shape.total) + training_s(work, hardware, shape.total)
     gpus = hardware.trainer_gpus + hardware.server_gpus
-    return Duration(host, step_s, work.tokens, total_steps(draft), gpus)
+    return Duration(host, float(f"{step_s:.2g}"), work.tokens, total_steps(draft), gpus)  # no digits that it can't know
 
 
 def generation_s(work: Work, hardware: HardwareSpec, parameters: int) -> float:

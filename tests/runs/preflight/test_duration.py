@@ -117,6 +117,12 @@ def test_the_pace_is_a_median_without_the_first_step() -> None:
     assert measured.tokens_per_s == 2000
 
 
+def test_the_two_steps_of_a_trial_are_enough() -> None:
+    measured = pace(steady(count=2), 1)
+    assert measured
+    assert (measured.step_s, measured.steps) == (2.0, 1)
+
+
 def test_steps_that_reuse_completions_count_with_the_one_that_generated_them() -> None:
     steps = [Step(n, 3.0 if n % 2 else 1.0, 4000.0 * ((n + 1) // 2)) for n in range(1, 9)]
     measured = pace(steps, 2)
