@@ -10,8 +10,11 @@ import re
 from typing import Any
 
 MOST_LEVELS = 32
-_TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_COMMA = re.compile(r'"(?:[^"\\\n]|\\.)*"|,(?=\s*[}\]])')
+_TEXT = r'"(?:[^"\\\n]|\\.)*"?'
+"""Its end may be missing, and that of a comment: each is looked for once."""
+_TOKEN = re.compile(_TEXT + r"|//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
+_COMMA = re.compile(_TEXT + r"|,(?=\s*[}\]])")
+_BRACKET = re.compile(_TEXT + r"|[{}\[\]]")
 
 
 class JsonRefused(ValueError):
@@ -35,12 +38,14 @@ def load(text: str) -> Any:
 
 def _blank(match: re.Match[str]) -> str:
     """A comment or comma as spaces, so that lines and columns stay; text as it is."""
-    return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
+    found = match[0]
+    open_ended = found.startswith("/*") and (len(found) < 4 or not found.endswith("*/"))
+    return found if found.startswith('"') or open_ended else re.sub(r"[^\n]", " ", found)
 
 
 def _check_levels(text: str) -> None:
     level = 0
-    for match in re.finditer(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]', text):
+    for match in _BRACKET.finditer(text):
         level += {"{": 1, "[": 1, "}": -1, "]": -1}.get(match[0], 0)
         if level > MOST_LEVELS:
             line = text.count("\n", 0, match.start()) + 1

@@ -14,6 +14,7 @@ from controlplane.exchange.reading import Unreadable
 from workers.contract.commands import environment_problem
 
 MOST_WORDS = 5000
+MOST_CHARACTERS = 64 * 1024
 PROGRAM = re.compile(
     r"(?:[A-Za-z_]\w*=\S*\s+|export\s+\S|\$\s+)*(?:accelerate|trl|torchrun|deepspeed|axolotl|vllm|uv|python[\d.]*|\S*/python[\d.]*)\s"
 )
@@ -31,6 +32,8 @@ def is_command(text: str) -> bool:
 
 def options(text: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """(options by their names, what else stands there and why it isn't taken). Raises Unreadable."""
+    if len(text) > MOST_CHARACTERS:
+        raise Unreadable(f"A command line of more than {MOST_CHARACTERS // 1024} KB is not read here.")
     found: dict[str, Any] = {}
     rest: list[tuple[str, str]] = []
     others = []

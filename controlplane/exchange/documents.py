@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import IO, Any
 
 from controlplane import json_with_comments, safe_yaml
 from controlplane.exchange import accelerate, axolotl, commands, deepspeed_json, own, python_script, trl
@@ -16,6 +15,7 @@ from controlplane.exchange.keys import Format, Interpreter
 from controlplane.exchange.reading import Kind, Reading, Unreadable, Verdict
 
 MOST_BYTES = 2**20
+ZIP = b"PK\x03\x04"
 OWN = re.compile(r"^#! ([a-z_0-9]+(?:\.[A-Za-z_0-9]+)*): (.*)$", re.MULTILINE)
 """A line of an export for what its format has no key for."""
 HEAD = "# Lines with #! hold what this format has no key for; an import here reads them back."
@@ -27,7 +27,7 @@ EXPECTED = (
 
 def read(content: bytes, fields: Mapping[str, str]) -> Reading:
     """`fields`: GRPOConfig's arguments and types. Raises Unreadable with the reason, and the line where known."""
-    text = _text(_unpacked(content))
+    text = _text(content)
     if not text.strip():
         raise Unreadable("The document is empty.")
     own_lines, rest = OWN.findall(text), OWN.sub("", text)
@@ -83,17 +83,18 @@ def _nest(tree: dict[str, Any], path: list[str], value: Any) -> None:
     tree[path[-1]] = value
 
 
-def _unpacked(content: bytes) -> bytes:
-    """The spec.json of a dry run's .zip; other content as it is."""
-    if not content.startswith(b"PK\x03\x04"):
-        return content
+def content_of(file: IO[bytes]) -> bytes:
+    """An uploaded document, at most one byte more than is read; of a dry run's .zip, its spec.json."""
+    start = file.read(len(ZIP))
+    if start != ZIP:
+        return start + file.read(MOST_BYTES + 1 - len(start))
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with zipfile.ZipFile(file) as archive:
             entry = next((entry for entry in archive.infolist() if entry.filename.endswith("spec.json")), None)
             if entry is None:
                 raise Unreadable("The archive has no spec.json: it is no dry run of a run.")
-            with archive.open(entry) as file:
-                return file.read(MOST_BYTES + 1)
+            with archive.open(entry) as member:
+                return member.read(MOST_BYTES + 1)
     except (zipfile.BadZipFile, zlib.error, RuntimeError, NotImplementedError, OSError) as error:
         raise Unreadable("The .zip can't be read.") from error
 

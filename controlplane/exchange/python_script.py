@@ -18,7 +18,8 @@ from workers.sandbox.syntax import deeper, parsed
 
 MOST_CHARACTERS = 64 * 1024
 SIGNS = re.compile(
-    r"\b(?:GRPOConfig|LoraConfig|GRPOTrainer)\s*\(|^\s*training_args\.\w+\s*=|^\s*(?:hyperparameters|environment)\s*=\s*\{",
+    r"\b(?:GRPOConfig|LoraConfig|GRPOTrainer)\s*\("
+    r"|^[ \t]*(?:training_args\.\w+\s*=|(?:hyperparameters|environment)\s*=\s*\{)",
     re.MULTILINE,
 )
 CALLS = {"GRPOConfig", "LoraConfig", "ModelConfig", "GRPOTrainer"}

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from django.http import HttpRequest
+
+from controlplane import safe_yaml
+from controlplane.datasets import upload
 from controlplane.exchange import documents, trl
 from controlplane.exchange.reading import Kind, Reading, Unreadable, Verdict
 from controlplane.hardware import profile_yaml
@@ -24,10 +28,21 @@ class ProfileImport:
     """What the other tool's config said; None for our own YAML, whose errors are beside the fields."""
 
 
+def document(request: HttpRequest) -> bytes:
+    """The uploaded or pasted document. Raises YamlRefused."""
+    file = request.FILES.get("file")
+    if file is None or upload.problem(request):
+        return safe_yaml.document(request, documents.MOST_BYTES)
+    try:
+        return documents.content_of(file)
+    except Unreadable as error:
+        raise YamlRefused(str(error)) from error
+
+
 def read(content: bytes) -> ProfileImport:
     """Raises YamlRefused if it is no document that describes hardware."""
     try:
-        if not content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"PK\x03\x04")):
+        if not content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
             return ProfileImport(profile_yaml.read(content).form())
     except YamlRefused as refused:
         try:

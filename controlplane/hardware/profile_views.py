@@ -9,7 +9,6 @@ from django.shortcuts import redirect, render
 from django.utils.text import slugify
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from controlplane import safe_yaml
 from controlplane.accounts.roles import operator_required, person
 from controlplane.exchange.documents import MOST_BYTES
 from controlplane.hardware import profile_import as profile_import_reading
@@ -74,7 +73,7 @@ def profile_import(request: HttpRequest) -> HttpResponseBase:
     if request.method != "POST":
         return _import_form(request)
     try:
-        imported = profile_import_reading.read(safe_yaml.document(request, MOST_BYTES))
+        imported = profile_import_reading.read(profile_import_reading.document(request))
     except YamlRefused as error:
         return _import_form(request, str(error))
     form = imported.form

@@ -12,7 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 from controlplane.accounts.roles import operator_required, person
 from controlplane.datasets import upload
 from controlplane.exchange import writing
-from controlplane.exchange.documents import MOST_BYTES
+from controlplane.exchange.documents import content_of
 from controlplane.exchange.reading import Unreadable
 from runs import queries
 from runs.new_run import importing
@@ -36,7 +36,7 @@ def import_config(request: HttpRequest) -> HttpResponse:
         form = LaunchForm(request.POST, schema=schema)
         plain = importing.without_open_choices(LaunchForm(request.POST, schema=schema))
         return _shown(request, form, shown=plain, import_problem=str(error), status=422)
-    text = content.decode("utf-8-sig", "replace") if not content.startswith(b"PK") else ""
+    text = content.decode("utf-8-sig", "replace")
     form = LaunchForm(imported.data, schema=schema)
     return _shown(request, form, shown=imported.form(), imported=imported, import_text=text)
 
@@ -82,7 +82,7 @@ def _document(request: HttpRequest) -> bytes:
         raise Unreadable(problem)
     file = request.FILES.get("import_file")
     if file is not None:
-        return bytes(file.read(MOST_BYTES + 1))
+        return content_of(file)
     text = request.POST.get("import_text", "")
     if not text.strip():
         raise Unreadable("Choose a file, or paste a config.")

@@ -65,7 +65,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "attn_implementation": spec.attn_implementation or "",
         "precision": _precision(spec.grpo),
         # A field that the spec leaves to TRL is left to TRL again, not set to this form's default.
-        **{field.name: spec.grpo.get(field.name, left_to_trl(field, schema)) for field in TRAINING},
+        **{field.name: _offered(field, spec.grpo.get(field.name, left_to_trl(field, schema))) for field in TRAINING},
         **advanced_fields.initial(schema, grpo),
     }
     if spec.lora is not None:
@@ -121,6 +121,11 @@ def _full(spec: Mapping[str, Any]) -> dict[str, Any]:
         return to_dict(from_dict(HardwareSpec, {"profile": "", **spec}))
     except ContractError:
         return {}
+
+
+def _offered(field: TrainingField, value: Any) -> Any:
+    """The value, unless the form doesn't offer it: a trial's save_strategy is `no`."""
+    return field.default if field.name == "save_strategy" and value not in dict(field.choices) else value
 
 
 def left_to_trl(field: TrainingField, schema: Mapping[str, Any] | None) -> Any:

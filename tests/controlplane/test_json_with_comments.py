@@ -31,6 +31,9 @@ def test_comments_and_trailing_commas_are_taken(text, value):
         ("9" * 10_000, "too long"),
         ('{"a": 1} /* open', "Line 1"),
         (",", "Line 1"),
+        ("/*" * 400_000, "Line 1"),
+        ('{"' + '\\"' * 400_000, "Line 1"),
+        ("/*/", "Line 1"),
     ],
 )
 def test_what_can_not_be_read_is_said_with_its_line(text, words):

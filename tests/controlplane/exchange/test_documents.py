@@ -335,6 +335,7 @@ def test_a_value_of_the_wrong_type_is_said_with_its_key(text, key):
         "distributed_type: DEEPSPEED\ndeepspeed_config: 5\nfsdp_config: {fsdp_version: x}\n",
         "accelerate launch --x --y= --z '' - -- --a=b=c -1",
         "trl grpo 'unclosed",
+        documents.HEAD + "\nrl: grpo\n" + "#! grpo.a: 1\n" * 70_000,
         "#! a.b: 1\n" + documents.HEAD + "\nrl: grpo\n#! a.b.c: {\n#! lora: 5\n#! hardware: 5\n#! hardware.x: 1",
         "\n".join(f"key_{n}: {n}" for n in range(5000)) + "\nbase_model: m",
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import zipfile
 from typing import Any
 
@@ -158,6 +159,7 @@ def test_a_dry_runs_archive_and_a_spec_fill_the_form_as_a_clone_would(client):
     spec = json.dumps(run.spec)
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("draft/dataset.parquet", os.urandom(2_000_000))  # does not count
         file.writestr("draft/spec.json", json.dumps({"attempt_id": "x-1", "run": run.spec}))
     Run.objects.all().delete()
     for document in (spec, archive.getvalue()):
