@@ -38,7 +38,7 @@ EDGES: dict[RunStatus, frozenset[RunStatus]] = {
 
 R = EndReason
 _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
-    R.COMPLETED: (S.SUCCEEDED, "Trained to its last step."),
+    R.COMPLETED: (S.SUCCEEDED, "Finished all steps."),
     R.STOPPED_BY_USER: (S.STOPPED, "Stopped by a user."),
     R.CANCELLED: (S.STOPPED, "Cancelled before it started."),
     R.TRAINER_EXITED: (S.FAILED, "The trainer exited before its last step."),

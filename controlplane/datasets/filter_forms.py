@@ -148,6 +148,7 @@ class DeriveForm(forms.Form):
             counting.choices = [("", "no tokenizer"), *available]
         self.initial.setdefault("tokenizer", version.tokenizer)
         self.can_count = bool(available)
+        self._rows = version.rows
 
     def clean(self) -> dict[str, Any]:
         fields = super().clean() or {}
@@ -155,6 +156,8 @@ class DeriveForm(forms.Form):
             return fields
         if fields["tokens"] and not fields["tokenizer"]:
             self.add_error("tokenizer", "Choose a tokenizer to count tokens with.")
+        if (fields["number"] or 0) > self._rows:
+            self.add_error("number", f"There are {self._rows:,} rows. Leave it empty to take all of them.")
         file, where = fields.get("rows_file"), "rows"
         text = fields["rows"]
         if file and not text.strip():

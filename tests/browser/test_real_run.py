@@ -139,7 +139,7 @@ def test_save_and_stop_leaves_a_checkpoint_and_a_receipt(living: RealRun, page: 
 def test_the_head_says_how_it_ended_and_keeps_tags_and_notes(run: RealRun, page: Page) -> None:
     page.goto(run.address)
     expect(page.locator(".status-line")).to_contain_text(f"step {STEPS} of {STEPS}")
-    expect(page.locator(".status-line")).to_contain_text("Trained to its last step.")
+    expect(page.locator(".status-line")).to_contain_text("Finished all steps.")
     expect(page.locator("[data-progress]")).to_have_attribute("value", str(STEPS))
     expect(page.get_by_role("button", name="Stop")).to_have_count(0)
     about = page.locator("#run-about")

@@ -38,7 +38,7 @@ def test_a_download_says_how_far_it_has_come(figures: dict[str, float], says: st
     [
         ("", "Stopping every process of the run."),
         ("saving", "Stopping every process of the run. Saving"),
-        ("completed 12 steps.", "Stopping every process of the run. Trained to its last step. 12 steps."),
+        ("completed 12 steps.", "Stopping every process of the run. Finished all steps. 12 steps."),
         (
             "reward_failed The reward own failed on 4 of 4.",
             "Stopping every process of the run. A reward failed on more rows than the run allows. "

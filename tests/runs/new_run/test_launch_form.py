@@ -237,6 +237,7 @@ def test_a_label_and_its_finding_are_two_sentences(client):
 def test_launch_stands_out_once_nothing_is_wrong(client):
     assert 'class="button primary launch"' in client.post("/runs/new/check", sent()).content.decode()
     assert 'class="button launch"' in client.post("/runs/new/check", sent(temperature="0")).content.decode()
+    assert 'class="button launch"' in client.post("/runs/new/check", sent(profile="")).content.decode()
 
 
 @pytest.mark.parametrize(
