@@ -99,7 +99,7 @@ def test_without_such_a_run_a_rule_of_thumb_is_marked_as_one() -> None:
     ran("on the CPU", host)
     text = panel(profile=a_gpu_profile().pk)
     assert "rule of thumb, not measured" in text
-    assert "Nothing like it has run on box." in text
+    assert "No recent run on box is like this one." in text
     assert "on the CPU" not in text
 
 
