@@ -18,6 +18,9 @@ from runs.models import Attempt, Lease
 from runs.scheduling.leasing import BUSY_MIB
 from runs.sentences import resource_words
 
+LEAST_SHM_MIB = 1024
+"""Of shared memory (/dev/shm); vLLM and several ranks use more."""
+
 
 @dataclass(frozen=True)
 class Holder:

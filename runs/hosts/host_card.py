@@ -12,7 +12,7 @@ from django.utils.html import format_html, format_html_join
 from controlplane.accounts.models import User
 from controlplane.hardware.prices import gpu_hour
 from controlplane.templatetags.figures import ago, clock, mib, significant
-from runs.hosts.cards import GpuView, Holder, HostView, SlotView
+from runs.hosts.cards import LEAST_SHM_MIB, GpuView, Holder, HostView, SlotView
 from runs.sentences import counted
 
 MODELS_LISTED = 6
@@ -255,11 +255,24 @@ def _slot(slot: SlotView, host: HostView) -> FactText:
 def _software(host: HostView, user: User) -> Iterator[Fact]:
     if host.driver:
         yield Fact("Driver", (FactText(host.driver),))
+    if host.cuda is not None:
+        yield Fact("CUDA", (_cuda(host.cuda),))
+    if host.shm_mib is not None and host.shm_mib < LEAST_SHM_MIB:
+        words = format_html("{} (/dev/shm): too little for vLLM and several ranks", mib(host.shm_mib))
+        yield Fact("Shared memory", (FactText(words, "muted"),))
     yield Fact("Sandbox", tuple(_sandbox(host, user)))
     yield Fact("Boot", tuple(_boot(host)) or _muted("not reported"), inline=True)
     versions = tuple(FactText(f"{name} {version}") for name, version in host.versions.items())
     yield Fact("Versions", versions or _muted("not reported"), inline=True)
     yield Fact("Models", tuple(_models(host)))
+
+
+def _cuda(cuda: dict[str, Any]) -> FactText:
+    """Of the trainer's torch."""
+    if not cuda["built_for"]:
+        return FactText("none: torch is a CPU build, and the trainer can't use the GPUs", "muted")
+    usable = "torch can use the GPUs" if cuda["usable"] else "torch can't use the GPUs with this driver"
+    return FactText(f"{cuda['built_for']}, {usable}", "" if cuda["usable"] else "muted")
 
 
 def _sandbox(host: HostView, user: User) -> Iterator[FactText]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from runs.hosts.cards import LEAST_SHM_MIB
 from runs.preflight.draft import Draft, HostFacts
 from runs.preflight.finding import Finding, Fix, stop, warn
 from runs.preflight.hosts import fitting_hosts
@@ -13,7 +14,6 @@ MIN_DRIVER = {13: 580, 12: 525, 11: 450}
 """CUDA's major version -> the first NVIDIA driver for it."""
 BF16_FROM = 8.0
 """CUDA capability: Ampere and later."""
-LEAST_SHM_MIB = 1024
 
 
 def check(draft: Draft) -> Iterator[Finding]:

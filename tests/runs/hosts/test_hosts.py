@@ -156,10 +156,22 @@ def test_a_host_says_all_that_it_knows():
             "disk_total_mib": 4096,
             "cpu_count": 96,
             "models": [f"/models/m{i}" for i in range(9)],
+            "cuda": {"built_for": "13.0", "usable": False},
+            "shm_mib": 64,
         }
     )
     shown = page()
-    for words in ("570.10", "01234567", "96 cores", "and 3 more", "512", "61", "40"):
+    for words in (
+        "570.10",
+        "01234567",
+        "96 cores",
+        "and 3 more",
+        "512",
+        "61",
+        "40",
+        "13.0, torch can&#x27;t use",
+        "(/dev/shm)",
+    ):
         assert words in shown
 
 
