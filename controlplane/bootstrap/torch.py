@@ -31,10 +31,10 @@ class TorchSet:
 
 
 CPU = TorchSet(torch="2.13.0", min_driver=0)
-GPU = TorchSet(torch="2.13.0", min_driver=580, vllm="0.31.0", extras=("deepspeed==0.19.8", "bitsandbytes==0.50.2"))
-GPU_TORCH_2_11 = TorchSet(
-    torch="2.11.0", min_driver=580, vllm="0.22.1", extras=("deepspeed==0.19.8", "bitsandbytes==0.50.2")
-)
+EXTRAS = ("deepspeed==0.19.8", "bitsandbytes==0.50.2", "liger-kernel==0.8.5")
+"""What profiles may ask for beyond torch and vLLM. flash-attn has no wheel in the index: it is used where it is."""
+GPU = TorchSet(torch="2.13.0", min_driver=580, vllm="0.31.0", extras=EXTRAS)
+GPU_TORCH_2_11 = TorchSet(torch="2.11.0", min_driver=580, vllm="0.22.1", extras=EXTRAS)
 """For hosts whose image includes torch 2.11; they bring their own interpreter and set GRPO_TRAINER_PYTHON."""
 
 SETS = {"cpu": CPU, "gpu": GPU, "gpu-torch-2.11": GPU_TORCH_2_11}
