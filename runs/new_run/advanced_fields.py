@@ -10,7 +10,7 @@ from django import forms
 from django.forms.fields import InvalidJSONInput
 
 from runs.new_run.training_fields import FORM_NAMES, NAMES
-from workers.contract.training_rules import MADE_BY_THE_FORM, OWNED
+from workers.contract.training_rules import DECIDED_BY_PROFILES, MADE_BY_THE_FORM, OWNED
 
 MOST_HELP = 400
 LARGEST_INT = 10**15
@@ -55,14 +55,15 @@ def fields(schema: dict[str, Any] | None) -> Iterator[tuple[str, str, forms.Fiel
 
 
 def changed(schema: dict[str, Any] | None, cleaned: dict[str, Any]) -> dict[str, Any]:
-    """The values that differ from the trainer's defaults."""
+    """The values that differ from the trainer's defaults, and those that overrule a profile."""
     defaults = (schema or {}).get("defaults") or {}
     values: dict[str, Any] = {}
     for _, name, _ in fields(schema):
         value = cleaned.get(name)
         if value is None or value == "":
             continue
-        if name in defaults and defaults[name] == value and type(defaults[name]) is type(value):
+        is_default = name in defaults and defaults[name] == value and type(defaults[name]) is type(value)
+        if is_default and name not in DECIDED_BY_PROFILES:
             continue
         values[name] = value
     return values

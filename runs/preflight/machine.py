@@ -97,7 +97,7 @@ def _kernels(draft: Draft, hardware: HardwareSpec, hosts: list[HostFacts]) -> It
     own = draft.grpo.get("use_liger_kernel")
     wanted = hardware.liger_kernels if own is None else bool(own)
     if wanted and known and not any(host.versions.get("liger-kernel") for host in known):
-        fix = Fix("Train without Liger kernels", {"use_liger_kernel": "" if own else "false"})
+        fix = Fix("Train without Liger kernels", {"use_liger_kernel": "false"})
         yield stop(
             "use_liger_kernel" if own else "profile",
             f"Liger kernels need the package liger-kernel, which {known[0].name} doesn't have in its trainer's "

@@ -111,6 +111,8 @@ OWNED = frozenset({
 })  # fmt: skip
 """Arguments that a run can't set: the control plane or the trainer sets them (files, logging, devices, vLLM,
 credentials), or they are deprecated, dangerous or meaningless here."""
+DECIDED_BY_PROFILES = frozenset({"optim", "gradient_checkpointing", "use_liger_kernel"})
+"""Arguments that a hardware profile sets where the run doesn't: TRL's own default is a choice, too."""
 MADE_BY_THE_FORM = frozenset({"bf16", "fp16", "eval_strategy"})
 """Arguments that the New run page derives from other fields: a run may have them, but no one enters them."""
 

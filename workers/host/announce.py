@@ -79,7 +79,9 @@ class TrainerProbe:
             self.state, self.versions, self.schema = "missing", versions, None
         elif versions != self.versions or self.state != "ready":
             self._describe(versions)
-        if self.driver and "torch" in versions and self._cuda_of != (self.driver, versions["torch"]):
+        if not self.driver:
+            self.cuda = self._cuda_of = None
+        elif "torch" in versions and self._cuda_of != (self.driver, versions["torch"]):
             self._look_at_cuda(versions["torch"])
         if versions and now >= self._sandbox_due:
             self._look_at_sandbox(now)
@@ -105,9 +107,9 @@ class TrainerProbe:
 
     def _look_at_cuda(self, torch: str) -> None:
         """With the GPUs visible, once for each driver and torch."""
-        self._cuda_of = (self.driver, torch)
         argv = [self._settings.trainer_python, "-c", _ASK_CUDA]
         self.cuda = self._ask(argv, timeout_s=DESCRIBE_TIMEOUT_S, gpus=True)
+        self._cuda_of = (self.driver, torch) if self.cuda is not None else None
 
     def _look_at_sandbox(self, now: float) -> None:
         """Run the sandbox's self-test, which attacks itself and takes a second."""

@@ -355,6 +355,10 @@ def test_a_clone_leaves_to_trl_what_the_run_left_to_it(client):
     assert left == [512, 700, None, 42]
 
 
+def test_a_value_that_overrules_a_profile_is_frozen_even_if_it_is_the_default(client):
+    assert launched(client, optim="adamw_torch").spec["grpo"]["optim"] == "adamw_torch"
+
+
 def test_a_clone_says_what_has_changed_since(client):
     run = a_run()
     saving.save(run.reward_version.config, [{"name": "other", "function": "length"}])

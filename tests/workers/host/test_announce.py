@@ -196,3 +196,36 @@ def test_the_real_self_test_answers_in_this_form(settings: HostSettings) -> None
     assert probe.sandbox is not None
     assert set(probe.sandbox) == {"backend", "tried"}
     assert {"bubblewrap", "landlock"} == set(probe.sandbox["tried"])
+
+
+def test_torch_is_asked_about_the_gpus_once_for_each_driver_and_again_until_it_answers(
+    settings: HostSettings, client: Control, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = announcer(settings, client, [GPU])
+    probe, asked = made._probe, []
+    answers = iter([None, {"built_for": "13.0", "usable": True}, {"built_for": "13.0", "usable": False}])
+
+    def ask(argv: list[str], *, gpus: bool = False, **_: object) -> dict[str, Any] | None:
+        if "torch.cuda" not in argv[-1]:
+            return {"torch": "2.13.0", "trl": "1.16.0"}
+        asked.append(gpus)
+        return next(answers)
+
+    monkeypatch.setattr(probe, "_ask", ask)
+    probe.tick(0.0)
+    assert asked == []  # no driver is known yet
+    assert "cuda" not in made.inventory()
+    for now in range(3):
+        probe.tick(float(now))
+    assert asked == [True, True]
+    assert made.inventory()["cuda"] == {"built_for": "13.0", "usable": True}
+    probe.driver = "535.1"
+    probe.tick(4.0)
+    assert (len(asked), probe.cuda) == (3, {"built_for": "13.0", "usable": False})
+    probe.driver = ""
+    probe.tick(5.0)
+    assert probe.cuda is None
+
+
+def test_the_inventory_tells_the_size_of_the_shared_memory(settings: HostSettings, client: Control) -> None:
+    assert announcer(settings, client, []).inventory()["shm_mib"] > 0
