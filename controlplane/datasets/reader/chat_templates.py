@@ -55,7 +55,7 @@ class Template:
         texts: list[str | TemplateProblem] = []
         with _limited():
             for messages in prompts:
-                signal.setitimer(signal.ITIMER_PROF, SECONDS)
+                signal.setitimer(signal.ITIMER_PROF, SECONDS, SECONDS)
                 try:
                     texts.append(self._text(messages))
                 except (Exception, _TooLong) as error:  # whatever Python can raise: it is the template's code that ran
@@ -161,10 +161,12 @@ def _limited() -> Iterator[None]:
     """Raises _TooLong after SECONDS, unless the timer is set again by then."""
 
     def end(number: int, frame: FrameType | None) -> None:
-        raise _TooLong
+        # What a finalizer raises is swallowed: the timer's next turn ends the template then.
+        if frame is None or frame.f_globals.get("__name__") != "weakref":
+            raise _TooLong
 
     before = signal.signal(signal.SIGPROF, end)
-    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS, SECONDS)
     try:
         yield
     finally:
