@@ -54,6 +54,7 @@ urlpatterns = [
     # Comparison
     path("runs/compare/", compare_views.compare, name="compare_runs"),
     path("runs/compare/table/", compare_views.table, name="compare_table"),
+    path("runs/compare/step-times/", compare_views.step_times, name="compare_step_times"),
     path("runs/compare/series.json", compare_views.series, name="compare_series"),
     path("runs/compare/prompts/", compare_views.prompts, name="compare_prompts"),
     # A run's page

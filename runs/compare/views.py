@@ -19,6 +19,7 @@ from runs.compare import comparison
 from runs.compare import prompts as compare_prompts
 from runs.compare.comparison import Chosen, ComparedMetric
 from runs.compare.curves import AXES, curves, finals
+from runs.metrics import step_time
 
 MOST_CURVES_OF = 50
 """Runs per answer of curves; the page requests fewer."""
@@ -88,6 +89,17 @@ def prompts(request: HttpRequest) -> HttpResponse:
         "columns": [(answer, looks[answer.run.pk]) for answer in prompt_answers.answers],
     }
     return render(request, "compare/_prompts.html", context)
+
+
+@require_safe
+def step_times(request: HttpRequest) -> HttpResponse:
+    """Where each run's step time goes."""
+    chosen = comparison.chosen(request)
+    looks = comparison.looks(chosen.runs)
+    times = [(run, step_time.of_run(run)) for run in chosen.runs]
+    rows = [{"run": run, "look": looks[run.pk], "time": time} for run, time in times if time is not None]
+    longest = max((time.seconds for _, time in times if time), default=0.0)
+    return render(request, "compare/_step_times.html", {"step_times": rows, "longest": longest})
 
 
 def _table(chosen: Chosen) -> dict[str, Any]:

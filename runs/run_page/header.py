@@ -12,6 +12,7 @@ from django.utils import timezone
 from controlplane.accounts.models import User
 from runs import queries
 from runs.health.page import card
+from runs.metrics import step_time
 from runs.metrics.trend import mean
 from runs.models import Attempt, Lease, MetricRow, Run
 from runs.run_page import notes
@@ -108,6 +109,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "receipt": attempt.receipt,
         "kept_memory": kept_memory.of_attempt(attempt) if final else [],
         "health": card(run),
+        "step_time": step_time.of_run(run),
         "quarantined": _quarantined(attempt) if final else None,
         "stop_words": STOPS.get(attempt.stop_mode, ""),
         "stop_follows": stop_follows(attempt, away=summary["out_of_reach_since"] is not None),

@@ -59,6 +59,7 @@ RULES = {
     "run_resume": ACT,
     "stop_several": ACT,
     "compare_runs": READ,
+    "compare_step_times": READ,
     "compare_table": READ,
     "compare_series": READ,
     "compare_prompts": READ,
