@@ -9,6 +9,7 @@ from typing import Any
 from controlplane.templatetags.figures import size_in_words
 from runs.models import Attempt, Priority, RunEvent, Waits
 from runs.states import FINAL, EndReason, RunStatus, sentence
+from workers import diagnosis
 from workers.contract import SAVING, Phase
 
 PHASES: dict[str, str] = {
@@ -202,6 +203,16 @@ def _size(count: object) -> str:
     return f" ({size_in_words(count)})" if isinstance(count, int | float) else ""
 
 
+def _diagnosed(data: dict[str, Any]) -> str:
+    """The likeliest cause; one of a newer version's catalogue goes by its id."""
+    causes = data.get("diagnoses") or [{}]
+    id_ = str(causes[0].get("id", ""))
+    entry = diagnosis.entries().get(id_)
+    if not id_:
+        return "No cause is known for this failure."
+    return f"Likely cause: {entry.title if entry else id_}."
+
+
 _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "submitted": lambda data: "Submitted.",
     "resumed": lambda data: f"Resumed as attempt {data.get('attempt')}, from step {data.get('step')}.",
@@ -228,6 +239,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "checkpoint": lambda data: f"Saved a checkpoint at step {data.get('step')}{_size(data.get('bytes'))}.",
     "reward_failed": _reward_failed,
     "stop_seen": lambda data: f"The supervisor accepted: {STOPS.get(str(data.get('mode')), 'stop')}.",
+    "diagnosed": _diagnosed,
     "note": lambda data: str(data.get("text", "")),
     "alert": _alert,
     "ended": _ended,

@@ -17,7 +17,7 @@ from tests.trainer.preloaded import Preloaded
 TRAINER_STACK = {"torch", "transformers", "trl", "peft", "datasets", "accelerate", "vllm", "deepspeed", "bitsandbytes"}
 WEB_STACK = {"django", "channels", "celery", "redis", "kombu", "uvicorn"}
 STANDARD_LIBRARY_ONLY = (
-    "workers.contract",
+    "workers.contract", "workers.diagnosis",
     "runs.states", "controlplane.bootstrap", "controlplane.datafolder",
 )  # fmt: skip
 

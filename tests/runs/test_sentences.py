@@ -75,6 +75,9 @@ def test_a_second_server_is_named_as_such() -> None:
             {"names": "grad_norm, kl"},
             "Left out these metrics, which are not finite or whose names are too long: grad_norm, kl.",
         ),
+        ("diagnosed", {"diagnoses": [{"id": "disk_full"}]}, "Likely cause: The disk is full."),
+        ("diagnosed", {"diagnoses": [{"id": "of a newer version"}]}, "Likely cause: of a newer version."),
+        ("diagnosed", {"diagnoses": []}, "No cause is known for this failure."),
     ],
 )
 def test_what_the_trainer_says_of_itself_is_a_sentence(kind: str, data: dict[str, str], says: str) -> None:

@@ -217,6 +217,10 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
+
+
 def _is_optional_count(value: object) -> bool:
     return value is None or _is_count(value)
 
@@ -236,6 +240,7 @@ EVENT_DATA: dict[str, dict[str, Callable[[object], bool]]] = {
         "of": _is_count,
     },
     EventKind.METRICS_LEFT_OUT: {"names": _is_text},
+    EventKind.DIAGNOSED: {"diagnoses": _is_list, "first_errors": _is_list},
     EventKind.ENDED: {"reason": _is_text},
 }
 """The fields that an event of each kind must have."""

@@ -61,6 +61,8 @@ class EventKind(StrEnum):
     # on and scored so far; sent at the 1st, 10th, 100th ... failure
     METRICS_LEFT_OUT = "metrics_left_out"  # data: {"names": str}: metrics that a line can't hold, each named once
     STOP_SEEN = "stop_seen"  # data: {"mode": StopMode}: the supervisor has accepted the stop
+    DIAGNOSED = "diagnosed"  # data: {"diagnoses": [{"id", "confidence", "values", "lines", "facts"}], "first_errors"}:
+    # of workers.diagnosis, before the end of a failed attempt; lines are [file, number, text]
     NOTE = "note"  # data: {"text": str, "level": "info"|"warning"}
     ENDED = "ended"  # data: {"reason": EndReason value, "detail": str, "exit_codes": {role: int}, "receipt": Receipt}
 

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import logging
 
-from workers.contract import EventKind, Phase, Receipt, to_dict
+from workers import diagnosis
+from workers.contract import EndReason, EventKind, Phase, Receipt, to_dict
 from workers.supervisor.child import ChildExit
 from workers.supervisor.ends import End
+from workers.supervisor.loops import BackgroundCall
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 from workers.supervisor.teardown import Teardown
 from workers.supervisor.trainerlines import lines_left_out
 
 log = logging.getLogger(__name__)
 
+DIAGNOSIS_S = 3.0
+"""The receipt waits no longer for the diagnosis."""
+MOST_READ = 256 << 20
+"""Bytes of each log that are diagnosed."""
+MOST_DIAGNOSES = 5
+UNDIAGNOSED = frozenset({EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.FOLDER_LOST})
 SIGTERM_DRAIN_S = 10.0
 """A host that shuts down allows no more time; the reaper hands over the rest when it is back."""
 
@@ -24,6 +32,9 @@ class Ending(Work):
         self._shared = shared
         self._end: End | None = None
         self._teardown: Teardown | None = None
+        self._diagnosis: BackgroundCall[diagnosis.Report] | None = None
+        self._receipt: Receipt | None = None
+        self._waits_until = 0.0
 
     def because(self, end: End, now: float) -> None:
         """Record the reason in the outbox before the first signal."""
@@ -48,13 +59,32 @@ class Ending(Work):
         if self._teardown is None or self._end is None:
             return None
         was_verifying = self._teardown.verifying
-        receipt = self._teardown.tick(now)
+        self._receipt = self._receipt or self._teardown.tick(now)
         if self._teardown.verifying and not was_verifying:
             self._shared.report.phase(Phase.VERIFYING)
-        if receipt is None:
+            if self._end.reason not in UNDIAGNOSED:
+                folder = self._shared.folder.path
+                self._diagnosis = BackgroundCall("diagnosis", lambda: diagnosis.diagnose(folder, MOST_READ))
+                self._waits_until = now + DIAGNOSIS_S
+        if self._receipt is None or (self._diagnosis and not self._diagnosis.done and now < self._waits_until):
             return None
-        self._tell(self._end, receipt)
+        self._tell_diagnosis()
+        self._tell(self._end, self._receipt)
         return Step.DRAINING
+
+    def _tell_diagnosis(self) -> None:
+        """Without logs, or after an error of its own, there is none; the end doesn't depend on it."""
+        if self._diagnosis is None or not self._diagnosis.done:
+            return
+        try:
+            report = self._diagnosis.value().as_dict()
+        except (OSError, diagnosis.NothingToRead):
+            return
+        except Exception:
+            log.exception("the diagnosis failed")
+            return
+        report["diagnoses"] = report["diagnoses"][:MOST_DIAGNOSES]
+        self._shared.report.append(EventKind.DIAGNOSED, report, step=self._shared.trainer.progress.step)
 
     def _tell(self, end: End, receipt: Receipt) -> None:
         shared = self._shared

@@ -31,20 +31,20 @@ def test_a_run_is_claimed_trained_reported_and_proved_gone(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("trainer", "reason", "detail", "code"),
+    ("trainer", "reason", "detail", "code", "cause"),
     [
-        ("crash:1", "trainer_exited", "the reward function returned nothing", 1),
-        ("silent_exit", "trainer_exited", "never said that training had ended", 0),
-        ("refuse", "spec_refused", "num_generations must be at least 2.", 3),
-        ("no_steps", "no_steps", "12 prompts are fewer than one generation batch of 16.", 4),
-        ("bad_reward", "reward_failed", "The reward judge failed on 8 of 8 completions.", 7),
-        ("oom", "oom", "CUDA out of memory", 1),
-        ("sigkill", "trainer_exited", "was ended by SIGKILL", 137),
-        ("steps:0", "no_steps", "step 0", 0),
+        ("crash:1", "trainer_exited", "the reward function returned nothing", 1, "reward_error"),
+        ("silent_exit", "trainer_exited", "never said that training had ended", 0, ""),
+        ("refuse", "spec_refused", "num_generations must be at least 2.", 3, "generations_too_few"),
+        ("no_steps", "no_steps", "12 prompts are fewer than one generation batch of 16.", 4, "no_steps"),
+        ("bad_reward", "reward_failed", "The reward judge failed on 8 of 8 completions.", 7, "reward_failed"),
+        ("oom", "oom", "CUDA out of memory", 1, "gpu_memory"),
+        ("sigkill", "trainer_exited", "was ended by SIGKILL", 137, "host_memory"),
+        ("steps:0", "no_steps", "step 0", 0, "no_steps"),
     ],
 )
-def test_the_reason_is_read_from_the_trainers_exit(
-    tmp_path: Path, trainer: str, reason: str, detail: str, code: int
+def test_the_reason_is_read_from_the_trainers_exit_and_the_cause_from_its_log(
+    tmp_path: Path, trainer: str, reason: str, detail: str, code: int, cause: str
 ) -> None:
     with attempt(tmp_path, trainer=trainer) as made:
         made.launch()
@@ -52,6 +52,8 @@ def test_the_reason_is_read_from_the_trainers_exit(
         assert ended["reason"] == reason
         assert detail in ended["detail"]
         assert ended["exit_codes"] == {"trainer": code}
+        (diagnosed,) = [line["data"] for line in made.outbox() if line["kind"] == "diagnosed"]
+        assert [one["id"] for one in diagnosed["diagnoses"]][:1] == [cause] * bool(cause)
 
 
 def test_a_trainer_that_cannot_be_started_is_a_launch_that_failed(tmp_path: Path) -> None:

@@ -1,0 +1,45 @@
+"""python -m workers.diagnosis FOLDER_OR_LOG [--json]: why a run failed, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from workers.diagnosis.folder import NothingToRead, diagnose
+from workers.diagnosis.judging import Diagnosis, Report
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m workers.diagnosis", description=__doc__)
+    parser.add_argument("path", type=Path, help="a run's or an attempt's folder, or a log")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    options = parser.parse_args(argv)
+    try:
+        report = diagnose(options.path)
+    except (OSError, NothingToRead) as error:
+        print(f"{error}", file=sys.stderr)
+        return 2
+    print(json.dumps(report.as_dict(), ensure_ascii=False, indent=1) if options.json else in_words(report))
+    return 0 if report.diagnoses else 1
+
+
+def in_words(report: Report) -> str:
+    parts = [_words(one) for one in report.diagnoses]
+    if not parts:
+        parts = ["No cause is known for this failure."]
+    if report.first_errors and not report.diagnoses:
+        errors = "\n".join(f"  {line.file}:{line.number}: {line.text}" for line in report.first_errors)
+        parts.append(f"The first error of each process:\n{errors}")
+    return "\n\n".join(parts)
+
+
+def _words(one: Diagnosis) -> str:
+    lines = [f"{one.title} ({one.confidence})", f"  {one.cause}", f"  What to do: {one.fix}"]
+    lines += [f"  {line.file}:{line.number}: {line.text}" for line in one.lines]
+    return "\n".join(lines + [f"  {fact}" for fact in one.facts])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

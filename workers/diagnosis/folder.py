@@ -1,0 +1,89 @@
+"""What to read of an attempt's folder, a run's folder, or a single log."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from workers.diagnosis.judging import Facts, Log, Report, judge
+
+TELLING = frozenset({"reward_failed", "metrics_left_out", "hang"})
+"""Kinds of events that a cause may rest on."""
+LONGEST_LINE = 1 << 20
+
+
+class NothingToRead(Exception):
+    """No log is there; the message says where one was looked for."""
+
+
+def diagnose(path: Path, most: int | None = None) -> Report:
+    """Diagnose a log, an attempt's folder, or the newest attempt of a run's folder. `most`: bytes to read of a log.
+
+    Raises NothingToRead, and OSError for a path that can't be read.
+    """
+    if path.is_file():
+        return judge([Log(role_of(path), path)], Facts(), most)
+    folder = _newest_attempt(path)
+    logs = _logs(folder)
+    if not logs:
+        raise NothingToRead(f"{path} has no logs: expected a log file, or a folder with logs/trainer.log and the like.")
+    return judge(logs, facts_of(folder), most)
+
+
+def role_of(path: Path) -> str:
+    """Told by the name of one of our own logs."""
+    stem = path.stem
+    return stem if path.suffix == ".log" and stem.partition("-")[0] in ("trainer", "vllm", "download") else ""
+
+
+def facts_of(folder: Path) -> Facts:
+    """From the outbox, as far as it goes."""
+    exits: dict[str, int] = {}
+    events: list[tuple[str, str]] = []
+    reason, trained, seen = "", False, False
+    for line in _lines(folder / "outbox.jsonl"):
+        seen = True
+        kind, data = line.get("kind"), line.get("data")
+        if not isinstance(data, dict):
+            continue
+        if kind == "process_exited" and isinstance(data.get("exit_code"), int) and not reason:
+            exits.setdefault(str(data.get("role")), data["exit_code"])  # later ones are the supervisor's own kills
+        elif kind == "training":
+            trained = True
+        elif kind in ("phase", "ended") and data.get("reason"):
+            reason = reason or str(data["reason"])
+        elif kind in TELLING:
+            events.append((str(kind), json.dumps(data, ensure_ascii=False)))
+    return Facts(reason, exits, tuple(events[:50]), trained if seen else None)
+
+
+def _newest_attempt(path: Path) -> Path:
+    attempts = [inner for inner in path.iterdir() if inner.is_dir() and inner.name.isdecimal()]
+    return max(attempts, key=lambda inner: int(inner.name)) if attempts else path
+
+
+def _logs(folder: Path) -> list[Log]:
+    where = folder / "logs" if (folder / "logs").is_dir() else folder
+    paths = sorted(
+        path for path in where.iterdir() if path.suffix in (".log", ".txt", ".out", ".err") and path.is_file()
+    )
+    return [Log(role_of(path), path) for path in paths if path.stem != "supervisor"]
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The events; lines of metrics, most of the file, are not parsed."""
+    try:
+        with path.open("rb") as file:
+            while line := file.readline(LONGEST_LINE):
+                if b'"kind":"train"' in line or b'"kind":"system"' in line or b'"kind":"vllm"' in line:
+                    continue
+                try:
+                    value = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(value, dict):
+                    yield value
+    except OSError:
+        return

@@ -1,0 +1,192 @@
+"""Reading a log of any size and content: lines that may tell something, without their prefixes, with their numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+BLOCK = 1 << 20
+LONG = 16 * 1024
+REACH = 4096
+"""Of a longer line, so many bytes on either side of what tells something."""
+AROUND = 24 * 1024
+"""Bytes before a match in which its traceback is looked for."""
+BEHIND = 4 * 1024
+STEMS = (
+    b"rror", b"xception", b"annot", b"an't", b"ailed", b"ailure", b"emory", b"illed", b"ssert", b"imeout",
+    b"imed out", b" not ", b"o module", b"o space", b"nan", b"NaN", b"gated", b"must ", b"ault", b"nterrupt",
+    b"uplicate", b"refused", b"arning", b"larger", b"greater", b"nsupported", b"Too many", b"unavailable",
+    b"nrecognized", b"no kernel", b"No ", b"too old", b"estricted", b"disabled", b"Found ", b"ERROR", b"SIG", b"Xid",
+    b"terminat", b"NCCL", b"undefined", b"already", b"o step", b"ootstrapping",
+)  # fmt: skip
+"""Every line of a failure has one of these, and few others do: bytes are found a hundred times faster than patterns. A
+line without any of them is never matched."""
+
+_ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_PREFIX = re.compile(
+    r"""(?:\s*(?:
+      \[(?:rank|default|Rank\ )?\d+\]:?                              # torchrun's ranks
+    | \((?:[\w/.-]+\ )?pid=\d+(?:,\ ip=[\d.]+)?\)(?:\ \[repeated.*?\])?  # vLLM's and Ray's processes
+    | \[?\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|\ ?[+-]\d\d:?\d\d)?\]?:?
+    | \[?\d\d[-/]\d\d[-/]\d\d\ \d\d:\d\d:\d\d\]?
+    | \d\d-\d\d\ \d\d:\d\d:\d\d(?:[.,]\d+)?
+    | \[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?
+    | \[?(?P<level>ERROR|CRITICAL|FATAL|error|E)\]?:?(?=\s|\d)
+    | \[?(?P<mild>WARNING|WARN|INFO|DEBUG|W|I)\]?:?(?=\s|\d)
+    | \d{4}\ \d\d:\d\d:\d\d\.\d+\ +\d+\ \S+\]                       # glog, after its letter
+    | \[[\w./-]+\.(?:py|cpp|cc|cu|hpp):\d+(?::\w+)?\]               # the place that logged
+    | [\w.-]+\s+\|(?=\s)                                             # docker compose
+    | \[[\w.-]+\](?=\s)
+    | \|
+    )\s*)+""",
+    re.VERBOSE,
+)
+_RAISED = re.compile(
+    r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Exhausted|Timeout|NotFound|OutOfResources)\b"
+    r"|[Ee]rror\b|ERROR\b|[Ff]atal\b|FATAL\b|terminate called|what\(\)|CUDA (?:error|out of memory)|Killed|Value error,"
+    r"|\S+: error:|.*\b(?:fault|core dumped)\b)"
+)
+_FIGURES = ("{'", '{"')
+_PROGRESS = re.compile(
+    r"^\{'(?:loss|reward|num_tokens|grad_norm|train_)|Avg (?:prompt|generation) throughput|HTTP/1\.\d\" 200|"
+    r"^\s*\d+%\|.*\d+/\d+ \["
+)
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """A line of a log, as it is shown."""
+
+    file: str
+    number: int
+    """From 1."""
+    text: str
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a line tells."""
+
+    text: str
+    """Without prefixes and colours."""
+    raised: bool
+    """It raises or logs an error."""
+    mild: bool
+    """It is logged as a warning, or as nothing special."""
+    figures: bool
+    """One of the trainer's lines of figures."""
+
+
+class Level(Enum):
+    ERROR = 1
+    MILD = 2
+    """Warnings and below."""
+
+
+def clean(raw: bytes) -> tuple[str, Level | None]:
+    """A line without colours, what a progress bar has overwritten, and prefixes; and the level that it names."""
+    text = raw.decode("utf-8", "replace").replace("\0", "")
+    text = _ANSI.sub("", text) if "\x1b" in text else text
+    if "\r" in text:
+        text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
+    prefix = _PREFIX.match(text)
+    if prefix is None:
+        return text.lstrip(), None
+    level = Level.ERROR if prefix["level"] else Level.MILD if prefix["mild"] else None
+    return text[prefix.end() :], level
+
+
+def is_raised(text: str) -> bool:
+    return bool(_RAISED.match(text))
+
+
+def is_progress(text: str) -> bool:
+    """Whether the line shows that the process went on."""
+    return bool(_PROGRESS.search(text))
+
+
+def raw_lines(path: Path, most: int | None = None) -> Iterator[tuple[int, int, bytes]]:
+    """(offset, number from 1, bytes) of each line that isn't empty; of a line that is longer than LONG, only what is
+    around its telling places. Of a file larger than `most` bytes, its first quarter of them and the last three. Raises
+    OSError."""
+    for offset, number, block in _blocks(path, most):
+        at = offset
+        for line, raw in enumerate(block.split(b"\n"), number):
+            if len(raw) > LONG:
+                for start, end in _windows(raw):
+                    yield at + start, line, raw[start:end]
+            elif raw:
+                yield at, line, raw
+            at += len(raw) + 1
+
+
+def shape_of(raw: bytes) -> int:
+    """The same for lines that differ in digits alone: a log repeats itself."""
+    return hash(raw.translate(None, b"0123456789"))
+
+
+def read(raw: bytes) -> Told | None:
+    """None for a line that tells nothing."""
+    if not any(stem in raw for stem in STEMS):
+        return None
+    text, level = clean(raw)
+    raised = level is Level.ERROR or (level is None and is_raised(text))
+    return Told(text, raised, mild=level is Level.MILD, figures=text.startswith(_FIGURES))
+
+
+def around(path: Path, offset: int) -> str:
+    """The cleaned lines around an offset: its traceback, and what follows. Raises OSError."""
+    with path.open("rb") as file:
+        file.seek(max(0, offset - AROUND))
+        raw = file.read(min(offset, AROUND) + BEHIND)
+    return "\n".join(clean(line)[0] for line in raw.split(b"\n"))
+
+
+def _windows(raw: bytes) -> Iterator[tuple[int, int]]:
+    """The surroundings of the telling places of a long line, in order."""
+    hits = sorted(at for stem in STEMS for at in _places(raw, stem))
+    end = 0
+    for at in hits:
+        if at >= end:
+            start, end = max(end, at - REACH), min(len(raw), at + REACH)
+            yield start, end
+
+
+def _places(raw: bytes, stem: bytes) -> Iterator[int]:
+    at = raw.find(stem)
+    while at >= 0:
+        yield at
+        at = raw.find(stem, at + REACH)
+
+
+def _blocks(path: Path, most: int | None) -> Iterator[tuple[int, int, bytes]]:
+    """(offset, number of its first line, bytes): cut at ends of lines where there are some."""
+    size, at, number = path.stat().st_size, 0, 1
+    gap = (most // 4, size - most * 3 // 4) if most and size > most else None
+    with path.open("rb") as file:
+        rest = b""
+        while block := file.read(BLOCK):
+            block = rest + block
+            cut = block.rfind(b"\n") + 1 or (0 if len(block) < 4 * BLOCK else len(block) - REACH)
+            rest = block[cut:]
+            if cut:
+                yield at, number, block[:cut]
+                number += block.count(b"\n", 0, cut)
+                at += cut
+            if gap and at >= gap[0]:
+                number += _count(file, gap[1] - file.tell()) + rest.count(b"\n")
+                at, rest, gap = file.tell(), b"", None
+        if rest:
+            yield at, number, rest
+
+
+def _count(file: object, length: int) -> int:
+    """The number of lines in the next `length` bytes."""
+    lines = 0
+    while length > 0 and (block := file.read(min(length, BLOCK))):  # type: ignore[attr-defined]
+        lines += block.count(b"\n")
+        length -= len(block)
+    return lines
