@@ -205,12 +205,12 @@ def _size(count: object) -> str:
 
 def _diagnosed(data: dict[str, Any]) -> str:
     """The likeliest cause; one of a newer version's catalogue goes by its id."""
-    causes = data.get("diagnoses") or [{}]
-    id_ = str(causes[0].get("id", ""))
-    entry = diagnosis.entries().get(id_)
-    if not id_:
+    causes = data.get("diagnoses")
+    first = causes[0] if isinstance(causes, list) and causes else None
+    if not isinstance(first, dict):
         return "No cause is known for this failure."
-    return f"Likely cause: {entry.title if entry else id_}."
+    entry = diagnosis.entries().get(str(first.get("id")))
+    return f"Likely cause: {entry.title if entry else first.get('id')}."
 
 
 _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {

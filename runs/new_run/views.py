@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -21,7 +22,7 @@ from runs import preflight, queries
 from runs.idempotency import once
 from runs.models import Run
 from runs.new_run import dry_run as new_run_dry_run
-from runs.new_run import past_runs, prefill
+from runs.new_run import fixing, past_runs, prefill
 from runs.new_run.drafting import (
     Checked,
     candidates,
@@ -35,6 +36,7 @@ from runs.new_run.drafting import (
 )
 from runs.new_run.forms import LaunchForm
 from runs.preflight import choosing, estimating
+from runs.run_page import diagnosis
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
 from runs.spec import LaunchRequest
@@ -60,11 +62,22 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
     run = queries.run_for(request, run_id)
     schema = schema_of(run.host)
     try:
-        form = LaunchForm(initial=prefill.from_run(run, schema), schema=schema)
+        initial = prefill.from_run(run, schema)
     except ContractError as error:
         messages.error(request, f"{run.name} can't be cloned: another version froze its spec ({error}).")
         return redirect("run", run.pk)
-    return page(request, form, clone_of=run, changed=prefill.changed_since(run))
+    diagnosed = diagnosis.values_of(run.latest(), request.GET.get("fix", ""))
+    fixed = fixing.fix(initial, *diagnosed, schema, partial(_first_findings, request)) if diagnosed else None
+    form = LaunchForm(initial=initial, schema=schema)
+    if fixed is not None:
+        fixing.mark(form, fixed)
+    return page(request, form, clone_of=run, changed=prefill.changed_since(run), fixed=fixed)
+
+
+def _first_findings(request: HttpRequest, form: LaunchForm) -> list[preflight.Finding]:
+    """Of the initial values, as if submitted."""
+    first = LaunchForm(prefill.as_sent(form), schema=form.schema)
+    return findings_of(first, checked(first, person(request)))
 
 
 def _for_viewers(request: HttpRequest) -> HttpResponse:
@@ -234,7 +247,6 @@ def page(
 ) -> HttpResponse:
     """The whole page; `shown`: another form than the one that was checked."""
     if draft_check is None:
-        # The first view: the initial values, as if submitted.
         first = LaunchForm(prefill.as_sent(form), schema=form.schema)
         draft_check = checked(first, person(request))
         panel = _panel(first, draft_check, findings_of(first, draft_check))

@@ -15,7 +15,7 @@ from runs.health.page import card
 from runs.metrics import step_time
 from runs.metrics.trend import mean
 from runs.models import Attempt, Lease, MetricRow, Run
-from runs.run_page import notes
+from runs.run_page import diagnosis, notes
 from runs.scheduling import kept_memory
 from runs.sentences import STOPS, is_saving, placement_text, resource_words, stopping, waiting
 from runs.spec import unreadable
@@ -52,6 +52,8 @@ class Cause:
     log: str
     lines: list[LogLine]
     exit_codes: dict[str, Any]
+    diagnosis: diagnosis.Report | None
+    """None if none was made."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,7 @@ def cause(attempt: Attempt) -> Cause:
         log=name,
         lines=lines,
         exit_codes=attempt.exit_codes,
+        diagnosis=diagnosis.of_attempt(attempt),
     )
 
 

@@ -1,0 +1,149 @@
+"""The page of a failed run, and the clone with a diagnosis's fix."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.accounts.models import Role
+from controlplane.hardware.models import ModelInspection
+from runs.host_api import ingest
+from runs.models import Run
+from runs.run_page import diagnosis
+from runs.states import RunStatus
+from tests.controlplane.people import signed_in
+from tests.gpu.models import SHAPES
+from tests.runs.builders import FREE, a_run, an_attempt, ended, event
+from tests.runs.new_run.launching_page import a_ready_host
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
+
+BACKWARD = {
+    "id": "gpu_memory_backward",
+    "confidence": "certain",
+    "values": {},
+    "lines": [["trainer.log", 812, "torch.OutOfMemoryError: CUDA out of memory."]],
+    "facts": [],
+}
+POSSIBLE = {"id": "disk_full", "confidence": "possible", "values": {}, "lines": [], "facts": ["The disk was full."]}
+
+
+@pytest.fixture
+def client() -> Client:
+    return signed_in(Role.OPERATOR)
+
+
+def failed(*diagnoses: dict[str, Any], errors: list[Any] | None = None, **more: Any) -> Run:
+    attempt = an_attempt(RunStatus.RUNNING, run=a_run(**more))
+    first = attempt.first_seq or 1
+    lines = [
+        event(first, "diagnosed", diagnoses=list(diagnoses), first_errors=errors or []),
+        ended(first + 1, "oom", detail="torch.OutOfMemoryError", exit_codes={"trainer": 1}, receipt=FREE),
+    ]
+    ingest.accept(attempt, lines)
+    return Run.objects.get(pk=attempt.run_id)
+
+
+def page_of(client: Client, run: Run) -> str:
+    return client.get(f"/runs/{run.pk}/").content.decode()
+
+
+def test_a_failed_run_says_the_causes_with_their_evidence_and_what_to_do(client: Client) -> None:
+    a_ready_host()
+    page = page_of(client, failed(BACKWARD, POSSIBLE))
+    assert page.index("ran out of memory in the backward pass") < page.index("The disk is full")
+    assert "Turn on gradient checkpointing" in page
+    assert "trainer.log:812" in page
+    assert "The disk was full." in page
+    assert "Clone with fix" in page
+
+
+def test_viewers_are_offered_no_clone(client: Client) -> None:
+    a_ready_host()
+    assert "Clone with fix" not in page_of(signed_in(Role.VIEWER), failed(BACKWARD))
+
+
+def test_an_unknown_failure_shows_the_first_errors(client: Client) -> None:
+    a_ready_host()
+    page = page_of(client, failed(errors=[["trainer.log", 7, "ZorgError: <b>7</b>"]]))
+    assert "No cause is known for this failure" in page
+    assert "ZorgError: &lt;b&gt;7&lt;/b&gt;" in page
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"diagnoses": ["x", {"id": "of a newer catalogue"}, {"id": 7}, {**BACKWARD, "lines": "x", "values": 3}]},
+        {"diagnoses": [{**BACKWARD, "lines": [[1], ["a", "b", "c"]], "confidence": "sure", "facts": 3}]},
+    ],
+)
+def test_what_another_version_sends_breaks_no_page(client: Client, odd: dict[str, Any]) -> None:
+    a_ready_host()
+    run = failed(*odd["diagnoses"])
+    report = diagnosis.of_attempt(run.latest())
+    assert report is not None
+    assert [one.id for one in report.causes] == ["gpu_memory_backward"]
+    assert client.get(f"/runs/{run.pk}/").status_code == 200
+    assert client.get(f"/runs/{run.pk}/?tab=events").status_code == 200
+
+
+def test_a_clone_with_fix_marks_what_it_changed(client: Client) -> None:
+    a_ready_host()
+    grpo = {"max_steps": 20, "per_device_train_batch_size": 16}
+    run = failed(BACKWARD, grpo=grpo)
+    answer = client.get(f"/runs/{run.pk}/clone/?fix=gpu_memory_backward")
+    form = answer.context["form"]
+    assert form["per_device_train_batch_size"].value() == 8
+    assert form["gradient_accumulation_steps"].value() == 2
+    page = answer.content.decode()
+    assert "With the fix for “The GPU ran out of memory in the backward pass”" in page
+    assert "was 16" in page
+    assert "half the activations at once" in page
+    assert "Launch" in page
+
+
+def test_what_can_not_be_halved_any_more_stays(client: Client) -> None:
+    a_ready_host()
+    grpo = {"max_steps": 20, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
+    form = client.get(f"/runs/{failed(BACKWARD, grpo=grpo).pk}/clone/?fix=gpu_memory_backward").context["form"]
+    assert form["per_device_train_batch_size"].value() == 1
+    assert form["gradient_accumulation_steps"].value() == 8
+
+
+@pytest.mark.parametrize("fix", ["", "disk_full", "nothing", "<b>"])
+def test_a_fix_that_was_not_diagnosed_changes_nothing(client: Client, fix: str) -> None:
+    a_ready_host()
+    run = failed(BACKWARD)
+    answer = client.get(f"/runs/{run.pk}/clone/", {"fix": fix})
+    assert answer.status_code == 200
+    assert answer.context["fixed"] is None
+
+
+def test_a_value_of_the_log_limits_the_setting(client: Client) -> None:
+    a_ready_host()
+    rank = {**BACKWARD, "id": "lora_rank", "values": {"rank": "64", "limit": "16"}}
+    run = failed(rank)
+    run.spec["lora"] = {"r": 64, "alpha": 64, "dropout": 0.0, "target_modules": ["q_proj"]}
+    run.save()
+    form = client.get(f"/runs/{run.pk}/clone/?fix=lora_rank").context["form"]
+    assert form["lora_r"].value() == 16
+
+
+def test_memory_is_fixed_until_the_estimate_fits(client: Client) -> None:
+    """Halving the batch is not enough for all weights of a 3B model on 40 GiB: the cheapest remedy that is joins it."""
+    host = a_ready_host("one GPU", gpus=1)
+    host.inventory["gpus"] = [{**gpu, "memory_mib": 40_960} for gpu in host.inventory["gpus"]]
+    host.inventory |= {"memory_mib": 131_072, "versions": {"trl": "1.16.0", "vllm": "0.31.0", "torch": "2.13.0"}}
+    host.save()
+    config = {"model_type": "qwen2", "config": asdict(SHAPES["3b"]), "chat_template": True, "context_length": 8192}
+    answer = {"ok": True, "parameters": 3_085_938_688, "heads": 16, "kv_heads": 2, **config}
+    ModelInspection.objects.create(host=host, model="/models/tiny", answer=answer, answered_at=timezone.now())
+    run = failed(BACKWARD, hardware={"rollout": "transformers", "trainer_gpus": 1})
+    answered = client.get(f"/runs/{run.pk}/clone/?fix=gpu_memory_backward")
+    stops = [finding.cause for finding in answered.context["findings"] if finding.grade == "stop"]
+    assert not any("GiB" in cause for cause in stops), stops
+    assert "by the memory estimate it would not fit otherwise" in answered.content.decode()
