@@ -40,7 +40,7 @@ class Person:
         html = self._until(version, lambda text: "answer_after" in text)
         mapping = next(form for form in forms(html) if "answer_after" in form.names)
         send(self.http, version, mapping, {"prompt": "question", "answer": "answer", "chat": "chat"})
-        self._until(version, lambda text: "ready to train on" in text)
+        self._until(version, lambda text: "ready to train on" in text_of(text))
         return self.choice("dataset_version", name)
 
     def make_reward_config(self, name: str) -> str:
