@@ -136,6 +136,22 @@ FOUR_BIT = Setup(
     steps=4,
 )
 
+FOUR_BIT_COLOCATE = Setup(
+    "qlora-4bit-colocate-1gpu",
+    "16gb-standard",
+    "1.5b",
+    1,
+    "QLoRA of a 1.5B shape in 4 bits on one GPU under a cap of 16 GiB, context included, with vLLM inside the trainer.",
+    profile={
+        "rollout": "colocate",
+        "colocate_memory_utilization": 0.35,
+        "colocate_max_model_len": 1024,
+        "memory_cap_gib": 16 - CONTEXT_GIB,
+        **_batch(4, 4, 4, 128),
+    },
+    steps=4,
+)
+
 
 def _sixteen_gb(level: str) -> Setup:
     return Setup(
@@ -203,7 +219,7 @@ CPU_SERVER = Setup(
     limit_s=240,
 )
 
-ONE_GPU: tuple[Setup | Ratio, ...] = (COLOCATE, SHARED, FOUR_BIT, Ratio(COLOCATE))
+ONE_GPU: tuple[Setup | Ratio, ...] = (COLOCATE, SHARED, FOUR_BIT, FOUR_BIT_COLOCATE, Ratio(COLOCATE))
 FOUR_GPUS: tuple[Setup | Ratio, ...] = (
     SERVER,
     EIGHT_GB,
