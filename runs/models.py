@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from enum import StrEnum
 from typing import Any
 
 from django.conf import settings
@@ -12,6 +11,7 @@ from django.db import models
 from django.db.models import Q
 
 from runs.states import EndReason, RunStatus
+from runs.states import Waits as Waits
 from workers.contract import EventKind, StopMode
 
 _ALPHABET = "abcdefghjkmnpqrstuvwxyz23456789"
@@ -100,16 +100,6 @@ class ProfileTrial(models.Model):
         return len(self.runs.all()) + len(self.refused)
 
 
-class Waits(StrEnum):
-    """How another run blocks a queued attempt."""
-
-    HELD = "held"
-    QUARANTINED = "quarantined"
-    """Not proved free after that run; released by an operator or a reboot of the host."""
-    KEPT = "kept"
-    """Free, and reserved for that run, which is ahead in the queue."""
-
-
 class Priority(models.IntegerChoices):
     LOW = -1, "low"
     NORMAL = 0, "normal"
@@ -163,6 +153,8 @@ class Attempt(models.Model):
     stop_requested_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )
+    resumes_at = models.DateTimeField(null=True, db_index=True)
+    """When the tick resumes the run after this attempt's end; NULL: it doesn't (see runs.scheduling.recovery)."""
     samples_ack = models.IntegerField(default=0)
     """Lines of samples.jsonl stored."""
 

@@ -61,6 +61,7 @@ class Summary(TypedDict):
     place: str
     """Position in the queue: `2nd of 5`."""
     out_of_reach_since: str | None
+    resumes_at: str | None
     stop_requested: str
     stop_requested_at: str | None
     created_at: str
@@ -165,6 +166,7 @@ def summary(run: Run, now: datetime | None = None, places: Mapping[str, int] | N
         "waits_for": str(sentences.waiting(attempt) or "") if queued else "",
         "place": _place(attempt, places) if queued else "",
         "out_of_reach_since": _iso(out_of_reach_since(attempt, now or timezone.now())),
+        "resumes_at": _iso(attempt.resumes_at),
         "stop_requested": attempt.stop_mode,
         "stop_requested_at": _iso(attempt.stop_requested_at),
         "created_at": run.created_at.isoformat(),
@@ -190,6 +192,7 @@ def _state(figures: Summary, *, values_of: str | None) -> str:
         figures["attempt"],
         figures["phase"],
         figures["reason"],
+        figures["resumes_at"],
         figures["stop_requested"],
         figures["waits_for"],
         figures["place"],

@@ -156,6 +156,16 @@ def _phase(data: dict[str, Any]) -> str:
     return _with_detail(PHASES.get(data.get("phase", ""), "Working."), detail)
 
 
+def _resumed(data: dict[str, Any]) -> str:
+    text = f"Resumed as attempt {data.get('attempt')}, from step {data.get('step')}."
+    return f"{text} Automatic resume {data['automatic']} of {data.get('of')}." if "automatic" in data else text
+
+
+def _planned(data: dict[str, Any]) -> str:
+    at = str(data.get("resumes_at"))[:16].replace("T", " ")
+    return f"Will be resumed automatically at {at} UTC ({data.get('number')} of {data.get('of')})."
+
+
 def _exited(data: dict[str, Any]) -> str:
     how = f"by {data['signal']}" if data.get("signal") else f"with code {data.get('exit_code')}"
     return f"The {_role(data)} process ended {how} (pid {data.get('pid')})."
@@ -215,7 +225,9 @@ def _diagnosed(data: dict[str, Any]) -> str:
 
 _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "submitted": lambda data: "Submitted.",
-    "resumed": lambda data: f"Resumed as attempt {data.get('attempt')}, from step {data.get('step')}.",
+    "resumed": _resumed,
+    "resume_planned": _planned,
+    "resume_called_off": lambda data: "Cancelled the automatic resume.",
     "tagged": lambda data: f"Tags: {', '.join(map(str, data.get('tags') or ['none']))}.",
     "noted": lambda data: "Deleted the notes." if data.get("empty") else "Changed the notes.",
     "requested": lambda data: f"Asked to {STOPS.get(str(data.get('mode')), 'stop')}.",

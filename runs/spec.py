@@ -16,6 +16,7 @@ from workers.contract import (
     HardwareSpec,
     LoraSpec,
     ModelSpec,
+    RecoverySpec,
     RewardSpec,
     RunSpec,
     from_dict,
@@ -40,6 +41,7 @@ class LaunchRequest:
     lora: LoraSpec | None = None
     attn_implementation: str | None = None
     eval_rows: int = 0
+    recovery: RecoverySpec = field(default_factory=RecoverySpec)
     priority: int = Priority.NORMAL
     kind: str = "train"
     trial: ProfileTrial | None = None
@@ -75,6 +77,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         lora=request.lora,
         attn_implementation=request.attn_implementation or None,
         failed_share=reward_version.failed_share,
+        recovery=request.recovery,
     )
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))

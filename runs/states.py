@@ -1,4 +1,4 @@
-"""Run statuses, their transitions, and the final status of each end reason. Standard library only.
+"""Run statuses, their transitions, the final status of each end reason, and ways to wait. Standard library only.
 
 Few statuses, many reasons: a reason has exactly one final status and one sentence.
 """
@@ -18,6 +18,16 @@ class RunStatus(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     STOPPED = "stopped"
+
+
+class Waits(StrEnum):
+    """How another run blocks a queued attempt."""
+
+    HELD = "held"
+    QUARANTINED = "quarantined"
+    """Not proved free after that run; released by an operator or a reboot of the host."""
+    KEPT = "kept"
+    """Free, and reserved for that run, which is ahead in the queue."""
 
 
 S = RunStatus
@@ -40,6 +50,7 @@ R = EndReason
 _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.COMPLETED: (S.SUCCEEDED, "Finished all steps."),
     R.STOPPED_BY_USER: (S.STOPPED, "Stopped by a user."),
+    R.PREEMPTED: (S.STOPPED, "The host ended the run before its last step."),
     R.CANCELLED: (S.STOPPED, "Cancelled before it started."),
     R.TRAINER_EXITED: (S.FAILED, "The trainer exited before its last step."),
     R.NO_STEPS: (S.FAILED, "The trainer ended without training a step: too few prompts for one batch."),

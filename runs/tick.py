@@ -19,7 +19,7 @@ from runs.completions import group_retention, text_retention
 from runs.host_api.reaping import MAX_LAUNCHES, has_rebooted
 from runs.metrics import folding
 from runs.models import Attempt, Lease, RunEvent
-from runs.scheduling import ending, launching, leasing
+from runs.scheduling import ending, launching, leasing, recovery
 from runs.states import ON_HOST, EndReason, RunStatus
 from workers.contract import Task
 
@@ -41,6 +41,7 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
         lambda: release_rebooted(now),
         lambda: reap_silent(now, since),
         lambda: reap_lost(now),
+        lambda: recovery.resume_due(now),
         launching.dispatch_ready,
         folding.fold_all,
         lambda: judge(now),

@@ -64,6 +64,7 @@ urlpatterns = [
     path("runs/<slug:run_id>/spec/", run_page_views.spec, name="run_spec"),
     path("runs/<slug:run_id>/stop", run_page_views.stop, name="run_stop"),
     path("runs/<slug:run_id>/resume", run_page_views.resume, name="run_resume"),
+    path("runs/<slug:run_id>/no-resume", run_page_views.no_resume, name="run_no_resume"),
     path("runs/<slug:run_id>/about/", notes_and_tags_views.about, name="run_about"),
     path("runs/<slug:run_id>/tags", notes_and_tags_views.tags, name="run_tags"),
     path("runs/<slug:run_id>/notes", notes_and_tags_views.write_notes, name="run_notes"),

@@ -9,7 +9,17 @@ from typing import Any
 from controlplane.exchange.reading import Kind, Reading, Verdict
 from controlplane.hardware.profile_fields import BATCH_FIELDS
 from controlplane.safe_yaml import short
-from workers.contract import ContractError, HardwareSpec, LoraSpec, ModelSpec, RunSpec, ServerSpec, from_dict, to_dict
+from workers.contract import (
+    ContractError,
+    HardwareSpec,
+    LoraSpec,
+    ModelSpec,
+    RecoverySpec,
+    RunSpec,
+    ServerSpec,
+    from_dict,
+    to_dict,
+)
 
 OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
 WHOLE = ("name", "data", "rewards", "attn_implementation", "failed_share")
@@ -49,6 +59,8 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             _hardware(reading, _mapping(reading, value, key))
         elif key == "lora":
             _lora(reading, value)
+        elif key == "recovery":
+            _take(reading, RecoverySpec, _mapping(reading, value, key), key)
         elif key not in OF_AN_ATTEMPT and not (run is not tree and key in tree):
             reading.note(Verdict.UNKNOWN, key, f"The value was {short(value)}.")
     return reading

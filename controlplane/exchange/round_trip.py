@@ -15,6 +15,7 @@ from workers.contract import (
     HardwareSpec,
     ModelSpec,
     Offload,
+    RecoverySpec,
     RewardSpec,
     RunSpec,
     deepspeed,
@@ -69,6 +70,7 @@ def shipped_specs() -> Iterator[RunSpec]:
                 lora=profile.lora,
                 attn_implementation=attention,
                 failed_share=0.25,
+                recovery=RecoverySpec(3, 30) if attention else RecoverySpec(),
             )
             yield spec
             if profile.spec.strategy in ZERO and not grpo:

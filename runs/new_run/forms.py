@@ -26,10 +26,11 @@ from runs.new_run.training_fields import (
     FieldSection,
 )
 from runs.spec import LaunchRequest
-from workers.contract import LoraSpec
+from workers.contract import LoraSpec, RecoverySpec
 
 CHOICES = ("model", "dataset_version", "reward_version", "profile")
 LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
+RECOVERY_FIELDS = ("auto_resumes", "resume_pause_s")
 LORA_DEFAULT = "q_proj, k_proj, v_proj, o_proj"
 
 
@@ -140,6 +141,23 @@ class LaunchForm(forms.Form):
         widget=forms.TextInput(attrs={"class": "code", "spellcheck": "false"}),
     )
 
+    auto_resumes = forms.IntegerField(
+        label="Automatic resumes",
+        required=False,
+        min_value=0,
+        max_value=100,
+        initial=0,
+        help_text="How often the run may resume by itself after its host, supervisor or vLLM server died. 0: never.",
+    )
+    resume_pause_s = forms.IntegerField(
+        label="Pause before a resume",
+        required=False,
+        min_value=0,
+        max_value=86_400,
+        initial=RecoverySpec().pause_s,
+        help_text="Seconds before the first automatic resume; each later pause is twice as long.",
+    )
+
     def __init__(self, *args: Any, schema: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.schema = dict(schema) if schema else None
@@ -240,8 +258,13 @@ class LaunchForm(forms.Form):
             lora=self.lora(),
             attn_implementation=self.row("attn_implementation") or None,
             eval_rows=self.held_out,
+            recovery=self.recovery(),
             priority=self.queue_priority,
         )
+
+    def recovery(self) -> RecoverySpec:
+        pause_s = self.row("resume_pause_s")
+        return RecoverySpec(self.row("auto_resumes") or 0, RecoverySpec().pause_s if pause_s is None else pause_s)
 
     def lora(self) -> LoraSpec | None:
         if not self.row("use_lora"):
@@ -289,6 +312,7 @@ class LaunchForm(forms.Form):
         extra: dict[FieldSection, tuple[str, ...]] = {
             FieldSection.PRECISION: ("precision", "attn_implementation"),
             FieldSection.LORA: ("use_lora", *LORA_FIELDS),
+            FieldSection.CHECKPOINTS: RECOVERY_FIELDS,
         }
         groups = [group for group in FieldSection if group != FieldSection.MAIN]
         return [self._fold(str(group), self.group(group, *extra.get(group, ()))) for group in groups]

@@ -25,7 +25,7 @@ class FieldSection(StrEnum):
     PRECISION = "Precision and attention"
     LORA = "LoRA"
     EVALUATION = "Evaluation"
-    CHECKPOINTS = "Checkpoints"
+    CHECKPOINTS = "Checkpoints and resume"
 
 
 @dataclass(frozen=True)
@@ -294,6 +294,8 @@ FORM_NAMES = frozenset(
         "lora_dropout",
         "lora_targets",
         "eval_rows",
+        "auto_resumes",
+        "resume_pause_s",
     }
 )
 """The form's own fields, which a trainer's schema can't override."""

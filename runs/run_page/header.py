@@ -16,7 +16,7 @@ from runs.metrics import step_time
 from runs.metrics.trend import mean
 from runs.models import Attempt, Lease, MetricRow, Run
 from runs.run_page import diagnosis, notes
-from runs.scheduling import kept_memory
+from runs.scheduling import kept_memory, recovery
 from runs.sentences import STOPS, is_saving, placement_text, resource_words, stopping, waiting
 from runs.spec import unreadable
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
@@ -116,6 +116,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "stop_words": STOPS.get(attempt.stop_mode, ""),
         "stop_follows": stop_follows(attempt, away=summary["out_of_reach_since"] is not None),
         "stops": stops(run, attempt) if attempt.status in ACTIVE and user.may_operate else [],
+        "resumes": recovery.planned(run, attempt),
         "same_again": attempt.reason in _SAME_AGAIN,
         "resume_step": _resume_step(run) if final and user.may_operate and not problem else None,
     }

@@ -19,7 +19,7 @@ from runs.metrics import run_charts
 from runs.models import Run, RunEvent
 from runs.new_run import dry_run
 from runs.run_page import header, memory
-from runs.scheduling import launching, stopping
+from runs.scheduling import launching, recovery, stopping
 from runs.scheduling.limits import QueueFull
 from runs.sentences import STOPS
 from runs.spec import spec_of
@@ -151,6 +151,15 @@ def resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
         launching.resume(run, person(request))
     except (launching.NotResumable, QueueFull) as error:
         messages.error(request, str(error))
+    return redirect("run", run.pk)
+
+
+@require_POST
+@operator_required
+def no_resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    run = queries.run_for(request, run_id)
+    if not recovery.call_off(run, person(request).get_username()):
+        messages.info(request, f"No automatic resume of {run.name} was planned any more.")
     return redirect("run", run.pk)
 
 

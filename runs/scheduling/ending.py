@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from runs.models import Attempt
-from runs.scheduling import launching, leasing
+from runs.scheduling import launching, leasing, recovery
 from runs.states import EndReason, RunStatus, final_status, may_move
 from runs.transitions import move
 from workers.contract import Receipt, to_dict
@@ -35,6 +35,7 @@ def end(
         if not move(attempt, to, reason=reason, actor=actor, detail=detail, only_if=only_if, facts=facts):
             return False
         leasing.settle(attempt, receipt, by=actor, proved=proved_free)
+        recovery.plan(attempt)
         transaction.on_commit(launching.dispatch_ready, robust=True)
     return True
 
@@ -46,4 +47,5 @@ def late_receipt(attempt: Attempt, receipt: Receipt, *, actor: str) -> None:
     if receipt.free:
         with transaction.atomic():
             leasing.settle(attempt, receipt, by=actor)
+            recovery.plan(attempt)
             transaction.on_commit(launching.dispatch_ready, robust=True)

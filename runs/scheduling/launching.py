@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
@@ -69,7 +70,8 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
             profile=profile,
             trial=request.trial,
         )
-        _queue(run, number=1, user=user, kind="submitted", host=request.host, priority=request.priority)
+        actor, host, priority = user.get_username(), request.host, request.priority
+        _queue(run, number=1, actor=actor, kind="submitted", host=host, priority=priority)
         if dispatch:
             transaction.on_commit(dispatch_ready, robust=True)
     return run
@@ -80,6 +82,15 @@ def resume(run: Run, user: User) -> Attempt:
 
     Raises QueueFull if the run's owner may not queue more runs.
     """
+    return _resume(run, user.get_username(), {})
+
+
+def resume_planned(attempt: Attempt, *, actor: str, number: int, of: int) -> Attempt:
+    """The same by the control plane itself, as planned at the end of `attempt`, which must still be the run's last."""
+    return _resume(attempt.run, actor, {"automatic": number, "of": of}, planned_on=attempt)
+
+
+def _resume(run: Run, actor: str, data: dict[str, int], *, planned_on: Attempt | None = None) -> Attempt:
     try:
         with transaction.atomic():
             limits.claim_room(run.owner_id)
@@ -87,12 +98,16 @@ def resume(run: Run, user: User) -> Attempt:
             last = run.attempts.select_for_update(of=("self", "run")).select_related("run").order_by("-number")[0]
             if last.status not in FINAL:
                 raise NotResumable(f"{run.name} is still {last.status}.")
+            if planned_on is not None and (last.pk != planned_on.pk or last.resumes_at is None):
+                raise NotResumable(f"{run.name} is no longer to be resumed.")
+            Attempt.objects.filter(pk=last.pk).update(resumes_at=None)
             checkpoint = queries.last_checkpoint(run)
             attempt = _queue(
                 run,
                 number=last.number + 1,
-                user=user,
+                actor=actor,
                 kind="resumed",
+                data=data,
                 host=checkpoint.attempt.host if checkpoint else run.host,
                 priority=last.priority,
                 resume_from=f"{run.pk}/{checkpoint.attempt.number}/{checkpoint.data['path']}" if checkpoint else "",
@@ -163,12 +178,13 @@ def _queue(
     run: Run,
     *,
     number: int,
-    user: User,
+    actor: str,
     kind: str,
     host: Host | None,
     priority: int,
     resume_from: str = "",
     resume_step: int = 0,
+    data: Mapping[str, int] | None = None,
 ) -> Attempt:
     attempt = Attempt.objects.create(
         id=f"{run.pk}-{number}",
@@ -179,10 +195,8 @@ def _queue(
         resume_from=resume_from,
         resume_step=resume_step,
     )
-    data = {"attempt": number, "step": resume_step}
-    RunEvent.objects.create(
-        run=run, attempt=attempt, at=timezone.now(), kind=kind, actor=user.get_username(), data=data
-    )
+    about = {"attempt": number, "step": resume_step, **(data or {})}
+    RunEvent.objects.create(run=run, attempt=attempt, at=timezone.now(), kind=kind, actor=actor, data=about)
     return attempt
 
 

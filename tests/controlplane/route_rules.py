@@ -57,6 +57,7 @@ RULES = {
     "run_spec": READ,
     "run_stop": ACT,
     "run_resume": ACT,
+    "run_no_resume": ACT,
     "stop_several": ACT,
     "compare_runs": READ,
     "compare_step_times": READ,

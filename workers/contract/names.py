@@ -126,6 +126,7 @@ class EndReason(StrEnum):
 
     COMPLETED = "completed"
     STOPPED_BY_USER = "stopped_by_user"
+    PREEMPTED = "preempted"
     CANCELLED = "cancelled"
     TRAINER_EXITED = "trainer_exited"
     NO_STEPS = "no_steps"

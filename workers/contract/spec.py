@@ -70,6 +70,16 @@ class LoraSpec:
 
 
 @dataclass(frozen=True)
+class RecoverySpec:
+    """Resumes by the control plane itself, after an end that a new attempt may not meet again."""
+
+    resumes: int = 0
+    """At most this many over the whole run; 0: never."""
+    pause_s: int = 60
+    """Before the first; each later pause is twice as long."""
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """Everything about a run, frozen at submission and independent of rows that may change later."""
 
@@ -88,6 +98,7 @@ class RunSpec:
     attn_implementation: str | None = None
     failed_share: float = 0.5
     """The run ends if a reward fails on more than this share of its rows over its last batches; 1 never ends it."""
+    recovery: RecoverySpec = RecoverySpec()
     schema: int = SCHEMA
 
 

@@ -24,7 +24,9 @@ from workers.supervisor.steps import BEFORE_END, STARTED, Outcome, Shared, Step,
 from workers.supervisor.training import Pair, Saving, Settling, Training
 from workers.supervisor.watching import HostFigures, TrainerWatch
 
-_KEPT_WITHOUT_A_FOLDER = frozenset({EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.DISK_FULL})
+_KEPT_WITHOUT_A_FOLDER = frozenset(
+    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.PREEMPTED, EndReason.DISK_FULL}
+)
 """Reasons that stand if the folder is gone. Any other end is then a consequence of losing the folder."""
 
 
@@ -98,7 +100,8 @@ class ClaimedAttempt:
 
     def told_to_end(self, now: float) -> None:
         self._look_at_exits(now)
-        self._finish_for_stop("The supervisor received SIGTERM on the host.", now)
+        reason = EndReason.STOPPED_BY_USER if self._stop_mode else EndReason.PREEMPTED
+        self._finish_for_stop("The supervisor received SIGTERM on the host.", now, reason)
         self._draining.hurry(now)
 
     def finish(self, end: End, now: float) -> None:
@@ -159,9 +162,9 @@ class ClaimedAttempt:
         else:
             self._go(Step.SAVING, now)
 
-    def _finish_for_stop(self, detail: str, now: float) -> None:
+    def _finish_for_stop(self, detail: str, now: float, reason: EndReason = EndReason.STOPPED_BY_USER) -> None:
         """A trainer that had already ended keeps its own reason; only the wait for its servers is cut short."""
-        self.finish(self._pair.settled or End(EndReason.STOPPED_BY_USER, detail), now)
+        self.finish(self._pair.settled or End(reason, detail), now)
 
     # --- the beginning ------------------------------------------------------------------------------------
 

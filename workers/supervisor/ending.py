@@ -20,7 +20,7 @@ DIAGNOSIS_S = 3.0
 MOST_READ = 256 << 20
 """Bytes of each log that are diagnosed."""
 MOST_DIAGNOSES = 5
-UNDIAGNOSED = frozenset({EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.FOLDER_LOST})
+UNDIAGNOSED = frozenset({EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.PREEMPTED, EndReason.FOLDER_LOST})
 SIGTERM_DRAIN_S = 10.0
 """A host that shuts down allows no more time; the reaper hands over the rest when it is back."""
 

@@ -134,11 +134,11 @@ def test_a_stop_that_comes_with_the_trainers_end_is_not_its_reason(
         assert made.wait_for_end()["reason"] == reason
 
 
-def test_sigterm_to_the_supervisor_stops_its_run(tmp_path: Path) -> None:
+def test_sigterm_to_the_supervisor_preempts_its_run(tmp_path: Path) -> None:
     with attempt(tmp_path, trainer="forever") as made:
         made.launch()
         made.wait_for_step(2)
         procfs.send(made.supervisor(), signal.SIGTERM)
         ended = made.wait_for_end()
-        assert ended["reason"] == "stopped_by_user"
+        assert ended["reason"] == "preempted"
         assert "SIGTERM" in ended["detail"]
