@@ -9,13 +9,24 @@ from pathlib import Path
 from typing import Any
 
 from workers.diagnosis.catalogue import Change, Confidence, Entry, catalogue
-from workers.diagnosis.scanning import LONG, LogLine, Told, around, clean, is_progress, raw_lines, read, shape_of
+from workers.diagnosis.scanning import (
+    LONG,
+    LogLine,
+    Told,
+    around,
+    clean,
+    is_progress,
+    raw_lines,
+    read,
+    shape_of,
+    step_of,
+)
 
 SHOWN = 400
 """Characters of a line of evidence."""
 MOST_EVIDENCE = 4
 MOST_SHAPES = 200_000
-"""Lines that differ in more than digits, per log."""
+"""Lines that differ in more than digits, per log; of later ones, only those that raise an error are matched."""
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\)")
 
 
@@ -128,23 +139,25 @@ class Scan:
 
     def _read(self, most: int | None) -> None:
         shapes: dict[int, tuple[list[str], bool]] = {}
+        step = b""
         for offset, number, raw in raw_lines(self.log.path, most):
             shape = shape_of(raw)
             known = shapes.get(shape)
             if known is None:
-                if len(shapes) >= MOST_SHAPES:
-                    continue
-                known = shapes[shape] = self._look(offset, number, raw)
+                full = len(shapes) >= MOST_SHAPES
+                known = self._look(offset, number, raw, only_raised=full)
+                if not full:
+                    shapes[shape] = known
             matched, progress = known
-            if progress:
-                self._progress_at = offset
+            if progress and (bar := step_of(raw)) != step:
+                self._progress_at, step = offset, bar
             for id_ in matched:
                 self._latest[id_] = offset
 
-    def _look(self, offset: int, number: int, raw: bytes) -> tuple[list[str], bool]:
+    def _look(self, offset: int, number: int, raw: bytes, *, only_raised: bool) -> tuple[list[str], bool]:
         """The ids of the entries that a line of a new shape matches, and whether it shows progress."""
         line = read(raw)
-        if line is None:
+        if line is None or (only_raised and not line.raised):
             return [], is_progress(clean(raw)[0]) if len(raw) < LONG else False
         if _is_noise(line.text):
             return [], False

@@ -16,11 +16,12 @@ AROUND = 24 * 1024
 """Bytes before a match in which its traceback is looked for."""
 BEHIND = 4 * 1024
 STEMS = (
-    b"rror", b"xception", b"annot", b"an't", b"ailed", b"ailure", b"emory", b"illed", b"ssert", b"imeout",
+    b"rror", b"xception", b"annot", b"n't ", b"ailed", b"ailure", b"emory", b"illed", b"ssert", b"imeout",
     b"imed out", b" not ", b"o module", b"o space", b"nan", b"NaN", b"gated", b"must ", b"ault", b"nterrupt",
     b"uplicate", b"refused", b"arning", b"larger", b"greater", b"nsupported", b"Too many", b"unavailable",
     b"nrecognized", b"no kernel", b"No ", b"too old", b"estricted", b"disabled", b"Found ", b"ERROR", b"SIG", b"Xid",
-    b"terminat", b"NCCL", b"undefined", b"already", b"o step", b"ootstrapping",
+    b"terminat", b"NCCL", b"undefined", b"already", b"o step", b"ootstrapping", b"Not Found", b"Not Allowed",
+    b"return code", b"mismatch",
 )  # fmt: skip
 """Every line of a failure has one of these, and few others do: bytes are found a hundred times faster than patterns. A
 line without any of them is never matched."""
@@ -47,13 +48,14 @@ _PREFIX = re.compile(
 _RAISED = re.compile(
     r"^(?:[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Exhausted|Timeout|NotFound|OutOfResources)\b"
     r"|[Ee]rror\b|ERROR\b|[Ff]atal\b|FATAL\b|terminate called|what\(\)|CUDA (?:error|out of memory)|Killed|Value error,"
-    r"|\S+: error:|.*\b(?:fault|core dumped)\b)"
+    r"|The (?:.+ settings|trainer) can't be |\S+: error:|(?:[a-z_]\w*\.)+[A-Z]\w+:\s|.*\b(?:fault|core dumped)\b)"
 )
 _FIGURES = ("{'", '{"')
 _PROGRESS = re.compile(
     r"^\{'(?:loss|reward|num_tokens|grad_norm|train_)|Avg (?:prompt|generation) throughput|HTTP/1\.\d\" 200|"
     r"^\s*\d+%\|.*\d+/\d+ \["
 )
+_STEP = re.compile(rb"\d+/\d+(?= \[)")
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,13 @@ def is_raised(text: str) -> bool:
 def is_progress(text: str) -> bool:
     """Whether the line shows that the process went on."""
     return bool(_PROGRESS.search(text))
+
+
+def step_of(raw: bytes) -> bytes:
+    """The step that a progress bar shows. A bar that is drawn again as its program ends has the one from before; a line
+    without a bar is its own step."""
+    steps = _STEP.findall(raw)
+    return steps[-1] if steps else raw
 
 
 def raw_lines(path: Path, most: int | None = None) -> Iterator[tuple[int, int, bytes]]:

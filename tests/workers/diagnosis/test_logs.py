@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from workers.diagnosis import Confidence, NothingToRead, Report, diagnose
+from workers.diagnosis import Confidence, NothingToRead, Report, diagnose, judging
 from workers.diagnosis.scanning import BLOCK, REACH
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
@@ -92,6 +92,28 @@ def test_what_a_process_survived_is_only_possible(tmp_path: Path) -> None:
 def test_the_same_line_after_it_counts_again(tmp_path: Path) -> None:
     report = of(tmp_path, f"{NO_SPACE}\n{STEP}\n{NO_SPACE}\n")
     assert report.diagnoses[0].confidence is Confidence.CERTAIN
+
+
+def test_a_progress_bar_drawn_again_at_the_end_is_no_progress(tmp_path: Path) -> None:
+    bar = "  0%|          | 0/1250 [00:{}<?, ?it/s]\n"
+    again = of(tmp_path, bar.format("00") + f"{NO_SPACE}\n" + bar.format("39"))
+    assert again.diagnoses[0].confidence is Confidence.CERTAIN
+    further = of(tmp_path, bar.format("00") + f"{NO_SPACE}\n" + bar.format("39").replace(" 0/", " 1/"))
+    assert further.diagnoses[0].confidence is Confidence.POSSIBLE
+
+
+def test_advice_on_the_allocator_in_the_line_of_an_error_hides_nothing(tmp_path: Path) -> None:
+    advice = "If reserved but unallocated memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True."
+    assert ids(of(tmp_path, f"{OOM} {advice}\n")) == ["gpu_memory"]
+    assert ids(of(tmp_path, f"UserWarning: expandable_segments not supported on this platform\n{advice}\n")) == []
+
+
+def test_an_error_after_more_kinds_of_lines_than_are_kept_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(judging, "MOST_SHAPES", 3)
+    lines = "".join(f"completion {word}: cannot say\n" for word in ("one", "two", "three", "four", "five"))
+    assert ids(of(tmp_path, f"{lines}{NO_SPACE}\n")) == ["disk_full"]
 
 
 def test_a_healthy_log_has_no_cause(tmp_path: Path) -> None:
