@@ -72,13 +72,14 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardVersion
 from runs.scheduling import launching
+from workers.contract import RecoverySpec
 if just_heard:
     Host.objects.filter(name="testhost").update(announced_at=timezone.now())
 profile, _ = HardwareProfile.objects.get_or_create(
     name=hashlib.sha256(json.dumps(hardware).encode()).hexdigest(), defaults={"spec": hardware})
 run = launching.submit(launching.LaunchRequest(name=name, host=Host.objects.get(name="testhost"),
     dataset_version=DatasetVersion.objects.get(), reward_version=RewardVersion.objects.get(), profile=profile,
-    model=model, grpo={"max_steps": steps}), user=User.objects.get(username=user))
+    model=model, grpo={"max_steps": steps}, recovery=RecoverySpec(resumes, 0)), user=User.objects.get(username=user))
 result = run.pk
 """
 LOOK = """
@@ -167,6 +168,7 @@ class Product:
         vllm: str = "",
         supervisor: str = "",
         steps: int = 5,
+        resumes: int = 0,
         user: str = "operator",
         just_heard: bool = False,
     ) -> ARun:
@@ -176,7 +178,9 @@ class Product:
         behaviour = {"trainer": trainer, "vllm": vllm, "supervisor": supervisor}
         words = [f"run {len(self.runs)}", *(f"#{program}={what}" for program, what in behaviour.items() if what)]
         names = {"hardware": hardware or CPU, "name": " ".join(words), "model": str(self.model)}
-        run = ARun(self, self.stack.django(LAUNCH, **names, steps=steps, user=user, just_heard=just_heard))
+        run = ARun(
+            self, self.stack.django(LAUNCH, **names, steps=steps, resumes=resumes, user=user, just_heard=just_heard)
+        )
         self.runs.append(run)
         return run
 
