@@ -13,6 +13,7 @@ from runs.models import Priority, ProfileTrial, Run
 from workers.contract import (
     ContractError,
     DataSpec,
+    HangSpec,
     HardwareSpec,
     LoraSpec,
     ModelSpec,
@@ -42,6 +43,7 @@ class LaunchRequest:
     attn_implementation: str | None = None
     eval_rows: int = 0
     recovery: RecoverySpec = field(default_factory=RecoverySpec)
+    hang: HangSpec = field(default_factory=HangSpec)
     priority: int = Priority.NORMAL
     kind: str = "train"
     trial: ProfileTrial | None = None
@@ -78,6 +80,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         attn_implementation=request.attn_implementation or None,
         failed_share=reward_version.failed_share,
         recovery=request.recovery,
+        hang=request.hang,
     )
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))

@@ -59,6 +59,7 @@ _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.VLLM_EXITED: (S.FAILED, "The vLLM server exited while the run needed it."),
     R.VLLM_NOT_READY: (S.FAILED, "The vLLM server did not become ready in time."),
     R.VLLM_HUNG: (S.FAILED, "The vLLM server stopped responding to the run."),
+    R.HUNG: (S.FAILED, "No step ended any more: the run hung."),
     R.PORT_IN_USE: (S.FAILED, "The vLLM server's port is held by another process."),
     R.GPUS_BUSY: (S.FAILED, "A leased GPU was in use by something else."),
     R.REWARD_FAILED: (S.FAILED, "A reward failed on more rows than the run allows."),

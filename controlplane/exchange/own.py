@@ -11,6 +11,7 @@ from controlplane.hardware.profile_fields import BATCH_FIELDS
 from controlplane.safe_yaml import short
 from workers.contract import (
     ContractError,
+    HangSpec,
     HardwareSpec,
     LoraSpec,
     ModelSpec,
@@ -61,6 +62,8 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             _lora(reading, value)
         elif key == "recovery":
             _take(reading, RecoverySpec, _mapping(reading, value, key), key)
+        elif key == "hang":
+            _take(reading, HangSpec, _mapping(reading, value, key), key)
         elif key not in OF_AN_ATTEMPT and not (run is not tree and key in tree):
             reading.note(Verdict.UNKNOWN, key, f"The value was {short(value)}.")
     return reading

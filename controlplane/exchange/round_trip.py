@@ -12,6 +12,7 @@ from controlplane.hardware.shipped import SHIPPED
 from workers.contract import (
     ZERO,
     DataSpec,
+    HangSpec,
     HardwareSpec,
     ModelSpec,
     Offload,
@@ -71,6 +72,7 @@ def shipped_specs() -> Iterator[RunSpec]:
                 attn_implementation=attention,
                 failed_share=0.25,
                 recovery=RecoverySpec(3, 30) if attention else RecoverySpec(),
+                hang=HangSpec(20.0, stop=True) if attention else HangSpec(),
             )
             yield spec
             if profile.spec.strategy in ZERO and not grpo:

@@ -124,6 +124,8 @@ class History:
     """Every metric that the run has ever reported."""
     training_since: float = 0.0
     """By the host's clock; before it, GPUs were idle because the model was loading."""
+    hang: str = ""
+    """Who waits for whom, as the supervisor saw it; "" while steps come."""
     quiet_s: float = 0.0
     """Seconds since the last step, by the control plane's clock; 0: unknown, or not training."""
 

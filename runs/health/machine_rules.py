@@ -59,7 +59,7 @@ RULES: tuple[HealthRule, ...] = (
         format="times",
         least=1.0,
         source=f"The bounds are {OWN}; evaluations and saves count as steps’ times.",
-        means="No step has ended for {quiet}: far longer than any step before.",
+        means="No step has ended for {quiet}: far longer than any step before.{who}",
         try_="Look at the ends of the trainer’s and vLLM’s logs: one may wait for the other.",
         metric="step_time",
     ),

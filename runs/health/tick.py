@@ -16,11 +16,12 @@ from runs import hints
 from runs.alerts import delivery
 from runs.health import history as past
 from runs.health.assess import MACHINE, Finding, alerts, assess, news
+from runs.health.machine_signals import SHORTEST_S
 from runs.health.presets import Preset, Presets
 from runs.health.reading import read
 from runs.models import Attempt, Run, RunEvent
 from runs.states import RunStatus
-from workers.contract import ContractError
+from workers.contract import ContractError, EventKind
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ def look_at(run: Run, preset: Preset, now: datetime, *, tell: bool = True) -> bo
     if attempt.status == RunStatus.RUNNING and attempt.last_seen_at is not None:
         # Up to the supervisor's last contact: silence, the host's or our own, is not a stall.
         history.quiet_s = max(0.0, (min(now, attempt.last_seen_at) - moved_at).total_seconds())
+        if history.quiet_s > SHORTEST_S:
+            history.hang = _hang(attempt, history.step)
     health = assess(history, preset, run.health, now)
     health["memory"] = {
         **past.to_memory(history),
@@ -78,6 +81,12 @@ def look_at(run: Run, preset: Preset, now: datetime, *, tell: bool = True) -> bo
         "moved_at": moved_at.isoformat(),
     }
     return _store(run, attempt, health, now, tell=tell)
+
+
+def _hang(attempt: Attempt, step: int) -> str:
+    """Of the newest hang since the last step."""
+    events = attempt.events.filter(kind=EventKind.HANG, step__gte=step).order_by("-seq")
+    return str((events.values_list("data", flat=True).first() or {}).get("who", ""))
 
 
 def _due(now: datetime) -> list[str]:

@@ -22,7 +22,7 @@ __all__ = ["Chart", "ChartBound", "ChartGroup", "ChartLine", "Tile", "beta", "up
 
 MARKED = frozenset(
     {"status", "requested", "resumed", "alert", EventKind.CHECKPOINT, EventKind.NOTE, EventKind.PROCESS_EXITED}
-    | {EventKind.REWARD_FAILED, EventKind.TRAINED, EventKind.METRICS_LEFT_OUT}
+    | {EventKind.REWARD_FAILED, EventKind.TRAINED, EventKind.METRICS_LEFT_OUT, EventKind.HANG}
 )
 """Event kinds that charts mark on the x axis."""
 DERIVED = {"tokens_per_second": "num_tokens"}

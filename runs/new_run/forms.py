@@ -26,11 +26,11 @@ from runs.new_run.training_fields import (
     FieldSection,
 )
 from runs.spec import LaunchRequest
-from workers.contract import LoraSpec, RecoverySpec
+from workers.contract import HangSpec, LoraSpec, RecoverySpec
 
 CHOICES = ("model", "dataset_version", "reward_version", "profile")
 LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
-RECOVERY_FIELDS = ("auto_resumes", "resume_pause_s")
+RECOVERY_FIELDS = ("auto_resumes", "resume_pause_s", "hang_after", "hang_stop")
 LORA_DEFAULT = "q_proj, k_proj, v_proj, o_proj"
 
 
@@ -147,7 +147,8 @@ class LaunchForm(forms.Form):
         min_value=0,
         max_value=100,
         initial=0,
-        help_text="How often the run may resume by itself after its host, supervisor or vLLM server died. 0: never.",
+        help_text="How often the run may resume by itself after its host, supervisor or vLLM server died, or after a "
+        "hang. 0: never.",
     )
     resume_pause_s = forms.IntegerField(
         label="Pause before a resume",
@@ -156,6 +157,19 @@ class LaunchForm(forms.Form):
         max_value=86_400,
         initial=RecoverySpec().pause_s,
         help_text="Seconds before the first automatic resume; each later pause is twice as long.",
+    )
+    hang_after = forms.FloatField(
+        label="Hang after",
+        required=False,
+        min_value=2,
+        max_value=10_000,
+        initial=HangSpec().after,
+        help_text="No step for this many times the usual duration is a hang: reported with who waits for whom.",
+    )
+    hang_stop = forms.BooleanField(
+        label="End a run that hangs",
+        required=False,
+        help_text="With automatic resumes it goes on from its last checkpoint. Off: only reported.",
     )
 
     def __init__(self, *args: Any, schema: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
@@ -259,6 +273,7 @@ class LaunchForm(forms.Form):
             attn_implementation=self.row("attn_implementation") or None,
             eval_rows=self.held_out,
             recovery=self.recovery(),
+            hang=HangSpec(float(self.row("hang_after") or HangSpec().after), bool(self.row("hang_stop"))),
             priority=self.queue_priority,
         )
 

@@ -20,7 +20,7 @@ from controlplane.safe_yaml import short
 from runs.new_run import prefill
 from runs.new_run.forms import CHOICES, LORA_DEFAULT, LaunchForm
 from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING
-from workers.contract import ContractError, RecoverySpec, RewardSpec, WeightSync, from_dict, to_dict
+from workers.contract import ContractError, HangSpec, RecoverySpec, RewardSpec, WeightSync, from_dict, to_dict
 
 FORM_FIELDS = {
     "model.path": "model",
@@ -32,6 +32,8 @@ FORM_FIELDS = {
     "lora.target_modules": "lora_targets",
     "recovery.resumes": "auto_resumes",
     "recovery.pause_s": "resume_pause_s",
+    "hang.after": "hang_after",
+    "hang.stop": "hang_stop",
 }
 """Paths of the spec -> fields of the form; GRPOConfig's arguments have their own names."""
 
@@ -144,6 +146,7 @@ def _left_to_trl(imported: Imported) -> None:
         imported.values |= dict.fromkeys(names, "")
     imported.values |= {"precision": "profile", "attn_implementation": "", "eval_rows": "0"}
     imported.values |= {"auto_resumes": "0", "resume_pause_s": str(RecoverySpec().pause_s)}
+    imported.values |= {"hang_after": str(HangSpec().after), "hang_stop": ""}
 
 
 def _rows(imported: Imported) -> None:

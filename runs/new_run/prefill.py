@@ -65,6 +65,8 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "attn_implementation": spec.attn_implementation or "",
         "auto_resumes": spec.recovery.resumes,
         "resume_pause_s": spec.recovery.pause_s,
+        "hang_after": spec.hang.after,
+        "hang_stop": spec.hang.stop,
         "precision": _precision(spec.grpo),
         # A field that the spec leaves to TRL is left to TRL again, not set to this form's default.
         **{field.name: _offered(field, spec.grpo.get(field.name, left_to_trl(field, schema))) for field in TRAINING},

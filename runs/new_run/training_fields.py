@@ -296,6 +296,8 @@ FORM_NAMES = frozenset(
         "eval_rows",
         "auto_resumes",
         "resume_pause_s",
+        "hang_after",
+        "hang_stop",
     }
 )
 """The form's own fields, which a trainer's schema can't override."""

@@ -18,7 +18,7 @@ from runs.models import Attempt, Run
 from runs.run_page import log_search, timeline
 from runs.scheduling import kept_memory
 from runs.states import FINAL
-from workers.contract import LOG_LEFT_OUT, LOG_NAMES, SERVER_ROLES
+from workers.contract import LOG_LEFT_OUT, LOG_NAMES, SERVER_ROLES, STACKS
 
 LOG_PART = 256 * 1024
 LOG_TYPE = "text/plain; charset=utf-8"
@@ -44,7 +44,7 @@ def logs(request: HttpRequest, run_id: str) -> HttpResponse:
 def _shown(run: Run, sizes: dict[str, int]) -> dict[str, int]:
     """Name -> size, of existing and expected logs."""
     expected = {"trainer", "supervisor", *(["vllm"] if _has_server(run.spec) else [])}
-    order = ("trainer", *SERVER_ROLES, "download", "supervisor")
+    order = ("trainer", *SERVER_ROLES, "download", "supervisor", STACKS)
     return {name: sizes.get(name, 0) for name in order if name in sizes or name in expected}
 
 

@@ -96,6 +96,7 @@ class TimelineLine:
     loud: bool
     after: str
     """The time since the line below, if significant."""
+    has_stacks: bool = False
 
 
 def lines(run: Run, before: int = 0) -> tuple[list[TimelineLine], int]:
@@ -120,6 +121,7 @@ def _line(event: RunEvent, below: RunEvent | None) -> TimelineLine:
         step=event.step,
         loud=event.kind in run_charts.MARKED,
         after=took(since) if since >= 1 else "",
+        has_stacks=event.kind == EventKind.HANG,
     )
 
 

@@ -9,6 +9,7 @@ FAKE_TRAINER=name:value,name,...
   at_once:N (steps before the first pause) · no_save (STOP is ignored) · fill (writes until the disk is full) ·
   connect:PORT (a request a step to a server; exits 1 when it fails) · generate:PORT (a completion a step,
   awaited without a time-out) · gate (trains until FOLDER/gate.trainer exists, and ends well) ·
+  hang:PARTS (after its steps stands still in a/b/c, as its activity says) ·
   gate_save (on STOP waits for FOLDER/gate.save before it saves) · gate_term (SIGTERM ends it when FOLDER/gate.term
   exists)
 The run's name may say the same (behaviour.py). On GPUs it holds 20,000 MiB of each (fake_gpus.py).
@@ -76,6 +77,9 @@ def train() -> int:
         one_step(step)
         time.sleep(float(OPTIONS.get("pause", "0.02")))
         stopped = (FOLDER / "STOP").exists() and "no_save" not in OPTIONS
+    if "hang" in OPTIONS:
+        tell_activity(OPTIONS["hang"].split("/"))
+        stand_still()
     while stopped and waits("gate_save", "save"):
         time.sleep(0.02)
     return finish(step, stopped)
@@ -86,6 +90,17 @@ def all_at_once(steps: int) -> int:
     with open(FOLDER / "metrics.jsonl", "a") as file:
         file.writelines(line("train", n, {"reward": n / 10}) for n in range(1, steps + 1))
     return steps
+
+
+def tell_activity(doing: list[str]) -> None:
+    now = time.monotonic()
+    record = {"rank": 0, "pid": os.getpid(), "doing": doing, "since": now, "steps_since": 0.0}
+    (FOLDER / "activity-0.json").write_text(json.dumps(record))
+
+
+def stand_still() -> None:
+    while True:
+        time.sleep(60)
 
 
 def end_at_the_gate() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,7 +86,11 @@ def functions_of(specs: list[RewardSpec], rows: data.Rows, events: list[dict[str
     """The run's reward functions, and the failures that they note; what is told goes to `events`."""
     failures = Failures(share=0.5, event=lambda _, data, step: events.append({**data, "step": step}))
     return rewards.functions(
-        specs, rows, Tools(open_sandbox=lambda _: pytest.fail("no reward needs one")), failures
+        specs,
+        rows,
+        Tools(open_sandbox=lambda _: pytest.fail("no reward needs one")),
+        failures,
+        lambda name: nullcontext(),
     ), failures
 
 

@@ -15,7 +15,9 @@ from tests.trainer import builders
 from tests.trainer.conftest import Start, StartAnew, Train
 from tests.trainer.preloaded import Process
 from workers.contract import FileName
+from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.trainerlines import trainer_line
+from workers.supervisor.witnesses import activities
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -63,6 +65,9 @@ def test_a_folder_is_trained_and_leaves_metrics_samples_and_the_last_checkpoint(
     assert all(trainer_line(line) for line in (folder / FileName.METRICS).read_bytes().splitlines())
     samples_agree_with_metrics(folder, logged)
     the_parts_of_each_step_make_up_its_time(folder)
+    (activity,) = activities(AttemptFolder(folder))
+    assert (activity.rank, activity.doing) == (0, ())
+    assert activity.steps_since > 0, "no evaluation or save was recorded"
 
 
 def test_a_checkpoint_is_written_every_epoch_and_at_the_last_step_once(

@@ -20,6 +20,8 @@ class FileName:
     OUTBOX = "outbox.jsonl"  # supervisor: OutboxLine objects; the first line's seq is spec.first_seq
     ACK = "outbox.ack"  # supervisor: the last seq the control plane has confirmed, as decimal text
     PIDS = "pids.json"  # supervisor: {"boot_id", "processes": [[pid, start_time], ...]} of every descendant
+    ACTIVITY = "activity-{rank}.json"  # each trainer rank: {"rank", "pid", "doing": [str], "since", "steps_since"}; the
+    # times are of the monotonic clock, which all processes of a host share
     STOP = "STOP"  # supervisor -> trainer: exists once the trainer should save and stop
     STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, polled at each tick
     LOG_PARTS = (
@@ -35,8 +37,9 @@ MOST_GPUS = 64
 """Per host."""
 SERVER_ROLES = ("vllm", *(f"vllm-{number}" for number in range(2, MAX_SERVERS + 1)))
 """Role and log name of each vLLM server of an attempt, in order."""
-LOG_NAMES = ("supervisor", "download", *SERVER_ROLES, "trainer")
-"""logs/<name>.log; a run has only those of its own processes."""
+STACKS = "stacks"
+LOG_NAMES = ("supervisor", "download", *SERVER_ROLES, "trainer", STACKS)
+"""logs/<name>.log; a run has only those of its own processes, and stacks if it has hung."""
 LOG_LEFT_OUT = "; the host has the whole file]"
 """The end of a line in the stored log that says that a part of the host's file is missing."""
 
@@ -63,6 +66,8 @@ class EventKind(StrEnum):
     STOP_SEEN = "stop_seen"  # data: {"mode": StopMode}: the supervisor has accepted the stop
     DIAGNOSED = "diagnosed"  # data: {"diagnoses": [{"id", "confidence", "values", "lines", "facts"}], "first_errors"}:
     # of workers.diagnosis, before the end of a failed attempt; lines are [file, number, text]
+    HANG = "hang"  # data: {"text", "who" (waits for whom, ""), "seconds", "usual_s": number|None}: no step ends
+    # any more
     NOTE = "note"  # data: {"text": str, "level": "info"|"warning"}
     ENDED = "ended"  # data: {"reason": EndReason value, "detail": str, "exit_codes": {role: int}, "receipt": Receipt}
 
@@ -80,6 +85,19 @@ TRAINER_KINDS = frozenset(
     }
 )
 """Only the trainer writes these, and nothing else."""
+
+
+class StepPart(StrEnum):
+    """What a trainer rank is doing."""
+
+    PREPARING = "preparing"  # between the parts of a step
+    GENERATION = "generation"
+    WEIGHT_SYNC = "weight_sync"
+    REWARDS = "rewards"
+    LOGPS = "logps"
+    UPDATE = "update"
+    EVALUATION = "evaluation"  # these two are no parts of a step: they come between two
+    SAVING = "saving"
 
 
 class Phase(StrEnum):
@@ -135,6 +153,7 @@ class EndReason(StrEnum):
     VLLM_EXITED = "vllm_exited"
     VLLM_NOT_READY = "vllm_not_ready"
     VLLM_HUNG = "vllm_hung"
+    HUNG = "hung"
     PORT_IN_USE = "port_in_use"
     GPUS_BUSY = "gpus_busy"
     REWARD_FAILED = "reward_failed"

@@ -80,6 +80,16 @@ class RecoverySpec:
 
 
 @dataclass(frozen=True)
+class HangSpec:
+    """What counts as a hang, and what to do about it."""
+
+    after: float = 10.0
+    """No step for this many times the usual duration; evaluations, saves and the first step don't count."""
+    stop: bool = False
+    """End the attempt then. A recovery may resume the run from its last checkpoint."""
+
+
+@dataclass(frozen=True)
 class RunSpec:
     """Everything about a run, frozen at submission and independent of rows that may change later."""
 
@@ -99,6 +109,7 @@ class RunSpec:
     failed_share: float = 0.5
     """The run ends if a reward fails on more than this share of its rows over its last batches; 1 never ends it."""
     recovery: RecoverySpec = RecoverySpec()
+    hang: HangSpec = HangSpec()
     schema: int = SCHEMA
 
 

@@ -54,6 +54,8 @@ def facts_of(folder: Path) -> Facts:
             trained = True
         elif kind in ("phase", "ended") and data.get("reason"):
             reason = reason or str(data["reason"])
+        elif kind == "note" and "training goes on" in str(data.get("text")):
+            events = [event for event in events if event[0] != "hang"]
         elif kind in TELLING:
             events.append((str(kind), json.dumps(data, ensure_ascii=False)))
     return Facts(reason, exits, tuple(events[:50]), trained if seen else None)
@@ -69,7 +71,7 @@ def _logs(folder: Path) -> list[Log]:
     paths = sorted(
         path for path in where.iterdir() if path.suffix in (".log", ".txt", ".out", ".err") and path.is_file()
     )
-    return [Log(role_of(path), path) for path in paths if path.stem != "supervisor"]
+    return [Log(role_of(path), path) for path in paths if path.stem not in ("supervisor", "stacks")]
 
 
 def _lines(path: Path) -> Iterator[dict[str, Any]]:

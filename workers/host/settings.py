@@ -100,7 +100,9 @@ class HostSettings:
     """A vLLM server with requests that generates no tokens, or doesn't answer, for this long hangs, unless the trainer
     continues. Long: the first request to a cold server compiles kernels for minutes."""
     stall_s: float = 900.0
-    """No training step for this long, or ten times the usual duration, is reported as a stall."""
+    """The first training step may take this long before it is reported as a hang."""
+    hang_least_s: float = 60.0
+    """Steps that end within this time of each other are no hang, however short they are as a rule."""
     drain_deadline_s: float = 86_400.0
     """How long, after the end, the supervisor tries to deliver unconfirmed data. The rest is left to the reaper."""
     refused_deadline_s: float = 60.0

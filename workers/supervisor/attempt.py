@@ -22,7 +22,7 @@ from workers.supervisor.servers import Servers
 from workers.supervisor.starting import Preparing, ServersStarting
 from workers.supervisor.steps import BEFORE_END, STARTED, Outcome, Shared, Step, Work
 from workers.supervisor.training import Pair, Saving, Settling, Training
-from workers.supervisor.watching import HostFigures, TrainerWatch
+from workers.supervisor.watching import HostFigures, StepPace, TrainerWatch
 
 _KEPT_WITHOUT_A_FOLDER = frozenset(
     {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.PREEMPTED, EndReason.DISK_FULL}
@@ -177,7 +177,8 @@ class ClaimedAttempt:
         read_gpus: Callable[[], list[GpuReading]],
     ) -> Shared:
         children = Children(folder)
-        trainer = TrainerWatch(folder, self.report, stall_s=settings.stall_s)
+        pace = StepPace(after=spec.run.hang.after, least_s=settings.hang_least_s, first_s=settings.stall_s)
+        trainer = TrainerWatch(folder, self.report, pace)
         # A spec with invalid servers is refused by the first step.
         places = () if claim.spec_problem(spec) else servers_of(spec)
         return Shared(

@@ -73,6 +73,13 @@ class Children:
     def descendants(self) -> list[Process]:
         return procfs.descendants([os.getpid()], procfs.table())
 
+    def trees(self) -> dict[str, list[Process]]:
+        """Role -> its child and the child's descendants."""
+        rows = procfs.table()
+        roots = {pid: role for pid, (role, _) in self._started.items()}
+        own = {row.pid: row for row in rows if row.pid in roots}
+        return {roots[pid]: [row, *procfs.descendants([pid], rows)] for pid, row in own.items()}
+
     def is_orphan(self, process: Process) -> bool:
         """Whether it left the process groups that we started, so that killpg would miss it."""
         return process.group not in self._groups

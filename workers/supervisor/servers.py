@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 from workers.contract import AttemptSpec, ServerPlace
 from workers.contract.commands import served_name
@@ -15,6 +16,18 @@ from workers.supervisor.servermetrics import Pulse
 from workers.supervisor.vllm import REQUEST_TIMEOUT_S, HealthProbe
 
 PROBE_S = 0.5
+
+
+class ServerState(NamedTuple):
+    """A server as a hang finds it."""
+
+    role: str
+    unanswered_s: float
+    """How long it hasn't answered; 0 if it does."""
+    running: int
+    waiting: int
+    still_s: float
+    """How long it has had requests without generating a token."""
 
 
 class Servers:
@@ -120,6 +133,19 @@ class Servers:
                 return f"{who} has not answered since {since}, for {seconds:.0f} s. {probe.seen} {requests}"
             return f"{who} answers, but has made no token since {since}, for {seconds:.0f} s. {requests}"
         return ""
+
+    def states(self, *, heard_at: float) -> list[ServerState]:
+        """`heard_at`: the trainer's last word."""
+        return [
+            ServerState(
+                probe.place.role,
+                probe.silence(after=heard_at),
+                pulse.running,
+                pulse.waiting,
+                pulse.silence(after=heard_at),
+            )
+            for probe, pulse in zip(self._probes, self.pulses, strict=False)
+        ]
 
     def close(self) -> None:
         for loop in self._loops:

@@ -8,6 +8,7 @@ from workers.contract import SAVING, EndReason, FileName, Phase
 from workers.supervisor import commands
 from workers.supervisor.child import TRAINER, ChildExit
 from workers.supervisor.ends import End
+from workers.supervisor.hangs import HangWatch
 from workers.supervisor.steps import Outcome, Shared, Step, Work
 
 
@@ -43,6 +44,7 @@ class Training(Work):
     def __init__(self, shared: Shared, pair: Pair) -> None:
         self._shared = shared
         self._pair = pair
+        self._hangs = HangWatch(shared)
 
     def begin(self, now: float) -> Outcome:
         shared = self._shared
@@ -62,12 +64,11 @@ class Training(Work):
 
     def tick(self, now: float) -> Outcome:
         shared = self._shared
-        shared.trainer.look_at_the_pace(now)
         lost = self._pair.lost(after_s=shared.settings.attached_silence_s)
         if lost is not None:
             return lost
         hung = shared.servers.hung(heard_at=shared.trainer.heard_at, after_s=shared.settings.server_silence_s)
-        return End(EndReason.VLLM_HUNG, hung) if hung else None
+        return End(EndReason.VLLM_HUNG, hung) if hung else self._hangs.tick(now)
 
 
 class Settling(Work):

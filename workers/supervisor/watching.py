@@ -5,25 +5,43 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection
 from statistics import median
+from typing import NamedTuple
 
-from workers.contract import EventKind, FileName, Line
+from workers.contract import EventKind, FileName, Line, StepPart
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.reporting import Reporting
 from workers.supervisor.tail import Tail
 from workers.supervisor.trainerlines import TrainerProgress, trainer_line
+from workers.supervisor.witnesses import Activity, activities
 
 REMEMBERED = 50
 """The number of steps that determine the usual duration."""
-FAR_TOO_LONG = 10
+
+
+class Stall(NamedTuple):
+    """No step ends any more."""
+
+    step: int | None
+    """The last one."""
+    seconds: float
+    usual_s: float | None
+    """What a step takes; None before the first."""
+
+    def __str__(self) -> str:
+        if self.usual_s is None:
+            return f"Training began {self.seconds:.0f} s ago, and no step has ended yet."
+        rule = f"where one takes {self.usual_s:.3g} s as a rule"
+        return f"No step for {self.seconds:.0f} s, {rule}: the last one was step {self.step}."
 
 
 class TrainerWatch:
     """Reads metrics.jsonl as it grows."""
 
-    def __init__(self, folder: AttemptFolder, report: Reporting, *, stall_s: float) -> None:
+    def __init__(self, folder: AttemptFolder, report: Reporting, pace: StepPace) -> None:
+        self._folder = folder
         self._report = report
         self._tail = Tail(folder / FileName.METRICS, trainer_line)
-        self._pace = StepPace(stall_s)
+        self._pace = pace
         self.progress = TrainerProgress()
         self.heard_at = float("-inf")
         """When its last line was read, by the monotonic clock."""
@@ -48,10 +66,16 @@ class TrainerWatch:
         while not self._tail.at_end():
             self.read()
 
-    def look_at_the_pace(self, now: float) -> None:
-        text = self._pace.stalled(now)
-        if text:
-            self._report.note(text, level="warning")
+    def stall(self, now: float) -> Stall | None:
+        """A stall that was not reported before. Evaluations and saves count by their own parts, and not for the steps
+        around them."""
+        if self._pace.stall(now) is None:
+            return None
+        ranks = activities(self._folder)
+        stall = self._pace.stall(now, since=max(map(_moved_at, ranks), default=float("-inf")))
+        if stall is not None:
+            self._pace.reported = True
+        return stall
 
     def _note_pace(self, line: Line, now: float | None) -> None:
         if now is None or line.kind not in (EventKind.TRAINING, EventKind.TRAIN):
@@ -61,38 +85,43 @@ class TrainerWatch:
             self._report.note(text)
 
 
+def _moved_at(rank: Activity) -> float:
+    between = StepPart.EVALUATION in rank.doing or StepPart.SAVING in rank.doing
+    return rank.since if between else rank.steps_since
+
+
 class StepPace:
     """The usual duration of a step, and stalls: reported once, and once when training goes on."""
 
-    def __init__(self, stall_s: float) -> None:
-        self._stall_s = stall_s
+    def __init__(self, *, after: float, least_s: float, first_s: float) -> None:
+        """`after`: how many usual durations are a stall, if they are at least `least_s`; the first step may take
+        `first_s`."""
+        self._after, self._least_s, self._first_s = after, least_s, first_s
         self._took: deque[float] = deque(maxlen=REMEMBERED)
         self._step: int | None = None
         self._at: float | None = None
         """When the last step was seen; None before training begins."""
-        self._reported = False
+        self.reported = False
 
     def step(self, step: int | None, now: float) -> str:
         """Record the start of training or a step; returns a message if that ends a stall."""
         if step == self._step and self._at is not None:
             return ""
         before, self._at, self._step = self._at, now, step
-        reported, self._reported = self._reported, False
+        reported, self.reported = self.reported, False
         if before is not None:
             self._took.append(now - before)
         return (
             f"Step {step} came after {now - before:.0f} s: training goes on." if reported and before is not None else ""
         )
 
-    def stalled(self, now: float) -> str:
-        usual = median(self._took) if self._took else 0.0
-        if self._at is None or self._reported or now - self._at < max(self._stall_s, FAR_TOO_LONG * usual):
-            return ""
-        self._reported = True
-        if not self._took:
-            return f"Training began {now - self._at:.0f} s ago, and no step has ended yet."
-        rule = f"where one takes {usual:.3g} s as a rule"
-        return f"No step for {now - self._at:.0f} s, {rule}: the last one was step {self._step}."
+    def stall(self, now: float, since: float = float("-inf")) -> Stall | None:
+        """`since`: something other than a step ended then."""
+        usual = median(self._took) if self._took else None
+        limit = self._first_s if usual is None else max(self._least_s, self._after * usual)
+        if self._at is None or self.reported or now - max(self._at, since) < limit:
+            return None
+        return Stall(self._step, now - self._at, usual)
 
 
 class HostFigures:
@@ -106,9 +135,12 @@ class HostFigures:
         """Resident memory of all descendants at the last scan; None if there are none."""
         self.peaks: dict[int, int] = {}
         self.gpus: Collection[int] = ()
+        self.use: dict[int, float] = {}
+        """GPU -> percent, as last sampled."""
 
     def of_system(self, sample: dict[str, float]) -> None:
         for gpu in self.gpus:
+            self.use[gpu] = sample.get(f"gpu/{gpu}/util_percent", 0.0)
             used = int(sample.get(f"gpu/{gpu}/memory_mib", 0))
             self.peaks[gpu] = max(used, self.peaks.get(gpu, 0))
         if self.tree_bytes is not None:

@@ -8,7 +8,9 @@ server has failed, 7 a reward has failed on too many rows; the last line on stde
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import io
+import signal
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -38,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(folder: Path) -> int:
+    faulthandler.register(signal.SIGUSR1, file=2)  # the log: the supervisor asks if it can't read the stacks itself
     attempt = spec.read(folder)
     rows = data.read(folder, attempt)
     environment.prepare(attempt)

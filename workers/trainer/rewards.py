@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,7 @@ from workers.trainer.failures import Failures
 from workers.trainer.spec import SpecError
 
 RewardFunction = Callable[..., list[float | None]]
+Doing = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,16 @@ def tools_for(spec: AttemptSpec) -> Tools:
     return tools
 
 
-def functions(specs: Sequence[RewardSpec], rows: Rows, tools: Tools, failures: Failures) -> list[RewardFunction]:
-    """One function per reward, in order. A reward model's is never called: TRL gets the model instead."""
+def functions(
+    specs: Sequence[RewardSpec], rows: Rows, tools: Tools, failures: Failures, doing: Doing
+) -> list[RewardFunction]:
+    """One function per reward, in order. A reward model's is never called: TRL gets the model instead. `doing` is
+    entered with the name of the reward that is being computed."""
     batches = Batches(rows)
-    return [_function(spec, batches, tools, failures) for spec in specs]
+    return [_function(spec, batches, tools, failures, doing) for spec in specs]
 
 
-def _function(spec: RewardSpec, batches: Batches, tools: Tools, failures: Failures) -> RewardFunction:
+def _function(spec: RewardSpec, batches: Batches, tools: Tools, failures: Failures, doing: Doing) -> RewardFunction:
     """Called by TRL with the columns of a batch. Its name labels the charts.
 
     A row on which the reward fails scores None, so that one odd completion doesn't end a day of training; the share of
@@ -83,7 +88,8 @@ def _function(spec: RewardSpec, batches: Batches, tools: Tools, failures: Failur
         **_: Any,
     ) -> Any:
         generated, rows = batches.of(completions, row, completion_ids)
-        scored = score(reward, generated, rows, spec.params, tools)
+        with doing(spec.name):
+            scored = score(reward, generated, rows, spec.params, tools)
         failures.note(spec.name, row, scored.failures)
         log_metric(f"rewards/{spec.name}/failed", len(scored.failures) / max(len(generated), 1))
         return scored.values

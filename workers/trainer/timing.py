@@ -8,27 +8,27 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from enum import StrEnum
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from workers.contract import StepPart
 
-class StepPart(StrEnum):
-    PREPARING = ""  # between the named parts
-    GENERATION = "generation"
-    WEIGHT_SYNC = "weight_sync"
-    REWARDS = "rewards"
-    LOGPS = "logps"
-    UPDATE = "update"
+TIMED = frozenset(StepPart) - {StepPart.PREPARING}
 
 
 class StepTimes:
     """Counts only within `step`: an evaluation between two steps is excluded."""
 
     def __init__(
-        self, *, clock: Callable[[], float] = time.perf_counter, finish: Callable[[], None] = lambda: None
+        self,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        finish: Callable[[], None] = lambda: None,
+        doing: Callable[[str], AbstractContextManager[None]] = lambda part: nullcontext(),
     ) -> None:
-        """`finish` waits for pending device work after a call; otherwise the next part would be charged for it."""
+        """`finish` waits for pending device work after a call; otherwise the next part would be charged for it. `doing`
+        is entered for each part, evaluations' too."""
+        self._doing = doing
         self._clock = clock
         self._finish = finish
         self._open: list[StepPart] = []
@@ -48,16 +48,13 @@ class StepTimes:
             self._count(StepPart.UPDATE)  # the last batch's update, which a GPU may still be executing
         else:
             self._since = self._clock()
-        with self._in(StepPart.UPDATE):
+        with self._doing(StepPart.UPDATE), self._in(StepPart.UPDATE):
             yield
         self._left = True
 
     @contextmanager
     def within(self, part: StepPart) -> Iterator[None]:
-        if not self._open:
-            yield
-            return
-        with self._in(part):
+        with self._doing(part), self._in(part) if self._open else nullcontext():
             yield
 
     def timed(self, part: StepPart, act: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +75,7 @@ class StepTimes:
     def taken(self) -> dict[str, float]:
         """`time/<part>_s` of the finished step; resets the counters."""
         seconds_by_part, self._seconds = self._seconds, {}
-        return {f"time/{part}_s": seconds for part, seconds in seconds_by_part.items() if part}
+        return {f"time/{part}_s": seconds for part, seconds in seconds_by_part.items() if part in TIMED}
 
     @contextmanager
     def _in(self, part: StepPart) -> Iterator[None]:

@@ -11,6 +11,7 @@ import torch
 from workers.contract import AttemptSpec, EventKind, FileName
 from workers.rewards import Tools
 from workers.trainer import config, data, hardware, memory, ranks, rewardmodels, rewards, serverclient
+from workers.trainer.activity import Activity
 from workers.trainer.callbacks import MetricsWriter, StopCallback
 from workers.trainer.environment import local_rank, rank
 from workers.trainer.failures import Failures
@@ -31,9 +32,10 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
 
     metrics.event(EventKind.STAGE, {"stage": "loading model"})
     failures = Failures(share=spec.run.failed_share, event=metrics.event)
+    activity = Activity(folder, rank())
     stop = StopCallback(folder, failures)
     with serverclient.rollouts(spec, folder) as servers:
-        trainer = _trainer(spec, rows, folder, arguments, tools, failures)
+        trainer = _trainer(spec, rows, folder, arguments, tools, failures, activity)
     trainer.add_callback(MetricsWriter(metrics, stop, trainer.times))
     trainer.add_callback(stop)
 
@@ -56,10 +58,16 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
 
 
 def _trainer(
-    spec: AttemptSpec, rows: data.Rows, folder: Path, arguments: Any, tools: Tools, failures: Failures
+    spec: AttemptSpec,
+    rows: data.Rows,
+    folder: Path,
+    arguments: Any,
+    tools: Tools,
+    failures: Failures,
+    activity: Activity,
 ) -> WatchedTrainer:
     run = spec.run
-    functions: list[Any] = list(rewards.functions(run.rewards, rows, tools, failures))
+    functions: list[Any] = list(rewards.functions(run.rewards, rows, tools, failures, activity.doing))
     tokenizers: list[Any] = [None] * len(functions)
     models = rewardmodels.load(run, chat=rows.by_id.chat)
     for reward_model in models:
@@ -75,6 +83,7 @@ def _trainer(
         return WatchedTrainer(
             samples=samples,
             failures=failures,
+            activity=activity,
             reward_names=[reward.name for reward in run.rewards],
             models=[reward_model.index for reward_model in models],
             model=str(Path(run.model.path).expanduser()) if run.model.path.startswith("~") else run.model.path,

@@ -14,12 +14,14 @@ import torch
 from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
+from workers.contract import StepPart
 from workers.rewards import Failure
 from workers.trainer import rollout_state, rotary
+from workers.trainer.activity import Activity
 from workers.trainer.data import completion_text, turns
 from workers.trainer.failures import Failures, Noted
 from workers.trainer.samples import Sample, SampleFile, end_of
-from workers.trainer.timing import StepPart, StepTimes
+from workers.trainer.timing import StepTimes
 
 
 class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types here
@@ -29,11 +31,13 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         samples: SampleFile,
         failures: Failures,
         reward_names: Sequence[str],
+        activity: Activity,
         models: Sequence[int] = (),
         **arguments: Any,
     ) -> None:
         """`models`: indexes of the rewards that are models."""
-        self.times = StepTimes(finish=_finish)
+        self.times = StepTimes(finish=_finish, doing=activity.doing)
+        self._activity = activity
         self._samples = samples
         self._failures = failures
         self._models = models
@@ -64,6 +68,10 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
         with self.times.within(StepPart.GENERATION):
             return super()._generate(*args, **kwargs)
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+        with self._activity.doing(StepPart.EVALUATION):
+            return super().evaluate(*args, **kwargs)
 
     # --- completions ----------------------------------------------------------------------------------------
 
@@ -187,6 +195,10 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         return sampler
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        with self._activity.doing(StepPart.SAVING):
+            self._save_whole(model, trial)
+
+    def _save_whole(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
         if self._step % (self.args.steps_per_generation * self.num_iterations) != 0:
             rollout_state.save(

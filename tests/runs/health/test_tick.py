@@ -241,6 +241,19 @@ def test_a_standstill_is_told_up_to_the_supervisors_last_word(attempt: Attempt, 
     assert told(attempt) == [("stalled", "open", "bad")]
 
 
+def test_a_standstill_says_who_waits_for_whom(attempt: Attempt, clock: Iterator[datetime]) -> None:
+    write(attempt, 40)
+    health.tick(next(clock))
+    step = attempt.run.__class__.objects.get().step
+    waits = {"text": "No step for 90 s. The reward slow has not returned.", "who": "The reward slow has not returned."}
+    RunEvent.objects.create(run=attempt.run, attempt=attempt, at=timezone.now(), kind="hang", step=step, data=waits)
+    away = next(clock) + timedelta(hours=2)
+    Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=away)
+    health.tick(away)
+    (finding,) = [each for each in Run.objects.get().health["findings"] if each["rule"] == "stalled"]
+    assert finding["sentence"].endswith("far longer than any step before. The reward slow has not returned.")
+
+
 def test_the_largest_numbers_there_are_keep_no_run_from_being_judged(
     attempt: Attempt, clock: Iterator[datetime]
 ) -> None:

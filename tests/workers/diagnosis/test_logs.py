@@ -174,6 +174,21 @@ def test_metrics_that_are_not_finite_are_evidence(tmp_path: Path) -> None:
     assert ids(report) == ["nan_loss"]
 
 
+def test_a_hang_is_the_cause_unless_training_went_on(tmp_path: Path) -> None:
+    hang = {
+        "seq": 1,
+        "t": 1.0,
+        "kind": "hang",
+        "step": 3,
+        "data": {"text": "No step.", "who": "The reward waits.", "seconds": 9},
+    }
+    went_on = {"seq": 2, "t": 2.0, "kind": "note", "step": 4, "data": {"text": "Step 4 came late: training goes on."}}
+    first = diagnose(a_folder(tmp_path / "1", {"trainer": f"{STEP}\n"}, [hang, ending("hung")]))
+    assert [(one.id, one.cause) for one in first.diagnoses] == [("hung", "The reward waits.")]
+    later = diagnose(a_folder(tmp_path / "2", {"trainer": f"{STEP}\n"}, [hang, went_on, ending("trainer_exited")]))
+    assert ids(later) == []
+
+
 def test_a_run_s_folder_means_its_newest_attempt(tmp_path: Path) -> None:
     a_folder(tmp_path / "9", {"trainer": OOM})
     a_folder(tmp_path / "10", {"trainer": NO_SPACE})

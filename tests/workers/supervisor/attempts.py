@@ -18,6 +18,7 @@ from tests.fakes.fake_control import TOKEN, FakeControl
 from workers.contract import (
     AttemptSpec,
     DataSpec,
+    HangSpec,
     HardwareSpec,
     ModelSpec,
     Placement,
@@ -74,6 +75,7 @@ def build_spec(control: FakeControl, **changes: Any) -> AttemptSpec:
         rewards=(RewardSpec("exact", "exact_match"),),
         hardware=changes.pop("hardware", HardwareSpec("CPU", cpu_slots=1)),
         grpo={"max_steps": 5},
+        hang=changes.pop("hang", HangSpec()),
     )
     spec = AttemptSpec(f"{RUN}-1", 1, 1, run, changes.pop("placement", Placement("testhost", cpu_slots=(0,))))
     return replace(spec, **changes)
@@ -154,7 +156,12 @@ class Attempt:
 
 @contextmanager
 def attempt(
-    tmp_path: Path, *, trainer: str = "", spec: dict[str, Any] | None = None, **settings: Any
+    tmp_path: Path,
+    *,
+    trainer: str = "",
+    spec: dict[str, Any] | None = None,
+    hang: HangSpec | None = None,
+    **settings: Any,
 ) -> Iterator[Attempt]:
     """A control plane and an attempt that is ready to be launched. At the end: no process of it is left."""
     control = FakeControl(DATASET).start()
@@ -163,7 +170,7 @@ def attempt(
     made = Attempt(
         control,
         build_settings(tmp_path / "runs", control, trainer=trainer, **{"model_roots": (model.parent,), **settings}),
-        build_spec(control, **{"model": model, **(spec or {})}),
+        build_spec(control, **{"model": model, "hang": hang or HangSpec(), **(spec or {})}),
     )
     try:
         yield made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,12 +14,13 @@ import pytest
 from tests.fakes.fake_control import FakeControl
 from tests.workers.supervisor.attempts import Attempt, attempt, build_settings, build_spec, wait_until
 from tests.workers.supervisor.servers import free_port, server_attempt, server_hardware
-from workers.contract import StopMode, servers_of
+from workers.contract import HangSpec, StopMode, servers_of
 from workers.supervisor import procfs
+from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.servermetrics import Pulse
 from workers.supervisor.servers import Servers
 from workers.supervisor.vllm import PAUSE_S
-from workers.supervisor.watching import StepPace
+from workers.supervisor.watching import Stall, StepPace, TrainerWatch
 
 pytestmark = pytest.mark.processes
 
@@ -145,19 +147,80 @@ def test_a_trainers_word_is_no_silence() -> None:
 # --- steps ----------------------------------------------------------------------------------------------------
 
 
+def hangs(made: Attempt) -> list[dict[str, Any]]:
+    return made.control.of_kind("hang")
+
+
 def test_a_trainer_that_stands_still_is_told_once_and_so_is_that_it_goes_on(tmp_path: Path) -> None:
-    with attempt(tmp_path, trainer="forever", stall_s=5.0) as made:
+    with attempt(tmp_path, trainer="forever", hang_least_s=5.0) as made:
         made.launch()
         made.wait_for_step(5)
         send(made, "trainer", signal.SIGSTOP)
-        wait_until(lambda: notes(made, "No step for"), made.why)
+        wait_until(lambda: hangs(made), made.why)
         send(made, "trainer", signal.SIGCONT)
         wait_until(lambda: notes(made, "training goes on"), made.why)
         made.ask_to_stop(StopMode.SAVE)
         assert made.wait_for_end()["exit_codes"] == {"trainer": 0}
-        (told,) = notes(made, "No step for")
-        assert told["level"] == "warning"
-        assert "as a rule" in told["text"]
+        (hang,) = hangs(made)
+        assert "as a rule" in hang["data"]["text"]
+        assert hang["data"]["text"].endswith("The trainer is stopped, as by SIGSTOP or a debugger.")
+        assert hang["data"]["seconds"] >= 5.0 > hang["data"]["usual_s"]
+
+
+def test_a_hang_leaves_its_stacks_in_the_folder_and_ends_a_run_that_asks_for_it(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="steps:4,hang:update/rewards/slow", hang=HangSpec(2.0, stop=True), **HASTY) as made:
+        made.launch()
+        ended = made.wait_for_end()
+        assert ended["reason"] == "hung"
+        assert "The reward slow has not returned for" in ended["detail"]
+        assert " s. It is at stand_still (" in ended["detail"]
+        assert "sleeping" in ended["detail"]
+        assert [hang["data"]["text"] for hang in hangs(made)] == [ended["detail"]]
+        stacks = (made.folder / "logs/stacks.log").read_text()
+        assert "doing: update > rewards > slow" in stacks
+        assert "Thread MainThread\n    stand_still (" in stacks
+        assert made.control.logs["stacks"].decode() == stacks
+
+
+def test_a_trainer_that_waits_for_vllm_is_told_from_vllm_itself(tmp_path: Path) -> None:
+    trainer = "steps:4,hang:update/generation"
+    with server_attempt(tmp_path, trainer=trainer, hang=HangSpec(2.0, stop=True), **HASTY) as made:
+        made.launch()
+        detail = made.wait_for_end()["detail"]
+        assert " s for completions from vLLM. vLLM answers and has no request" in detail
+        assert "Its engine is at run_engine (" in detail
+        assert "--- " in (made.folder / "logs/stacks.log").read_text()
+
+
+HASTY = {"hang_least_s": 0.5, "sample_s": 0.1}
+
+
+def test_an_evaluation_or_a_save_is_no_hang_while_it_moves(tmp_path: Path) -> None:
+    folder = AttemptFolder(tmp_path)
+    pace = StepPace(after=10.0, least_s=1.0, first_s=50.0)
+    watch = TrainerWatch(folder, Reports(), pace)  # type: ignore[arg-type]  # it takes notes
+    for step in range(5):
+        pace.step(step, step * 1.0)
+    activity(tmp_path, ["evaluation", "generation"], since=60.0)
+    assert watch.stall(69.0) is None
+    stall = watch.stall(71.0)
+    assert stall == Stall(4, 67.0, 1.0)
+    assert watch.stall(100.0) is None  # told once
+    pace.step(5, 101.0)
+    activity(tmp_path, ["update"], since=150.0, steps_since=105.0)
+    assert watch.stall(114.0) is None  # the steps go on since 105
+    assert watch.stall(116.0) is not None
+
+
+class Reports:
+    """Takes what a watch reports."""
+
+    def note(self, text: str, level: str = "info") -> None: ...
+
+
+def activity(folder: Path, doing: list[str], *, since: float, steps_since: float = 0.0, rank: int = 0) -> None:
+    record = {"rank": rank, "pid": 1, "doing": doing, "since": since, "steps_since": steps_since}
+    (folder / f"activity-{rank}.json").write_text(json.dumps(record).ljust(600))
 
 
 @pytest.mark.parametrize("mode", list(StopMode))
@@ -182,18 +245,20 @@ def test_a_server_that_stands_still_can_be_stopped(tmp_path: Path) -> None:
 
 
 def test_a_stall_is_far_more_than_a_step_takes_as_a_rule() -> None:
-    pace = StepPace(100.0)
-    assert pace.stalled(1_000.0) == ""  # training has not begun
+    pace = StepPace(after=10.0, least_s=100.0, first_s=1.0)
+    assert pace.stall(1_000.0) is None  # training has not begun
     for step in range(5):
         assert pace.step(step, step * 50.0) == ""
-    assert pace.stalled(200.0 + 499.0) == ""
-    assert pace.stalled(200.0 + 500.0) == "No step for 500 s, where one takes 50 s as a rule: the last one was step 4."
-    assert pace.stalled(200.0 + 900.0) == ""  # said once
+    assert pace.stall(200.0 + 499.0) is None
+    stall = pace.stall(200.0 + 500.0)
+    assert str(stall) == "No step for 500 s, where one takes 50 s as a rule: the last one was step 4."
+    pace.reported = True
+    assert pace.stall(200.0 + 900.0) is None
     assert pace.step(5, 1_200.0) == "Step 5 came after 1000 s: training goes on."
 
 
 def test_a_first_step_that_does_not_come_is_told_too() -> None:
-    pace = StepPace(100.0)
+    pace = StepPace(after=10.0, least_s=1.0, first_s=100.0)
     pace.step(0, 10.0)
-    assert pace.stalled(109.0) == ""
-    assert pace.stalled(110.0) == "Training began 100 s ago, and no step has ended yet."
+    assert pace.stall(109.0) is None
+    assert str(pace.stall(110.0)) == "Training began 100 s ago, and no step has ended yet."

@@ -1,0 +1,52 @@
+"""What this rank is doing, in a small file that the supervisor reads when no step ends any more.
+
+Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from workers.contract import FileName, StepPart
+
+WIDTH = 600
+"""Bytes of the record: one write replaces it whole."""
+LONGEST_NAME = 60
+BETWEEN_STEPS = (StepPart.EVALUATION, StepPart.SAVING)
+
+
+class Activity:
+    """Costs some microseconds a change, and never raises into the training."""
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self._rank = rank
+        self._doing: list[str] = []
+        self._steps_since = 0.0
+        path = folder / FileName.ACTIVITY.format(rank=rank)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._write()
+
+    @contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """`what`: a StepPart, or the name of a reward."""
+        self._doing.append(what[:LONGEST_NAME])
+        self._write()
+        try:
+            yield
+        finally:
+            self._doing.pop()
+            if what in BETWEEN_STEPS:
+                self._steps_since = time.monotonic()
+            self._write()
+
+    def _write(self) -> None:
+        now = time.monotonic()
+        record = {"rank": self._rank, "pid": os.getpid(), "doing": self._doing[-4:], "since": now}
+        text = json.dumps({**record, "steps_since": self._steps_since}, ensure_ascii=False)
+        with suppress(OSError):
+            os.pwrite(self._fd, text.encode(errors="replace").ljust(WIDTH), 0)
