@@ -55,6 +55,7 @@ _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.TRAINER_EXITED: (S.FAILED, "The trainer exited before its last step."),
     R.NO_STEPS: (S.FAILED, "The trainer ended without training a step: too few prompts for one batch."),
     R.SPEC_REFUSED: (S.FAILED, "The trainer refused the configuration."),
+    R.CHECKPOINT_UNUSABLE: (S.FAILED, "The checkpoint to resume from is incomplete or doesn't fit the run."),
     R.MODEL_UNAVAILABLE: (S.FAILED, "The model could not be fetched from the hub."),
     R.VLLM_EXITED: (S.FAILED, "The vLLM server exited while the run needed it."),
     R.VLLM_NOT_READY: (S.FAILED, "The vLLM server did not become ready in time."),

@@ -100,12 +100,18 @@ def checkpoints(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 def _existing(run: Run, newest: Iterable[RunEvent]) -> set[int]:
-    """The checkpoints that still exist: the trainer keeps the newest few in each attempt's folder."""
+    """The checkpoints that still exist, as the trainer said with the newest one of each attempt. One that said nothing
+    keeps the newest few."""
     limit = (run.spec.get("grpo") or {}).get("save_total_limit")
-    of_attempt: dict[str, list[int]] = {}
+    of_attempt: dict[str, list[RunEvent]] = {}
     for event in newest:
-        of_attempt.setdefault(event.attempt_id, []).append(event.pk)
-    return {pk for pks in of_attempt.values() for pk in pks[: limit or None]}
+        of_attempt.setdefault(event.attempt_id, []).append(event)
+    existing: set[int] = set()
+    for events in of_attempt.values():
+        kept = events[0].data.get("kept")
+        still = [e for e in events if e.data["step"] in kept] if isinstance(kept, list) else events[: limit or None]
+        existing |= {event.pk for event in still}
+    return existing
 
 
 @require_safe

@@ -110,7 +110,7 @@ def _resume(run: Run, actor: str, data: dict[str, int], *, planned_on: Attempt |
                 data=data,
                 host=checkpoint.attempt.host if checkpoint else run.host,
                 priority=last.priority,
-                resume_from=f"{run.pk}/{checkpoint.attempt.number}/{checkpoint.data['path']}" if checkpoint else "",
+                resume_from=queries.checkpoint_folder(checkpoint) if checkpoint else "",
                 resume_step=int(checkpoint.data["step"]) if checkpoint else 0,
             )
             # An active run is never archived.

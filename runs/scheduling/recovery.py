@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 
 ACTOR = "recovery"
 R = EndReason
-REASONS = frozenset({R.HOST_LOST, R.SUPERVISOR_LOST, R.VLLM_EXITED, R.VLLM_HUNG, R.HUNG, R.PREEMPTED})
+REASONS = frozenset(
+    {R.HOST_LOST, R.SUPERVISOR_LOST, R.VLLM_EXITED, R.VLLM_HUNG, R.HUNG, R.PREEMPTED, R.CHECKPOINT_UNUSABLE}
+)
 LONGEST_PAUSE = timedelta(days=1)
 
 

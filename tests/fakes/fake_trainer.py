@@ -169,7 +169,7 @@ def finish(step: int, stopped: bool) -> int:
     checkpoint = FOLDER / "checkpoints" / f"checkpoint-{step}"
     checkpoint.mkdir(parents=True)
     (checkpoint / "model.safetensors").write_bytes(b"0" * 1000)
-    write("checkpoint", at=step, step=step, path=f"checkpoints/checkpoint-{step}", bytes=1000)
+    write("checkpoint", at=step, step=step, path=f"checkpoints/checkpoint-{step}", bytes=1000, kept=[step])
     write("trained", at=step, how="stopped" if stopped else "completed")
     if "torn" in OPTIONS:
         append("metrics.jsonl", '{"t":1,"kind":"train","st')

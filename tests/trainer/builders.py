@@ -19,6 +19,7 @@ from workers.contract import (
     Placement,
     RewardSpec,
     RunSpec,
+    from_dict,
     to_json,
 )
 from workers.trainer import demo
@@ -87,6 +88,10 @@ def attempt_folder(
     document = to_json(AttemptSpec(run=spec, placement=placed, **attempt))
     (folder / FileName.SPEC).write_text(document, encoding="utf-8")
     return folder
+
+
+def spec_of(folder: Path) -> AttemptSpec:
+    return from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_bytes()))
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

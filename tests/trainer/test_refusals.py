@@ -12,6 +12,7 @@ from tests.trainer import builders
 from tests.trainer.conftest import Train
 from workers.contract import REWARD_MODEL, FileName, RewardSpec, Rollout
 from workers.trainer import __main__ as trainer
+from workers.trainer import spec as trainer_spec
 
 RIGHT = RewardSpec("right", "numeric_match")
 
@@ -106,3 +107,16 @@ def test_settings_that_trl_refuses_end_two_ranks_with_one_sentence_and_code_3(
     done = train(folder)
     assert done.returncode == 3
     assert "generation_batch_size (6) must be divisible by num_generations (4)" in done.stderr.splitlines()[-1]
+
+
+def test_a_checkpoint_of_another_trl_is_refused_by_name(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = tmp_path / "checkpoint-3"
+    checkpoint.mkdir()
+    (checkpoint / "trainer_state.json").write_text("{}")
+    (checkpoint / FileName.VERSIONS).write_text('{"trl": "0.1.2"}')
+    monkeypatch.setattr(trainer_spec, "version", lambda name: "1.13.0")
+    folder = builders.attempt_folder(tmp_path / "a", model=model, resume_from=str(checkpoint))
+    assert trainer.main([str(folder)]) == 3
+    assert "checkpoint-3 was saved by TRL 0.1.2" in capsys.readouterr().err.splitlines()[-1]

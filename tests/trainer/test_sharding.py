@@ -16,6 +16,7 @@ from tests.trainer.conftest import Start
 from tests.trainer.preloaded import Preloaded
 from tests.trainer.test_lora_swap import assert_sampled_from_the_policy, attempt, sampling
 from workers.contract import LoraSpec, Offload, Optimizer, Quantization, Strategy
+from workers.supervisor import checkpoints
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -101,6 +102,7 @@ def test_sharded_ranks_learn_as_plain_ones_and_save_a_whole_model_that_resumes(
     assert saved == shapes(preloaded, tiny_model / "model.safetensors")
 
     checkpoint = str(folder / "checkpoints/checkpoint-2")
+    checkpoints.check(Path(checkpoint), builders.spec_of(folder).run)
     rest = builders.attempt_folder(tmp_path / "b", **asked, resume_from=checkpoint)
     resumed = run(start, rest, strategy)
     assert list(resumed) == [3]
@@ -140,3 +142,4 @@ def test_a_lora_is_trained_on_a_quantized_model(
     folder = builders.attempt_folder(tmp_path / "a", **asked)
     assert list(run(start, folder, Strategy.NONE)) == [1, 2]
     assert shapes(preloaded, folder / "checkpoints/checkpoint-2/adapter_model.safetensors")
+    checkpoints.check(folder / "checkpoints/checkpoint-2", builders.spec_of(folder).run)

@@ -15,6 +15,7 @@ from tests.trainer import builders
 from tests.trainer.conftest import Start, StartAnew, Train
 from tests.trainer.preloaded import Process
 from workers.contract import FileName
+from workers.supervisor import checkpoints
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.trainerlines import trainer_line
 from workers.supervisor.witnesses import activities
@@ -58,8 +59,9 @@ def test_a_folder_is_trained_and_leaves_metrics_samples_and_the_last_checkpoint(
     saved = folder / "checkpoints/checkpoint-4"
     assert (saved / "model.safetensors").is_file()
     size = sum(path.stat().st_size for path in saved.rglob("*") if path.is_file())
-    told = {"step": 4, "path": "checkpoints/checkpoint-4", "bytes": size}
+    told = {"step": 4, "path": "checkpoints/checkpoint-4", "bytes": size, "kept": [4]}
     assert [line["data"] for line in of_kind(folder, "checkpoint")] == [told]
+    checkpoints.check(saved, builders.spec_of(folder).run)
     assert [line["data"] for line in of_kind(folder, "training")] == [{"max_steps": 4, "step": 0}]
     assert [line["data"] for line in of_kind(folder, "trained")] == [{"how": "completed"}]
     assert all(trainer_line(line) for line in (folder / FileName.METRICS).read_bytes().splitlines())

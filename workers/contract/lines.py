@@ -221,6 +221,11 @@ def _is_list(value: object) -> bool:
     return isinstance(value, list)
 
 
+def _are_steps(value: object) -> bool:
+    """None: of a trainer that doesn't say it."""
+    return value is None or (isinstance(value, list) and all(is_step(step) for step in value))
+
+
 def _is_optional_count(value: object) -> bool:
     return value is None or _is_count(value)
 
@@ -230,7 +235,7 @@ EVENT_DATA: dict[str, dict[str, Callable[[object], bool]]] = {
     EventKind.STAGE: {"stage": _is_text},
     EventKind.TRAINING: {"max_steps": is_step, "step": is_step},
     EventKind.TRAINED: {"how": _is_text},
-    EventKind.CHECKPOINT: {"step": is_step, "path": _is_text, "bytes": _is_optional_count},
+    EventKind.CHECKPOINT: {"step": is_step, "path": _is_text, "bytes": _is_optional_count, "kept": _are_steps},
     EventKind.REWARD_FAILED: {
         "reward": _is_text,
         "row": _is_optional_count,

@@ -29,6 +29,7 @@ class FileName:
     )
     REAPED = "reaped.json"  # reaper: the receipt of an attempt whose supervisor died
     CHECKPOINTS = "checkpoints"  # trainer's output_dir
+    VERSIONS = "versions.json"  # trainer, in each checkpoint: {package: version} of the stack that wrote it
     LOGS = "logs"
 
 
@@ -59,7 +60,8 @@ class EventKind(StrEnum):
     STAGE = "stage"  # data: {"stage": str}: the trainer's activity before its first step
     PROCESS_STARTED = "process_started"  # data: {"role": "download"|"vllm"|"vllm-2"|...|"trainer", "pid": int}
     PROCESS_EXITED = "process_exited"  # data: {"role", "pid", "exit_code": int|None, "signal": str|None}
-    CHECKPOINT = "checkpoint"  # data: {"step", "path" (relative to the attempt folder), "bytes"}
+    CHECKPOINT = "checkpoint"  # data: {"step", "path" (relative to the attempt folder), "bytes", "kept": steps of
+    # the attempt's checkpoints that exist after it}
     REWARD_FAILED = "reward_failed"  # data: {"reward", "row": int|None, "kind", "message", "count", "of"}: rows failed
     # on and scored so far; sent at the 1st, 10th, 100th ... failure
     METRICS_LEFT_OUT = "metrics_left_out"  # data: {"names": str}: metrics that a line can't hold, each named once
@@ -149,6 +151,7 @@ class EndReason(StrEnum):
     TRAINER_EXITED = "trainer_exited"
     NO_STEPS = "no_steps"
     SPEC_REFUSED = "spec_refused"
+    CHECKPOINT_UNUSABLE = "checkpoint_unusable"
     MODEL_UNAVAILABLE = "model_unavailable"
     VLLM_EXITED = "vllm_exited"
     VLLM_NOT_READY = "vllm_not_ready"

@@ -25,7 +25,8 @@ from workers.contract import (
 from workers.contract.commands import environment_problem, is_local
 from workers.host.settings import HostSettings
 from workers.models import inspection
-from workers.supervisor import ends, procfs
+from workers.supervisor import checkpoints, ends, procfs
+from workers.supervisor.checkpoints import CheckpointError
 from workers.supervisor.control import Control, Unreachable
 from workers.supervisor.datasetcache import DatasetCache
 from workers.supervisor.ends import End
@@ -52,6 +53,8 @@ def end_for(error: Exception) -> End:
     """The end that a failed preparation leads to."""
     if isinstance(error, GpusBusy):
         return End(EndReason.GPUS_BUSY, str(error))
+    if isinstance(error, CheckpointError):
+        return End(EndReason.CHECKPOINT_UNUSABLE, str(error))
     if isinstance(error, PathRefused):
         return End(EndReason.SPEC_REFUSED, str(error))
     if isinstance(error, OSError):
@@ -107,6 +110,8 @@ class Preparation:
 
 def prepare(spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder) -> None:
     check_paths(spec, settings)
+    if spec.resume_from:
+        checkpoints.check(Path(spec.resume_from), spec.run)
     fetch_dataset(spec, settings, control, folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from workers.contract import EventKind, FileName
 from workers.trainer import memory
 from workers.trainer.failures import Failures
 from workers.trainer.metrics import LineFile
+from workers.trainer.spec import versions
 from workers.trainer.timing import StepTimes
 
 
@@ -50,8 +52,11 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         if not self._metrics.writes:
             return
         name = f"checkpoint-{state.global_step}"
+        Path(args.output_dir, name, FileName.VERSIONS).write_text(json.dumps(versions()))
         saved = {"path": f"{FileName.CHECKPOINTS}/{name}", "bytes": _size(Path(args.output_dir, name))}
-        self._metrics.event(EventKind.CHECKPOINT, {"step": state.global_step, **saved}, step=state.global_step)
+        kept = sorted(int(path.name.rpartition("-")[2]) for path in Path(args.output_dir).glob("checkpoint-*[0-9]"))
+        data = {"step": state.global_step, **saved, "kept": kept}
+        self._metrics.event(EventKind.CHECKPOINT, data, step=state.global_step)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         how = "completed"

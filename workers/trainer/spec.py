@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, commands, from_dict, models_of
@@ -59,9 +60,35 @@ def read(folder: Path) -> AttemptSpec:
     _check_rewards(spec)
     if wrong := combinations.problem(spec):
         raise SpecError(wrong)
-    if spec.resume_from is not None and not Path(spec.resume_from, "trainer_state.json").is_file():
-        raise SpecError(f"There is no checkpoint to resume from in {spec.resume_from}.")
+    if spec.resume_from is not None:
+        _check_checkpoint(Path(spec.resume_from))
     return spec
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that write a checkpoint."""
+    return {name: version(name) for name in ("trl", "transformers", "torch")}
+
+
+def _check_checkpoint(folder: Path) -> None:
+    if not (folder / "trainer_state.json").is_file():
+        raise SpecError(f"There is no checkpoint to resume from in {folder}.")
+    try:
+        saved_by = json.loads((folder / FileName.VERSIONS).read_bytes())["trl"]
+    except FileNotFoundError:
+        return  # of an attempt that wrote none
+    except (ValueError, KeyError, TypeError) as error:
+        raise SpecError(f"{folder.name}/{FileName.VERSIONS} can't be read: {error!r}.") from error
+    if _release(saved_by) != _release(version("trl")):
+        raise SpecError(
+            f"{folder.name} was saved by TRL {saved_by}, and this host has {version('trl')}: the run would not "
+            "continue as it began. Clone the run, or install the version that it began with."
+        )
+
+
+def _release(number: object) -> list[str]:
+    """Major and minor."""
+    return str(number).split(".")[:2]
 
 
 def is_local(model: str) -> bool:

@@ -185,3 +185,17 @@ def test_the_reports_of_the_host_plan_it_too() -> None:
     ingest.accept(first, [ended(3, "vllm_exited")])
     first.refresh_from_db()
     assert first.resumes_at is not None
+
+
+def test_after_an_unusable_checkpoint_the_one_before_it_is_taken() -> None:
+    first = a_running_attempt()
+    ingest.accept(first, [saved(3, 15)])
+    lose(first)
+    tick(first, 61)
+    second = Attempt.objects.get(number=2)
+    assert second.resume_step == 15
+    Attempt.objects.filter(pk=second.pk).update(status=RunStatus.STARTING, first_seq=4, last_seq=3)
+    second.refresh_from_db()
+    lose(second, EndReason.CHECKPOINT_UNUSABLE)
+    tick(second, 121)
+    assert Attempt.objects.get(number=3).resume_step == 10

@@ -85,7 +85,7 @@ def test_a_host_whose_clock_is_far_ahead_stands_in_for_a_line_with_a_time_that_i
 
 
 REWARD_FAILED = {"reward": "judge", "row": 1, "kind": "http", "message": "m", "count": 1, "of": 8}
-CHECKPOINT = {"step": 2, "path": "checkpoints/2", "bytes": 9}
+CHECKPOINT = {"step": 2, "path": "checkpoints/2", "bytes": 9, "kept": [2]}
 WRITTEN = (
     line("stage", None, {"stage": "x"}),
     line("train", 1, {"loss": 1.5}),
@@ -204,6 +204,7 @@ GOOD = line("train", 1, {"loss": 1.5})
         line("stage", None, {"stage": "x" * EVENT_BYTES}),
         line("training", 0, {"max_steps": 2**40, "step": 0}),
         line("checkpoint", 2, {**CHECKPOINT, "bytes": -1}),
+        line("checkpoint", 2, {**CHECKPOINT, "kept": ["2"]}),
         line("checkpoint", 2, {"step": 2, "path": "checkpoints/2"}),
         line("reward_failed", 2, {**REWARD_FAILED, "row": True}),
         line("reward_failed", 2, {**REWARD_FAILED, "message": {"deep": ["x"]}}),
