@@ -11,6 +11,7 @@ from workers.diagnosis.catalogue import Entry as Entry
 from workers.diagnosis.catalogue import entries as entries
 from workers.diagnosis.folder import NothingToRead as NothingToRead
 from workers.diagnosis.folder import diagnose as diagnose
+from workers.diagnosis.folder import facts_of as facts_of
 from workers.diagnosis.judging import Diagnosis as Diagnosis
 from workers.diagnosis.judging import Report as Report
 from workers.diagnosis.scanning import LogLine as LogLine

@@ -19,6 +19,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from workers import diagnosis
 from workers.contract import (
     TRAINER_KINDS,
     AttemptSpec,
@@ -36,9 +37,11 @@ from workers.contract.lines import event_line, numbered
 from workers.host.settings import HostSettings
 from workers.supervisor import gpus, procfs
 from workers.supervisor.control import Control, ControlError, Refused
+from workers.supervisor.diagnosing import UNDIAGNOSED, WAIT_S, diagnosed
 from workers.supervisor.folder import AttemptFolder, Lock
 from workers.supervisor.gpus import GpuReading
 from workers.supervisor.logs import LogUploader
+from workers.supervisor.loops import BackgroundCall
 from workers.supervisor.outbox import Outbox, line_of
 from workers.supervisor.procfs import Identity, Process
 from workers.supervisor.samples import SampleUploader
@@ -150,6 +153,7 @@ def _lines_left(folder: AttemptFolder, spec: AttemptSpec, report: _Report) -> tu
             try:
                 if not folder.has_ended_line():
                     trouble = _recover_metrics(folder, outbox, acked)
+                    _diagnose(folder, outbox)
             except OSError as error:
                 trouble = f"What the trainer wrote last could not be read: {error}."
             return _hand_over(outbox, report, acked), trouble
@@ -231,6 +235,16 @@ def _recover_metrics(folder: AttemptFolder, outbox: Outbox, acked: int) -> str:
     if tail.trouble is not None:
         raise tail.trouble
     return lines_left_out(tail.bad_lines) if tail.bad_lines else ""
+
+
+def _diagnose(folder: AttemptFolder, outbox: Outbox) -> None:
+    """Once, and not of an attempt that was asked to end."""
+    if outbox.count({EventKind.DIAGNOSED}) or diagnosis.facts_of(folder.path).reason in UNDIAGNOSED:
+        return
+    call = BackgroundCall("diagnosis", lambda: diagnosed(folder.path))
+    data = call.value() if call.wait(WAIT_S) else None
+    if data is not None:
+        outbox.add(event_line(EventKind.DIAGNOSED, data, t=time.time()))
 
 
 def _hand_over(outbox: Outbox, report: _Report, acked: int) -> list[Line]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
-from workers import diagnosis
-from workers.contract import EndReason, EventKind, Phase, Receipt, to_dict
+from workers.contract import EventKind, Phase, Receipt, to_dict
 from workers.supervisor.child import ChildExit
+from workers.supervisor.diagnosing import UNDIAGNOSED, WAIT_S, diagnosed
 from workers.supervisor.ends import End
 from workers.supervisor.loops import BackgroundCall
 from workers.supervisor.steps import Outcome, Shared, Step, Work
@@ -15,12 +16,6 @@ from workers.supervisor.trainerlines import lines_left_out
 
 log = logging.getLogger(__name__)
 
-DIAGNOSIS_S = 3.0
-"""The receipt waits no longer for the diagnosis."""
-MOST_READ = 256 << 20
-"""Bytes of each log that are diagnosed."""
-MOST_DIAGNOSES = 5
-UNDIAGNOSED = frozenset({EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.PREEMPTED, EndReason.FOLDER_LOST})
 SIGTERM_DRAIN_S = 10.0
 """A host that shuts down allows no more time; the reaper hands over the rest when it is back."""
 
@@ -32,7 +27,7 @@ class Ending(Work):
         self._shared = shared
         self._end: End | None = None
         self._teardown: Teardown | None = None
-        self._diagnosis: BackgroundCall[diagnosis.Report] | None = None
+        self._diagnosis: BackgroundCall[dict[str, Any] | None] | None = None
         self._receipt: Receipt | None = None
         self._waits_until = 0.0
 
@@ -64,8 +59,8 @@ class Ending(Work):
             self._shared.report.phase(Phase.VERIFYING)
             if self._end.reason not in UNDIAGNOSED:
                 folder = self._shared.folder.path
-                self._diagnosis = BackgroundCall("diagnosis", lambda: diagnosis.diagnose(folder, MOST_READ))
-                self._waits_until = now + DIAGNOSIS_S
+                self._diagnosis = BackgroundCall("diagnosis", lambda: diagnosed(folder))
+                self._waits_until = now + WAIT_S
         if self._receipt is None or (self._diagnosis and not self._diagnosis.done and now < self._waits_until):
             return None
         self._tell_diagnosis()
@@ -73,18 +68,9 @@ class Ending(Work):
         return Step.DRAINING
 
     def _tell_diagnosis(self) -> None:
-        """Without logs, or after an error of its own, there is none; the end doesn't depend on it."""
-        if self._diagnosis is None or not self._diagnosis.done:
-            return
-        try:
-            report = self._diagnosis.value().as_dict()
-        except (OSError, diagnosis.NothingToRead):
-            return
-        except Exception:
-            log.exception("the diagnosis failed")
-            return
-        report["diagnoses"] = report["diagnoses"][:MOST_DIAGNOSES]
-        self._shared.report.append(EventKind.DIAGNOSED, report, step=self._shared.trainer.progress.step)
+        data = self._diagnosis.value() if self._diagnosis is not None and self._diagnosis.done else None
+        if data is not None:
+            self._shared.report.append(EventKind.DIAGNOSED, data, step=self._shared.trainer.progress.step)
 
     def _tell(self, end: End, receipt: Receipt) -> None:
         shared = self._shared

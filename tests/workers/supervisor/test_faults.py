@@ -130,6 +130,19 @@ def test_a_reap_while_the_supervisor_lives_does_nothing(tmp_path: Path) -> None:
         assert made.wait_for_end()["reason"] == "completed"
 
 
+def test_a_reap_diagnoses_what_the_logs_say(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="forever") as made:
+        made.launch()
+        made.wait_for_step(2)
+        made.kill_supervisor()
+        with open(made.folder.log("trainer"), "a") as log:
+            log.write("OSError: [Errno 28] No space left on device\n")
+        reaper.reap(RUN, 1, TOKEN, made.settings)
+        reaper.reap(RUN, 1, TOKEN, made.settings)
+        (event,) = made.control.of_kind("diagnosed")
+        assert event["data"]["diagnoses"][0]["id"] == "disk_full"
+
+
 def test_a_reap_that_comes_twice_tells_the_same(tmp_path: Path) -> None:
     with attempt(tmp_path, trainer="forever") as made:
         made.launch()
