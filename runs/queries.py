@@ -17,12 +17,10 @@ from runs import sentences
 from runs.metrics.trend import gain
 from runs.models import Attempt, LogChunk, MetricRow, ProfileTrial, Run, RunEvent, SampleRow
 from runs.scheduling import queueing
-from runs.states import ON_HOST, EndReason, RunStatus
-from workers.contract import EventKind
+from runs.states import ON_HOST, RunStatus
 
 __all__ = [
     "events",
-    "last_checkpoint",
     "log",
     "log_blocks",
     "log_size",
@@ -259,22 +257,6 @@ def superseded(run: Run) -> Q:
     for number, step in later:
         void |= Q(attempt__number__lt=number, step__gt=step)
     return void
-
-
-def last_checkpoint(run: Run) -> RunEvent | None:
-    """The newest one that no host has found unusable."""
-    saved = RunEvent.objects.filter(run=run, kind=EventKind.CHECKPOINT).exclude(superseded(run))
-    refused = run.attempts.filter(reason=EndReason.CHECKPOINT_UNUSABLE).values_list("resume_from", flat=True)
-    unusable = set(refused)
-    newest = saved.select_related("attempt__host").order_by("-seq")
-    if not unusable:
-        return newest.first()
-    return next((event for event in newest.iterator() if checkpoint_folder(event) not in unusable), None)
-
-
-def checkpoint_folder(event: RunEvent) -> str:
-    """Relative to the host's RUNS_DIR."""
-    return f"{event.run_id}/{event.attempt.number}/{event.data['path']}"
 
 
 def latest_sample_step(run: Run) -> int | None:

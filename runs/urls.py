@@ -21,7 +21,7 @@ from runs.new_run import views as new_run_views
 from runs.playground import code_views, editor_views, replay_views
 from runs.playground import views as playground_views
 from runs.run_list import views as run_list_views
-from runs.run_page import log_views, notes_and_tags_views
+from runs.run_page import checkpoint_views, log_views, notes_and_tags_views
 from runs.run_page import views as run_page_views
 from runs.scheduling import views as queue_views
 from runs.secrets import views as secrets_views
@@ -60,10 +60,10 @@ urlpatterns = [
     # A run's page
     path("runs/<slug:run_id>/", run_page_views.run, name="run"),
     path("runs/<slug:run_id>/head/", run_page_views.head, name="run_head"),
-    path("runs/<slug:run_id>/checkpoints/", run_page_views.checkpoints, name="run_checkpoints"),
+    path("runs/<slug:run_id>/checkpoints/", checkpoint_views.tab, name="run_checkpoints"),
     path("runs/<slug:run_id>/spec/", run_page_views.spec, name="run_spec"),
     path("runs/<slug:run_id>/stop", run_page_views.stop, name="run_stop"),
-    path("runs/<slug:run_id>/resume", run_page_views.resume, name="run_resume"),
+    path("runs/<slug:run_id>/resume", checkpoint_views.resume, name="run_resume"),
     path("runs/<slug:run_id>/no-resume", run_page_views.no_resume, name="run_no_resume"),
     path("runs/<slug:run_id>/about/", notes_and_tags_views.about, name="run_about"),
     path("runs/<slug:run_id>/tags", notes_and_tags_views.tags, name="run_tags"),

@@ -10,7 +10,7 @@ from typing import Any
 from django.utils import timezone
 
 from controlplane.accounts.models import User
-from runs import queries
+from runs import checkpoints, queries
 from runs.health.page import card
 from runs.metrics import step_time
 from runs.metrics.trend import mean
@@ -235,12 +235,12 @@ def stop_follows(attempt: Attempt, *, away: bool) -> str:
 
 
 def _lost(run: Run) -> str:
-    saved = queries.last_checkpoint(run)
+    saved = checkpoints.last(run)
     if saved is None:
         if run.step:
             return f"Nothing is saved: there is no checkpoint yet, so all {run.step} steps are lost."
         return "Nothing is saved: no step has been trained yet."
-    step = int(saved.data.get("step") or saved.step or 0)
+    step = saved.step
     lost = run.step - step
     if lost <= 0:
         return f"The step in progress is lost. Last checkpoint: step {step}."
@@ -263,12 +263,13 @@ def _plural(count: int) -> str:
 
 
 def _resume_step(run: Run) -> int | None:
-    saved = queries.last_checkpoint(run)
-    if saved is None:
-        return None
-    step = int(saved.data.get("step") or 0)
-    # Nothing is left to train after the last step.
-    return step if run.max_steps is None or step < run.max_steps else None
+    saved = checkpoints.last(run)
+    return saved.step if saved and trains_on(run, saved.step) else None
+
+
+def trains_on(run: Run, step: int) -> bool:
+    """Whether steps are left to train after this one."""
+    return run.max_steps is None or step < run.max_steps
 
 
 def _moment(iso: str | None) -> datetime | None:

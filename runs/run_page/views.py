@@ -1,9 +1,8 @@
-"""A run's page: its head, the tabs without a module of their own, stop and resume."""
+"""A run's page: its head, the tabs without a module of their own, and stop."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import Any
 
 from django.contrib import messages
@@ -16,11 +15,10 @@ from controlplane.accounts.roles import operator_required, person
 from runs import queries
 from runs.health import drawn
 from runs.metrics import run_charts
-from runs.models import Run, RunEvent
+from runs.models import Run
 from runs.new_run import dry_run
 from runs.run_page import header, memory
-from runs.scheduling import launching, recovery, stopping
-from runs.scheduling.limits import QueueFull
+from runs.scheduling import recovery, stopping
 from runs.sentences import STOPS
 from runs.spec import spec_of
 from runs.states import ACTIVE
@@ -34,8 +32,6 @@ TABS = {
     "checkpoints": "Checkpoints",
     "spec": "Spec",
 }
-MOST_CHECKPOINTS = 300
-"""The most checkpoints to list; the events tab has all of them."""
 
 
 @require_safe
@@ -84,37 +80,6 @@ def head(request: HttpRequest, run_id: str) -> HttpResponse:
 
 
 @require_safe
-def checkpoints(request: HttpRequest, run_id: str) -> HttpResponse:
-    run = queries.run_for(request, run_id)
-    saved = run.events.filter(kind=EventKind.CHECKPOINT).select_related("attempt__host").order_by("-seq")
-    void = set(saved.filter(queries.superseded(run)).values_list("pk", flat=True))
-    newest = list(saved[:MOST_CHECKPOINTS])
-    existing = _existing(run, newest)
-    context = {
-        "run": run,
-        "checkpoints": [(event, event.pk in void, event.pk not in existing) for event in newest],
-        "count": saved.count(),
-        "live": run.latest().status in ACTIVE,
-    }
-    return render(request, "run_page/_checkpoints.html", context)
-
-
-def _existing(run: Run, newest: Iterable[RunEvent]) -> set[int]:
-    """The checkpoints that still exist, as the trainer said with the newest one of each attempt. One that said nothing
-    keeps the newest few."""
-    limit = (run.spec.get("grpo") or {}).get("save_total_limit")
-    of_attempt: dict[str, list[RunEvent]] = {}
-    for event in newest:
-        of_attempt.setdefault(event.attempt_id, []).append(event)
-    existing: set[int] = set()
-    for events in of_attempt.values():
-        kept = events[0].data.get("kept")
-        still = [e for e in events if e.data["step"] in kept] if isinstance(kept, list) else events[: limit or None]
-        existing |= {event.pk for event in still}
-    return existing
-
-
-@require_safe
 def spec(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
     text = json.dumps(run.spec, indent=2, ensure_ascii=False)
@@ -146,17 +111,6 @@ def stop(request: HttpRequest, run_id: str) -> HttpResponseBase:
         elif by != person(request) or attempt.stop_mode != mode:
             who = f" by {by.get_username()}" if by else ""
             messages.info(request, f"{run.name} was asked to {STOPS.get(attempt.stop_mode, 'stop')} already{who}.")
-    return redirect("run", run.pk)
-
-
-@require_POST
-@operator_required
-def resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
-    run = queries.run_for(request, run_id)
-    try:
-        launching.resume(run, person(request))
-    except (launching.NotResumable, QueueFull) as error:
-        messages.error(request, str(error))
     return redirect("run", run.pk)
 
 

@@ -14,7 +14,8 @@ from controlplane.accounts.models import User
 from controlplane.hardware import host_commands
 from controlplane.hardware.models import Host
 from controlplane.http.tokens import attempt_token
-from runs import queries
+from runs import checkpoints
+from runs.checkpoints import Checkpoint
 from runs.models import Attempt, Run, RunEvent, new_run_id
 from runs.scheduling import leasing, limits, queueing
 from runs.scheduling.leasing import Shortage
@@ -77,12 +78,13 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
     return run
 
 
-def resume(run: Run, user: User) -> Attempt:
-    """Queue a new attempt of an ended run: from its last checkpoint, on the host that has it; otherwise from the start.
+def resume(run: Run, user: User, checkpoint: Checkpoint | None = None) -> Attempt:
+    """Queue a new attempt of an ended run: from this checkpoint or its last one, on the host that has it; without any,
+    from the start.
 
     Raises QueueFull if the run's owner may not queue more runs.
     """
-    return _resume(run, user.get_username(), {})
+    return _resume(run, user.get_username(), {}, checkpoint=checkpoint)
 
 
 def resume_planned(attempt: Attempt, *, actor: str, number: int, of: int) -> Attempt:
@@ -90,7 +92,14 @@ def resume_planned(attempt: Attempt, *, actor: str, number: int, of: int) -> Att
     return _resume(attempt.run, actor, {"automatic": number, "of": of}, planned_on=attempt)
 
 
-def _resume(run: Run, actor: str, data: dict[str, int], *, planned_on: Attempt | None = None) -> Attempt:
+def _resume(
+    run: Run,
+    actor: str,
+    data: dict[str, int],
+    *,
+    checkpoint: Checkpoint | None = None,
+    planned_on: Attempt | None = None,
+) -> Attempt:
     try:
         with transaction.atomic():
             limits.claim_room(run.owner_id)
@@ -101,17 +110,17 @@ def _resume(run: Run, actor: str, data: dict[str, int], *, planned_on: Attempt |
             if planned_on is not None and (last.pk != planned_on.pk or last.resumes_at is None):
                 raise NotResumable(f"{run.name} is no longer to be resumed.")
             Attempt.objects.filter(pk=last.pk).update(resumes_at=None)
-            checkpoint = queries.last_checkpoint(run)
+            checkpoint = checkpoint or checkpoints.last(run)
             attempt = _queue(
                 run,
                 number=last.number + 1,
                 actor=actor,
                 kind="resumed",
                 data=data,
-                host=checkpoint.attempt.host if checkpoint else run.host,
+                host=checkpoint.event.attempt.host if checkpoint else run.host,
                 priority=last.priority,
-                resume_from=queries.checkpoint_folder(checkpoint) if checkpoint else "",
-                resume_step=int(checkpoint.data["step"]) if checkpoint else 0,
+                resume_from=checkpoint.folder if checkpoint else "",
+                resume_step=checkpoint.step if checkpoint else 0,
             )
             # An active run is never archived.
             Run.objects.filter(pk=run.pk).exclude(archived_at=None).update(archived_at=None)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.utils import timezone
 
-from runs import hints, queries
+from runs import checkpoints, hints
 from runs.models import Attempt, Lease, Run, RunEvent
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
@@ -95,8 +95,8 @@ class PlannedResume:
 def planned(run: Run, attempt: Attempt) -> PlannedResume | None:
     if attempt.resumes_at is None:
         return None
-    saved = queries.last_checkpoint(run)
-    step = int(saved.data["step"]) if saved else None
+    saved = checkpoints.last(run)
+    step = saved.step if saved else None
     return PlannedResume(attempt.resumes_at, resumes_used(run) + 1, recovery_of(run).resumes, step)
 
 
@@ -118,8 +118,8 @@ def resumes_used(run: Run) -> int:
 
 def _is_trained(run: Run) -> bool:
     """Whether a checkpoint of the last step exists: a resume would find nothing to train."""
-    saved = queries.last_checkpoint(run)
-    return saved is not None and run.max_steps is not None and int(saved.data.get("step") or 0) >= run.max_steps
+    saved = checkpoints.last(run)
+    return saved is not None and run.max_steps is not None and saved.step >= run.max_steps
 
 
 def _forget(attempt: Attempt) -> bool:

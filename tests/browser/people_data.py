@@ -132,11 +132,21 @@ def live_run(rows: list[dict[str, Any]], version: DatasetVersion, rewards: Rewar
     return Run.objects.get(pk=run.pk)
 
 
+def checkpoints(attempt: Attempt, *steps: int) -> None:
+    """The newest two exist."""
+    for number, step in enumerate(steps, 1):
+        kept = list(steps[max(0, number - 2) : number])
+        saved = {"step": step, "path": f"checkpoints/checkpoint-{step}", "bytes": 3_100_000_000, "kept": kept}
+        accept(attempt, [OutboxLine(attempt.last_seq + number, time.time(), "checkpoint", step, saved)])
+
+
 def failed_run(version: DatasetVersion, rewards: RewardVersion) -> Run:
     run = a_run("qwen1.5b-long", version, rewards)
     attempt = begun(run)
     lived(attempt, 87, seed=2)
     uploads.log(attempt, "trainer", 0, LOG)
+    checkpoints(attempt, 20, 40, 60, 80)
+    attempt.refresh_from_db()
     accept(attempt, [builders.ended(attempt.last_seq + 1, "oom", exit_codes={"trainer": 1}, detail="")])
     judged(run)
     return run

@@ -363,35 +363,6 @@ def test_a_run_out_of_reach_says_since_when_and_what_a_stop_will_do(monkeypatch:
     assert "ut of reach" not in text(operator(), f"/runs/{attempt.run_id}/") + text(operator(), "/runs/")
 
 
-def test_resume_goes_on_from_the_last_checkpoint() -> None:
-    attempt = an_attempt()
-    Run.objects.filter(pk=attempt.run_id).update(max_steps=20)
-    accept(attempt, [train(1), event(2, "checkpoint", step=1, path="checkpoints/checkpoint-1")])
-    Attempt.objects.filter(pk=attempt.pk).update(status=RunStatus.STOPPED, reason="stopped_by_user")
-    assert "Resume from step 1" in text(operator(), f"/runs/{attempt.run_id}/")
-    Attempt.objects.filter(pk=attempt.pk).update(status=RunStatus.FAILED, reason="reward_failed")
-    assert '<button class="button" title="A new attempt' in text(operator(), f"/runs/{attempt.run_id}/")
-    operator().post(f"/runs/{attempt.run_id}/resume")
-    assert Run.objects.get(pk=attempt.run_id).latest().resume_step == 1
-
-
-def test_a_checkpoint_that_the_trainer_has_removed_since_is_told_from_those_that_are_there() -> None:
-    attempt = an_attempt(run=a_run(grpo={"max_steps": 20, "save_total_limit": 2}))
-    saves = [event(n, "checkpoint", step=n, path=f"checkpoints/checkpoint-{n}") for n in (1, 2, 3)]
-    accept(attempt, saves)
-    page = text(viewer(), f"/runs/{attempt.run_id}/checkpoints/")
-    assert page.count("removed since") == 1
-    assert page.index("Copy the folder of step 2") < page.index("removed since")
-    assert "Copy the folder of step 1" not in page
-
-
-def test_a_run_that_still_goes_is_not_resumed() -> None:
-    attempt = an_attempt()
-    page = operator().post(f"/runs/{attempt.run_id}/resume", follow=True)
-    assert b"is still running" in page.content
-    assert attempt.run.attempts.count() == 1
-
-
 def test_pages_allow_no_script_but_our_own() -> None:
     policy = viewer().get("/runs/")["Content-Security-Policy"]
     assert "script-src 'self';" in policy + ";"

@@ -1,0 +1,85 @@
+"""A run's checkpoints: those that were saved, those that still exist, and the one to resume from."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from runs.models import Run, RunEvent
+from runs.states import EndReason
+from workers.contract import EventKind
+
+MOST = 300
+"""The newest ones to look at; the events tab has all of them."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    event: RunEvent
+    superseded: bool
+    """A later attempt resumed from an earlier step."""
+    removed: bool
+    """The trainer has deleted it since."""
+    unusable: bool
+    """A host refused to resume from it."""
+
+    @property
+    def step(self) -> int:
+        return int(self.event.data["step"])
+
+    @property
+    def folder(self) -> str:
+        """Relative to the host's RUNS_DIR."""
+        return _folder_of(self.event)
+
+    @property
+    def usable(self) -> bool:
+        return not (self.superseded or self.removed or self.unusable)
+
+
+def of_run(run: Run) -> list[Checkpoint]:
+    """The newest first."""
+    saved = RunEvent.objects.filter(run=run, kind=EventKind.CHECKPOINT).select_related("attempt__host")
+    newest = list(saved.order_by("-seq")[:MOST])
+    if not newest:
+        return []
+    existing = _existing(run, newest)
+    attempts = run.attempts.values_list("number", "started_at", "reason", "resume_from", "resume_step")
+    resumes = [(number, step) for number, started, _, _, step in attempts if number > 1 and started]
+    refused = {folder for _, _, reason, folder, _ in attempts if reason == EndReason.CHECKPOINT_UNUSABLE}
+    return [_checkpoint(event, existing, resumes, refused) for event in newest]
+
+
+def last(run: Run) -> Checkpoint | None:
+    """The newest one that can be resumed from."""
+    return next((checkpoint for checkpoint in of_run(run) if checkpoint.usable), None)
+
+
+def find(run: Run, event_id: str) -> Checkpoint | None:
+    return next((checkpoint for checkpoint in of_run(run) if str(checkpoint.event.pk) == event_id), None)
+
+
+def _folder_of(event: RunEvent) -> str:
+    return f"{event.run_id}/{event.attempt.number}/{event.data['path']}"
+
+
+def _checkpoint(
+    event: RunEvent, existing: Collection[int], resumes: Collection[tuple[int, int]], refused: Collection[str]
+) -> Checkpoint:
+    number, step = event.attempt.number, int(event.data["step"])
+    superseded = any(number < later and step > resume_step for later, resume_step in resumes)
+    return Checkpoint(event, superseded, event.pk not in existing, _folder_of(event) in refused)
+
+
+def _existing(run: Run, newest: Collection[RunEvent]) -> set[int]:
+    """The trainer says with each checkpoint which ones it keeps. One that doesn't keeps the newest few."""
+    limit = (run.spec.get("grpo") or {}).get("save_total_limit")
+    of_attempt: dict[str, list[RunEvent]] = {}
+    for event in newest:
+        of_attempt.setdefault(event.attempt_id, []).append(event)
+    existing: set[int] = set()
+    for events in of_attempt.values():
+        kept = events[0].data.get("kept")
+        still = [e for e in events if e.data["step"] in kept] if isinstance(kept, list) else events[: limit or None]
+        existing |= {event.pk for event in still}
+    return existing

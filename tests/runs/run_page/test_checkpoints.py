@@ -1,0 +1,82 @@
+"""The checkpoints tab, and resumes from it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+
+from runs.host_api.ingest import accept
+from runs.models import Attempt, Run, RunEvent
+from runs.states import RunStatus
+from tests.controlplane.people import operator, viewer
+from tests.runs.builders import a_run, an_attempt, event, train
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def quick_passwords(settings: Settings) -> None:
+    settings.PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
+
+
+def text(client: Client, path: str) -> str:
+    return client.get(path).content.decode()
+
+
+def test_resume_goes_on_from_the_last_checkpoint() -> None:
+    attempt = an_attempt()
+    Run.objects.filter(pk=attempt.run_id).update(max_steps=20)
+    accept(attempt, [train(1), event(2, "checkpoint", step=1, path="checkpoints/checkpoint-1")])
+    Attempt.objects.filter(pk=attempt.pk).update(status=RunStatus.STOPPED, reason="stopped_by_user")
+    assert "Resume from step 1" in text(operator(), f"/runs/{attempt.run_id}/")
+    Attempt.objects.filter(pk=attempt.pk).update(status=RunStatus.FAILED, reason="reward_failed")
+    assert '<button class="button" title="A new attempt' in text(operator(), f"/runs/{attempt.run_id}/")
+    operator().post(f"/runs/{attempt.run_id}/resume")
+    assert Run.objects.get(pk=attempt.run_id).latest().resume_step == 1
+
+
+def test_a_checkpoint_that_the_trainer_has_removed_since_is_told_from_those_that_are_there() -> None:
+    attempt = an_attempt(run=a_run(grpo={"max_steps": 20, "save_total_limit": 2}))
+    saves = [event(n, "checkpoint", step=n, path=f"checkpoints/checkpoint-{n}") for n in (1, 2, 3)]
+    accept(attempt, saves)
+    page = text(viewer(), f"/runs/{attempt.run_id}/checkpoints/")
+    assert page.count("removed since") == 1
+    assert page.index("Copy the folder of step 2") < page.index("removed since")
+    assert "Copy the folder of step 1" not in page
+
+
+def test_a_run_resumes_from_any_checkpoint_that_exists() -> None:
+    attempt = an_attempt(run=a_run(grpo={"max_steps": 20, "save_total_limit": 2}))
+    saves = [event(n, "checkpoint", step=n, path=f"checkpoints/checkpoint-{n}", kept=[1, n]) for n in (1, 2, 3)]
+    accept(attempt, saves)
+    Attempt.objects.filter(pk=attempt.pk).update(status=RunStatus.STOPPED, reason="stopped_by_user")
+    page = text(operator(), f"/runs/{attempt.run_id}/checkpoints/")
+    assert page.count('name="checkpoint"') == 2
+    assert "Resume" not in text(viewer(), f"/runs/{attempt.run_id}/checkpoints/")
+    first, removed = (RunEvent.objects.get(kind="checkpoint", seq=seq) for seq in (1, 2))
+    gone = operator().post(f"/runs/{attempt.run_id}/resume", {"checkpoint": removed.pk}, follow=True)
+    assert b"no longer exists" in gone.content
+    operator().post(f"/runs/{attempt.run_id}/resume", {"checkpoint": first.pk})
+    assert Run.objects.get(pk=attempt.run_id).latest().resume_step == 1
+
+
+def test_a_checkpoint_is_shown_with_the_rewards_at_it_and_the_best_is_marked() -> None:
+    attempt = an_attempt()
+    rows = [train(n, step=n, reward=reward) for n, reward in ((1, 0.25), (2, 0.75), (3, 0.125))]
+    saves = [event(3 + n, "checkpoint", step=n, path=f"checkpoints/checkpoint-{n}", kept=[1, 2, 3]) for n in (1, 2, 3)]
+    accept(attempt, rows + saves)
+    page = text(viewer(), f"/runs/{attempt.run_id}/checkpoints/")
+    means = re.findall(r'data-label="Reward">(\S+)<', page)
+    assert means == ["0.375", "0.500", "0.250"]
+    assert page.count(">best<") == 1
+    assert page.index("<strong>3<") < page.index("<strong>2<") < page.index(">best<") < page.index("<strong>1<")
+
+
+def test_a_run_that_still_goes_is_not_resumed() -> None:
+    attempt = an_attempt()
+    page = operator().post(f"/runs/{attempt.run_id}/resume", follow=True)
+    assert b"is still running" in page.content
+    assert attempt.run.attempts.count() == 1
