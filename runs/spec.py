@@ -44,6 +44,7 @@ class LaunchRequest:
     eval_rows: int = 0
     recovery: RecoverySpec = field(default_factory=RecoverySpec)
     hang: HangSpec = field(default_factory=HangSpec)
+    keep_best: str = ""
     priority: int = Priority.NORMAL
     kind: str = "train"
     trial: ProfileTrial | None = None
@@ -81,6 +82,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         failed_share=reward_version.failed_share,
         recovery=request.recovery,
         hang=request.hang,
+        keep_best=request.keep_best,
     )
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))

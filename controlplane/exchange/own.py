@@ -23,7 +23,7 @@ from workers.contract import (
 )
 
 OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
-WHOLE = ("name", "data", "rewards", "attn_implementation", "failed_share")
+WHOLE = ("name", "data", "rewards", "attn_implementation", "failed_share", "keep_best")
 
 
 def values_of(spec: RunSpec) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
     run = tree.get("run", tree)
     for key, value in (run if isinstance(run, Mapping) else {}).items():
         if key in WHOLE:
-            if value is not None:
+            if value is not None and value != "":
                 reading.put(key, value, key)
         elif key == "grpo":
             for name, argument in _mapping(reading, value, key).items():

@@ -67,6 +67,7 @@ def draft_of(
         lora=request.lora,
         attn_implementation=request.attn_implementation,
         eval_rows=request.eval_rows,
+        keep_best=request.keep_best,
         priority=request.priority,
         owner=owner,
     )

@@ -27,10 +27,11 @@ from runs.new_run.training_fields import (
 )
 from runs.spec import LaunchRequest
 from workers.contract import HangSpec, LoraSpec, RecoverySpec
+from workers.contract.lines import LONGEST_NAME
 
 CHOICES = ("model", "dataset_version", "reward_version", "profile")
 LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
-RECOVERY_FIELDS = ("auto_resumes", "resume_pause_s", "hang_after", "hang_stop")
+RECOVERY_FIELDS = ("keep_best", "auto_resumes", "resume_pause_s", "hang_after", "hang_stop")
 LORA_DEFAULT = "q_proj, k_proj, v_proj, o_proj"
 
 
@@ -141,6 +142,14 @@ class LaunchForm(forms.Form):
         widget=forms.TextInput(attrs={"class": "code", "spellcheck": "false"}),
     )
 
+    keep_best = forms.CharField(
+        label="Keep the best by",
+        required=False,
+        max_length=LONGEST_NAME,
+        help_text="A metric, such as reward or eval_reward: its best checkpoint is kept as well. Leave empty to keep "
+        "only the newest.",
+        widget=forms.TextInput(attrs={"list": "known-metrics", "class": "code", "spellcheck": "false"}),
+    )
     auto_resumes = forms.IntegerField(
         label="Automatic resumes",
         required=False,
@@ -273,6 +282,7 @@ class LaunchForm(forms.Form):
             attn_implementation=self.row("attn_implementation") or None,
             eval_rows=self.held_out,
             recovery=self.recovery(),
+            keep_best=str(self.row("keep_best") or ""),
             hang=HangSpec(float(self.row("hang_after") or HangSpec().after), bool(self.row("hang_stop"))),
             priority=self.queue_priority,
         )
@@ -315,7 +325,7 @@ class LaunchForm(forms.Form):
     # --- for the template ---
 
     def group(self, group: FieldSection, *extra: str) -> list[forms.BoundField]:
-        return [self[name] for name in (*extra, *(f.name for f in TRAINING if f.group == group))]
+        return [self[name] for name in (*(f.name for f in TRAINING if f.group == group), *extra)]
 
     @property
     def main(self) -> list[forms.BoundField]:

@@ -294,6 +294,7 @@ FORM_NAMES = frozenset(
         "lora_dropout",
         "lora_targets",
         "eval_rows",
+        "keep_best",
         "auto_resumes",
         "resume_pause_s",
         "hang_after",

@@ -254,6 +254,7 @@ def page(
         panel = _panel(form, draft_check, findings)
     context = {
         "form": shown or form,
+        "metrics": ("reward", "eval_reward", "kl"),
         "models": known_models(candidates(None)),
         "fillable": prefill.fillable(form),
         **panel,

@@ -57,6 +57,7 @@ CHECKS: tuple[Check, ...] = (
     data.check_evaluation,
     model.check_lengths,
     training.check_combinations,
+    training.check_kept,
     lora.check,
     traps.check,
     profile.check_deviations,

@@ -29,7 +29,7 @@ def check(draft: Draft) -> Iterator[Finding]:
     checkpoint_size = _checkpoint_mib(draft)
     limit, count = draft.value("save_total_limit"), checkpoints(draft)
     # TRL writes the new checkpoint before it deletes the oldest one.
-    most = min(count or math.inf, limit + 1 if limit else math.inf)
+    most = min(count or math.inf, limit + 1 + bool(draft.keep_best) if limit else math.inf)
     if checkpoint_size is None or count == 0 or most == math.inf:
         return
     if checkpoint_size * most > free - LEAST_MIB:

@@ -160,6 +160,7 @@ class Draft:
     lora: LoraSpec | None = None
     attn_implementation: str | None = None
     eval_rows: int = 0
+    keep_best: str = ""
     priority: int = 0
     owner: Allowance | None = None
     """The user who would launch it, with limits and usage; None: no user."""

@@ -15,17 +15,15 @@ from controlplane.accounts.roles import operator_required, person
 from runs import checkpoints, queries
 from runs.checkpoints import Checkpoint
 from runs.metrics.series import Series, series
-from runs.metrics.trend import mean
 from runs.models import Run
 from runs.run_page.header import trains_on
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
 from runs.spec import unreadable
 from runs.states import ACTIVE, FINAL
+from workers.contract import best
 
 FIGURES = {"reward": "Reward", "eval_reward": "Validation reward", "kl": "KL"}
-OVER = 10
-"""Steps up to the checkpoint whose mean is its figure: that of a single step is mostly chance."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +39,13 @@ class CheckpointRow:
 def tab(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
     saved = checkpoints.of_run(run)
-    columns, rows = _table(run, saved)
+    columns, rows, best_by = _table(run, saved)
     status = run.latest().status
     context = {
         "run": run,
-        "columns": columns,
-        "over": OVER,
+        "columns": list(columns.values()),
+        "best_by": columns.get(best_by, ""),
+        "over": best.OVER,
         "rows": rows,
         "most": checkpoints.MOST,
         "live": status in ACTIVE,
@@ -71,39 +70,40 @@ def resume(request: HttpRequest, run_id: str) -> HttpResponseBase:
     return redirect("run", run.pk)
 
 
-def _table(run: Run, saved: list[Checkpoint]) -> tuple[list[str], list[CheckpointRow]]:
-    """The labels of the figures that the run has, and the rows."""
-    names = [name for name in FIGURES if name in run.last_metrics] if saved else []
-    histories = series(run, names, sys.maxsize)["series"] if names else {}
+def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[CheckpointRow], str]:
+    """The labels of the figures that the run has, the rows, and the metric by which one is the best."""
+    chosen = run.spec.get("keep_best") or ""
+    labels = FIGURES | ({} if chosen in FIGURES or not chosen else {chosen: chosen})
+    labels = {name: label for name, label in labels.items() if saved and name in run.last_metrics}
+    best_by = next((name for name in (chosen, "eval_reward", "reward") if name in labels), "")
+    histories = series(run, list(labels), sys.maxsize)["series"] if labels else {}
     figures = [
-        [None if each.superseded else figure_at(histories[name], name, each.step) for name in names] for each in saved
+        {name: None if each.superseded else figure_at(histories[name], name, each.step) for name in labels}
+        for each in saved
     ]
-    best = _best(saved, figures, names)
-    labels = [FIGURES[name] for name in names]
+    scored = [(each, values.get(best_by)) for each, values in zip(saved, figures, strict=True) if each.usable]
+    winner = best_of(best_by, scored)
     rows = [
         CheckpointRow(
-            each, list(zip(labels, values, strict=True)), number == best, each.usable and trains_on(run, each.step)
+            each,
+            [(labels[name], value) for name, value in values.items()],
+            best=each is winner,
+            resumable=each.usable and trains_on(run, each.step),
         )
-        for number, (each, values) in enumerate(zip(saved, figures, strict=True))
+        for each, values in zip(saved, figures, strict=True)
     ]
-    return labels, rows
+    return labels, rows, best_by
 
 
 def figure_at(history: Series, name: str, step: int) -> float | None:
-    """The newest evaluation's figure, or the mean of the last training steps."""
     end = bisect_right([at or 0 for at in history["step"]], step)
-    values = history["value"][max(0, end - (1 if name.startswith("eval_") else OVER)) : end]
-    return mean(values) if values else None
+    return best.figure_of(name, history["value"][max(0, end - best.OVER) : end])
 
 
-def _best(saved: list[Checkpoint], figures: list[list[float | None]], names: list[str]) -> int | None:
-    """The index of the one with the highest validation reward, or reward, among those that exist."""
-    name = next((name for name in ("eval_reward", "reward") if name in names), None)
-    if name is None:
-        return None
-    scored = [
-        (value, -number)
-        for number, (each, values) in enumerate(zip(saved, figures, strict=True))
-        if each.usable and (value := values[names.index(name)]) is not None
-    ]
-    return -max(scored)[1] if len(scored) > 1 else None
+def best_of(metric: str, newest: list[tuple[Checkpoint, float | None]]) -> Checkpoint | None:
+    """Of two with the same figure the older one, as the trainer has it. One alone is not called the best."""
+    winner: tuple[Checkpoint, float] | None = None
+    for checkpoint, figure in reversed(newest):
+        if figure is not None and (winner is None or best.is_better(metric, figure, winner[1])):
+            winner = checkpoint, figure
+    return winner[0] if winner and len(newest) > 1 else None

@@ -14,7 +14,7 @@ from tests.listening import tcp_addresses
 from tests.trainer import builders
 from tests.trainer.conftest import Start, StartAnew, Train
 from tests.trainer.preloaded import Process
-from workers.contract import FileName
+from workers.contract import FileName, best
 from workers.supervisor import checkpoints
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.trainerlines import trainer_line
@@ -108,6 +108,21 @@ def the_parts_of_each_step_make_up_its_time(folder: Path) -> None:
         assert 0.5 * steps[step]["step_time"] < sum(parts.values()) < steps[step]["step_time"] + 1
         assert min(parts.values()) > 0
     assert not any("time/" in name for line in of_kind(folder, "train") for name in line["data"] if "eval" in name)
+
+
+def test_the_best_checkpoint_is_kept_beside_the_newest(tiny_model: Path, tmp_path: Path, train: Train) -> None:
+    grpo = {"max_steps": 6, "save_steps": 1, "save_total_limit": 1}
+    folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, grpo=grpo, run={"keep_best": "reward"})
+    assert train(folder).returncode == 0
+    rewards = [values["reward"] for _, values in sorted(builders.logs(folder).items())]
+    figures = {step: best.figure_of("reward", rewards[:step]) or 0.0 for step in range(1, 7)}
+    winner = max(figures, key=lambda step: (figures[step], -step))
+    kept = of_kind(folder, "checkpoint")[-1]["data"]["kept"]
+    assert kept == sorted({winner, 6}) if winner != 6 else kept == [5, 6]
+    assert sorted(int(path.name[11:]) for path in folder.glob("checkpoints/checkpoint-*")) == kept
+    state = json.loads((folder / "checkpoints/checkpoint-6/trainer_state.json").read_text())
+    assert state["best_metric"] == pytest.approx(figures[winner])
+    assert state["best_model_checkpoint"] == str(folder / f"checkpoints/checkpoint-{winner}")
 
 
 def test_a_run_resumed_between_two_generations_of_its_second_epoch_goes_on_bit_for_bit(

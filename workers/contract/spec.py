@@ -110,6 +110,8 @@ class RunSpec:
     """The run ends if a reward fails on more than this share of its rows over its last batches; 1 never ends it."""
     recovery: RecoverySpec = RecoverySpec()
     hang: HangSpec = HangSpec()
+    keep_best: str = ""
+    """The metric by which the best checkpoint is kept beside the newest ones; "": none is."""
     schema: int = SCHEMA
 
 

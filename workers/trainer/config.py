@@ -36,6 +36,8 @@ def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
         "reward_weights": [reward.weight for reward in run.rewards],
         "trust_remote_code": run.model.trust_remote_code,
     }
+    if run.keep_best and settings.get("save_total_limit"):
+        settings["save_total_limit"] += 1  # transformers counts the best one too
     settings["model_init_kwargs"] = _model_arguments(run, settings) or None
     return construct(GRPOConfig, settings)
 

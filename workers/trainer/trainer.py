@@ -14,7 +14,7 @@ import torch
 from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
-from workers.contract import StepPart
+from workers.contract import StepPart, best
 from workers.rewards import Failure
 from workers.trainer import rollout_state, rotary
 from workers.trainer.activity import Activity
@@ -33,14 +33,16 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         reward_names: Sequence[str],
         activity: Activity,
         models: Sequence[int] = (),
+        keep_best: str = "",
         **arguments: Any,
     ) -> None:
-        """`models`: indexes of the rewards that are models."""
+        """`models`: indexes of the rewards that are models. `keep_best`: a metric; the best checkpoint by it stays."""
         self.times = StepTimes(finish=_finish, doing=activity.doing)
         self._activity = activity
         self._samples = samples
         self._failures = failures
         self._models = models
+        self._keep_best = keep_best
         self._epochs_done = 0
         self._scored: tuple[list[Any], list[list[int]], torch.Tensor] | None = None
         self._policy_logps: torch.Tensor | None = None
@@ -199,6 +201,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             self._save_whole(model, trial)
 
     def _save_whole(self, model: Any, trial: Any) -> None:
+        self._note_best(trial)
         super()._save_checkpoint(model, trial)
         if self._step % (self.args.steps_per_generation * self.num_iterations) != 0:
             rollout_state.save(
@@ -207,6 +210,18 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
                 micro_step=self._step,
                 batches=self._buffered_inputs,
             )
+
+    def _note_best(self, trial: Any) -> None:
+        """The best checkpoint is spared when older ones are deleted. Its score is saved, so a resumed run goes on
+        with it; one that was deleted meanwhile no longer counts."""
+        values = [entry[self._keep_best] for entry in self.state.log_history if self._keep_best in entry]
+        figure = best.figure_of(self._keep_best, values)
+        if figure is None:
+            return
+        before = self.state.best_metric if self.state.best_model_checkpoint else None
+        if before is None or best.is_better(self._keep_best, figure, before):
+            folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
+            self.state.best_metric, self.state.best_model_checkpoint = figure, str(folder)
 
 
 def _finish() -> None:

@@ -126,6 +126,15 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
         "save_total_limit",
         "3 checkpoints of about 112\N{NO-BREAK SPACE}GiB each take more than the 97.7\N{NO-BREAK SPACE}GiB left on box",
     ),
+    # the best checkpoint
+    ({"keep_best": "eval_reward", "eval_rows": 0}, Grade.WARN, "keep_best", "the run makes none"),
+    ({"keep_best": "rewards/typo/mean"}, Grade.WARN, "keep_best", "no component typo"),
+    (
+        {**model(parameters=10**10), **grpo(save_steps=5), "keep_best": "reward"},
+        Grade.WARN,
+        "save_total_limit",
+        "4 checkpoints of about",
+    ),
     # names
     (grpo(output_dir="/etc"), Grade.STOP, "output_dir", "set by the control plane"),
     (

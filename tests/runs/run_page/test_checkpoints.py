@@ -75,6 +75,18 @@ def test_a_checkpoint_is_shown_with_the_rewards_at_it_and_the_best_is_marked() -
     assert page.index("<strong>3<") < page.index("<strong>2<") < page.index(">best<") < page.index("<strong>1<")
 
 
+def test_the_best_is_the_one_that_the_trainer_keeps() -> None:
+    run = a_run(grpo={"max_steps": 20, "save_total_limit": 1}, keep_best="kl")
+    attempt = an_attempt(run=run)
+    rows = [train(n, step=n, reward=n / 10, kl=kl) for n, kl in ((1, 0.25), (2, 0.125), (3, 0.75))]
+    kept = {1: [1], 2: [1, 2], 3: [2, 3]}
+    saves = [event(3 + n, "checkpoint", step=n, path=f"checkpoints/checkpoint-{n}", kept=kept[n]) for n in kept]
+    accept(attempt, rows + saves)
+    page = text(viewer(), f"/runs/{attempt.run_id}/checkpoints/")
+    assert page.count(">best<") == page.count(">removed since<") == 1
+    assert page.index("<strong>2<") < page.index(">best<") < page.index("<strong>1<") < page.index(">removed since<")
+
+
 def test_a_run_that_still_goes_is_not_resumed() -> None:
     attempt = an_attempt()
     page = operator().post(f"/runs/{attempt.run_id}/resume", follow=True)

@@ -1,0 +1,27 @@
+"""Which checkpoint of a run is the best by a metric: for the trainer, which keeps it, and the page, which marks it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+OVER = 10
+"""Steps up to a checkpoint whose mean is its figure: that of a single step is mostly chance."""
+EVALUATION = "eval_"
+"""Metrics of evaluations begin so; the newest one counts."""
+_LOWER = ("loss", "kl", "failed", "clipped_ratio", "frac_reward_zero_std", "grad_norm", "step_time")
+
+
+def figure_of(metric: str, values: Sequence[float]) -> float | None:
+    """A checkpoint's figure from the metric's values up to its step, in order."""
+    finite = [value for value in values if math.isfinite(value)]
+    latest = finite[-1:] if metric.startswith(EVALUATION) else finite[-OVER:]
+    return math.fsum(value / len(latest) for value in latest) if latest else None
+
+
+def lower_is_better(metric: str) -> bool:
+    return metric.removeprefix(EVALUATION).rpartition("/")[2] in _LOWER
+
+
+def is_better(metric: str, figure: float, than: float) -> bool:
+    return figure < than if lower_is_better(metric) else figure > than
