@@ -106,10 +106,13 @@ def release_rebooted(now: datetime) -> None:
 
     Not if a supervisor of the earlier boot was heard since: then another machine uses the host's name.
     """
+    released = []
     for lease in Lease.objects.filter(state=Lease.QUARANTINED).select_related("attempt__host"):
         earlier = Attempt.objects.filter(host_id=lease.host_id, boot_id=lease.attempt.boot_id)
         if has_rebooted(lease.attempt) and not earlier.exclude(_silent(now)).exists():
             leasing.release(lease, by=ACTOR)
+            released.append(lease.attempt_id)
+    recovery.plan_all(released)
 
 
 def reap_silent(now: datetime, started_at: datetime) -> None:

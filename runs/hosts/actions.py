@@ -13,7 +13,7 @@ from controlplane.hardware.models import Host
 from runs import tick
 from runs.hosts.cards import is_fresh
 from runs.models import Attempt, Lease
-from runs.scheduling import launching, leasing
+from runs.scheduling import launching, leasing, recovery
 from runs.states import ACTIVE, ON_HOST, RunStatus
 
 
@@ -21,10 +21,11 @@ def release(leases: Iterable[Lease], user: User) -> list[str]:
     """Release quarantined leases at an operator's request and notify whoever waits for them. Return the resources
     released."""
     with transaction.atomic():
-        released = [lease.resource for lease in leases if leasing.release(lease, by=user.get_username())]
+        released = [lease for lease in leases if leasing.release(lease, by=user.get_username())]
         if released:
+            recovery.plan_all(lease.attempt_id for lease in released)
             transaction.on_commit(launching.dispatch_ready, robust=True)
-    return released
+    return [lease.resource for lease in released]
 
 
 def on_host(host: Host) -> list[Attempt]:

@@ -117,7 +117,7 @@ def _resume(
                 actor=actor,
                 kind="resumed",
                 data=data,
-                host=checkpoint.event.attempt.host if checkpoint else run.host,
+                host=_host_with(checkpoint, run) if checkpoint else run.host,
                 priority=last.priority,
                 resume_from=checkpoint.folder if checkpoint else "",
                 resume_step=checkpoint.step if checkpoint else 0,
@@ -128,6 +128,24 @@ def _resume(
     except IntegrityError:
         raise NotResumable(f"{run.name} has just been resumed by somebody else.") from None
     return attempt
+
+
+def _host_with(checkpoint: Checkpoint, run: Run) -> Host | None:
+    """The host that saved it, or, if launches can't go there, one with the same RUNS_DIR that could ever hold the run.
+    A run that is to be on a certain host stays there."""
+    home, now = checkpoint.event.attempt.host, timezone.now()
+    if home is None or run.host_id is not None or not leasing.host_problem(home, now):
+        return home
+    folder = home.inventory.get("runs_folder")
+    if not folder:
+        return home
+    try:
+        need = queueing.need_of(run)
+    except ContractError:
+        return home
+    sharing = [host for host in Host.objects.exclude(pk=home.pk) if host.inventory.get("runs_folder") == folder]
+    able = (host for host in sharing if not leasing.host_problem(host, now))
+    return next((host for host in able if isinstance(leasing.place(need, host, {}), Placement)), home)
 
 
 def dispatch_ready() -> int:

@@ -7,6 +7,7 @@ is in quarantine. Whoever resumes or archives the run meanwhile, or calls the re
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -18,7 +19,7 @@ from runs.models import Attempt, Lease, Run, RunEvent
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
 from runs.spec import spec_of
-from runs.states import EndReason
+from runs.states import FINAL, EndReason
 from workers.contract import ContractError, RecoverySpec
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,12 @@ def plan(attempt: Attempt, now: datetime | None = None) -> bool:
     RunEvent.objects.create(run=run, attempt=attempt, at=now, kind="resume_planned", actor=ACTOR, data=data)
     attempt.resumes_at = resumes_at
     return True
+
+
+def plan_all(attempt_ids: Iterable[str]) -> None:
+    """Plan the resumes of attempts whose resources have left quarantine."""
+    for attempt in Attempt.objects.filter(pk__in=set(attempt_ids), status__in=FINAL):
+        plan(attempt)
 
 
 def resume_due(now: datetime) -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import tempfile
+import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,7 @@ from workers.supervisor.loops import BackgroundCall
 log = logging.getLogger(__name__)
 
 MOST_PORTS = 500
+FOLDER_ID = ".folder-id"
 SHM = Path("/dev/shm")  # noqa: S108  # not a file of ours: ranks and vLLM's processes exchange tensors there
 GPU_PATIENCE_S = 3.0
 """A driver in trouble may never answer; the announcement then has no GPUs."""
@@ -57,12 +61,28 @@ class Inventory:
             "shm_mib": shutil.disk_usage(SHM).total >> 20 if SHM.is_dir() else None,
             "disk_free_mib": disk.free >> 20,
             "disk_total_mib": disk.total >> 20,
+            "runs_folder": folder_id(settings.runs_dir),
             "model_roots": [str(root) for root in settings.model_roots],
             "models": models_under(settings),
             "port_range": list(settings.port_range),
             "listening": listening.ports()[:MOST_PORTS],
             "programs": {name: list(argv) for name, argv in asdict(commands.programs(settings)).items()},
         }
+
+
+def folder_id(runs_dir: Path) -> str:
+    """A random id that RUNS_DIR keeps in a file: hosts with the same id share the folder. "": it can't be kept."""
+    path = runs_dir / FOLDER_ID
+    try:
+        with suppress(FileExistsError), tempfile.NamedTemporaryFile("w", dir=runs_dir, prefix=FOLDER_ID) as new:
+            if not path.exists():
+                new.write(uuid.uuid4().hex)
+                new.flush()
+                os.link(new.name, path)  # complete when it appears, and only the first of several hosts succeeds
+        return path.read_text().strip()
+    except OSError as error:
+        log.warning("no id for %s: %s", runs_dir, error)
+        return ""
 
 
 class Gpus:

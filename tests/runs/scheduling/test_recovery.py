@@ -8,8 +8,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.hardware.models import Host
 from runs import tick as runs_tick
 from runs.host_api import ingest
+from runs.hosts import actions
 from runs.models import Attempt, Lease, Run, RunEvent
 from runs.run_page import header
 from runs.scheduling import ending, launching, leasing, recovery
@@ -185,6 +187,31 @@ def test_the_reports_of_the_host_plan_it_too() -> None:
     ingest.accept(first, [ended(3, "vllm_exited")])
     first.refresh_from_db()
     assert first.resumes_at is not None
+
+
+def given_up(first: Attempt) -> None:
+    """As an operator does whose host is lost for good."""
+    lose(first, EndReason.HOST_LOST, receipt=None)
+    assert first.resumes_at is None
+    actions.release(first.leases.all(), first.run.owner)
+    Host.objects.filter(pk=first.host_id).update(announced_at=timezone.now() - timedelta(hours=1))
+    tick(first, 120)
+
+
+@pytest.mark.parametrize(
+    ("folder", "pinned", "goes_to"),
+    [("f1", False, "other"), ("f2", False, "box"), ("", False, "box"), ("f1", True, "box")],
+)
+def test_a_run_of_a_lost_host_resumes_on_one_that_shares_its_folder(folder: str, pinned: bool, goes_to: str) -> None:
+    first = a_running_attempt()
+    other = a_host("other")
+    for host, shared in ((first.host, "f1" if folder else ""), (other, folder)):
+        assert host is not None
+        Host.objects.filter(pk=host.pk).update(inventory={**host.inventory, "runs_folder": shared})
+    if not pinned:
+        Run.objects.update(host=None)
+    given_up(first)
+    assert str(Attempt.objects.get(number=2).host) == goes_to
 
 
 def test_after_an_unusable_checkpoint_the_one_before_it_is_taken() -> None:

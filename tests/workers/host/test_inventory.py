@@ -41,6 +41,15 @@ def test_an_inventory_has_disk_ports_programs_and_the_driver(tmp_path: Path) -> 
     assert (told["driver"], told["gpu_error"], told["gpus"][0]["links"]) == ("580.1", "", [])
 
 
+def test_hosts_that_share_a_runs_folder_announce_the_same_id(tmp_path: Path) -> None:
+    for name in ("shared", "own"):
+        (tmp_path / name).mkdir()
+    ids = [Inventory(settings_in(tmp_path / name)).take()["runs_folder"] for name in ("shared", "shared", "own")]
+    assert ids[0] == ids[1] != ids[2]
+    assert all(len(each) == 32 for each in ids)
+    assert [path.name for path in (tmp_path / "own").iterdir()] == [inventory.FOLDER_ID]
+
+
 def test_links_are_told_and_asked_for_once() -> None:
     asked = Counter[str]()
 
