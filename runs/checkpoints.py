@@ -43,6 +43,8 @@ def of_run(run: Run) -> list[Checkpoint]:
     newest = list(saved.order_by("-seq")[:MOST])
     if not newest:
         return []
+    for event in newest:
+        event.run = run
     existing = _existing(run, newest)
     attempts = run.attempts.values_list("number", "started_at", "reason", "resume_from", "resume_step")
     resumes = [(number, step) for number, started, _, _, step in attempts if number > 1 and started]
@@ -57,6 +59,11 @@ def last(run: Run) -> Checkpoint | None:
 
 def find(run: Run, event_id: str) -> Checkpoint | None:
     return next((checkpoint for checkpoint in of_run(run) if str(checkpoint.event.pk) == event_id), None)
+
+
+def by_folder(folder: str) -> Checkpoint | None:
+    run = Run.objects.filter(pk=folder.partition("/")[0]).first()
+    return next((each for each in of_run(run) if each.folder == folder), None) if run else None
 
 
 def _folder_of(event: RunEvent) -> str:

@@ -45,6 +45,7 @@ class LaunchRequest:
     recovery: RecoverySpec = field(default_factory=RecoverySpec)
     hang: HangSpec = field(default_factory=HangSpec)
     keep_best: str = ""
+    start_from: str = ""
     priority: int = Priority.NORMAL
     kind: str = "train"
     trial: ProfileTrial | None = None
@@ -83,6 +84,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         recovery=request.recovery,
         hang=request.hang,
         keep_best=request.keep_best,
+        start_from=request.start_from,
     )
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))

@@ -23,7 +23,7 @@ from workers.contract import (
 )
 
 OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
-WHOLE = ("name", "data", "rewards", "attn_implementation", "failed_share", "keep_best")
+WHOLE = ("name", "data", "rewards", "attn_implementation", "failed_share", "keep_best", "start_from")
 
 
 def values_of(spec: RunSpec) -> dict[str, Any]:

@@ -72,6 +72,7 @@ def shipped_specs() -> Iterator[RunSpec]:
                 attn_implementation=attention,
                 failed_share=0.25,
                 recovery=RecoverySpec(3, 30) if attention else RecoverySpec(),
+                start_from="r1/1/checkpoints/checkpoint-2" if attention else "",
                 keep_best="eval_reward" if attention else "",
                 hang=HangSpec(20.0, stop=True) if attention else HangSpec(),
             )

@@ -212,7 +212,7 @@ You need
   - the project's source: its folder goes on PYTHONPATH
   - an interpreter with {", ".join(needs)}
   - {where}
-  - {f"GPU {', '.join(map(str, gpus))} of the machine" if gpus else "no GPU"}
+{_start(run)}  - {f"GPU {', '.join(map(str, gpus))} of the machine" if gpus else "no GPU"}
 {_ports(dry)}
 Then
     PYTHONPATH=/where/the/project/is TRAINER_PYTHON=/where/the/interpreter/is/bin/python ./run.sh
@@ -227,6 +227,12 @@ In this folder
 While it trains, metrics.jsonl and samples.jsonl grow here. `touch STOP` saves a checkpoint and ends it.
 Ctrl-C ends it at once. To start over, unpack the archive again.
 """
+
+
+def _start(run: RunSpec) -> str:
+    return (
+        f"  - the checkpoint that it starts from: its folder goes to ../../{run.start_from}\n" if run.start_from else ""
+    )
 
 
 def _ports(dry: DryRun) -> str:

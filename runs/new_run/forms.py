@@ -15,8 +15,10 @@ from controlplane.datasets.models import DatasetVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardVersion
 from controlplane.rewards.queries import offered_versions
+from runs import checkpoints
 from runs.models import Priority
-from runs.new_run import advanced_fields
+from runs.new_run import advanced_fields, starting
+from runs.new_run.starting import StartChoices
 from runs.new_run.training_fields import (
     ATTENTIONS,
     EVALUATION_ONLY,
@@ -70,6 +72,14 @@ class LaunchForm(forms.Form):
         max_length=500,
         help_text="A folder on the host, or a hub id. The list shows models found on hosts.",
         widget=forms.TextInput(attrs={"list": "known-models", "spellcheck": "false"}),
+    )
+    start_from = forms.CharField(
+        label="Start from a checkpoint",
+        required=False,
+        max_length=200,
+        help_text="The folder of another run’s checkpoint of this model, from its Checkpoints tab. Training begins at "
+        "step 0 with its weights and a new optimizer; KL is still measured against the model.",
+        widget=forms.TextInput(attrs={"class": "code", "spellcheck": "false"}),
     )
     dataset_version = DatasetChoice(
         DatasetVersion.objects.none(),
@@ -229,7 +239,18 @@ class LaunchForm(forms.Form):
         # Unused fields are hidden and may hold anything.
         for name in self.unused:
             self.errors.pop(name, None)
+        if values.get("start_from"):
+            self._start_from(values["start_from"])
         return values
+
+    def _start_from(self, folder: str) -> None:
+        checkpoint = checkpoints.by_folder(folder)
+        profile = self.row("profile")
+        choices = StartChoices(str(self.row("model") or ""), self.lora(), profile and profile.spec, self.row("host"))
+        for name, problem in starting.problems(checkpoint, choices):
+            self.add_error(name, problem)
+        if checkpoint is not None and not self.row("host"):
+            self.cleaned_data["host"] = checkpoint.event.attempt.host
 
     def clean_model(self) -> str:
         return model_name(self.cleaned_data["model"])
@@ -283,6 +304,7 @@ class LaunchForm(forms.Form):
             eval_rows=self.held_out,
             recovery=self.recovery(),
             keep_best=str(self.row("keep_best") or ""),
+            start_from=str(self.row("start_from") or ""),
             hang=HangSpec(float(self.row("hang_after") or HangSpec().after), bool(self.row("hang_stop"))),
             priority=self.queue_priority,
         )

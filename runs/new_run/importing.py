@@ -31,6 +31,7 @@ FORM_FIELDS = {
     "lora.dropout": "lora_dropout",
     "lora.target_modules": "lora_targets",
     "keep_best": "keep_best",
+    "start_from": "start_from",
     "recovery.resumes": "auto_resumes",
     "recovery.pause_s": "resume_pause_s",
     "hang.after": "hang_after",
@@ -146,7 +147,8 @@ def _left_to_trl(imported: Imported) -> None:
     for names in form.advanced.values():
         imported.values |= dict.fromkeys(names, "")
     imported.values |= {"precision": "profile", "attn_implementation": "", "eval_rows": "0"}
-    imported.values |= {"keep_best": "", "auto_resumes": "0", "resume_pause_s": str(RecoverySpec().pause_s)}
+    imported.values |= {"keep_best": "", "start_from": ""}
+    imported.values |= {"auto_resumes": "0", "resume_pause_s": str(RecoverySpec().pause_s)}
     imported.values |= {"hang_after": str(HangSpec().after), "hang_stop": ""}
 
 

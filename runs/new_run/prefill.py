@@ -64,6 +64,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "eval_rows": spec.data.eval_rows,
         "attn_implementation": spec.attn_implementation or "",
         "keep_best": spec.keep_best,
+        "start_from": spec.start_from,
         "auto_resumes": spec.recovery.resumes,
         "resume_pause_s": spec.recovery.pause_s,
         "hang_after": spec.hang.after,

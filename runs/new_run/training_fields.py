@@ -295,6 +295,7 @@ FORM_NAMES = frozenset(
         "lora_targets",
         "eval_rows",
         "keep_best",
+        "start_from",
         "auto_resumes",
         "resume_pause_s",
         "hang_after",

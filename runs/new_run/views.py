@@ -18,7 +18,7 @@ from controlplane.hardware import inspections
 from controlplane.hardware.memory_bars import MemoryView, view
 from controlplane.hardware.models import ModelInspection
 from controlplane.http.streams import file_answer
-from runs import preflight, queries
+from runs import checkpoints, preflight, queries
 from runs.idempotency import once
 from runs.models import Run
 from runs.new_run import dry_run as new_run_dry_run
@@ -66,6 +66,9 @@ def clone(request: HttpRequest, run_id: str) -> HttpResponseBase:
     except ContractError as error:
         messages.error(request, f"{run.name} can't be cloned: another version froze its spec ({error}).")
         return redirect("run", run.pk)
+    checkpoint = checkpoints.find(run, request.GET.get("checkpoint", ""))
+    if checkpoint is not None:
+        initial |= {"start_from": checkpoint.folder, "host": checkpoint.event.attempt.host_id}
     diagnosed = diagnosis.values_of(run.latest(), request.GET.get("fix", ""))
     fixed = fixing.fix(initial, *diagnosed, schema, partial(_first_findings, request)) if diagnosed else None
     form = LaunchForm(initial=initial, schema=schema)

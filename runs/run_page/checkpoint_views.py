@@ -41,6 +41,7 @@ def tab(request: HttpRequest, run_id: str) -> HttpResponse:
     saved = checkpoints.of_run(run)
     columns, rows, best_by = _table(run, saved)
     status = run.latest().status
+    may_act = person(request).may_operate and not unreadable(run)
     context = {
         "run": run,
         "columns": list(columns.values()),
@@ -49,7 +50,8 @@ def tab(request: HttpRequest, run_id: str) -> HttpResponse:
         "rows": rows,
         "most": checkpoints.MOST,
         "live": status in ACTIVE,
-        "may_resume": status in FINAL and person(request).may_operate and not unreadable(run),
+        "may_act": may_act,
+        "may_resume": may_act and status in FINAL,
     }
     return render(request, "run_page/_checkpoints.html", context)
 

@@ -14,7 +14,7 @@ from tests.listening import tcp_addresses
 from tests.trainer import builders
 from tests.trainer.conftest import Start, StartAnew, Train
 from tests.trainer.preloaded import Process
-from workers.contract import FileName, best
+from workers.contract import FileName, LoraSpec, best
 from workers.supervisor import checkpoints
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.trainerlines import trainer_line
@@ -123,6 +123,24 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tiny_model: Path, tmp_pat
     state = json.loads((folder / "checkpoints/checkpoint-6/trainer_state.json").read_text())
     assert state["best_metric"] == pytest.approx(figures[winner])
     assert state["best_model_checkpoint"] == str(folder / f"checkpoints/checkpoint-{winner}")
+
+
+@pytest.mark.parametrize("lora", [None, LoraSpec(r=4, target_modules=("q_proj", "v_proj"))])
+def test_a_run_starts_with_the_weights_of_another_ones_checkpoint(
+    tiny_model: Path, tmp_path: Path, train: Train, lora: LoraSpec | None
+) -> None:
+    first = tmp_path / "r0/1"
+    builders.attempt_folder(first, model=tiny_model, grpo={"max_steps": 2, "learning_rate": 1e-2}, run={"lora": lora})
+    assert train(first).returncode == 0
+    start_from = "r0/1/checkpoints/checkpoint-2"
+    checkpoints.check_weights(tmp_path / start_from, builders.spec_of(first).run)
+    second, still = tmp_path / "r1/1", {"max_steps": 1, "learning_rate": 1e-30, "beta": 0.02}
+    builders.attempt_folder(second, model=tiny_model, grpo=still, run={"lora": lora, "start_from": start_from})
+    assert train(second).returncode == 0
+    name = "adapter_model.safetensors" if lora else "model.safetensors"
+    weights = [path.read_bytes() for path in (tmp_path / start_from / name, second / "checkpoints/checkpoint-1" / name)]
+    assert weights[0] == weights[1]
+    assert builders.logs(second)[1]["kl"] > 0  # against the model, not the checkpoint
 
 
 def test_a_run_resumed_between_two_generations_of_its_second_epoch_goes_on_bit_for_bit(

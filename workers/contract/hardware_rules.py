@@ -44,7 +44,18 @@ def problems_with_lora(spec: HardwareSpec, lora: LoraSpec | None) -> list[Proble
 def run_problems(run: RunSpec) -> list[Problem]:
     """The same, including the run's own GRPOConfig arguments."""
     own_numbers = number_problems(run.hardware, run.grpo)
-    return [*problems_with_lora(run.hardware, run.lora), *_own_optimizer(run), *own_numbers]
+    start = start_problems(run.hardware) if run.start_from else ()
+    return [*problems_with_lora(run.hardware, run.lora), *_own_optimizer(run), *own_numbers, *start]
+
+
+def start_problems(spec: HardwareSpec) -> Iterator[Problem]:
+    """Of a training that starts with the weights of a checkpoint."""
+    if spec.strategy in (Strategy.ZERO3, Strategy.FSDP2):
+        yield Problem(
+            "start_from",
+            f"With {spec.strategy} no rank holds the whole model, so it can't start with a checkpoint's weights.",
+            "Choose a profile with DDP, ZeRO-1 or ZeRO-2, or use the checkpoint's folder as the model.",
+        )
 
 
 def _own_optimizer(run: RunSpec) -> Iterator[Problem]:

@@ -112,6 +112,8 @@ class RunSpec:
     hang: HangSpec = HangSpec()
     keep_best: str = ""
     """The metric by which the best checkpoint is kept beside the newest ones; "": none is."""
+    start_from: str = ""
+    """The checkpoint of another run, relative to RUNS_DIR, whose weights the training starts with; "": the model's."""
     schema: int = SCHEMA
 
 

@@ -1,4 +1,4 @@
-"""Checks of the checkpoint that an attempt is to resume from, before anything slow is started.
+"""Checks of the checkpoint that an attempt is to resume or start from, before anything slow is started.
 
 Nothing is unpickled: a torch file is a zip archive, whose end shows whether it is whole.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +29,26 @@ class CheckpointError(Exception):
 
 
 def check(folder: Path, run: RunSpec) -> None:
-    """Raises CheckpointError for the first problem."""
+    """Whether the run can resume from it. Raises CheckpointError for the first problem."""
+    with _read(folder):
+        _state(folder)
+        _model(folder, run)
+        for name in _torch_files(folder, run):
+            _whole_torch_file(folder / name)
+
+
+def check_weights(folder: Path, run: RunSpec) -> None:
+    """Whether the run can start with its weights. Raises CheckpointError for the first problem."""
+    with _read(folder):
+        _model(folder, run)
+
+
+@contextmanager
+def _read(folder: Path) -> Iterator[None]:
     if not folder.is_dir():
         raise CheckpointError(f"The checkpoint {folder.name} is not on this host.")
     try:
-        _state(folder)
-        if run.lora is not None:
-            _adapter(folder, run.lora, run.model.path)
-        else:
-            _weights(folder, run)
-        for name in _torch_files(folder, run):
-            _whole_torch_file(folder / name)
+        yield
     except (OSError, InspectionError) as error:
         raise CheckpointError(f"The checkpoint {folder.name} can't be read: {error}") from error
 
@@ -47,6 +57,13 @@ def _state(folder: Path) -> None:
     state = _json(folder / STATE)
     if state.get("global_step") != _step_of(folder):
         raise CheckpointError(f"{folder.name}/{STATE} is of step {state.get('global_step')}.")
+
+
+def _model(folder: Path, run: RunSpec) -> None:
+    if run.lora is not None:
+        _adapter(folder, run.lora, run.model.path)
+    else:
+        _weights(folder, run)
 
 
 def _adapter(folder: Path, lora: LoraSpec, model: str) -> None:

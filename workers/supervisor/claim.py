@@ -112,7 +112,16 @@ def prepare(spec: AttemptSpec, settings: HostSettings, control: Control, folder:
     check_paths(spec, settings)
     if spec.resume_from:
         checkpoints.check(Path(spec.resume_from), spec.run)
+    elif spec.run.start_from:
+        _check_start(settings.runs_dir / spec.run.start_from, spec)
     fetch_dataset(spec, settings, control, folder)
+
+
+def _check_start(folder: Path, spec: AttemptSpec) -> None:
+    try:
+        checkpoints.check_weights(folder, spec.run)
+    except CheckpointError as error:
+        raise PathRefused(f"The run is to start from a checkpoint. {error}") from None
 
 
 def spec_problem(spec: AttemptSpec) -> str:
@@ -144,8 +153,9 @@ def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
         for model in models_of(spec.run):
             if is_local(model.path):
                 inspection.inside(Path(model.path), roots)
-        if spec.resume_from:
-            inspection.inside(Path(spec.resume_from), (settings.runs_dir,))
+        checkpoint = spec.resume_from or spec.run.start_from
+        if checkpoint and (settings.runs_dir / checkpoint).exists():  # a missing one is named by its own check
+            inspection.inside(settings.runs_dir / checkpoint, (settings.runs_dir,))
     except inspection.InspectionError as error:
         raise PathRefused(str(error)) from None
 

@@ -39,6 +39,8 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     trainer.add_callback(MetricsWriter(metrics, stop, trainer.times))
     trainer.add_callback(stop)
 
+    if spec.run.start_from and spec.resume_from is None:
+        trainer.start_from(folder.parent.parent / spec.run.start_from)
     metrics.event(EventKind.STAGE, {"stage": "starting the first step"})
     trainer.train(resume_from_checkpoint=spec.resume_from)
     if servers is not None:

@@ -21,6 +21,7 @@ from workers.trainer.activity import Activity
 from workers.trainer.data import completion_text, turns
 from workers.trainer.failures import Failures, Noted
 from workers.trainer.samples import Sample, SampleFile, end_of
+from workers.trainer.spec import SpecError
 from workers.trainer.timing import StepTimes
 
 
@@ -179,7 +180,13 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         total, count = self.accelerator.reduce(totals, reduction="sum").tolist()
         return float(total / max(count, 1.0))
 
-    # --- resume ---------------------------------------------------------------------------------------------
+    # --- start and resume ---------------------------------------------------------------------------------------------
+
+    def start_from(self, checkpoint: Path) -> None:
+        """Take over a checkpoint's weights, but neither its optimizer nor its step. The reference stays the model."""
+        if not checkpoint.is_dir():
+            raise SpecError(f"There is no checkpoint to start from in {checkpoint}.")
+        self._load_from_checkpoint(str(checkpoint))
 
     def train(self, resume_from_checkpoint: Any = None, **arguments: Any) -> Any:
         if resume_from_checkpoint:

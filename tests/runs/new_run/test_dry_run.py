@@ -165,10 +165,13 @@ def test_a_run_shows_the_commands_of_its_own_attempt(client):
 def test_a_run_is_downloaded_as_it_was_frozen(client):
     answer = client.post("/runs/new/", servers())
     run = Run.objects.get(pk=answer.url.strip("/").split("/")[-1])
+    run.spec["start_from"] = "r1/1/checkpoints/checkpoint-2"
+    run.save(update_fields=["spec"])
     HardwareProfile.objects.all().delete()
     files = unpacked(viewer().get(f"/runs/{run.pk}/dry-run"))
     assert json.loads(files["spec.json"])["run"] == run.spec
     assert f"--served-model-name {run.pk}-1" in files["run.sh"]
+    assert "its folder goes to ../../r1/1/checkpoints/checkpoint-2" in files["README.txt"]
 
 
 def test_only_a_few_dry_runs_are_packed_at_once(client):

@@ -11,11 +11,22 @@ from typing import Any
 
 import pytest
 
-from workers.contract import DataSpec, EndReason, HardwareSpec, LoraSpec, ModelSpec, RewardSpec, RunSpec
+from workers.contract import (
+    AttemptSpec,
+    DataSpec,
+    EndReason,
+    HardwareSpec,
+    LoraSpec,
+    ModelSpec,
+    Placement,
+    RewardSpec,
+    RunSpec,
+)
 from workers.contract.hardware import Strategy
+from workers.host.settings import HostSettings
 from workers.supervisor import checkpoints
 from workers.supervisor.checkpoints import CheckpointError
-from workers.supervisor.claim import end_for
+from workers.supervisor.claim import PathRefused, end_for, prepare
 
 RUN = RunSpec(
     run_id="r1",
@@ -114,6 +125,40 @@ def test_another_number_of_ranks_is_refused(saved: Path) -> None:
         checkpoints.check(saved, two)
     archive(saved / "global_step4/zero_pp_rank_1_mp_rank_00_optim_states.pt")
     checkpoints.check(saved, two)
+
+
+def test_to_start_with_its_weights_a_run_needs_no_optimizer(saved: Path) -> None:
+    for name in ("optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json"):
+        (saved / name).unlink()
+    checkpoints.check_weights(saved, RUN)
+    (saved / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is missing"):
+        checkpoints.check_weights(saved, RUN)
+
+
+@pytest.mark.parametrize(
+    ("start_from", "words"), [("r0/1/checkpoints/checkpoint-4", "not on this host"), ("../r0", "not inside")]
+)
+def test_a_run_that_is_to_start_from_a_missing_checkpoint_is_refused(
+    tmp_path: Path, start_from: str, words: str
+) -> None:
+    runs_dir = tmp_path / "runs"
+    runs_dir.mkdir()
+    (tmp_path / "r0").mkdir()
+    run = replace(RUN, model=ModelSpec("owner/model"), start_from=start_from)
+    spec = AttemptSpec("r1-1", 1, 1, run, Placement("box"))
+    settings = HostSettings(runs_dir=runs_dir, control_url="http://127.0.0.1:1", trainer_python="python")
+    with pytest.raises(PathRefused, match=words):
+        prepare(spec, settings, control=None, folder=None)  # type: ignore[arg-type]  # it comes no further
+
+
+def test_a_missing_checkpoint_to_resume_from_is_named_so_that_the_next_resume_takes_another(tmp_path: Path) -> None:
+    missing = str(tmp_path / "r1/1/checkpoints/checkpoint-4")
+    run = replace(RUN, model=ModelSpec("owner/model"))
+    spec = AttemptSpec("r1-2", 2, 1, run, Placement("box"), resume_from=missing)
+    settings = HostSettings(runs_dir=tmp_path, control_url="http://127.0.0.1:1", trainer_python="python")
+    with pytest.raises(CheckpointError, match="checkpoint-4 is not on this host"):
+        prepare(spec, settings, control=None, folder=None)  # type: ignore[arg-type]  # it comes no further
 
 
 def test_the_attempt_ends_with_a_reason_of_its_own() -> None:
