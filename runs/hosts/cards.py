@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -131,6 +132,8 @@ class HostView:
     """{"built_for": torch's CUDA version, "usable": bool} of the trainer's interpreter; None: not known."""
     shm_mib: int | None = None
     """Shared memory (/dev/shm)."""
+    sharing: tuple[str, ...] = ()
+    """Other hosts with the same folder of runs."""
 
     @property
     def name(self) -> str:
@@ -194,7 +197,8 @@ def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
             owner=lease.attempt.run.owner.username,
             role=_role(lease.attempt, lease.resource),
         )
-    views = [_view(row, holders[row.pk]) for row in rows]
+    sharing = _sharing(rows)
+    views = [replace(_view(row, holders[row.pk]), sharing=sharing.get(row.pk, ())) for row in rows]
     return (
         _without_ended_runs(views) if any(gpu.busy and not gpu.holder for view in views for gpu in view.gpus) else views
     )
@@ -211,6 +215,19 @@ def _without_ended_runs(views: list[HostView]) -> list[HostView]:
         )
         for view in views
     ]
+
+
+def _sharing(rows: Iterable[Host]) -> dict[int, tuple[str, ...]]:
+    """Host -> the others that announce the same folder of runs."""
+    by_folder: defaultdict[str, list[Host]] = defaultdict(list)
+    for row in rows:
+        if folder := row.inventory.get("runs_folder"):
+            by_folder[folder].append(row)
+    return {
+        row.pk: tuple(other.name for other in group if other.pk != row.pk)
+        for group in by_folder.values()
+        for row in group
+    }
 
 
 def _idle(gpu: GpuView) -> GpuView:

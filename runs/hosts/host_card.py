@@ -209,6 +209,8 @@ def _summary(host: HostView) -> Iterator[str]:
 def _resources(host: HostView, user: User) -> Iterator[Fact]:
     yield _memory(host)
     yield _disk(host)
+    if host.sharing:
+        yield Fact("Runs folder", (FactText(f"shared with {', '.join(host.sharing)}"),))
     yield Fact("CPU", (FactText(_cpu(host)),))
     if host.gpus:
         yield Fact("CPU slots", tuple(_slot(slot, host) for slot in host.slots) or _muted("none"), inline=True)

@@ -46,6 +46,16 @@ def a_lease(host: Host, resource: str = "gpu:0", state: str = Lease.HELD) -> Lea
     return Lease.objects.create(attempt=run.attempts.get(), host=host, resource=resource, state=state)
 
 
+def test_a_host_says_with_which_others_it_shares_its_runs() -> None:
+    for name, folder in (("a", "f1"), ("b", "f1"), ("c", "f2"), ("d", "")):
+        host = a_host(name)
+        host.inventory["runs_folder"] = folder
+        host.save()
+    user = a_user(Role.ADMIN, Role.ADMIN)
+    shown = {view.name: words(host_card(view, user), "Runs folder") for view in host_views()}
+    assert shown == {"a": ["shared with b"], "b": ["shared with a"], "c": [], "d": []}
+
+
 def test_a_gpu_proved_free_since_the_last_announcement_is_idle() -> None:
     host = with_inventory(gpus=[{"index": 0, "name": "H200", "memory_mib": 143_771, "used_mib": 115_000}])
     host.idle_mib = {"0": 20}
