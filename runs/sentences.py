@@ -80,7 +80,8 @@ def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Wa
 def of_attempt(attempt: Attempt) -> str:
     """One sentence for the status line."""
     if attempt.status in FINAL:
-        return sentence(attempt.reason)
+        limited = attempt.reason in (EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED) and attempt.detail
+        return f"{sentence(attempt.reason).rstrip('.')}: {attempt.detail}" if limited else sentence(attempt.reason)
     if attempt.stop_mode and attempt.status != RunStatus.STOPPING:
         return f"Asked to {STOPS.get(attempt.stop_mode, 'stop')}; waiting for the host."
     if attempt.status == RunStatus.QUEUED and (waits := waiting(attempt)):
@@ -253,6 +254,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "stop_seen": lambda data: f"The supervisor accepted: {STOPS.get(str(data.get('mode')), 'stop')}.",
     "diagnosed": _diagnosed,
     "note": lambda data: str(data.get("text", "")),
+    "limit": lambda data: f"The run saves and ends: {data.get('text')}",
     "hang": lambda data: str(data.get("text", "")),
     "alert": _alert,
     "ended": _ended,

@@ -15,6 +15,7 @@ from workers.contract import (
     DataSpec,
     HangSpec,
     HardwareSpec,
+    LimitsSpec,
     LoraSpec,
     ModelSpec,
     RecoverySpec,
@@ -46,6 +47,7 @@ class LaunchRequest:
     hang: HangSpec = field(default_factory=HangSpec)
     keep_best: str = ""
     start_from: str = ""
+    limits: LimitsSpec = field(default_factory=LimitsSpec)
     priority: int = Priority.NORMAL
     kind: str = "train"
     trial: ProfileTrial | None = None
@@ -85,6 +87,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         hang=request.hang,
         keep_best=request.keep_best,
         start_from=request.start_from,
+        limits=request.limits,
     )
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))

@@ -49,6 +49,8 @@ EDGES: dict[RunStatus, frozenset[RunStatus]] = {
 R = EndReason
 _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.COMPLETED: (S.SUCCEEDED, "Finished all steps."),
+    R.LIMIT_REACHED: (S.SUCCEEDED, "The run reached its limit."),
+    R.EARLY_STOPPED: (S.SUCCEEDED, "A rule ended the run early."),
     R.STOPPED_BY_USER: (S.STOPPED, "Stopped by a user."),
     R.PREEMPTED: (S.STOPPED, "The host ended the run before its last step."),
     R.CANCELLED: (S.STOPPED, "Cancelled before it started."),

@@ -10,11 +10,14 @@ from controlplane.exchange.reading import Kind, Reading, Verdict
 from controlplane.hardware.profile_fields import BATCH_FIELDS
 from controlplane.safe_yaml import short
 from workers.contract import (
+    BeyondSpec,
     ContractError,
     HangSpec,
     HardwareSpec,
+    LimitsSpec,
     LoraSpec,
     ModelSpec,
+    NoBetterSpec,
     RecoverySpec,
     RunSpec,
     ServerSpec,
@@ -64,6 +67,8 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             _take(reading, RecoverySpec, _mapping(reading, value, key), key)
         elif key == "hang":
             _take(reading, HangSpec, _mapping(reading, value, key), key)
+        elif key == "limits":
+            _limits(reading, _mapping(reading, value, key))
         elif key not in OF_AN_ATTEMPT and not (run is not tree and key in tree):
             reading.note(Verdict.UNKNOWN, key, f"The value was {short(value)}.")
     return reading
@@ -109,6 +114,16 @@ def _lora(reading: Reading, value: Any) -> None:
     reading.put("lora", value is not None, "lora")
     if value is not None:
         _take(reading, LoraSpec, _mapping(reading, value, "lora"), "lora", keep_defaults=True)
+
+
+def _limits(reading: Reading, tree: dict[str, Any]) -> None:
+    rules = {"no_better": NoBetterSpec, "beyond": BeyondSpec}
+    _take(reading, LimitsSpec, {name: value for name, value in tree.items() if name not in rules}, "limits")
+    for name, cls in rules.items():
+        if tree.get(name) is not None:
+            at = f"limits.{name}"
+            needed = {field.name: 1 for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
+            _take(reading, cls, _mapping(reading, tree[name], at), at, keep_defaults=True, **{**needed, "metric": ""})
 
 
 def _take(

@@ -11,10 +11,13 @@ from controlplane.exchange.writing import accelerate_yaml, axolotl_yaml, deepspe
 from controlplane.hardware.shipped import SHIPPED
 from workers.contract import (
     ZERO,
+    BeyondSpec,
     DataSpec,
     HangSpec,
     HardwareSpec,
+    LimitsSpec,
     ModelSpec,
+    NoBetterSpec,
     Offload,
     RecoverySpec,
     RewardSpec,
@@ -23,6 +26,7 @@ from workers.contract import (
     to_json,
 )
 
+LIMITS = LimitsSpec(2.5, 10**9, 40.0, NoBetterSpec("eval_reward", 50, least_gain=0.01), BeyondSpec("kl", 0.5, 5))
 SETTINGS: tuple[tuple[dict[str, Any], str | None], ...] = (
     ({}, None),
     ({"max_steps": 200, "learning_rate": 1e-6, "beta": 0.04, "save_steps": 50, "temperature": 1}, "sdpa"),
@@ -75,6 +79,7 @@ def shipped_specs() -> Iterator[RunSpec]:
                 start_from="r1/1/checkpoints/checkpoint-2" if attention else "",
                 keep_best="eval_reward" if attention else "",
                 hang=HangSpec(20.0, stop=True) if attention else HangSpec(),
+                limits=LIMITS if attention else LimitsSpec(),
             )
             yield spec
             if profile.spec.strategy in ZERO and not grpo:

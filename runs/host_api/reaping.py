@@ -55,8 +55,13 @@ def _end_of(attempt: Attempt) -> tuple[EndReason, str]:
     if phase is not None and phase.data["reason"] in set(EndReason):
         reason = EndReason(phase.data["reason"])
         return reason, str(phase.data.get("detail") or "").removeprefix(reason).strip()
+    limit = events.filter(kind=EventKind.LIMIT).order_by("-id").first()
     trained = events.filter(kind=EventKind.TRAINED).order_by("-id").first()
-    if trained is not None and trained.data.get("how") in _ENDS:
+    saved = trained is not None and trained.data.get("how") in _ENDS
+    if limit is not None and limit.data.get("reason") in set(EndReason) and (trained is None or saved):
+        words = str(limit.data["text"])
+        return EndReason(limit.data["reason"]), words if saved else f"{words} It may not have saved:"
+    if trained is not None and saved:
         return _ENDS[trained.data["how"]], "The trainer had reported its end."
     if events.filter(kind=EventKind.STOP_SEEN).exists():
         # A stop that ends at once records its reason: this one waited for the trainer to save.

@@ -68,6 +68,7 @@ def draft_of(
         attn_implementation=request.attn_implementation,
         eval_rows=request.eval_rows,
         keep_best=request.keep_best,
+        limits=request.limits,
         priority=request.priority,
         owner=owner,
     )

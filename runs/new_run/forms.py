@@ -18,6 +18,7 @@ from controlplane.rewards.queries import offered_versions
 from runs import checkpoints
 from runs.models import Priority
 from runs.new_run import advanced_fields, starting
+from runs.new_run.limit_fields import LIMIT_FIELDS, LimitFields
 from runs.new_run.starting import StartChoices
 from runs.new_run.training_fields import (
     ATTENTIONS,
@@ -56,7 +57,7 @@ def model_name(text: str) -> str:
     return model
 
 
-class LaunchForm(forms.Form):
+class LaunchForm(LimitFields, forms.Form):
     key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     name = forms.CharField(
         label="Name of the run",
@@ -236,6 +237,7 @@ class LaunchForm(forms.Form):
 
     def clean(self) -> dict[str, Any]:
         values = super().clean() or {}
+        self.check_limits(values)
         # Unused fields are hidden and may hold anything.
         for name in self.unused:
             self.errors.pop(name, None)
@@ -305,6 +307,7 @@ class LaunchForm(forms.Form):
             recovery=self.recovery(),
             keep_best=str(self.row("keep_best") or ""),
             start_from=str(self.row("start_from") or ""),
+            limits=self.limits,
             hang=HangSpec(float(self.row("hang_after") or HangSpec().after), bool(self.row("hang_stop"))),
             priority=self.queue_priority,
         )
@@ -360,6 +363,7 @@ class LaunchForm(forms.Form):
             FieldSection.PRECISION: ("precision", "attn_implementation"),
             FieldSection.LORA: ("use_lora", *LORA_FIELDS),
             FieldSection.CHECKPOINTS: RECOVERY_FIELDS,
+            FieldSection.LIMITS: LIMIT_FIELDS,
         }
         groups = [group for group in FieldSection if group != FieldSection.MAIN]
         return [self._fold(str(group), self.group(group, *extra.get(group, ()))) for group in groups]

@@ -19,6 +19,7 @@ from controlplane.rewards.queries import offered_versions
 from controlplane.safe_yaml import short
 from runs.new_run import prefill
 from runs.new_run.forms import CHOICES, LORA_DEFAULT, LaunchForm
+from runs.new_run.limit_fields import LIMIT_FIELDS
 from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING
 from workers.contract import ContractError, HangSpec, RecoverySpec, RewardSpec, WeightSync, from_dict, to_dict
 
@@ -36,6 +37,17 @@ FORM_FIELDS = {
     "recovery.pause_s": "resume_pause_s",
     "hang.after": "hang_after",
     "hang.stop": "hang_stop",
+    "limits.hours": "limit_hours",
+    "limits.tokens": "limit_tokens",
+    "limits.money": "limit_money",
+    "limits.no_better.metric": "stop_metric",
+    "limits.no_better.steps": "stop_steps",
+    "limits.no_better.higher": "stop_higher",
+    "limits.no_better.least_gain": "stop_gain",
+    "limits.beyond.metric": "bound_metric",
+    "limits.beyond.above": "bound_above",
+    "limits.beyond.bound": "bound_value",
+    "limits.beyond.steps": "bound_steps",
 }
 """Paths of the spec -> fields of the form; GRPOConfig's arguments have their own names."""
 
@@ -149,7 +161,7 @@ def _left_to_trl(imported: Imported) -> None:
     imported.values |= {"precision": "profile", "attn_implementation": "", "eval_rows": "0"}
     imported.values |= {"keep_best": "", "start_from": ""}
     imported.values |= {"auto_resumes": "0", "resume_pause_s": str(RecoverySpec().pause_s)}
-    imported.values |= {"hang_after": str(HangSpec().after), "hang_stop": ""}
+    imported.values |= {"hang_after": str(HangSpec().after), "hang_stop": "", **dict.fromkeys(LIMIT_FIELDS, "")}
 
 
 def _rows(imported: Imported) -> None:

@@ -11,7 +11,7 @@ from django.http import QueryDict
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profiles import launch_values
 from runs.models import Run
-from runs.new_run import advanced_fields
+from runs.new_run import advanced_fields, limit_fields
 from runs.new_run.forms import LORA_DEFAULT, LaunchForm
 from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING, TrainingField
 from runs.preflight.draft import TRL_DEFAULTS
@@ -69,6 +69,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "resume_pause_s": spec.recovery.pause_s,
         "hang_after": spec.hang.after,
         "hang_stop": spec.hang.stop,
+        **limit_fields.of_spec(spec.limits),
         "precision": _precision(spec.grpo),
         # A field that the spec leaves to TRL is left to TRL again, not set to this form's default.
         **{field.name: _offered(field, spec.grpo.get(field.name, left_to_trl(field, schema))) for field in TRAINING},

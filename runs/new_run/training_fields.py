@@ -12,6 +12,7 @@ from typing import Any
 
 from django import forms
 
+from runs.new_run.limit_fields import LIMIT_FIELDS
 from workers.contract.training_rules import CHOICES
 
 
@@ -26,6 +27,7 @@ class FieldSection(StrEnum):
     LORA = "LoRA"
     EVALUATION = "Evaluation"
     CHECKPOINTS = "Checkpoints and resume"
+    LIMITS = "Limits and early stop"
 
 
 @dataclass(frozen=True)
@@ -300,6 +302,7 @@ FORM_NAMES = frozenset(
         "resume_pause_s",
         "hang_after",
         "hang_stop",
+        *LIMIT_FIELDS,
     }
 )
 """The form's own fields, which a trainer's schema can't override."""

@@ -36,6 +36,7 @@ from runs.new_run.drafting import (
 )
 from runs.new_run.forms import LaunchForm
 from runs.preflight import choosing, estimating
+from runs.preflight.limits import LOGGED
 from runs.run_page import diagnosis
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
@@ -257,8 +258,8 @@ def page(
         panel = _panel(form, draft_check, findings)
     context = {
         "form": shown or form,
-        "metrics": ("reward", "eval_reward", "kl"),
         "models": known_models(candidates(None)),
+        "metrics": sorted({*LOGGED, *(f"eval_{name}" for name in ("reward", "loss"))}),
         "fillable": prefill.fillable(form),
         **panel,
         **extra,

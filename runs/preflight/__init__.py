@@ -13,6 +13,7 @@ from runs.preflight import (
     data,
     disk,
     hosts,
+    limits,
     lora,
     machine,
     memory,
@@ -59,6 +60,7 @@ CHECKS: tuple[Check, ...] = (
     training.check_combinations,
     training.check_kept,
     lora.check,
+    limits.check,
     traps.check,
     profile.check_deviations,
 )

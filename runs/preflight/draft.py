@@ -8,7 +8,7 @@ from typing import Any
 from controlplane.hardware.prices import Money
 from controlplane.hardware.sandboxes import HostSandbox
 from runs.scheduling.limits import Allowance
-from workers.contract import HardwareSpec, LoraSpec, RewardSpec, ServerSpec
+from workers.contract import HardwareSpec, LimitsSpec, LoraSpec, RewardSpec, ServerSpec
 from workers.contract.batch import Batch
 
 TRL_DEFAULTS: dict[str, Any] = {
@@ -161,6 +161,7 @@ class Draft:
     attn_implementation: str | None = None
     eval_rows: int = 0
     keep_best: str = ""
+    limits: LimitsSpec = field(default_factory=LimitsSpec)
     priority: int = 0
     owner: Allowance | None = None
     """The user who would launch it, with limits and usage; None: no user."""

@@ -16,6 +16,7 @@ from runs import checkpoints, queries
 from runs.checkpoints import Checkpoint
 from runs.metrics.series import Series, series
 from runs.models import Run
+from runs.run_page import limits
 from runs.run_page.header import trains_on
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
@@ -33,6 +34,8 @@ class CheckpointRow:
     """Each with its label."""
     best: bool
     resumable: bool
+    recommended: bool = False
+    """By the rule that ended the run early."""
 
 
 @require_safe
@@ -84,13 +87,14 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
         for each in saved
     ]
     scored = [(each, values.get(best_by)) for each, values in zip(saved, figures, strict=True) if each.usable]
-    winner = best_of(best_by, scored)
+    winner, recommended = best_of(best_by, scored), _recommended(run, saved)
     rows = [
         CheckpointRow(
             each,
             [(labels[name], value) for name, value in values.items()],
             best=each is winner,
             resumable=each.usable and trains_on(run, each.step),
+            recommended=each is recommended,
         )
         for each, values in zip(saved, figures, strict=True)
     ]
@@ -100,6 +104,13 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
 def figure_at(history: Series, name: str, step: int) -> float | None:
     end = bisect_right([at or 0 for at in history["step"]], step)
     return best.figure_of(name, history["value"][max(0, end - best.OVER) : end])
+
+
+def _recommended(run: Run, saved: list[Checkpoint]) -> Checkpoint | None:
+    """The one nearest to the step that the rule recommends."""
+    step = limits.recommended_step(run)
+    usable = [each for each in saved if each.usable]
+    return None if step is None else min(usable, key=lambda each: abs(each.step - step), default=None)
 
 
 def best_of(metric: str, newest: list[tuple[Checkpoint, float | None]]) -> Checkpoint | None:

@@ -15,7 +15,7 @@ from runs.health.page import card
 from runs.metrics import step_time
 from runs.metrics.trend import mean
 from runs.models import Attempt, Lease, MetricRow, Run
-from runs.run_page import diagnosis, notes
+from runs.run_page import diagnosis, limits, notes
 from runs.scheduling import kept_memory, recovery
 from runs.sentences import STOPS, is_saving, placement_text, resource_words, stopping, waiting
 from runs.spec import unreadable
@@ -112,6 +112,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "kept_memory": kept_memory.of_attempt(attempt) if final else [],
         "health": card(run),
         "step_time": step_time.of_run(run),
+        "limits": limits.bars(run, attempt),
         "quarantined": _quarantined(attempt) if final else None,
         "stop_words": STOPS.get(attempt.stop_mode, ""),
         "stop_follows": stop_follows(attempt, away=summary["out_of_reach_since"] is not None),

@@ -17,7 +17,7 @@ from runs.health import drawn
 from runs.metrics import run_charts
 from runs.models import Run
 from runs.new_run import dry_run
-from runs.run_page import header, memory
+from runs.run_page import header, limits, memory
 from runs.scheduling import recovery, stopping
 from runs.sentences import STOPS
 from runs.spec import spec_of
@@ -89,7 +89,8 @@ def spec(request: HttpRequest, run_id: str) -> HttpResponse:
         return response
     context: dict[str, Any] = {"run": run, "text": text}
     try:
-        context |= {"spec": spec_of(run), "memory": memory.compared(run)}
+        spec = spec_of(run)
+        context |= {"spec": spec, "memory": memory.compared(run), "limits": limits.in_words(spec.limits)}
     except ContractError as error:
         context["unreadable"] = str(error)
     return render(request, "run_page/_spec.html", {**context, **dry_run.shown(lambda: dry_run.of_run(run))})

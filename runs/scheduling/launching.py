@@ -17,7 +17,7 @@ from controlplane.http.tokens import attempt_token
 from runs import checkpoints
 from runs.checkpoints import Checkpoint
 from runs.models import Attempt, Run, RunEvent, new_run_id
-from runs.scheduling import leasing, limits, queueing
+from runs.scheduling import leasing, limits, queueing, spending
 from runs.scheduling.leasing import Shortage
 from runs.scheduling.queueing import Capacity
 from runs.spec import LaunchRequest as LaunchRequest
@@ -45,7 +45,7 @@ LATE_ROOM = 1_000_000
 
 
 class NotResumable(Exception):
-    """The run's last attempt has not ended yet."""
+    """The run's last attempt has not ended yet, or has used up a limit."""
 
 
 def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
@@ -109,6 +109,8 @@ def _resume(
                 raise NotResumable(f"{run.name} is still {last.status}.")
             if planned_on is not None and (last.pk != planned_on.pk or last.resumes_at is None):
                 raise NotResumable(f"{run.name} is no longer to be resumed.")
+            if problem := spending.used_up(run, last.number + 1):
+                raise NotResumable(problem)
             Attempt.objects.filter(pk=last.pk).update(resumes_at=None)
             checkpoint = checkpoint or checkpoints.last(run)
             attempt = _queue(
@@ -262,6 +264,7 @@ def _start(attempt: Attempt, host: Host, placement: Placement) -> bool:
     with transaction.atomic():
         limits.claim_start(attempt.run)
         first = _first_seq(attempt)
+        placement = spending.placed(attempt, host, placement)
         facts = {"host": host, "placement": to_dict(placement), "first_seq": first, "last_seq": first - 1}
         if not move(attempt, RunStatus.STARTING, reason="dispatched", actor="dispatcher", facts=facts):
             return False

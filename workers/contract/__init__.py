@@ -24,6 +24,7 @@ from workers.contract.hardware import (
     WeightSync,
     precision_of,
 )
+from workers.contract.limits import BeyondSpec, LimitsSpec, NoBetterSpec, Spent
 from workers.contract.lines import (
     ClaimAnswer,
     GpuReceipt,
@@ -81,6 +82,7 @@ __all__ = [
     "TRAINER_KINDS",
     "ZERO",
     "AttemptSpec",
+    "BeyondSpec",
     "ClaimAnswer",
     "ContractError",
     "DataSpec",
@@ -90,9 +92,11 @@ __all__ = [
     "GpuReceipt",
     "HangSpec",
     "HardwareSpec",
+    "LimitsSpec",
     "Line",
     "LoraSpec",
     "ModelSpec",
+    "NoBetterSpec",
     "Offload",
     "Optimizer",
     "OutboxLine",
@@ -107,6 +111,7 @@ __all__ = [
     "RunSpec",
     "ServerPlace",
     "ServerSpec",
+    "Spent",
     "StepPart",
     "StopMode",
     "Strategy",

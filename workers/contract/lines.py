@@ -247,6 +247,7 @@ EVENT_DATA: dict[str, dict[str, Callable[[object], bool]]] = {
     EventKind.METRICS_LEFT_OUT: {"names": _is_text},
     EventKind.DIAGNOSED: {"diagnoses": _is_list, "first_errors": _is_list},
     EventKind.HANG: {"text": _is_text, "who": _is_text},
+    EventKind.LIMIT: {"text": _is_text, "recommended": _is_optional_count},
     EventKind.ENDED: {"reason": _is_text},
 }
 """The fields that an event of each kind must have."""

@@ -70,6 +70,8 @@ class EventKind(StrEnum):
     # of workers.diagnosis, before the end of a failed attempt; lines are [file, number, text]
     HANG = "hang"  # data: {"text", "who" (waits for whom, ""), "seconds", "usual_s": number|None}: no step ends
     # any more
+    LIMIT = "limit"  # data: {"text": str, "reason": EndReason value, "recommended": step|None}: ends the run; the step
+    # whose model is the best by the rule, None for the last one
     NOTE = "note"  # data: {"text": str, "level": "info"|"warning"}
     ENDED = "ended"  # data: {"reason": EndReason value, "detail": str, "exit_codes": {role: int}, "receipt": Receipt}
 
@@ -146,6 +148,8 @@ class EndReason(StrEnum):
 
     COMPLETED = "completed"
     STOPPED_BY_USER = "stopped_by_user"
+    LIMIT_REACHED = "limit_reached"
+    EARLY_STOPPED = "early_stopped"
     PREEMPTED = "preempted"
     CANCELLED = "cancelled"
     TRAINER_EXITED = "trainer_exited"

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from workers.contract.documents import ContractError
 from workers.contract.hardware import HardwareSpec, Rollout
+from workers.contract.limits import LimitsSpec, Spent
 from workers.contract.names import MAX_SERVERS, SCHEMA, SERVER_ROLES
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\]")
@@ -114,6 +115,7 @@ class RunSpec:
     """The metric by which the best checkpoint is kept beside the newest ones; "": none is."""
     start_from: str = ""
     """The checkpoint of another run, relative to RUNS_DIR, whose weights the training starts with; "": the model's."""
+    limits: LimitsSpec = field(default_factory=LimitsSpec)
     schema: int = SCHEMA
 
 
@@ -131,6 +133,10 @@ class Placement:
     """The port of the NCCL group for weight updates."""
     unsandboxed: bool = False
     """An admin allows rewards to run code on this host without a sandbox."""
+    gpu_hour_price: float | None = None
+    """Of one GPU, when the attempt was placed; None: the host has no price."""
+    currency: str = ""
+    spent: Spent = field(default_factory=Spent)
 
     @property
     def every_port(self) -> tuple[int, ...]:

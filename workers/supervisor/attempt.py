@@ -17,6 +17,7 @@ from workers.supervisor.ends import End, Judge
 from workers.supervisor.fetching import Fetching
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
+from workers.supervisor.limits import LimitWatch
 from workers.supervisor.reporting import Inbox, Reporting
 from workers.supervisor.servers import Servers
 from workers.supervisor.starting import Preparing, ServersStarting
@@ -25,7 +26,8 @@ from workers.supervisor.training import Pair, Saving, Settling, Training
 from workers.supervisor.watching import HostFigures, StepPace, TrainerWatch
 
 _KEPT_WITHOUT_A_FOLDER = frozenset(
-    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.PREEMPTED, EndReason.DISK_FULL}
+    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED}
+    | {EndReason.PREEMPTED, EndReason.DISK_FULL}
 )
 """Reasons that stand if the folder is gone. Any other end is then a consequence of losing the folder."""
 
@@ -155,12 +157,13 @@ class ClaimedAttempt:
         self._look_at_exits(now)
         if self.step not in BEFORE_END or self._stop_mode == mode or self._stop_mode == StopMode.NOW:
             return
+        saving = mode == StopMode.SAVE and self.step == Step.SAVING  # for a limit
         self._stop_mode = mode
         self.report.append(EventKind.STOP_SEEN, {"mode": mode})
-        if mode == StopMode.NOW or self.step != Step.TRAINING:
-            self._finish_for_stop("", now)
-        else:
+        if self.step == Step.TRAINING and mode == StopMode.SAVE:
             self._go(Step.SAVING, now)
+        elif not saving:
+            self._finish_for_stop("", now)
 
     def _finish_for_stop(self, detail: str, now: float, reason: EndReason = EndReason.STOPPED_BY_USER) -> None:
         """A trainer that had already ended keeps its own reason; only the wait for its servers is cut short."""
@@ -178,7 +181,8 @@ class ClaimedAttempt:
     ) -> Shared:
         children = Children(folder)
         pace = StepPace(after=spec.run.hang.after, least_s=settings.hang_least_s, first_s=settings.stall_s)
-        trainer = TrainerWatch(folder, self.report, pace)
+        limits = LimitWatch(spec.run.limits, spec.placement, began=self._clock())
+        trainer = TrainerWatch(folder, self.report, pace, limits)
         # A spec with invalid servers is refused by the first step.
         places = () if claim.spec_problem(spec) else servers_of(spec)
         return Shared(
@@ -189,7 +193,13 @@ class ClaimedAttempt:
             children=children,
             report=self.report,
             trainer=trainer,
-            figures=HostFigures(self.report, trainer.progress, open_for=lambda: self.step in BEFORE_END),
+            figures=HostFigures(
+                self.report,
+                trainer.progress,
+                open_for=lambda: self.step in BEFORE_END,
+                limits=lambda: limits.figures(self._clock()),
+            ),
+            limits=limits,
             servers=Servers(spec, settings, places, tree=lambda: {row.pid for row in children.descendants()}),
             judge=Judge(folder),
             read_gpus=read_gpus,

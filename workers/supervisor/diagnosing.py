@@ -17,7 +17,10 @@ MOST_READ = 256 << 20
 """Bytes of each log."""
 MOST = 5
 """Causes."""
-UNDIAGNOSED = frozenset({EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.PREEMPTED, EndReason.FOLDER_LOST})
+UNDIAGNOSED = frozenset(
+    {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED}
+    | {EndReason.PREEMPTED, EndReason.FOLDER_LOST}
+)
 
 
 def diagnosed(folder: Path) -> dict[str, Any] | None:

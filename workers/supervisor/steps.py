@@ -17,6 +17,7 @@ from workers.supervisor.child import Children
 from workers.supervisor.ends import End, Judge
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
+from workers.supervisor.limits import LimitWatch
 from workers.supervisor.reporting import Reporting
 from workers.supervisor.servers import Servers
 from workers.supervisor.watching import HostFigures, TrainerWatch
@@ -70,6 +71,7 @@ class Shared:
     figures: HostFigures
     servers: Servers
     judge: Judge
+    limits: LimitWatch
     read_gpus: Callable[[], list[GpuReading]]
 
     def server_end(self) -> End | None:

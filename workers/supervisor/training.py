@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from workers.contract import SAVING, EndReason, FileName, Phase
+from workers.contract import SAVING, EndReason, EventKind, FileName, Phase
 from workers.supervisor import commands
 from workers.supervisor.child import TRAINER, ChildExit
 from workers.supervisor.ends import End
@@ -19,6 +19,8 @@ class Pair:
         self._shared = shared
         self.settled: End | None = None
         """The trainer's own end, while waiting to see whether a server was its cause."""
+        self.asked = End(EndReason.STOPPED_BY_USER, "")
+        """The end of a run that saves: a stop, or a limit."""
 
     @property
     def trainer(self) -> ChildExit | None:
@@ -68,7 +70,21 @@ class Training(Work):
         if lost is not None:
             return lost
         hung = shared.servers.hung(heard_at=shared.trainer.heard_at, after_s=shared.settings.server_silence_s)
-        return End(EndReason.VLLM_HUNG, hung) if hung else self._hangs.tick(now)
+        if hung:
+            return End(EndReason.VLLM_HUNG, hung)
+        return self._hangs.tick(now) or self._limit(now)
+
+    def _limit(self, now: float) -> Outcome:
+        shared = self._shared
+        if text := shared.limits.unseen():
+            shared.report.note(text, level="warning")
+        reached = shared.limits.reached(now)
+        if reached is None:
+            return None
+        data = {"text": reached.text, "reason": reached.reason, "recommended": reached.recommended}
+        shared.report.append(EventKind.LIMIT, data, step=shared.trainer.progress.step)
+        self._pair.asked = End(reached.reason, reached.text)
+        return Step.SAVING
 
 
 class Settling(Work):
@@ -113,17 +129,22 @@ class Saving(Work):
     def on_exits(self, now: float) -> Outcome:
         if self._pair.trainer is not None:
             end = self._pair.trainer_end(self._pair.trainer)
+            if end.reason == EndReason.STOPPED_BY_USER and self._pair.asked.detail:
+                return self._pair.asked
             good = end.reason in (EndReason.STOPPED_BY_USER, EndReason.COMPLETED)
-            return end if good else _could_not_save(end)
+            return end if good else self._could_not_save(end)
         server = self._shared.server_end()
-        return _could_not_save(server) if server else None
+        return self._could_not_save(server) if server else None
 
     def tick(self, now: float) -> Outcome:
         if now < self._deadline:
             return None
         seconds = self._shared.settings.save_deadline_s
-        return End(EndReason.STOPPED_BY_USER, f"The trainer did not save within {seconds:g} s.")
+        return self._ended(f"The trainer did not save within {seconds:g} s.")
 
+    def _could_not_save(self, end: End) -> End:
+        return self._ended(f"It could not save: {end.detail}")
 
-def _could_not_save(end: End) -> End:
-    return End(EndReason.STOPPED_BY_USER, f"It could not save: {end.detail}")
+    def _ended(self, problem: str) -> End:
+        asked = self._pair.asked
+        return End(asked.reason, f"{asked.detail} {problem}".strip())

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from workers.contract import EventKind, FileName, Line, StepPart
 from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.limits import LimitWatch
 from workers.supervisor.reporting import Reporting
 from workers.supervisor.tail import Tail
 from workers.supervisor.trainerlines import TrainerProgress, trainer_line
@@ -37,11 +38,12 @@ class Stall(NamedTuple):
 class TrainerWatch:
     """Reads metrics.jsonl as it grows."""
 
-    def __init__(self, folder: AttemptFolder, report: Reporting, pace: StepPace) -> None:
+    def __init__(self, folder: AttemptFolder, report: Reporting, pace: StepPace, limits: LimitWatch) -> None:
         self._folder = folder
         self._report = report
         self._tail = Tail(folder / FileName.METRICS, trainer_line)
         self._pace = pace
+        self._limits = limits
         self.progress = TrainerProgress()
         self.heard_at = float("-inf")
         """When its last line was read, by the monotonic clock."""
@@ -59,6 +61,8 @@ class TrainerWatch:
             self.heard_at = self.heard_at if now is None else now
             self.progress.note(line)
             self._note_pace(line, now)
+            if line.kind == EventKind.TRAIN and self._limits.reads:
+                self._limits.note(line.step, line.data() or {})
             self._report.forward(line)
 
     def read_to_the_end(self) -> None:
@@ -127,10 +131,18 @@ class StepPace:
 class HostFigures:
     """Samples of the host, its GPUs and the vLLM servers; peaks are kept for the receipt."""
 
-    def __init__(self, report: Reporting, progress: TrainerProgress, *, open_for: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        report: Reporting,
+        progress: TrainerProgress,
+        *,
+        open_for: Callable[[], bool],
+        limits: Callable[[], dict[str, float]],
+    ) -> None:
         self._report = report
         self._progress = progress
         self._open = open_for
+        self._limits = limits
         self.tree_bytes: int | None = None
         """Resident memory of all descendants at the last scan; None if there are none."""
         self.peaks: dict[int, int] = {}
@@ -145,6 +157,7 @@ class HostFigures:
             self.peaks[gpu] = max(used, self.peaks.get(gpu, 0))
         if self.tree_bytes is not None:
             sample = {**sample, "host/run_memory_mib": float(self.tree_bytes >> 20)}
+        sample = {**sample, **self._limits()}
         if self._open():
             self._report.append(EventKind.SYSTEM, sample, step=self._progress.step)
 

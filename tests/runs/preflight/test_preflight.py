@@ -7,10 +7,21 @@ from typing import Any
 
 import pytest
 
+from controlplane.hardware.prices import Money
 from runs import preflight
 from runs.preflight import Draft, Finding, Grade
 from runs.preflight.draft import DataFacts, GpuFacts, HostFacts
-from workers.contract import HardwareSpec, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
+from workers.contract import (
+    BeyondSpec,
+    HardwareSpec,
+    LimitsSpec,
+    LoraSpec,
+    NoBetterSpec,
+    RewardSpec,
+    Rollout,
+    ServerSpec,
+    WeightSync,
+)
 
 CPU = HardwareSpec("CPU", cpu_slots=1)
 COLOCATE = HardwareSpec("colocate", rollout=Rollout.COLOCATE, trainer_gpus=1)
@@ -63,6 +74,12 @@ def hub(**facts: Any) -> dict[str, Any]:
     return model(**{"hub": True, "host": "box", "bytes": 2_900_000_000, "free_bytes": 41 * 10**9, **facts})
 
 
+def no_better(metric: str) -> LimitsSpec:
+    return LimitsSpec(no_better=NoBetterSpec(metric, 50))
+
+
+PRICE = Money(2.0, "$")
+ON_GPU = {"hardware": HardwareSpec("gpu", trainer_gpus=1), "hosts": (GPU_BOX,)}
 LORA = LoraSpec()
 CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     # model
@@ -185,6 +202,19 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     (grpo(max_steps=150), Grade.NOTE, "max_steps", "150 steps go 1.5 times over the 100 training prompts"),
     (grpo(max_steps=-1, num_train_epochs=2.0), Grade.NOTE, "num_train_epochs", "2 epochs are 200 steps"),
     ({}, Grade.NOTE, "num_generations", "1 prompt × 8 completions"),
+    # limits
+    ({"limits": LimitsSpec(money=5)}, Grade.WARN, "limit_money", "A run on the CPU costs no GPU-hours"),
+    ({"limits": LimitsSpec(money=5), **ON_GPU}, Grade.STOP, "limit_money", "box has no price per GPU-hour"),
+    (
+        {"limits": LimitsSpec(money=5), **ON_GPU, "hosts": (GPU_BOX, replace(GPU_BOX, name="b", gpu_hour=PRICE))},
+        Grade.WARN,
+        "limit_money",
+        "would not hold there",
+    ),
+    ({"limits": no_better("eval_reward")}, Grade.WARN, "stop_metric", "comes from evaluations, and the run has none"),
+    ({"limits": LimitsSpec(beyond=BeyondSpec("kl", 1, 5))}, Grade.WARN, "bound_metric", "With β = 0 no kl is logged"),
+    ({"limits": no_better("rewards/wrong/mean")}, Grade.WARN, "stop_metric", "has no component wrong"),
+    ({"limits": no_better("rewad")}, Grade.WARN, "stop_metric", "TRL logs no metric rewad"),
     # evaluation
     ({"eval_rows": 21}, Grade.STOP, "eval_rows", "keeps only 20 rows out of training"),
     ({"eval_rows": 1, "data": replace(DATA, validation_rows=0)}, Grade.STOP, "eval_rows", "keeps none out of training"),

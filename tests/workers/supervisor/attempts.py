@@ -20,6 +20,7 @@ from workers.contract import (
     DataSpec,
     HangSpec,
     HardwareSpec,
+    LimitsSpec,
     ModelSpec,
     Placement,
     RewardSpec,
@@ -76,6 +77,7 @@ def build_spec(control: FakeControl, **changes: Any) -> AttemptSpec:
         hardware=changes.pop("hardware", HardwareSpec("CPU", cpu_slots=1)),
         grpo={"max_steps": 5},
         hang=changes.pop("hang", HangSpec()),
+        limits=changes.pop("limits", LimitsSpec()),
     )
     spec = AttemptSpec(f"{RUN}-1", 1, 1, run, changes.pop("placement", Placement("testhost", cpu_slots=(0,))))
     return replace(spec, **changes)
@@ -161,16 +163,18 @@ def attempt(
     trainer: str = "",
     spec: dict[str, Any] | None = None,
     hang: HangSpec | None = None,
+    limits: LimitsSpec | None = None,
     **settings: Any,
 ) -> Iterator[Attempt]:
     """A control plane and an attempt that is ready to be launched. At the end: no process of it is left."""
     control = FakeControl(DATASET).start()
     model = tmp_path / "models" / "tiny"
     model.mkdir(parents=True, exist_ok=True)
+    asked = {"hang": hang or HangSpec(), "limits": limits or LimitsSpec()}
     made = Attempt(
         control,
         build_settings(tmp_path / "runs", control, trainer=trainer, **{"model_roots": (model.parent,), **settings}),
-        build_spec(control, **{"model": model, "hang": hang or HangSpec(), **(spec or {})}),
+        build_spec(control, **{"model": model, **asked, **(spec or {})}),
     )
     try:
         yield made

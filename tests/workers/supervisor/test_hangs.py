@@ -14,9 +14,10 @@ import pytest
 from tests.fakes.fake_control import FakeControl
 from tests.workers.supervisor.attempts import Attempt, attempt, build_settings, build_spec, wait_until
 from tests.workers.supervisor.servers import free_port, server_attempt, server_hardware
-from workers.contract import HangSpec, StopMode, servers_of
+from workers.contract import HangSpec, LimitsSpec, Placement, StopMode, servers_of
 from workers.supervisor import procfs
 from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.limits import LimitWatch
 from workers.supervisor.servermetrics import Pulse
 from workers.supervisor.servers import Servers
 from workers.supervisor.vllm import PAUSE_S
@@ -198,7 +199,8 @@ HASTY = {"hang_least_s": 0.5, "sample_s": 0.1}
 def test_an_evaluation_or_a_save_is_no_hang_while_it_moves(tmp_path: Path) -> None:
     folder = AttemptFolder(tmp_path)
     pace = StepPace(after=10.0, least_s=1.0, first_s=50.0)
-    watch = TrainerWatch(folder, Reports(), pace)  # type: ignore[arg-type]  # it takes notes
+    limits = LimitWatch(LimitsSpec(), Placement("testhost"), began=0.0)
+    watch = TrainerWatch(folder, Reports(), pace, limits)  # type: ignore[arg-type]  # it takes notes
     for step in range(5):
         pace.step(step, step * 1.0)
     activity(tmp_path, ["evaluation", "generation"], since=60.0)

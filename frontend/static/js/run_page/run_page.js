@@ -68,6 +68,8 @@ function showTiles(touched) {
     const value = series.last(metric);
     if (!place || value === null) continue;
     const [text, unit] = figure(value, format);
+    const bar = tile.querySelector("progress");
+    if (bar) bar.value = value;
     place.replaceChildren(text, Object.assign(document.createElement("span"), { className: "unit", textContent: unit }));
   }
 }
