@@ -30,6 +30,15 @@ def test_a_run_is_claimed_trained_reported_and_proved_gone(tmp_path: Path) -> No
     assert (made.folder / "outbox.ack").read_text() == str(len(made.outbox()))
 
 
+def test_a_checkpoint_that_is_missing_ends_the_attempt_before_anything_is_started(tmp_path: Path) -> None:
+    with attempt(tmp_path, spec={"resume_from": "rtestrun22/9/checkpoints/checkpoint-2"}) as made:
+        made.launch()
+        ended = made.wait_for_end()
+    assert (ended["reason"], ended["exit_codes"]) == ("checkpoint_unusable", {})
+    assert ended["detail"] == "The checkpoint checkpoint-2 is not on this host."
+    assert made.control.of_kind("process_started") == []
+
+
 @pytest.mark.parametrize(
     ("trainer", "reason", "detail", "code", "cause"),
     [

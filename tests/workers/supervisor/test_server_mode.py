@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -118,16 +119,34 @@ def test_a_run_trains_on_the_server_and_leaves_nothing(tmp_path: Path, trainer_p
 
 
 @pytest.mark.rotating(of=2)
-def test_a_stop_with_save_ends_the_pair_at_a_checkpoint(tmp_path: Path, trainer_python: Path, tiny_model: Path) -> None:
+def test_a_stop_with_save_ends_the_pair_at_a_checkpoint_from_which_it_goes_on(
+    tmp_path: Path, trainer_python: Path, tiny_model: Path
+) -> None:
     with pair(tmp_path, python=trainer_python, model=tiny_model, engine="stub", max_steps=100_000) as made:
         wait_for_step(made, 2)
         made.ask_to_stop(StopMode.SAVE)
         ended = made.wait_for_end(seconds=120)
-    assert ended["reason"] == "stopped_by_user", made.why()
-    assert ended["exit_codes"]["trainer"] == 0
-    saved = made.control.of_kind("checkpoint")[-1]
-    assert (made.folder / saved["data"]["path"] / "adapter_model.safetensors").is_file()
-    assert ended["receipt"]["survivors"] == []
+        assert ended["reason"] == "stopped_by_user", made.why()
+        assert ended["exit_codes"]["trainer"] == 0
+        saved = made.control.of_kind("checkpoint")[-1]
+        assert (made.folder / saved["data"]["path"] / "adapter_model.safetensors").is_file()
+        assert ended["receipt"]["survivors"] == []
+        made.wait_until_gone()
+        goes_on(made, saved["data"]["path"], after=saved["step"])
+
+
+def goes_on(first: Attempt, checkpoint: str, *, after: int) -> None:
+    """A second attempt passes the host's checks of the checkpoint and trains the next step."""
+    spec = replace(first.spec, attempt_id=f"{RUN}-2", number=2, first_seq=len(first.control.lines) + 1)
+    again = Attempt(first.control, first.settings, replace(spec, resume_from=f"{RUN}/1/{checkpoint}"))
+    try:
+        again.launch()
+        wait_until(lambda: after + 1 in training(again) or not again.lock_is_held(), again.why, seconds=180)
+        assert after + 1 in training(again), again.why()
+        again.ask_to_stop(StopMode.NOW)
+        again.wait_until_gone()
+    finally:
+        again.kill_leftovers()
 
 
 def test_a_server_that_dies_in_training_is_the_reason_and_the_trainer_goes_too(
