@@ -58,7 +58,6 @@ CHECKS: tuple[Check, ...] = (
     data.check_evaluation,
     model.check_lengths,
     training.check_combinations,
-    training.check_kept,
     lora.check,
     limits.check,
     traps.check,

@@ -1,4 +1,4 @@
-"""Limits and early-stop rules: whether they can hold, and whether their metrics will come."""
+"""Limits, early-stop rules and the best checkpoint: whether they can hold, and whether their metrics will come."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, stop, warn
+from workers.contract.best import EVALUATION
 
-EVAL = "eval_"
 LOGGED = frozenset(
     {"reward", "reward_std", "frac_reward_zero_std", "loss", "grad_norm", "learning_rate", "entropy", "kl", "epoch"}
     | {"num_tokens", "step_time", "mean_ratio", "clip_ratio/region_mean", "clip_ratio/low_mean", "clip_ratio/high_mean"}
@@ -24,7 +24,9 @@ def check(draft: Draft) -> Iterator[Finding]:
     rules = (("stop_metric", draft.limits.no_better), ("bound_metric", draft.limits.beyond))
     for field, rule in rules:
         if rule is not None:
-            yield from _metric(draft, field, rule.metric)
+            yield from _metric(draft, field, rule.metric, "the rule can't end the run")
+    if draft.keep_best:
+        yield from _metric(draft, "keep_best", draft.keep_best, "no checkpoint is kept as the best")
 
 
 def _money(draft: Draft) -> Iterator[Finding]:
@@ -41,25 +43,26 @@ def _money(draft: Draft) -> Iterator[Finding]:
         yield warn("limit_money", cause, "Choose a host that has a price, or limit the hours.")
 
 
-def _metric(draft: Draft, field: str, metric: str) -> Iterator[Finding]:
-    name = metric.removeprefix(EVAL)
-    if metric.startswith(EVAL) and not draft.eval_rows:
-        cause = f"{metric} comes from evaluations, and the run has none."
+def _metric(draft: Draft, field: str, metric: str, so: str) -> Iterator[Finding]:
+    """`so`: what follows if the metric doesn't come."""
+    name = metric.removeprefix(EVALUATION)
+    if metric.startswith(EVALUATION) and not draft.eval_rows:
+        cause = f"{metric} comes from evaluations, and the run makes none: {so}."
         yield warn(field, cause, f"Set evaluation rows, or use {name}.", Fix(f"Use {name}", {field: name}))
     elif name == "kl" and not draft.value("beta"):
-        yield warn(field, f"With β = 0 no {metric} is logged: the rule can't end the run.", "Give β a small value.")
+        yield warn(field, f"With β = 0 no {metric} is logged: {so}.", "Give β a small value.")
     elif name.startswith("rewards/"):
-        yield from _component(draft, field, metric, name)
+        yield from _component(draft, field, name, so)
     elif name not in LOGGED and not name.startswith(PREFIXES):
         close = difflib.get_close_matches(name, LOGGED, n=1)
-        prefix = EVAL if metric.startswith(EVAL) else ""
+        prefix = EVALUATION if metric.startswith(EVALUATION) else ""
         fixes = [Fix(f"Use {prefix}{match}", {field: prefix + match}) for match in close]
-        yield warn(field, f"TRL logs no metric {metric}: the rule may never end the run.", "Check its name.", *fixes)
+        yield warn(field, f"TRL logs no metric {metric}: {so} unless a reward logs it.", "Check its name.", *fixes)
 
 
-def _component(draft: Draft, field: str, metric: str, name: str) -> Iterator[Finding]:
+def _component(draft: Draft, field: str, name: str, so: str) -> Iterator[Finding]:
     names = [reward.name for reward in draft.rewards or ()]
-    component = name.removeprefix("rewards/").rpartition("/")[0] or name.removeprefix("rewards/")
+    component = name.removeprefix("rewards/").partition("/")[0]
     if names and component not in names:
         words = ", ".join(f"rewards/{each}/mean" for each in names[:5])
-        yield warn(field, f"The reward config has no component {component}: {metric} never comes.", f"Use {words}.")
+        yield warn(field, f"The reward config has no component {component}: {so}.", f"Use {words}.")

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, note, stop, warn
-from workers.contract.best import EVALUATION
 from workers.contract.training_rules import CHOICES, MADE_BY_THE_FORM, OWNED, unusual_values, value_problems
 
 SCHEDULER_NEEDS = {
@@ -52,19 +51,6 @@ def check_combinations(draft: Draft) -> Iterator[Finding]:
     yield from _attention(draft)
     if draft.value("bf16") and draft.value("fp16"):
         yield stop("precision", "bf16 and fp16 are both on.", "Choose one precision.")
-
-
-def check_kept(draft: Draft) -> Iterator[Finding]:
-    """The metric by which the best checkpoint is kept must come."""
-    metric, none = draft.keep_best, Fix("Keep only the newest", {"keep_best": ""})
-    if metric.startswith(EVALUATION) and not draft.eval_rows:
-        cause = f"{metric} is a metric of evaluations, and the run makes none: no checkpoint is kept as the best."
-        yield warn("keep_best", cause, "Choose evaluation rows, or another metric.", none)
-    component = metric.removeprefix(EVALUATION).removeprefix("rewards/").partition("/")[0]
-    names = [reward.name for reward in draft.rewards or ()]
-    if metric.removeprefix(EVALUATION).startswith("rewards/") and names and component not in names:
-        cause = f"The rewards have no component {component}: no checkpoint is kept as the best."
-        yield warn("keep_best", cause, f"Use one of: {', '.join(names)}.", none)
 
 
 def _reference(draft: Draft) -> Iterator[Finding]:
