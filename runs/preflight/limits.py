@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterator
 
 from runs.preflight.draft import Draft
-from runs.preflight.finding import Finding, Fix, stop, warn
+from runs.preflight.finding import Finding, Fix, note, stop, warn
 from workers.contract.best import EVALUATION
 
 LOGGED = frozenset(
@@ -25,6 +25,7 @@ def check(draft: Draft) -> Iterator[Finding]:
     for field, rule in rules:
         if rule is not None:
             yield from _metric(draft, field, rule.metric, "the rule can't end the run")
+    yield from _kept(draft)
     if draft.keep_best:
         yield from _metric(draft, "keep_best", draft.keep_best, "no checkpoint is kept as the best")
 
@@ -58,6 +59,15 @@ def _metric(draft: Draft, field: str, metric: str, so: str) -> Iterator[Finding]
         prefix = EVALUATION if metric.startswith(EVALUATION) else ""
         fixes = [Fix(f"Use {prefix}{match}", {field: prefix + match}) for match in close]
         yield warn(field, f"TRL logs no metric {metric}: {so} unless a reward logs it.", "Check its name.", *fixes)
+
+
+def _kept(draft: Draft) -> Iterator[Finding]:
+    rule = draft.limits.no_better
+    if rule is None or draft.keep_best == rule.metric or not draft.value("save_total_limit"):
+        return
+    cause = f"The run ends long after the best {rule.metric}: by then its checkpoint may be deleted."
+    fix = Fix("Keep the best one", {"keep_best": rule.metric})
+    yield note("stop_metric", cause, "Keep the best checkpoint by this metric.", fix)
 
 
 def _component(draft: Draft, field: str, name: str, so: str) -> Iterator[Finding]:

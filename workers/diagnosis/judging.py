@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -265,9 +266,16 @@ def _in_facts(entry: Entry, facts: Facts) -> tuple[list[str], dict[str, str]]:
         if kind in entry.events:
             found = next((match for pattern in entry.patterns if (match := pattern.search(data))), None)
             if found or not entry.patterns:
-                words.append(f"Event {kind.replace('_', ' ')}: {data[:SHOWN]}")
+                words.append(_event_words(kind, data)[:SHOWN])
                 values |= {name: value for name, value in (found.groupdict() if found else {}).items() if value}
     return list(dict.fromkeys(words))[:MOST_EVIDENCE], values
+
+
+def _event_words(kind: str, data: str) -> str:
+    """Its own sentence if it has one."""
+    value = json.loads(data)
+    text = value.get("text") if isinstance(value, dict) else None
+    return str(text) if text else f"Event {kind.replace('_', ' ')}: {data}"
 
 
 def _from_exits(facts: Facts) -> list[_Match]:

@@ -213,6 +213,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     ),
     ({"limits": no_better("eval_reward")}, Grade.WARN, "stop_metric", "comes from evaluations, and the run makes none"),
     ({"limits": LimitsSpec(beyond=BeyondSpec("kl", 1, 5))}, Grade.WARN, "bound_metric", "With β = 0 no kl is logged"),
+    ({"limits": no_better("reward")}, Grade.NOTE, "stop_metric", "by then its checkpoint may be deleted"),
     ({"limits": no_better("rewards/wrong/mean")}, Grade.WARN, "stop_metric", "has no component wrong"),
     ({"limits": no_better("rewad")}, Grade.WARN, "stop_metric", "TRL logs no metric rewad"),
     # evaluation

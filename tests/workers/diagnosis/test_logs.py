@@ -185,6 +185,7 @@ def test_a_hang_is_the_cause_unless_training_went_on(tmp_path: Path) -> None:
     went_on = {"seq": 2, "t": 2.0, "kind": "note", "step": 4, "data": {"text": "Step 4 came late: training goes on."}}
     first = diagnose(a_folder(tmp_path / "1", {"trainer": f"{STEP}\n"}, [hang, ending("hung")]))
     assert [(one.id, one.cause) for one in first.diagnoses] == [("hung", "The reward waits.")]
+    assert first.diagnoses[0].facts == ("The run ended as hung.", "No step.")
     later = diagnose(a_folder(tmp_path / "2", {"trainer": f"{STEP}\n"}, [hang, went_on, ending("trainer_exited")]))
     assert ids(later) == []
 
