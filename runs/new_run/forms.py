@@ -358,7 +358,7 @@ class LaunchForm(LimitFields, forms.Form):
 
     @property
     def folds(self) -> list[dict[str, Any]]:
-        """The folds of the Training card: title, fields, and whether to open them because of errors."""
+        """The folds of the Training card: title, fields, and whether to open them because of errors or a fix."""
         extra: dict[FieldSection, tuple[str, ...]] = {
             FieldSection.PRECISION: ("precision", "attn_implementation"),
             FieldSection.LORA: ("use_lora", *LORA_FIELDS),
@@ -375,4 +375,5 @@ class LaunchForm(LimitFields, forms.Form):
 
     def _fold(self, title: str, fields: list[forms.BoundField]) -> dict[str, Any]:
         wrong = self.is_bound and any(field.errors for field in fields)
-        return {"title": title, "fields": fields, "open": wrong}
+        changed = any(hasattr(field.field, "changed_from") for field in fields)  # by a fix, see fixing.mark
+        return {"title": title, "fields": fields, "open": wrong or changed}

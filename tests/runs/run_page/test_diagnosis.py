@@ -131,6 +131,7 @@ def test_a_value_of_the_log_limits_the_setting(client: Client) -> None:
     run.save()
     form = client.get(f"/runs/{run.pk}/clone/?fix=lora_rank").context["form"]
     assert form["lora_r"].value() == 16
+    assert [fold["title"] for fold in form.folds if fold["open"]] == ["LoRA"]
 
 
 def test_memory_is_fixed_until_the_estimate_fits(client: Client) -> None:
