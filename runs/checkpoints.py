@@ -66,6 +66,11 @@ def by_folder(folder: str) -> Checkpoint | None:
     return next((each for each in of_run(run) if each.folder == folder), None) if run else None
 
 
+def trains_on(run: Run, step: int) -> bool:
+    """Whether steps are left to train after this one."""
+    return run.max_steps is None or step < run.max_steps
+
+
 def _folder_of(event: RunEvent) -> str:
     return f"{event.run_id}/{event.attempt.number}/{event.data['path']}"
 

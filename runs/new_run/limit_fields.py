@@ -21,7 +21,7 @@ TOGETHER = (
     ("bound_value", "bound_metric", "Enter the metric that must not cross it."),
     ("bound_steps", "bound_metric", "Enter the metric that must not cross the bound."),
 )
-"""A field that is filled, the one that it needs, and what is said there."""
+"""(the filled field, the field that it needs, the error shown beside the latter)"""
 
 
 class LimitFields(forms.Form):

@@ -17,7 +17,6 @@ from runs.checkpoints import Checkpoint
 from runs.metrics.series import Series, series
 from runs.models import Run
 from runs.run_page import limits
-from runs.run_page.header import trains_on
 from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
 from runs.spec import unreadable
@@ -93,7 +92,7 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
             each,
             [(labels[name], value) for name, value in values.items()],
             best=each is winner,
-            resumable=each.usable and trains_on(run, each.step),
+            resumable=each.usable and checkpoints.trains_on(run, each.step),
             recommended=each is recommended,
         )
         for each, values in zip(saved, figures, strict=True)

@@ -8,21 +8,7 @@ from typing import Any
 
 from runs.models import Attempt, RunEvent
 from workers.contract import EventKind
-from workers.diagnosis import Entry, entries
-
-CONFIDENCES = {"certain": "certain", "likely": "likely", "possible": "possible"}
-
-
-@dataclass(frozen=True)
-class Line:
-    file: str
-    number: int
-    text: str
-
-    @property
-    def log(self) -> str:
-        """The name of the log on the Logs tab."""
-        return self.file.removesuffix(".log")
+from workers.diagnosis import Confidence, Entry, LogLine, entries
 
 
 @dataclass(frozen=True)
@@ -32,7 +18,7 @@ class Shown:
     cause: str
     fix: str
     confidence: str
-    lines: list[Line]
+    lines: list[LogLine]
     facts: list[str]
     may_be_cloned: bool
     """The New run form can be filled with the fix."""
@@ -41,14 +27,18 @@ class Shown:
 @dataclass(frozen=True)
 class Report:
     causes: list[Shown]
-    first_errors: list[Line]
+    first_errors: list[LogLine]
     """Of each process; shown if no cause is known."""
 
 
 def of_attempt(attempt: Attempt) -> Report | None:
     """None if none was made: the host is gone, or it was an older version's."""
-    event = attempt.events.filter(kind=EventKind.DIAGNOSED).order_by("-id").first()
+    event = _event(attempt)
     return report_of(event) if event is not None else None
+
+
+def _event(attempt: Attempt) -> RunEvent | None:
+    return attempt.events.filter(kind=EventKind.DIAGNOSED).order_by("-id").first()
 
 
 def report_of(event: RunEvent) -> Report:
@@ -59,7 +49,7 @@ def report_of(event: RunEvent) -> Report:
 
 def values_of(attempt: Attempt, id_: str) -> tuple[Entry, dict[str, str]] | None:
     """A catalogue entry of the attempt's diagnosis with what its pattern has found; None if it isn't in it."""
-    event = attempt.events.filter(kind=EventKind.DIAGNOSED).order_by("-id").first()
+    event = _event(attempt)
     rows = _list(event.data.get("diagnoses")) if event is not None else []
     row = next((row for row in rows if isinstance(row, dict) and row.get("id") == id_), None)
     entry = entries().get(id_)
@@ -76,7 +66,7 @@ def _shown(row: Mapping[str, Any]) -> Shown | None:
         entry.title,
         entry.words(entry.cause, values),
         entry.words(entry.fix, values),
-        CONFIDENCES.get(str(row.get("confidence")), "possible"),
+        confidence if (confidence := str(row.get("confidence"))) in set(Confidence) else Confidence.POSSIBLE,
         list(_lines(row.get("lines"))),
         [str(fact) for fact in _list(row.get("facts"))],
         any(change.how != "profile" for change in entry.changes),
@@ -88,10 +78,10 @@ def _values(row: Mapping[str, Any]) -> dict[str, str]:
     return {str(name): str(value) for name, value in values.items()} if isinstance(values, dict) else {}
 
 
-def _lines(rows: object) -> Iterator[Line]:
+def _lines(rows: object) -> Iterator[LogLine]:
     for row in _list(rows):
         if isinstance(row, list) and len(row) == 3 and isinstance(row[1], int):
-            yield Line(str(row[0]), row[1], str(row[2]))
+            yield LogLine(str(row[0]), row[1], str(row[2]))
 
 
 def _list(value: object) -> list[Any]:

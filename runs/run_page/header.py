@@ -265,12 +265,7 @@ def _plural(count: int) -> str:
 
 def _resume_step(run: Run) -> int | None:
     saved = checkpoints.last(run)
-    return saved.step if saved and trains_on(run, saved.step) else None
-
-
-def trains_on(run: Run, step: int) -> bool:
-    """Whether steps are left to train after this one."""
-    return run.max_steps is None or step < run.max_steps
+    return saved.step if saved and checkpoints.trains_on(run, saved.step) else None
 
 
 def _moment(iso: str | None) -> datetime | None:

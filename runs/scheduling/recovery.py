@@ -40,7 +40,8 @@ def plan(attempt: Attempt, now: datetime | None = None) -> bool:
         return False
     run = Run.objects.get(pk=attempt.run_id)
     recovery, used = recovery_of(run), resumes_used(run)
-    if used >= recovery.resumes or _is_trained(run):
+    saved = checkpoints.last(run)
+    if used >= recovery.resumes or (saved is not None and not checkpoints.trains_on(run, saved.step)):
         return False
     if RunEvent.objects.filter(attempt=attempt, kind="resume_planned").exists():
         return False
@@ -121,12 +122,6 @@ def recovery_of(run: Run) -> RecoverySpec:
 
 def resumes_used(run: Run) -> int:
     return RunEvent.objects.filter(run=run, kind="resumed", data__has_key="automatic").count()
-
-
-def _is_trained(run: Run) -> bool:
-    """Whether a checkpoint of the last step exists: a resume would find nothing to train."""
-    saved = checkpoints.last(run)
-    return saved is not None and run.max_steps is not None and saved.step >= run.max_steps
 
 
 def _forget(attempt: Attempt) -> bool:

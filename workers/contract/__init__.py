@@ -34,6 +34,7 @@ from workers.contract.lines import (
     SyncAnswer,
 )
 from workers.contract.names import (
+    BETWEEN_STEPS,
     LOG_LEFT_OUT,
     LOG_NAMES,
     MAX_SERVERS,
@@ -70,6 +71,7 @@ from workers.contract.spec import (
 )
 
 __all__ = [
+    "BETWEEN_STEPS",
     "LOG_LEFT_OUT",
     "LOG_NAMES",
     "MAX_SERVERS",

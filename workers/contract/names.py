@@ -100,8 +100,12 @@ class StepPart(StrEnum):
     REWARDS = "rewards"
     LOGPS = "logps"
     UPDATE = "update"
-    EVALUATION = "evaluation"  # these two are no parts of a step: they come between two
+    EVALUATION = "evaluation"
     SAVING = "saving"
+
+
+BETWEEN_STEPS = frozenset({StepPart.EVALUATION, StepPart.SAVING})
+"""These are no parts of a step."""
 
 
 class Phase(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from statistics import median
 from typing import NamedTuple
 
-from workers.contract import EventKind, FileName, Line, StepPart
+from workers.contract import BETWEEN_STEPS, EventKind, FileName, Line
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.limits import LimitWatch
 from workers.supervisor.reporting import Reporting
@@ -90,8 +90,7 @@ class TrainerWatch:
 
 
 def _moved_at(rank: Activity) -> float:
-    between = StepPart.EVALUATION in rank.doing or StepPart.SAVING in rank.doing
-    return rank.since if between else rank.steps_since
+    return rank.since if BETWEEN_STEPS.intersection(rank.doing) else rank.steps_since
 
 
 class StepPace:

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from workers.contract import FileName, StepPart
+from workers.contract import BETWEEN_STEPS, FileName
 
 WIDTH = 600
 """Bytes of the record: one write replaces it whole."""
 LONGEST_NAME = 60
-BETWEEN_STEPS = (StepPart.EVALUATION, StepPart.SAVING)
 
 
 class Activity:

@@ -1,4 +1,4 @@
-"""What is said of a hang from what its processes show, and how their stacks are read."""
+"""The sentences about a hang, and how the stacks of its processes are read."""
 
 from __future__ import annotations
 
