@@ -12,6 +12,9 @@ from workers.contract import EventKind
 MOST = 300
 """The newest ones to look at; the events tab has all of them."""
 
+FOLDER_PARTS = 4
+"""run/attempt/checkpoints/checkpoint-N"""
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -31,6 +34,13 @@ class Checkpoint:
     def folder(self) -> str:
         """Relative to the host's RUNS_DIR."""
         return _folder_of(self.event)
+
+    @property
+    def path(self) -> str:
+        """On its host; "": the host has not said where its RUNS_DIR is."""
+        host = self.event.attempt.host
+        runs_dir = host.inventory.get("runs_dir") if host else ""
+        return f"{runs_dir}/{self.folder}" if runs_dir else ""
 
     @property
     def usable(self) -> bool:
@@ -62,6 +72,8 @@ def find(run: Run, event_id: str) -> Checkpoint | None:
 
 
 def by_folder(folder: str) -> Checkpoint | None:
+    """`folder`: on the host, or relative to its RUNS_DIR."""
+    folder = "/".join(folder.rstrip("/").split("/")[-FOLDER_PARTS:])
     run = Run.objects.filter(pk=folder.partition("/")[0]).first()
     return next((each for each in of_run(run) if each.folder == folder), None) if run else None
 

@@ -166,6 +166,7 @@ SHAPES: dict[str, Shape] = {
     "cuda": _cuda,
     "disk_free_mib": whole,
     "disk_total_mib": whole,
+    "runs_dir": text,
     "runs_folder": text,
     "model_roots": _texts,
     "models": _texts,

@@ -251,8 +251,10 @@ class LaunchForm(LimitFields, forms.Form):
         choices = StartChoices(str(self.row("model") or ""), self.lora(), profile and profile.spec, self.row("host"))
         for name, problem in starting.problems(checkpoint, choices):
             self.add_error(name, problem)
-        if checkpoint is not None and not self.row("host"):
-            self.cleaned_data["host"] = checkpoint.event.attempt.host
+        if checkpoint is not None:
+            if "start_from" in self.cleaned_data:
+                self.cleaned_data["start_from"] = checkpoint.folder
+            self.cleaned_data["host"] = self.row("host") or checkpoint.event.attempt.host
 
     def clean_model(self) -> str:
         return model_name(self.cleaned_data["model"])

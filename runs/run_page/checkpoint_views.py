@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -35,6 +36,8 @@ class CheckpointRow:
     resumable: bool
     recommended: bool = False
     """By the rule that ended the run early."""
+    as_model: str = ""
+    """The query of the New run page for a run with this checkpoint as its model; "" for an adapter, which is none."""
 
 
 @require_safe
@@ -94,10 +97,24 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
             best=each is winner,
             resumable=each.usable and checkpoints.trains_on(run, each.step),
             recommended=each is recommended,
+            as_model=_as_model(run, each),
         )
         for each, values in zip(saved, figures, strict=True)
     ]
     return labels, rows, best_by
+
+
+def _as_model(run: Run, checkpoint: Checkpoint) -> str:
+    if run.spec.get("lora") or not checkpoint.usable or not checkpoint.path:
+        return ""
+    choices = {
+        "model": checkpoint.path,
+        "host": checkpoint.event.attempt.host_id,
+        "dataset_version": run.dataset_version_id,
+        "reward_version": run.reward_version_id,
+        "profile": run.profile_id,
+    }
+    return urlencode({name: value for name, value in choices.items() if value})
 
 
 def figure_at(history: Series, name: str, step: int) -> float | None:

@@ -61,6 +61,7 @@ class Inventory:
             "shm_mib": shutil.disk_usage(SHM).total >> 20 if SHM.is_dir() else None,
             "disk_free_mib": disk.free >> 20,
             "disk_total_mib": disk.total >> 20,
+            "runs_dir": str(settings.runs_dir.absolute()),
             "runs_folder": folder_id(settings.runs_dir),
             "model_roots": [str(root) for root in settings.model_roots],
             "models": models_under(settings),

@@ -151,6 +151,11 @@ class HostSettings:
         return self.dataset_cache_dir or self.runs_dir.parent / "dataset-cache"
 
     @property
+    def model_folders(self) -> tuple[Path, ...]:
+        """Where a local model may be: in the model roots, or among the checkpoints of runs."""
+        return (*self.model_roots, self.runs_dir)
+
+    @property
     def control_url_file(self) -> Path:
         """Written at each start of the host's worker, so that supervisors follow a control plane that moved."""
         return self.runs_dir / "control_url"

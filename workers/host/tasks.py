@@ -37,10 +37,10 @@ def reap_run(run_id: str, attempt_number: int, token: str, placement: dict[str, 
 def inspect_model(inspection_id: int, model: str) -> None:
     settings = HostSettings.from_env()
     hub = Hub.of(settings.hf_token_file)
-    answer = inspection.inspect(model, settings.model_roots, hub)
+    answer = inspection.inspect(model, settings.model_folders, hub)
     tokenizer = tokenizer_files.TokenizerFiles({})
     if answer["ok"] and not answer.get("unreachable"):
-        tokenizer = tokenizer_files.collect(model, settings.model_roots, hub)
+        tokenizer = tokenizer_files.collect(model, settings.model_folders, hub)
         answer["tokenizer_files"] = tokenizer.summary()
     control = Control(url=settings.control_url, token=settings.host_token(), timeout_s=settings.http_timeout_s)
     try:

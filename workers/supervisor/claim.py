@@ -148,11 +148,10 @@ def spec_problem(spec: AttemptSpec) -> str:
 def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
     """Check local model paths, as models contain code: they must be in the host's model folders or in the folder of its
     runs."""
-    roots = (*settings.model_roots, settings.runs_dir)
     try:
         for model in models_of(spec.run):
             if is_local(model.path):
-                inspection.inside(Path(model.path), roots)
+                inspection.inside(Path(model.path), settings.model_folders)
         checkpoint = spec.resume_from or spec.run.start_from
         if checkpoint and (settings.runs_dir / checkpoint).exists():  # a missing one is named by its own check
             inspection.inside(settings.runs_dir / checkpoint, (settings.runs_dir,))

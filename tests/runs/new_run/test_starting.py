@@ -56,6 +56,12 @@ def test_a_clone_from_a_checkpoint_starts_with_it_on_its_host(client: Client) ->
     assert again.context["form"]["start_from"].value() == folder(checkpoint)
 
 
+def test_a_checkpoint_may_be_named_by_its_absolute_path(client: Client) -> None:
+    checkpoint = a_checkpoint()
+    client.post("/runs/new/", sent(start_from=f"/srv/runs/{folder(checkpoint)}/"))
+    assert Run.objects.latest("created_at").spec["start_from"] == folder(checkpoint)
+
+
 @pytest.mark.parametrize(
     ("run", "step", "changes", "words"),
     [

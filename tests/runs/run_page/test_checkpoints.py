@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
 from django.test import Client
 from pytest_django import Settings
 
+from controlplane.hardware.models import Host
 from runs.host_api.ingest import accept
 from runs.models import Attempt, Run, RunEvent
 from runs.states import RunStatus
 from tests.controlplane.people import operator, viewer
-from tests.runs.builders import a_run, an_attempt, event, train
+from tests.runs.builders import a_host, a_run, an_attempt, event, train
 
 pytestmark = pytest.mark.django_db
 
@@ -92,3 +94,30 @@ def test_a_run_that_still_goes_is_not_resumed() -> None:
     page = operator().post(f"/runs/{attempt.run_id}/resume", follow=True)
     assert b"is still running" in page.content
     assert attempt.run.attempts.count() == 1
+
+
+def test_a_checkpoint_of_all_weights_can_be_the_model_of_another_run() -> None:
+    attempt, host = an_attempt(), a_host()
+    Attempt.objects.filter(pk=attempt.pk).update(host=host)
+    accept(attempt, [event(1, "checkpoint", step=1, path="checkpoints/checkpoint-1")])
+    page = f"/runs/{attempt.run_id}/checkpoints/"
+    assert "Use as model" not in text(operator(), page), "the host has not said where its runs are"
+    Host.objects.update(inventory={**host.inventory, "runs_dir": "/srv/my runs"})
+    folder = f"/srv/my runs/{attempt.run_id}/1/checkpoints/checkpoint-1"
+    assert f'data-copy="{folder}"' in text(viewer(), page)
+    assert "Use as model" not in text(viewer(), page)
+    (link,) = re.findall(r'href="(/runs/new/[^"]*)"', text(operator(), page))
+    form = text(operator(), html.unescape(link))
+    assert f'value="{folder}"' in form
+    assert f'<option value="{host.pk}" selected>' in form
+    assert f'<option value="{attempt.run.dataset_version_id}" selected>' in form
+
+
+def test_an_adapter_is_no_model() -> None:
+    attempt, host = an_attempt(run=a_run(lora={"r": 8})), a_host()
+    Attempt.objects.filter(pk=attempt.pk).update(host=host)
+    accept(attempt, [event(1, "checkpoint", step=1, path="checkpoints/checkpoint-1")])
+    Host.objects.update(inventory={**host.inventory, "runs_dir": "/srv/runs"})
+    page = text(operator(), f"/runs/{attempt.run_id}/checkpoints/")
+    assert "/srv/runs/" in page
+    assert "Use as model" not in page

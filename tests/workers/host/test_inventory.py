@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +49,11 @@ def test_hosts_that_share_a_runs_folder_announce_the_same_id(tmp_path: Path) -> 
     assert ids[0] == ids[1] != ids[2]
     assert all(len(each) == 32 for each in ids)
     assert [path.name for path in (tmp_path / "own").iterdir()] == [inventory.FOLDER_ID]
+
+
+def test_the_runs_folder_is_announced_as_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Inventory(replace(settings_in(tmp_path), runs_dir=Path("."))).take()["runs_dir"] == str(tmp_path)
 
 
 def test_links_are_told_and_asked_for_once() -> None:
