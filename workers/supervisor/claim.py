@@ -146,8 +146,7 @@ def spec_problem(spec: AttemptSpec) -> str:
 
 
 def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
-    """Check local model paths, as models contain code: they must be in the host's model folders or in the folder of its
-    runs."""
+    """Check local model paths, as models contain code: they must be in the host's model folders."""
     try:
         for model in models_of(spec.run):
             if is_local(model.path):
