@@ -14,6 +14,7 @@ from runs.host_api import views as host_api_views
 from runs.hosts import api as hosts_api
 from runs.hosts import tokenizer_views
 from runs.hosts import views as hosts_views
+from runs.learnability import views as learnability_views
 from runs.live import consumers
 from runs.metrics import views as metrics_views
 from runs.new_run import exchange_views
@@ -43,6 +44,7 @@ urlpatterns = [
     path("runs/new/check", new_run_views.check_run, name="check_run"),
     path("runs/new/profiles", new_run_views.choose_profile, name="choose_profile"),
     path("runs/new/commands", new_run_views.commands, name="launch_commands"),
+    path("runs/new/learnability", new_run_views.check_learnability, name="check_learnability"),
     path("runs/new/dry-run", new_run_views.dry_run, name="dry_run"),
     path("runs/new/import", exchange_views.import_config, name="import_config"),
     path("runs/new/export", exchange_views.export_draft, name="export_draft"),
@@ -51,6 +53,7 @@ urlpatterns = [
     path("runs/<slug:run_id>/clone/", new_run_views.clone, name="clone"),
     path("runs/<slug:run_id>/dry-run", new_run_views.run_dry_run, name="run_dry_run"),
     path("runs/<slug:run_id>/export", exchange_views.run_export, name="run_export"),
+    path("runs/<slug:run_id>/learnability/", learnability_views.learnability, name="learnability"),
     # Comparison
     path("runs/compare/", compare_views.compare, name="compare_runs"),
     path("runs/compare/table/", compare_views.table, name="compare_table"),

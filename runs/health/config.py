@@ -117,24 +117,9 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] 
         gpus=gpus,
         ranks=ranks,
         max_steps=max(0, int(grpo.get("max_steps") or 0)),
-        completions=_batch(spec).completions,
+        completions=Batch.of(grpo, spec.hardware.processes).completions,
         eval_every=_every(spec, "eval") if spec.data.eval_rows else 0,
         save_every=_every(spec, "save"),
-    )
-
-
-def _batch(spec: RunSpec) -> Batch:
-    def given(name: str) -> int | None:
-        value = spec.grpo.get(name)
-        return int(value) if value else None
-
-    return Batch(
-        per_device_train_batch_size=given("per_device_train_batch_size") or 8,
-        gradient_accumulation_steps=given("gradient_accumulation_steps") or 1,
-        num_generations=given("num_generations") or 8,
-        processes=max(1, spec.hardware.processes),
-        steps_per_generation=given("steps_per_generation"),
-        generation_batch_size=given("generation_batch_size"),
     )
 
 

@@ -39,7 +39,7 @@ def _duration(draft: Draft, hosts: Sequence[HostView], largest: HostFacts | None
     if work is None or draft.hardware is None or not draft.model:
         return None
     for run in nearest(draft, _past_runs(draft, draft.hardware, hosts))[:MOST_READ]:
-        measured = pace(_steps(run), work.steps_per_generation)
+        measured = pace(steps_of(run.id, run.attempt), work.steps_per_generation)
         if measured and (answer := by_past(draft, run, measured)):
             return answer
     return by_rule(draft, largest) if largest else None
@@ -83,9 +83,9 @@ def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterable[PastRun]:
         yield PastRun(run, name, attempt, host, spec, grpo if isinstance(grpo, dict) else {}, bool(lora))
 
 
-def _steps(run: PastRun) -> list[Step]:
-    """Its last steps in order."""
-    rows = MetricRow.objects.filter(run=run.id, attempt=run.attempt, kind=EventKind.TRAIN, superseded=False)
+def steps_of(run_id: str, attempt_id: str) -> list[Step]:
+    """An attempt's last steps in order, as far as they are not folded yet."""
+    rows = MetricRow.objects.filter(run=run_id, attempt=attempt_id, kind=EventKind.TRAIN, superseded=False)
     timed = rows.filter(values__step_time__isnull=False).order_by("-seq")
     columns = timed.values_list("step", "values__step_time", "values__num_tokens")[:STEPS_READ]
     steps = ((step, number(seconds), number(tokens)) for step, seconds, tokens in reversed(columns))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -42,6 +43,7 @@ from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
 from runs.spec import LaunchRequest
 from workers.contract import ContractError
+from workers.contract.learnability import CHECK
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -91,16 +93,27 @@ def _for_viewers(request: HttpRequest) -> HttpResponse:
 
 @operator_required
 def _launch(request: HttpRequest) -> HttpResponseBase:
+    return _send(request, "train")
+
+
+@require_POST
+@operator_required
+def check_learnability(request: HttpRequest) -> HttpResponseBase:
+    """The same launch as a learnability check, whose spec has the settings of the run."""
+    return _send(request, CHECK)
+
+
+def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
     form, user = bound_form(request), person(request)
     draft_check = checked(form, user)
     findings = findings_of(form, draft_check)
     # After preflight, which may have seen a queue that a double click's first request has just filled.
-    sent = _sent_before(form, user)
+    sent = _sent_before(form, user, kind)
     if sent is not None:
         return _to_run(request, sent, fresh=False)
     if form.is_valid() and not preflight.blocks(findings):
         try:
-            run, fresh = submit(form, draft_check.request, user)
+            run, fresh = submit(form, replace(draft_check.request, kind=kind), user)
         except ContractError as error:
             form.add_error(None, f"This can't be launched: {error}.")
         except QueueFull as error:
@@ -114,15 +127,15 @@ def _launch(request: HttpRequest) -> HttpResponseBase:
     return page(request, form, draft_check=draft_check, findings=findings, status=422)
 
 
-def _sent_before(form: LaunchForm, user: User) -> Run | None:
-    key = _launch_key(form, user) if form.is_valid() else None
+def _sent_before(form: LaunchForm, user: User, kind: str) -> Run | None:
+    key = _launch_key(form, user, kind) if form.is_valid() else None
     return Run.objects.filter(launch_key=key).first() if key else None
 
 
 def _to_run(request: HttpRequest, run: Run, *, fresh: bool) -> HttpResponseBase:
     if not fresh:
         messages.info(request, "This launch was already submitted; here is its run.")
-    return redirect("run", run.pk)
+    return redirect("learnability" if run.kind == CHECK else "run", run.pk)
 
 
 @require_POST
@@ -215,7 +228,7 @@ def findings_of(form: LaunchForm, draft_check: Checked) -> list[preflight.Findin
 
 def submit(form: LaunchForm, request: LaunchRequest, user: User) -> tuple[Run, bool]:
     """Launch a run; a page submitted twice returns the existing run and False."""
-    key = _launch_key(form, user)
+    key = _launch_key(form, user, request.kind)
 
     def make() -> Run:
         run = launching.submit(request, user=user)
@@ -225,14 +238,14 @@ def submit(form: LaunchForm, request: LaunchRequest, user: User) -> tuple[Run, b
     return once(Run.objects.all(), key, make)
 
 
-def _launch_key(form: LaunchForm, user: User) -> str | None:
+def _launch_key(form: LaunchForm, user: User, kind: str) -> str | None:
     """The key that makes a repeated submission the same launch: user, page and values. A changed form is a new
     launch."""
     page = form.row("key")
     if not page:
         return None
     values = sorted((name, value) for name, value in form.data.items() if name != "csrfmiddlewaretoken")
-    return hashlib.sha256(repr((user.pk, page, values)).encode()).hexdigest()
+    return hashlib.sha256(repr((user.pk, page, kind, values)).encode()).hexdigest()
 
 
 def bound_form(request: HttpRequest) -> LaunchForm:

@@ -27,10 +27,12 @@ from django.db.models.functions import Cast, Lower
 
 from runs.models import Attempt, Run
 from runs.states import ACTIVE, RunStatus
+from workers.contract.learnability import CHECK
 
 TRIAL = "trial"
 KINDS: dict[str, tuple[str, Q]] = {
-    "": ("Without trials", ~Q(kind=TRIAL)),
+    "": ("Training runs", ~Q(kind__in=(TRIAL, CHECK))),
+    CHECK: ("Learnability checks", Q(kind=CHECK)),
     TRIAL: ("Trials of profiles", Q(kind=TRIAL)),
     "all": ("Every kind", Q()),
 }

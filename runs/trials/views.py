@@ -11,6 +11,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from controlplane.accounts.roles import operator_required, person
 from controlplane.datasets.models import DatasetVersion
+from controlplane.http.htmx import STOP_POLLING
 from controlplane.rewards.queries import offered_versions
 from runs import queries
 from runs.new_run.drafting import candidates, known_models
@@ -20,8 +21,6 @@ from runs.trials.forms import TrialForm
 from runs.trials.results import progress
 
 FROM_LINKS = ("model", "dataset_version", "reward_version", "host")
-STOP_POLLING = 286
-"""htmx's status for "swap, then stop polling"."""
 RECENT = 10
 
 

@@ -5,7 +5,7 @@ Compared with the real GRPOConfig by tests/runs/preflight/test_trl.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
@@ -43,6 +43,24 @@ class Batch:
     per_device_eval_batch_size: int = 8
     num_generations_eval: int | None = None
 
+    @classmethod
+    def of(cls, grpo: Mapping[str, Any], processes: int) -> Batch:
+        """The training batch of a run's GRPO settings; TRL's defaults for those that it hasn't set."""
+
+        def given(name: str) -> int | None:
+            value = grpo.get(name)
+            return int(value) if value else None
+
+        return cls(
+            per_device_train_batch_size=given("per_device_train_batch_size") or 8,
+            gradient_accumulation_steps=given("gradient_accumulation_steps") or 1,
+            num_generations=given("num_generations") or 8,
+            processes=max(1, processes),
+            steps_per_generation=given("steps_per_generation"),
+            generation_batch_size=given("generation_batch_size"),
+            num_iterations=given("num_iterations") or 1,
+        )
+
     @property
     def micro_batch(self) -> int:
         """Completions in one forward and backward pass over all ranks."""
@@ -64,6 +82,11 @@ class Batch:
     def prompts(self) -> int:
         """Prompts per generation; a dataset with fewer trains nothing."""
         return max(self.completions // self.num_generations, 1)
+
+    @property
+    def steps_per_generated(self) -> int:
+        """Optimizer steps for which the completions of one generation are used."""
+        return max(1, ceil(self.slices * self.num_iterations / self.gradient_accumulation_steps))
 
     @property
     def prompts_per_step(self) -> float:

@@ -97,7 +97,7 @@ class RunSpec:
     run_id: str
     name: str
     kind: str
-    """`train`; `trial` tries a hardware profile for two steps."""
+    """`train`; `trial` tries a hardware profile for two steps; `check` is a learnability check."""
     model: ModelSpec
     data: DataSpec
     rewards: tuple[RewardSpec, ...]

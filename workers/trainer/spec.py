@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
-from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, commands, from_dict, models_of
+from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, commands, from_dict, learnability, models_of
+from workers.contract.batch import Batch
+from workers.contract.learnability import CHECK
 from workers.rewards.library import LIBRARY
 from workers.trainer import combinations
 
@@ -62,7 +65,12 @@ def read(folder: Path) -> AttemptSpec:
         raise SpecError(wrong)
     if spec.resume_from is not None:
         _check_checkpoint(Path(spec.resume_from))
-    return spec
+    return _as_checked(spec) if spec.run.kind == CHECK else spec
+
+
+def _as_checked(spec: AttemptSpec) -> AttemptSpec:
+    batch = Batch.of(spec.run.grpo, spec.run.hardware.processes)
+    return replace(spec, run=replace(spec.run, grpo=learnability.settings(spec.run.grpo, batch)))
 
 
 def versions() -> dict[str, str]:

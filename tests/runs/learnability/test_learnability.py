@@ -1,0 +1,156 @@
+"""Checking learnability from the New run page: what is launched, who may, and how its completions are read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runs.host_api import uploads
+from runs.learnability import results
+from runs.learnability.results import CheckResult, ComponentResult
+from runs.models import MetricRow, Run
+from runs.states import EndReason, RunStatus, final_status
+from runs.transitions import move
+from tests.controlplane.people import operator, viewer
+from tests.runs.builders import FREE
+from tests.runs.new_run import launching_page
+from tests.runs.new_run.launching_page import a_ready_host
+from workers.contract.learnability import CHECK
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
+
+NEW = "/runs/new/learnability"
+
+
+def a_check(**changes: Any) -> Run:
+    a_ready_host()
+    answer = operator().post(NEW, page(**changes))
+    assert answer.status_code == 302, answer.context["findings"]
+    check = Run.objects.get()
+    assert answer["Location"] == f"/runs/{check.pk}/learnability/"
+    return check
+
+
+def page(**changes: Any) -> dict[str, Any]:
+    return launching_page.sent(**{"key": "page-1", "max_steps": 300, "num_generations": 2, **changes})
+
+
+def ended(check: Run, reason: EndReason = EndReason.COMPLETED, detail: str = "") -> None:
+    attempt = check.attempts.get()
+    move(attempt, RunStatus.STARTING, reason="test", actor="test", facts={"first_seq": 1})
+    move(attempt, RunStatus.RUNNING, reason="test", actor="test")
+    move(attempt, final_status(reason), reason=reason, actor="test", detail=detail, facts={"receipt": FREE})
+
+
+def group(*rewards: float | None, row: int = 1, end: str = "eos") -> dict[str, Any]:
+    told = [{"text": "a", "tokens": 5, "end": end, "rewards": {"format": r}, "reward": r} for r in rewards]
+    return {"step": 1, "row": row, "prompt": "p", "answer": "4", "completions": told, "mode": "train"}
+
+
+def told(check: Run, *groups: dict[str, Any]) -> None:
+    uploads.samples(check.attempts.get(), 1, list(groups))
+
+
+def test_a_check_has_the_settings_of_the_run_and_a_kind_of_its_own() -> None:
+    check = a_check()
+    assert (check.kind, check.spec["kind"]) == (CHECK, CHECK)
+    assert check.spec["grpo"]["max_steps"] == 300
+    assert check.name not in operator().get("/runs/").content.decode().partition("<tbody")[2]
+    assert check.name in operator().get("/runs/?kind=check").content.decode()
+
+
+def test_the_same_page_checks_once_and_can_still_be_launched() -> None:
+    a_ready_host()
+    form, client = page(), operator()
+    first, again = (client.post(NEW, form)["Location"] for _ in range(2))
+    assert first == again
+    assert client.post("/runs/new/", form).status_code == 302
+    assert sorted(Run.objects.values_list("kind", flat=True)) == [CHECK, "train"]
+
+
+def test_what_could_not_be_launched_can_t_be_checked() -> None:
+    a_ready_host()
+    answer = operator().post(NEW, page(num_generations=1))
+    assert answer.status_code == 422
+    assert not Run.objects.exists()
+
+
+def test_a_viewer_reads_a_check_and_starts_none() -> None:
+    check = a_check()
+    assert viewer().post(NEW, page()).status_code == 403
+    assert viewer().get(f"/runs/{check.pk}/learnability/").status_code == 200
+
+
+def test_another_run_has_no_learnability_page() -> None:
+    check = a_check()
+    Run.objects.update(kind="train")
+    assert operator().get(f"/runs/{check.pk}/learnability/")["Location"] == f"/runs/{check.pk}/"
+
+
+def test_the_page_follows_a_check_to_its_end() -> None:
+    check = a_check()
+    asked = {"headers": {"HX-Request": "true"}}
+    assert operator().get(f"/runs/{check.pk}/learnability/", **asked).status_code == 200
+    told(check, group(1.0, 0.0), group(0.5, 0.5, row=2))
+    ended(check)
+    answer = operator().get(f"/runs/{check.pk}/learnability/", **asked)
+    assert answer.status_code == 286
+    assert "in 50% of the groups the completions differ" in " ".join(answer.content.decode().split())
+
+
+def test_a_check_that_failed_says_why() -> None:
+    check = a_check()
+    ended(check, EndReason.TRAINER_EXITED, "It ran into a wall.")
+    text = operator().get(f"/runs/{check.pk}/learnability/").content.decode()
+    assert "It ran into a wall." in text
+    assert "No completion was sampled" not in text
+
+
+def test_groups_rewards_and_solve_rates_are_counted() -> None:
+    check = a_check()
+    told(
+        check,
+        group(1.0, 0.0, row=1),
+        group(1.0, 1.0, row=2),
+        group(0.0, 0.0, row=3),
+        group(None, 1.0, row=4, end="length"),
+    )
+    found = results.of_run(check)
+    assert (found.groups, found.completions, found.flat, found.cut) == (4, 8, 0.75, 0.25)
+    assert found.components == (ComponentResult("format", 0.0, 4 / 7, 1.0, flat=0.75, failed=1 / 8),)
+    assert found.rates == {"fit": 2, "always": 1, "never": 1}
+    assert found.solve_rate == 0.5
+    assert found.mean_tokens == 5
+
+
+def test_the_run_s_time_is_that_of_the_steps_after_the_first() -> None:
+    check = a_check()
+    attempt = check.attempts.get()
+    for step, seconds in enumerate((9.0, 2.0, 2.0, 2.0), 1):
+        values = {"step_time": seconds, "num_tokens": 100.0 * step}
+        MetricRow.objects.create(run=check, attempt=attempt, seq=step, t=step, kind="train", step=step, values=values)
+    found = results.of_run(check)
+    assert (found.step_s, found.run_s) == (2.0, 600.0)
+
+
+SOUND = CheckResult(groups=64, completions=512, flat=0.2, solve_rate=0.5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "grade", "words"),
+    [
+        ({}, "good", "in 80% of the groups"),
+        ({"groups": 0}, "bad", "No completion was sampled"),
+        ({"flat": 0.95, "solve_rate": 0.02}, "bad", "choose easier prompts"),
+        ({"flat": 0.95, "solve_rate": 0.99}, "bad", "choose harder prompts"),
+        ({"flat": 0.7}, "warn", "Raise the temperature"),
+        ({"cut": 0.3}, "warn", "Allow longer completions"),
+        ({"cut": 0.3, "flat": 0.95, "solve_rate": None}, "bad", "got the same reward"),
+        ({"components": (ComponentResult("judge", 0, 0, 0, 0, failed=0.6),)}, "bad", "The reward judge gave no score"),
+    ],
+)
+def test_the_verdict_names_the_worst_and_what_to_change(changes: dict[str, Any], grade: str, words: str) -> None:
+    verdict = results.verdict(CheckResult(**{**vars(SOUND), **changes}))
+    assert verdict.grade == grade
+    assert words in f"{verdict.text} {verdict.fix}"
