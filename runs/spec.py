@@ -50,6 +50,7 @@ class LaunchRequest:
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     priority: int = Priority.NORMAL
     kind: str = "train"
+    check_groups: int = 0
     trial: ProfileTrial | None = None
 
     def chosen(self) -> tuple[DatasetVersion, RewardVersion, HardwareProfile]:
@@ -88,6 +89,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         keep_best=request.keep_best,
         start_from=request.start_from,
         limits=request.limits,
+        check_groups=request.check_groups,
     )
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))

@@ -54,6 +54,8 @@ urlpatterns = [
     path("runs/<slug:run_id>/dry-run", new_run_views.run_dry_run, name="run_dry_run"),
     path("runs/<slug:run_id>/export", exchange_views.run_export, name="run_export"),
     path("runs/<slug:run_id>/learnability/", learnability_views.learnability, name="learnability"),
+    path("runs/<slug:run_id>/learnability/every-prompt", new_run_views.check_every_prompt, name="check_every_prompt"),
+    path("runs/<slug:run_id>/learnability/filter", learnability_views.filter_prompts, name="filter_prompts"),
     # Comparison
     path("runs/compare/", compare_views.compare, name="compare_runs"),
     path("runs/compare/table/", compare_views.table, name="compare_table"),

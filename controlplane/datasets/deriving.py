@@ -20,12 +20,14 @@ def derive(
     *,
     name: str = "",
     tokenizer: str = "",
+    why: str = "",
 ) -> DatasetVersion:
     """Queue a version with the rows that pass a filter, as the next version of the parent's dataset or the first of a
     new one (`name`).
 
     Rows keep their row_id and their part: validation rows stay validation rows. `tokenizer`: a Tokenizer's sha256 for
-    the filter's token limit; "" uses the parent's. Raises DatasetError.
+    the filter's token limit; "" uses the parent's. `why`: where the filter comes from, as part of the lineage. Raises
+    DatasetError.
     """
     if parent.status != DatasetVersion.READY:
         raise DatasetError("Only a ready version has rows to choose from.")
@@ -37,7 +39,7 @@ def derive(
         raise DatasetError("Choose a tokenizer to count tokens with.")
     with made(user, name or parent.dataset.name, new=bool(name)) as version:
         version.parent, version.source_kind = parent, DatasetVersion.DERIVED
-        version.source = {"filter": filter_.as_dict()}
+        version.source = {"filter": filter_.as_dict(), **({"why": why} if why else {})}
         version.file_name = parent.file_name
         version.mapping, version.split = parent.mapping, parent.split
         version.tokenizer, version.token_limit = tokenizer, filter_.max_prompt_tokens or parent.token_limit

@@ -191,6 +191,14 @@ def _findings(result: CheckResult) -> Iterator[Verdict]:
             f"{result.cut:.0%} of the completions were cut off before their end.",
             "Allow longer completions, or ask for shorter ones in the prompt.",
         )
+    for component in result.components:
+        if result.flat < FLAT_WARN and component.flat >= FLAT_BAD and component.low is not None:
+            yield Verdict(
+                "warn",
+                f"In {component.flat:.0%} of the groups the reward {component.name} is the same for every completion: "
+                "the model would learn from the others alone.",
+                "If it is the one that matters, choose other prompts or give it finer steps.",
+            )
     if result.flat >= FLAT_WARN:
         yield Verdict(
             _grade(result.flat, FLAT_BAD),

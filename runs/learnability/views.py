@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from django import forms
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_POST, require_safe
 
-from controlplane.accounts.roles import person
+from controlplane.accounts.roles import operator_required, person
+from controlplane.datasets.errors import DatasetError
 from controlplane.http.htmx import STOP_POLLING
 from runs import queries, sentences
-from runs.learnability import results
+from runs.learnability import filtering, results
 from runs.states import ACTIVE, RunStatus, sentence
 from workers.contract import ContractError
 from workers.contract.learnability import CHECK
+
+
+class SolvedForm(forms.Form):
+    """In percent."""
+
+    low = forms.IntegerField(min_value=0, max_value=100)
+    high = forms.IntegerField(min_value=0, max_value=100)
 
 
 @require_safe
@@ -39,9 +48,28 @@ def learnability(request: HttpRequest, run_id: str) -> HttpResponseBase:
             messages.error(request, f"{run.name} can't be read: another version froze its spec ({error}).")
             return redirect("run", run.pk)
         context["verdict"] = results.verdict(result)
+        context["prompts"] = filtering.coverage(run)
     if request.headers.get("HX-Request") == "true":
         return _part(request, context, live=live)
     return render(request, "learnability/check.html", context)
+
+
+@require_POST
+@operator_required
+def filter_prompts(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """A version of the run's dataset without the prompts that are solved too rarely or too often."""
+    run = queries.run_for(request, run_id)
+    form = SolvedForm(request.POST)
+    if not form.is_valid():
+        messages.error(request, "The bounds must be whole percentages from 0 to 100.")
+        return redirect("learnability", run.pk)
+    try:
+        return redirect(
+            filtering.keep_solved(run, form.cleaned_data["low"], form.cleaned_data["high"], person(request))
+        )
+    except DatasetError as error:
+        messages.error(request, str(error))
+        return redirect("learnability", run.pk)
 
 
 def _part(request: HttpRequest, context: dict[str, object], *, live: bool) -> HttpResponse:

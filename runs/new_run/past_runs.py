@@ -84,13 +84,16 @@ def _readable(rows: Iterable[tuple[Any, ...]]) -> Iterable[PastRun]:
 
 
 def steps_of(run_id: str, attempt_id: str) -> list[Step]:
-    """An attempt's last steps in order, as far as they are not folded yet."""
+    """An attempt's last steps in order, as far as they are not folded yet. TRL logs tokens only at steps that generate:
+    the others have those of the step before."""
     rows = MetricRow.objects.filter(run=run_id, attempt=attempt_id, kind=EventKind.TRAIN, superseded=False)
     timed = rows.filter(values__step_time__isnull=False).order_by("-seq")
     columns = timed.values_list("step", "values__step_time", "values__num_tokens")[:STEPS_READ]
-    steps = ((step, number(seconds), number(tokens)) for step, seconds, tokens in reversed(columns))
-    return [
-        Step(step, seconds, tokens)
-        for step, seconds, tokens in steps
-        if step is not None and seconds is not None and tokens is not None
-    ]
+    steps: list[Step] = []
+    for step, seconds_, tokens_ in reversed(columns):
+        seconds, tokens = number(seconds_), number(tokens_)
+        if tokens is None and steps:
+            tokens = steps[-1].tokens
+        if step is not None and seconds is not None and tokens is not None:
+            steps.append(Step(step, seconds, tokens))
+    return steps

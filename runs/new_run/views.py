@@ -103,6 +103,28 @@ def check_learnability(request: HttpRequest) -> HttpResponseBase:
     return _send(request, CHECK)
 
 
+@require_POST
+@operator_required
+def check_every_prompt(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """A check with the settings of another one that samples every training prompt; one for each check."""
+    run, user = queries.run_for(request, run_id), person(request)
+    schema = schema_of(run.host)
+    try:
+        initial = prefill.from_run(run, schema)
+        form = LaunchForm(prefill.as_sent(LaunchForm(initial=initial, schema=schema)), schema=schema)
+        draft_check = checked(form, user)
+        findings = findings_of(form, draft_check)
+        if not form.is_valid() or preflight.blocks(findings):
+            return page(request, form, clone_of=run, draft_check=draft_check, findings=findings, status=422)
+        rows = run.dataset_version.rows - run.dataset_version.validation_rows
+        wanted = replace(draft_check.request, kind=CHECK, check_groups=rows)
+        check, fresh = _once(wanted, user, f"every-{run.pk}")
+    except (ContractError, QueueFull) as error:
+        messages.error(request, f"This can't be checked: {error}")
+        return redirect("learnability", run.pk)
+    return _to_run(request, check, fresh=fresh)
+
+
 def _send(request: HttpRequest, kind: str) -> HttpResponseBase:
     form, user = bound_form(request), person(request)
     draft_check = checked(form, user)
@@ -228,8 +250,10 @@ def findings_of(form: LaunchForm, draft_check: Checked) -> list[preflight.Findin
 
 def submit(form: LaunchForm, request: LaunchRequest, user: User) -> tuple[Run, bool]:
     """Launch a run; a page submitted twice returns the existing run and False."""
-    key = _launch_key(form, user, request.kind)
+    return _once(request, user, _launch_key(form, user, request.kind))
 
+
+def _once(request: LaunchRequest, user: User, key: str | None) -> tuple[Run, bool]:
     def make() -> Run:
         run = launching.submit(request, user=user)
         Run.objects.filter(pk=run.pk).update(launch_key=key)

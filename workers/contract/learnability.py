@@ -15,7 +15,7 @@ from workers.contract.batch import Batch
 CHECK = "check"
 """The kind of such a run (RunSpec.kind). Its spec has the settings of the run that is to be launched."""
 GROUPS = 64
-"""At least this many prompt groups are sampled."""
+"""At least this many prompt groups are sampled, unless the spec says otherwise."""
 FEWEST_GENERATIONS = 3
 """The first one includes one-time work (compiling, warm-up); step times are read from the others."""
 _LEFT_OUT = frozenset({"num_train_epochs", "lr_scheduler_kwargs", "warmup_steps", "warmup_ratio"})
@@ -28,12 +28,12 @@ _INSTEAD: dict[str, Any] = {
 }
 
 
-def steps(batch: Batch) -> int:
+def steps(batch: Batch, groups: int = GROUPS) -> int:
     """Optimizer steps of a check: whole generations, the first of which is not timed."""
-    return max(FEWEST_GENERATIONS, ceil(GROUPS / batch.prompts)) * batch.steps_per_generated
+    return max(FEWEST_GENERATIONS, ceil(groups / batch.prompts)) * batch.steps_per_generated
 
 
-def settings(grpo: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
+def settings(grpo: Mapping[str, Any], batch: Batch, groups: int = GROUPS) -> dict[str, Any]:
     """The run's GRPO settings as its check has them."""
     kept = {name: value for name, value in grpo.items() if name not in _LEFT_OUT}
-    return {**kept, **_INSTEAD, "max_steps": steps(batch)}
+    return {**kept, **_INSTEAD, "max_steps": steps(batch, groups)}

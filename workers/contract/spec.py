@@ -116,6 +116,8 @@ class RunSpec:
     start_from: str = ""
     """The checkpoint of another run, relative to RUNS_DIR, whose weights the training starts with; "": the model's."""
     limits: LimitsSpec = field(default_factory=LimitsSpec)
+    check_groups: int = 0
+    """Of a learnability check: at least this many prompt groups; 0: workers.contract.learnability.GROUPS."""
     schema: int = SCHEMA
 
 

@@ -70,7 +70,8 @@ def read(folder: Path) -> AttemptSpec:
 
 def _as_checked(spec: AttemptSpec) -> AttemptSpec:
     batch = Batch.of(spec.run.grpo, spec.run.hardware.processes)
-    return replace(spec, run=replace(spec.run, grpo=learnability.settings(spec.run.grpo, batch)))
+    grpo = learnability.settings(spec.run.grpo, batch, spec.run.check_groups or learnability.GROUPS)
+    return replace(spec, run=replace(spec.run, grpo=grpo))
 
 
 def versions() -> dict[str, str]:

@@ -42,6 +42,8 @@ class RowFilter:
     """train or validation"""
     row_ids: tuple[int, ...] | None = None
     """Exactly these; () means none."""
+    left_out: tuple[int, ...] = ()
+    """All but these."""
     first: int | None = None
     """The first so many of the rows that pass the other conditions. Only when deriving a version."""
     random: int | None = None
@@ -98,6 +100,8 @@ class RowFilter:
             conditions.append(f"the {'validation' if self.part == 'validation' else 'training'} part")
         if self.row_ids is not None:
             conditions.append(f"{_rows(len(self.row_ids))} by number")
+        if self.left_out:
+            conditions.append(f"without {_rows(len(self.left_out))} by number")
         if self.first is not None:
             conditions.append(f"the first {_rows(self.first)}")
         if self.random is not None:
@@ -123,6 +127,8 @@ def matching(batch: pa.RecordBatch, row_filter: RowFilter) -> list[int]:
         mask &= _bools(pc.equal(batch.column("split"), row_filter.part))
     if row_filter.row_ids is not None:
         mask &= _bools(pc.is_in(batch.column("row_id"), value_set=pa.array(row_filter.row_ids, pa.int64())))
+    if row_filter.left_out:
+        mask &= ~_bools(pc.is_in(batch.column("row_id"), value_set=pa.array(row_filter.left_out, pa.int64())))
     if row_filter.min_prompt_chars is not None or row_filter.max_prompt_chars is not None:
         chars = _prompt_chars(batch)
         mask &= chars >= (row_filter.min_prompt_chars or 0)

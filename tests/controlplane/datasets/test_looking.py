@@ -100,6 +100,7 @@ def mixed(tmp_path: Path) -> Path:
         ({"part": "validation"}, [1]),
         ({"row_ids": [4, 0, 77]}, [0, 4]),
         ({"row_ids": []}, []),
+        ({"row_ids": [0, 4], "left_out": [4]}, [0]),
         ({"max_prompt_chars": 6}, [3]),
         ({"min_prompt_chars": 7, "max_prompt_chars": 7}, [4]),
     ],

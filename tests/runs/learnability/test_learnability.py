@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.http import HttpResponse
+from django.test import Client
 
+from controlplane.datasets.models import DatasetVersion
 from runs.host_api import uploads
 from runs.learnability import results
 from runs.learnability.results import CheckResult, ComponentResult
@@ -125,13 +128,67 @@ def test_groups_rewards_and_solve_rates_are_counted() -> None:
 
 
 def test_the_run_s_time_is_that_of_the_steps_after_the_first() -> None:
-    check = a_check()
+    check = a_check(num_iterations=2)
     attempt = check.attempts.get()
-    for step, seconds in enumerate((9.0, 2.0, 2.0, 2.0), 1):
-        values = {"step_time": seconds, "num_tokens": 100.0 * step}
+    for step, seconds in enumerate((9.0, 1.0, 3.0, 1.0, 3.0, 1.0), 1):
+        tokens = {"num_tokens": 100.0 * step} if step % 2 else {}  # every other step reuses completions
+        values = {"step_time": seconds, **tokens}
         MetricRow.objects.create(run=check, attempt=attempt, seq=step, t=step, kind="train", step=step, values=values)
     found = results.of_run(check)
     assert (found.step_s, found.run_s) == (2.0, 600.0)
+
+
+def three_prompts(check: Run) -> None:
+    """One never, one sometimes and one always solved; validation rows and others were not sampled."""
+    told(check, group(0.0, 0.0, row=1), group(1.0, 0.0, row=2), group(1.0, 1.0, row=3))
+    ended(check)
+
+
+def filtered(check: Run, client: Client | None = None, **bounds: Any) -> HttpResponse:
+    asked = {"low": 20, "high": 80, **bounds}
+    return (client or operator()).post(f"/runs/{check.pk}/learnability/filter", asked, follow=True)
+
+
+def test_prompts_solved_too_rarely_or_too_often_are_left_out_of_a_new_version() -> None:
+    check = a_check()
+    three_prompts(check)
+    text = filtered(check).content.decode()
+    made = DatasetVersion.objects.get(parent=check.dataset_version)
+    assert made.source == {"filter": {"left_out": [1, 3]}, "why": f"solved 20 to 80 % in run {check.pk}"}
+    assert "without 2 rows by number" in text
+
+
+@pytest.mark.parametrize(
+    ("bounds", "words"),
+    [
+        ({"low": 0, "high": 100}, "nothing is to be left out"),
+        ({"low": 80, "high": 20}, "No prompt is solved by at least 80 %"),
+        ({"low": "many"}, "whole percentages from 0 to 100"),
+        ({"high": 101}, "whole percentages from 0 to 100"),
+    ],
+)
+def test_bounds_that_make_no_version_say_so(bounds: dict[str, Any], words: str) -> None:
+    check = a_check()
+    three_prompts(check)
+    assert words in filtered(check, **bounds).content.decode()
+    assert not DatasetVersion.objects.filter(parent__isnull=False).exists()
+
+
+def test_a_viewer_filters_nothing() -> None:
+    check = a_check()
+    three_prompts(check)
+    assert filtered(check, viewer()).status_code == 403
+
+
+def test_every_prompt_can_be_sampled_by_a_check_with_the_same_settings() -> None:
+    check = a_check()
+    three_prompts(check)
+    client, address = operator(), f"/runs/{check.pk}/learnability/every-prompt"
+    first, again = (client.post(address)["Location"] for _ in range(2))
+    assert first == again
+    whole = Run.objects.exclude(pk=check.pk).get()
+    assert (whole.kind, whole.spec["check_groups"], whole.spec["grpo"]) == (CHECK, 80, check.spec["grpo"])
+    assert viewer().post(address).status_code == 403
 
 
 SOUND = CheckResult(groups=64, completions=512, flat=0.2, solve_rate=0.5)
@@ -147,6 +204,7 @@ SOUND = CheckResult(groups=64, completions=512, flat=0.2, solve_rate=0.5)
         ({"flat": 0.7}, "warn", "Raise the temperature"),
         ({"cut": 0.3}, "warn", "Allow longer completions"),
         ({"cut": 0.3, "flat": 0.95, "solve_rate": None}, "bad", "got the same reward"),
+        ({"components": (ComponentResult("right", 0, 0, 0, 0.97, failed=0),)}, "warn", "from the others alone"),
         ({"components": (ComponentResult("judge", 0, 0, 0, 0, failed=0.6),)}, "bad", "The reward judge gave no score"),
     ],
 )

@@ -23,6 +23,11 @@ def test_a_check_samples_64_groups_in_whole_generations_and_at_least_three(batch
     assert learnability.steps(batch) == steps
 
 
+def test_a_check_of_every_prompt_takes_as_many_generations_as_it_needs() -> None:
+    batch = Batch(per_device_train_batch_size=64, num_generations=8)
+    assert learnability.settings({}, batch, 7000)["max_steps"] == 875
+
+
 def test_a_check_has_the_run_s_settings_but_changes_no_weight_and_saves_nothing() -> None:
     grpo = {"learning_rate": 1e-4, "warmup_steps": 10, "num_train_epochs": 3, "beta": 0.02, "eval_strategy": "steps"}
     batch = Batch.of(grpo, 1)

@@ -1,0 +1,35 @@
+"""From New run to a verdict on what the model can learn, and to a dataset version of the prompts that teach."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.browser import real_runs
+from tests.browser.conftest import Complaints, sign_in
+from tests.stack import Stack
+
+pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.trainer, pytest.mark.timeout(600)]
+
+CHECK_S = 120_000
+
+
+def test_a_check_gives_a_verdict_and_the_dataset_is_filtered_by_it(
+    training_site: Stack, context: BrowserContext, page: Page, complaints: Complaints
+) -> None:
+    sign_in(training_site, context)
+    run = real_runs.launch(training_site, "short", max_steps=2)
+    page.goto(f"{training_site.url}/runs/{run.id}/clone/")
+    with context.expect_page() as opened:
+        page.get_by_role("button", name="Check learnability first").click()
+    check = opened.value
+    expect(check.get_by_role("heading", name="Learnability of short-2")).to_be_visible()
+    expect(check.get_by_text("Groups with spread", exact=True)).to_be_visible(timeout=CHECK_S)
+    expect(check.get_by_text("64 groups, 512 completions")).to_be_visible()
+    expect(check.get_by_text("All resources are released.")).to_be_visible()
+    expect(page.get_by_role("heading", name="Clone of short")).to_be_visible()  # its form stays as it was
+    check.get_by_label("Keep prompts solved").fill("1")
+    check.get_by_role("button", name="Make a dataset version").click()
+    expect(check.get_by_text("ready to train on")).to_be_visible(timeout=CHECK_S)
+    expect(check.get_by_text("solved 1 to 80 % in run")).to_be_visible()
+    assert complaints.heard == []
