@@ -47,6 +47,8 @@ class Run(models.Model):
     """Identifies the submitted page, so that a second click finds the run of the first. NULL: no page."""
     trial = models.ForeignKey("ProfileTrial", null=True, on_delete=models.SET_NULL, related_name="runs")
     """For runs of kind `trial`: the trial they belong to."""
+    evaluates = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="evaluations")
+    """For runs of kind `evaluation`: the run whose model or checkpoint they sample."""
     folded_seq = models.BigIntegerField(default=0)
     """Metric rows up to this seq are in chunks; written only by folding."""
     tags = models.JSONField(default=list)

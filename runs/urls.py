@@ -9,6 +9,7 @@ from django.urls import path
 from runs.alerts import views as alerts_views
 from runs.compare import views as compare_views
 from runs.completions import views as completions_views
+from runs.evaluations import views as evaluation_views
 from runs.health import views as health_views
 from runs.host_api import views as host_api_views
 from runs.hosts import api as hosts_api
@@ -56,6 +57,7 @@ urlpatterns = [
     path("runs/<slug:run_id>/learnability/", learnability_views.learnability, name="learnability"),
     path("runs/<slug:run_id>/learnability/every-prompt", new_run_views.check_every_prompt, name="check_every_prompt"),
     path("runs/<slug:run_id>/learnability/filter", learnability_views.filter_prompts, name="filter_prompts"),
+    path("runs/<slug:run_id>/evaluations/", evaluation_views.evaluations, name="evaluations"),
     # Comparison
     path("runs/compare/", compare_views.compare, name="compare_runs"),
     path("runs/compare/table/", compare_views.table, name="compare_table"),

@@ -27,12 +27,14 @@ from django.db.models.functions import Cast, Lower
 
 from runs.models import Attempt, Run
 from runs.states import ACTIVE, RunStatus
+from workers.contract.evaluation import EVALUATION
 from workers.contract.learnability import CHECK
 
 TRIAL = "trial"
 KINDS: dict[str, tuple[str, Q]] = {
-    "": ("Training runs", ~Q(kind__in=(TRIAL, CHECK))),
+    "": ("Training runs", ~Q(kind__in=(TRIAL, CHECK, EVALUATION))),
     CHECK: ("Learnability checks", Q(kind=CHECK)),
+    EVALUATION: ("Evaluations", Q(kind=EVALUATION)),
     TRIAL: ("Trials of profiles", Q(kind=TRIAL)),
     "all": ("Every kind", Q()),
 }

@@ -70,6 +70,7 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
             reward_version=reward_version,
             profile=profile,
             trial=request.trial,
+            evaluates=request.evaluates,
         )
         actor, host, priority = user.get_username(), request.host, request.priority
         _queue(run, number=1, actor=actor, kind="submitted", host=host, priority=priority)

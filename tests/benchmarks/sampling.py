@@ -29,7 +29,7 @@ from controlplane.hardware.models import HardwareProfile
 from controlplane.rewards.models import RewardVersion
 from runs.scheduling import launching
 result = launching.submit(launching.LaunchRequest(name=kind, kind=kind, model=model, grpo=grpo,
-    dataset_version=DatasetVersion.objects.get(dataset__name="Arithmetic"),
+    dataset_version=DatasetVersion.objects.get(dataset__name="Arithmetic", number=1),
     reward_version=RewardVersion.objects.get(config__name="Arithmetic"),
     profile=HardwareProfile.objects.get(name="One CPU slot")), user=User.objects.get(username="operator")).pk
 """

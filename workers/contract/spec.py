@@ -97,7 +97,8 @@ class RunSpec:
     run_id: str
     name: str
     kind: str
-    """`train`; `trial` tries a hardware profile for two steps; `check` is a learnability check."""
+    """`train`; `trial` tries a hardware profile for two steps; `check` is a learnability check;
+    `evaluation` samples completions of held-out prompts."""
     model: ModelSpec
     data: DataSpec
     rewards: tuple[RewardSpec, ...]

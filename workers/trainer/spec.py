@@ -7,9 +7,22 @@ import os
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from workers.contract import SCHEMA, AttemptSpec, ContractError, FileName, commands, from_dict, learnability, models_of
+from workers.contract import (
+    SCHEMA,
+    AttemptSpec,
+    ContractError,
+    FileName,
+    RunSpec,
+    commands,
+    evaluation,
+    from_dict,
+    learnability,
+    models_of,
+)
 from workers.contract.batch import Batch
+from workers.contract.evaluation import EVALUATION
 from workers.contract.learnability import CHECK
 from workers.rewards.library import LIBRARY
 from workers.trainer import combinations
@@ -65,13 +78,15 @@ def read(folder: Path) -> AttemptSpec:
         raise SpecError(wrong)
     if spec.resume_from is not None:
         _check_checkpoint(Path(spec.resume_from))
-    return _as_checked(spec) if spec.run.kind == CHECK else spec
+    return replace(spec, run=replace(spec.run, grpo=_settings(spec.run)))
 
 
-def _as_checked(spec: AttemptSpec) -> AttemptSpec:
-    batch = Batch.of(spec.run.grpo, spec.run.hardware.processes)
-    grpo = learnability.settings(spec.run.grpo, batch, spec.run.check_groups or learnability.GROUPS)
-    return replace(spec, run=replace(spec.run, grpo=grpo))
+def _settings(run: RunSpec) -> dict[str, Any]:
+    """The GRPO settings of the run's kind."""
+    processes = run.hardware.processes
+    if run.kind == CHECK:
+        return learnability.settings(run.grpo, Batch.of(run.grpo, processes), run.check_groups or learnability.GROUPS)
+    return evaluation.settings(run.grpo, processes) if run.kind == EVALUATION else run.grpo
 
 
 def versions() -> dict[str, str]:

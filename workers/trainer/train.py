@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from workers.contract import AttemptSpec, EventKind, FileName
+from workers.contract.evaluation import EVALUATION
 from workers.rewards import Tools
 from workers.trainer import config, data, hardware, memory, ranks, rewardmodels, rewards, serverclient
 from workers.trainer.activity import Activity
@@ -28,7 +29,9 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     ranks.meet(spec)
     memory.cap(spec.run.hardware, local_rank=local_rank())
     arguments = config.build(spec, folder, card=memory.share_of_card(spec.run.hardware, local_rank=local_rank()))
-    config.check_steps(arguments, len(rows.train))
+    evaluates = spec.run.kind == EVALUATION
+    if not evaluates:
+        config.check_steps(arguments, len(rows.train))
 
     metrics.event(EventKind.STAGE, {"stage": "loading model"})
     failures = Failures(share=spec.run.failed_share, event=metrics.event)
@@ -41,15 +44,18 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
 
     if spec.run.start_from and spec.resume_from is None:
         trainer.start_from(folder.parent.parent / spec.run.start_from)
-    metrics.event(EventKind.STAGE, {"stage": "starting the first step"})
-    trainer.train(resume_from_checkpoint=spec.resume_from)
+    if evaluates:
+        _evaluate(trainer, metrics)
+    else:
+        metrics.event(EventKind.STAGE, {"stage": "starting the first step"})
+        trainer.train(resume_from_checkpoint=spec.resume_from)
     if servers is not None:
         servers.close()
     # Destroy the process group explicitly: at the interpreter's exit, one of its threads may abort a finished rank.
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
     tools.close()
-    if trainer.state.global_step == 0:
+    if trainer.state.global_step == 0 and not evaluates:
         raise NoStepsError("The training ended without a step.")
     failures.judge_the_end()
     if failures.verdict and not stop.seen:
@@ -57,6 +63,13 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
         ranks.leave(error)
         raise error
     ranks.leave()
+
+
+def _evaluate(trainer: WatchedTrainer, metrics: LineFile) -> None:
+    """The evaluation is the run's one step."""
+    metrics.event(EventKind.TRAINING, {"max_steps": 1, "step": 0}, step=0)
+    trainer.evaluate()
+    metrics.event(EventKind.TRAINED, {"how": "completed"}, step=1)
 
 
 def _trainer(
@@ -96,6 +109,7 @@ def _trainer(
             eval_dataset=data.to_dataset(rows, rows.evaluation) if rows.evaluation else None,
             peft_config=config.lora(run.lora),
             keep_best=run.keep_best,
+            only_samples=run.kind == EVALUATION,
             quantization_config=hardware.quantization(run),
         )
     except (ValueError, NotImplementedError, OSError) as error:

@@ -35,15 +35,18 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         activity: Activity,
         models: Sequence[int] = (),
         keep_best: str = "",
+        only_samples: bool = False,
         **arguments: Any,
     ) -> None:
-        """`models`: indexes of the rewards that are models. `keep_best`: a metric; the best checkpoint by it stays."""
+        """`models`: indexes of the rewards that are models. `keep_best`: a metric; the best checkpoint by it stays.
+        `only_samples`: evaluations generate and score, without a loss."""
         self.times = StepTimes(finish=_finish, doing=activity.doing)
         self._activity = activity
         self._samples = samples
         self._failures = failures
         self._models = models
         self._keep_best = keep_best
+        self._only_samples = only_samples
         self._epochs_done = 0
         self._scored: tuple[list[Any], list[list[int]], torch.Tensor] | None = None
         self._policy_logps: torch.Tensor | None = None
@@ -75,6 +78,12 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         with self._activity.doing(StepPart.EVALUATION):
             return super().evaluate(*args, **kwargs)
+
+    def prediction_step(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._only_samples:
+            return super().prediction_step(model, inputs, *args, **kwargs)
+        self._prepare_inputs(inputs)
+        return None, None, None
 
     # --- completions ----------------------------------------------------------------------------------------
 

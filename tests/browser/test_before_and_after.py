@@ -1,4 +1,4 @@
-"""From New run to a verdict on what the model can learn, and to a dataset version of the prompts that teach."""
+"""Before and after a training: a verdict on what the model can learn, and a checkpoint against the model before it."""
 
 from __future__ import annotations
 
@@ -32,4 +32,22 @@ def test_a_check_gives_a_verdict_and_the_dataset_is_filtered_by_it(
     check.get_by_role("button", name="Make a dataset version").click()
     expect(check.get_by_text("ready to train on")).to_be_visible(timeout=CHECK_S)
     expect(check.get_by_text("solved 1 to 80 % in run")).to_be_visible()
+    assert complaints.heard == []
+
+
+def test_a_checkpoint_is_compared_with_the_model_before_training(
+    training_site: Stack, context: BrowserContext, page: Page, complaints: Complaints
+) -> None:
+    sign_in(training_site, context)
+    run = real_runs.launch(training_site, "trained", max_steps=20)
+    run.wait_for_end("succeeded")
+    page.goto(f"{training_site.url}/runs/{run.id}/?tab=checkpoints")
+    page.get_by_role("link", name="Evaluate on held-out prompts").click()
+    page.get_by_label("Completions of each").fill("8")
+    page.get_by_role("button", name="Evaluate").click()
+    row = page.get_by_role("row", name="Step 20")
+    expect(row).to_contain_text("8 × 8", timeout=CHECK_S)
+    expect(row.get_by_text(" to ")).to_be_visible(timeout=CHECK_S)  # the interval, once both have ended
+    row.get_by_role("link", name="Step 20").click()
+    expect(page.get_by_text("64 completions")).to_be_visible()
     assert complaints.heard == []

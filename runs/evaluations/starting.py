@@ -1,0 +1,93 @@
+"""Starting an evaluation of a run's starting model or of a checkpoint, as a run of its own kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from django.db import transaction
+
+from controlplane.accounts.models import User
+from controlplane.rewards.models import RewardVersion
+from runs.checkpoints import Checkpoint
+from runs.models import Run
+from runs.scheduling import launching
+from runs.spec import LaunchRequest, spec_of
+from runs.states import EndReason
+from workers.contract import ContractError
+from workers.contract.evaluation import EVALUATION
+
+GENERATIONS = 4
+MOST_GENERATIONS = 256
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What two evaluations must share to be compared."""
+
+    prompts: int
+    generations: int
+    """Completions of each prompt."""
+    rewards: RewardVersion
+
+
+def start(run: Run, checkpoints: list[Checkpoint], setup: Setup, user: User) -> list[Run]:
+    """Evaluate these checkpoints, and the starting model unless it has been evaluated so already.
+
+    Raises ContractError for a run that can't be evaluated, QueueFull if this user may not queue that many runs.
+    """
+    wanted: list[Checkpoint | None] = list(checkpoints)
+    if not _has_base(run, setup):
+        wanted.insert(0, None)
+    with transaction.atomic():
+        started = [launching.submit(_request(run, each, setup), user=user, dispatch=False) for each in wanted]
+        transaction.on_commit(launching.dispatch_ready, robust=True)
+    return started
+
+
+def setup_of(evaluation: Run) -> tuple[int, int, int | None]:
+    """Prompts, completions of each, and the reward version of an evaluation."""
+    spec = spec_of(evaluation)
+    return spec.data.eval_rows, int(spec.grpo["num_generations_eval"]), evaluation.reward_version_id
+
+
+def checkpoint_of(evaluation: Run) -> str:
+    """The folder of its checkpoint, relative to RUNS_DIR; "": the model that the run started with."""
+    folder, start = str(evaluation.spec["start_from"]), str(_evaluated(evaluation).spec.get("start_from") or "")
+    return "" if folder == start else folder
+
+
+def _evaluated(evaluation: Run) -> Run:
+    if evaluation.evaluates is None:
+        raise ValueError(f"{evaluation.pk} is no evaluation")
+    return evaluation.evaluates
+
+
+def _has_base(run: Run, setup: Setup) -> bool:
+    wanted = (setup.prompts, setup.generations, setup.rewards.pk)
+    evaluations = run.evaluations.select_related("evaluates").prefetch_related("attempts")
+    return any(
+        not checkpoint_of(each) and setup_of(each) == wanted and each.latest().reason in ("", EndReason.COMPLETED)
+        for each in evaluations
+    )
+
+
+def _request(run: Run, checkpoint: Checkpoint | None, setup: Setup) -> LaunchRequest:
+    spec = spec_of(run)
+    if run.profile is None:
+        raise ContractError("its hardware profile was deleted")
+    what = f"step {checkpoint.step}" if checkpoint else "before training"
+    return LaunchRequest(
+        name=f"{run.name[:90]} · {what}",
+        model=spec.model,
+        host=checkpoint.event.attempt.host if checkpoint else run.latest().host,
+        dataset_version=run.dataset_version,
+        reward_version=setup.rewards,
+        profile=run.profile,
+        grpo={**spec.grpo, "num_generations_eval": setup.generations},
+        lora=spec.lora,
+        attn_implementation=spec.attn_implementation,
+        eval_rows=setup.prompts,
+        start_from=checkpoint.folder if checkpoint else spec.start_from,
+        kind=EVALUATION,
+        evaluates=run,
+    )

@@ -1,0 +1,98 @@
+"""The evaluations of a run: starting them, and the base compared with checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods
+
+from controlplane.accounts.roles import operator_required, person
+from controlplane.http.htmx import STOP_POLLING
+from controlplane.rewards.queries import offered_versions
+from runs import checkpoints, queries
+from runs.checkpoints import Checkpoint
+from runs.evaluations import results, starting
+from runs.evaluations.starting import Setup
+from runs.models import Run
+from runs.scheduling.limits import QueueFull
+from workers.contract import ContractError
+
+
+class EvaluationForm(forms.Form):
+    def __init__(self, run: Run, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.usable = [each for each in checkpoints.of_run(run) if each.usable]
+        rows = run.dataset_version.validation_rows
+        self.fields["checkpoints"] = forms.MultipleChoiceField(
+            choices=[(str(each.event.pk), f"step {each.step}") for each in self.usable],
+            initial=[str(each.event.pk) for each in self.usable[:1]],
+            widget=forms.CheckboxSelectMultiple,
+        )
+        self.fields["prompts"] = forms.IntegerField(
+            min_value=1,
+            max_value=rows,
+            initial=min(64, rows),
+            help_text=f"Of the {rows:,} validation rows, drawn by the run's seed.",
+        )
+        self.fields["generations"] = forms.IntegerField(
+            min_value=1,
+            max_value=starting.MOST_GENERATIONS,
+            initial=starting.GENERATIONS,
+            label="Completions of each",
+            help_text="pass@k is told for k = this number.",
+        )
+        self.fields["rewards"] = forms.ModelChoiceField(
+            queryset=offered_versions(),
+            initial=run.reward_version_id,
+            label="Reward config",
+            empty_label=None,
+            help_text="Another one than the run's shows what that one missed.",
+        )
+
+    def setup(self) -> Setup:
+        data = self.cleaned_data
+        return Setup(data["prompts"], data["generations"], data["rewards"])
+
+    def chosen(self) -> list[Checkpoint]:
+        return [each for each in self.usable if str(each.event.pk) in self.cleaned_data["checkpoints"]]
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def evaluations(request: HttpRequest, run_id: str) -> HttpResponseBase:
+    """An htmx request gets only the table, until all evaluations have ended."""
+    run = queries.run_for(request, run_id)
+    if request.method == "POST":
+        return _start(request, run)
+    return _page(request, run, EvaluationForm(run))
+
+
+@operator_required
+def _start(request: HttpRequest, run: Run) -> HttpResponseBase:
+    form = EvaluationForm(run, request.POST)
+    if not form.is_valid():
+        return _page(request, run, form, status=422)
+    try:
+        starting.start(run, form.chosen(), form.setup(), person(request))
+    except (ContractError, QueueFull) as error:
+        messages.error(request, f"This can't be evaluated: {error}")
+    return redirect("evaluations", run.pk)
+
+
+def _page(request: HttpRequest, run: Run, form: EvaluationForm, status: int = 200) -> HttpResponse:
+    found = results.of_run(run)
+    live = any(each.live for each in found)
+    context = {
+        "run": run,
+        "form": form,
+        "results": found,
+        "names": list(dict.fromkeys(name for each in found for name, _ in each.components)),
+        "live": live,
+        "may_operate": person(request).may_operate,
+    }
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "evaluations/_results.html", context, status=200 if live else STOP_POLLING)
+    return render(request, "evaluations/evaluations.html", context, status=status)
