@@ -76,6 +76,11 @@ class Run(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def trains(self) -> bool:
+        """Not a trial, a check or an evaluation, whose weights nobody wants."""
+        return self.kind == "train"
+
     def latest(self) -> Attempt:
         """The attempt whose status, reason, lease and receipt the run shows; no query if attempts are prefetched."""
         return max(self.attempts.all(), key=lambda attempt: attempt.number)

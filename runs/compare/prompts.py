@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, Max, Min
+from django.db.models import Count, Max, Min, Q
 
 from runs.compare.comparison import part
 from runs.models import Run, SampleRow
+from workers.contract.evaluation import EVALUATION
 
 OFFERED = 500
 VISITS = {"last": "Last visit", "first": "First visit"}
@@ -112,4 +113,6 @@ def _answer(run: Run, sample: SampleRow, visits: int) -> PromptAnswer:
 
 
 def _stored(runs: Sequence[Run]) -> Any:
-    return SampleRow.objects.filter(run__in=runs, row__isnull=False, superseded=False, mode="train")
+    """What a training has learned from, or what an evaluation has sampled."""
+    counted = Q(mode="train") | Q(run__kind=EVALUATION)
+    return SampleRow.objects.filter(counted, run__in=runs, row__isnull=False, superseded=False)

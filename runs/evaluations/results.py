@@ -59,6 +59,8 @@ class EvaluationResult:
     gain: Interval | None = None
     """Of the mean reward over the base's, paired by prompt."""
     pass_gain: Interval | None = None
+    base: str = ""
+    """The id of the base's evaluation."""
 
     @property
     def setup(self) -> tuple[int, int, int | None]:
@@ -86,23 +88,27 @@ def bootstrap(differences: Sequence[float], seed: int = 0) -> Interval | None:
 
 def _read(evaluation: Run) -> EvaluationResult:
     solved = solving.of(evaluation.spec)
-    rows = list(valid(evaluation).exclude(row=None).values_list("row", "data", "solved", "completions", "reward_mean"))
-    every = [one for _, data, _, _, _ in rows for one in groups.completions(data)]
-    prompts = {row: PromptResult(mean, n, count) for row, _, n, count, mean in rows if row is not None}
-    told = bool(solved.bounds) and bool(rows)
+    rows = valid(evaluation).exclude(row=None)
     attempt = evaluation.latest()
+    live = attempt.status in ACTIVE
+    # The page is asked for every two seconds meanwhile: what each completion says is read once, at the end.
+    every = [] if live else [one for data in rows.values_list("data", flat=True) for one in groups.completions(data)]
+    columns = rows.values_list("row", "solved", "completions", "reward_mean")
+    prompts = {row: PromptResult(mean, n, count) for row, n, count, mean in columns if row is not None}
+    sampled = sum(each.completions for each in prompts.values())
+    told = bool(solved.bounds) and sampled > 0
     return EvaluationResult(
         run=evaluation,
         step=_step(evaluation),
         prompts=prompts,
-        pass_1=sum(each.solved for each in prompts.values()) / max(1, len(every)) if told else None,
+        pass_1=sum(each.solved for each in prompts.values()) / sampled if told else None,
         pass_k=fmean(each.solved > 0 for each in prompts.values()) if told else None,
         reward=_mean([one.reward for one in every]),
         components=tuple(
             (name, _mean([one.rewards.get(name) for one in every])) for name in solving.names(evaluation.spec)
         ),
         tokens=_mean([one.tokens for one in every]),
-        live=attempt.status in ACTIVE,
+        live=live,
         ended_well=attempt.status == RunStatus.SUCCEEDED,
     )
 
@@ -121,7 +127,7 @@ def _against(one: EvaluationResult, base: EvaluationResult | None) -> Evaluation
     ]
     shares = [mine.solved / mine.completions - other.solved / other.completions for other, mine in pairs]
     told = one.pass_1 is not None
-    return replace(one, gain=bootstrap(rewards), pass_gain=bootstrap(shares) if told else None)
+    return replace(one, base=base.run.pk, gain=bootstrap(rewards), pass_gain=bootstrap(shares) if told else None)
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

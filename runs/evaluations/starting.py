@@ -31,13 +31,13 @@ class Setup:
 
 
 def start(run: Run, checkpoints: list[Checkpoint], setup: Setup, user: User) -> list[Run]:
-    """Evaluate these checkpoints, and the starting model unless it has been evaluated so already.
+    """Evaluate these checkpoints and the starting model, except those that have been evaluated so already or soon will
+    be: the same seed gives the same numbers.
 
     Raises ContractError for a run that can't be evaluated, QueueFull if this user may not queue that many runs.
     """
-    wanted: list[Checkpoint | None] = list(checkpoints)
-    if not _has_base(run, setup):
-        wanted.insert(0, None)
+    evaluated = _evaluated_with(run, setup)
+    wanted = [each for each in (None, *checkpoints) if (each.folder if each else "") not in evaluated]
     with transaction.atomic():
         started = [launching.submit(_request(run, each, setup), user=user, dispatch=False) for each in wanted]
         transaction.on_commit(launching.dispatch_ready, robust=True)
@@ -62,13 +62,15 @@ def _evaluated(evaluation: Run) -> Run:
     return evaluation.evaluates
 
 
-def _has_base(run: Run, setup: Setup) -> bool:
+def _evaluated_with(run: Run, setup: Setup) -> set[str]:
+    """The folders of checkpoints whose evaluation with this setup waits, runs or has ended well; "": the model's."""
     wanted = (setup.prompts, setup.generations, setup.rewards.pk)
     evaluations = run.evaluations.select_related("evaluates").prefetch_related("attempts")
-    return any(
-        not checkpoint_of(each) and setup_of(each) == wanted and each.latest().reason in ("", EndReason.COMPLETED)
+    return {
+        checkpoint_of(each)
         for each in evaluations
-    )
+        if setup_of(each) == wanted and each.latest().reason in ("", EndReason.COMPLETED)
+    }
 
 
 def _request(run: Run, checkpoint: Checkpoint | None, setup: Setup) -> LaunchRequest:

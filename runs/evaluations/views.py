@@ -76,7 +76,8 @@ def _start(request: HttpRequest, run: Run) -> HttpResponseBase:
     if not form.is_valid():
         return _page(request, run, form, status=422)
     try:
-        starting.start(run, form.chosen(), form.setup(), person(request))
+        if not starting.start(run, form.chosen(), form.setup(), person(request)):
+            messages.info(request, "These were evaluated so already: the same seed gives the same numbers.")
     except (ContractError, QueueFull) as error:
         messages.error(request, f"This can't be evaluated: {error}")
     return redirect("evaluations", run.pk)

@@ -210,7 +210,7 @@ def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
     if queries.out_of_reach_since(attempt, timezone.now()):
         after.append("The host is out of reach: the run stops when it reconnects, and may train until then.")
     offered = []
-    if attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
+    if run.trains and attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
         first = "The trainer finishes the current step, saves a checkpoint and ends, within two minutes."
         offered.append(
             StopDialog(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”", [first, *after], False)

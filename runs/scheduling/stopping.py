@@ -26,10 +26,13 @@ log = logging.getLogger(__name__)
 
 
 def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool = True) -> bool:
-    """Request a stop. `save` may be escalated to `now`, never back. False: nothing to change.
+    """Request a stop. `save` may be escalated to `now`, never back; a run that trains nothing has nothing to save.
+    False: nothing to change.
 
     `dispatch=False`: the caller dispatches afterwards.
     """
+    if not attempt.run.trains:
+        mode = StopMode.NOW
     now = timezone.now()
     weaker = Q(stop_mode="") | Q(stop_mode=StopMode.SAVE) if mode == StopMode.NOW else Q(stop_mode="")
     with transaction.atomic():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
@@ -50,4 +52,7 @@ def test_a_checkpoint_is_compared_with_the_model_before_training(
     expect(row.get_by_text(" to ")).to_be_visible(timeout=CHECK_S)  # the interval, once both have ended
     row.get_by_role("link", name="Step 20").click()
     expect(page.get_by_text("64 completions")).to_be_visible()
+    page.go_back()
+    row.get_by_role("link", name="Side by side").click()
+    expect(page.locator("main")).to_contain_text(re.compile(r"trained · before training.*advantage", re.DOTALL))
     assert complaints.heard == []

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from runs.compare import prompts
 from runs.evaluations import results
 from runs.host_api import uploads
 from runs.host_api.ingest import accept
@@ -80,9 +81,21 @@ def test_the_model_before_training_is_evaluated_once_beside_the_checkpoint(run: 
     assert (base.spec["start_from"], checkpoint.spec["start_from"]) == ("", f"{run.pk}/1/checkpoints/checkpoint-4")
     assert base.spec["data"]["eval_rows"] == 4
     assert base.spec["grpo"]["num_generations_eval"] == 2
+    assert len(started(run)) == 2  # a second click
     ended(base)
-    assert len(started(run)) == 3
+    ended(checkpoint, EndReason.TRAINER_EXITED)
+    assert len(started(run)) == 3  # what has failed is tried again
     assert len(started(run, generations=3)) == 5  # another setup needs a base of its own
+
+
+def test_an_evaluation_has_nothing_to_save_and_stops_now(run: Run) -> None:
+    base, _ = started(run)
+    attempt = base.attempts.get()
+    move(attempt, RunStatus.STARTING, reason="test", actor="test", facts={"first_seq": 1})
+    move(attempt, RunStatus.RUNNING, reason="test", actor="test")
+    assert "Save and stop" not in operator().get(f"/runs/{base.pk}/").content.decode()
+    operator().post(f"/runs/{base.pk}/stop", {"mode": "save"})
+    assert base.attempts.get().stop_mode == "now"
 
 
 def test_what_can_t_be_evaluated_is_refused(run: Run) -> None:
@@ -113,6 +126,10 @@ def test_a_checkpoint_is_compared_with_the_model_before_training_by_prompt(run: 
     text = operator().get(f"/runs/{run.pk}/evaluations/").content.decode()
     assert "Before training" in text
     assert "better" in text
+    side_by_side = f"/runs/compare/?runs={base.pk},{checkpoint.pk}"
+    assert side_by_side in text
+    answers = prompts.answers([base, checkpoint], None, "last")
+    assert [len(answer.completions) for answer in answers.answers] == [2, 2]
 
 
 def test_the_page_is_followed_while_evaluations_run(run: Run) -> None:

@@ -42,7 +42,7 @@ export class CompletionsTab {
   news(step) {
     const root = this.panel.querySelector(".completions-tab");
     if (!root || root.getAttribute("data-newest") !== "yes") return;
-    if (Number(root.getAttribute("data-step") || -1) >= step) return;
+    if (Number(root.getAttribute("data-shown-step") || -1) >= step) return;
     if (this.reading()) {
       const chip = this.panel.querySelector("[data-news]");
       if (!(chip instanceof HTMLElement)) return;
