@@ -46,8 +46,8 @@ def start(run: Run, checkpoints: list[Checkpoint], setup: Setup, user: User) -> 
 
 def setup_of(evaluation: Run) -> tuple[int, int, int | None]:
     """Prompts, completions of each, and the reward version of an evaluation."""
-    spec = spec_of(evaluation)
-    return spec.data.eval_rows, int(spec.grpo["num_generations_eval"]), evaluation.reward_version_id
+    data, grpo = evaluation.spec["data"], evaluation.spec["grpo"]  # of any version
+    return int(data["eval_rows"]), int(grpo["num_generations_eval"]), evaluation.reward_version_id
 
 
 def checkpoint_of(evaluation: Run) -> str:
