@@ -66,6 +66,7 @@ result = bool(host and len(host.inventory.get("gpus") or []) == gpus)
 """
 LAUNCH = """
 import hashlib, json
+from django.db import transaction
 from django.utils import timezone
 from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
@@ -74,7 +75,8 @@ from controlplane.rewards.models import RewardVersion
 from runs.scheduling import launching
 from workers.contract import RecoverySpec
 if just_heard:
-    Host.objects.filter(name="testhost").update(announced_at=timezone.now())
+    with transaction.atomic():  # its writer waits in line; a single statement may starve among busy ones
+        Host.objects.filter(name="testhost").update(announced_at=timezone.now())
 profile, _ = HardwareProfile.objects.get_or_create(
     name=hashlib.sha256(json.dumps(hardware).encode()).hexdigest(), defaults={"spec": hardware})
 run = launching.submit(launching.LaunchRequest(name=name, host=Host.objects.get(name="testhost"),
