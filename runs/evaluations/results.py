@@ -58,7 +58,6 @@ class EvaluationResult:
     ended_well: bool
     gain: Interval | None = None
     """Of the mean reward over the base's, paired by prompt."""
-    pass_gain: Interval | None = None
     base: str = ""
     """The id of the base's evaluation."""
 
@@ -125,9 +124,7 @@ def _against(one: EvaluationResult, base: EvaluationResult | None) -> Evaluation
     rewards = [
         mine.reward - other.reward for other, mine in pairs if mine.reward is not None and other.reward is not None
     ]
-    shares = [mine.solved / mine.completions - other.solved / other.completions for other, mine in pairs]
-    told = one.pass_1 is not None
-    return replace(one, base=base.run.pk, gain=bootstrap(rewards), pass_gain=bootstrap(shares) if told else None)
+    return replace(one, base=base.run.pk, gain=bootstrap(rewards))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

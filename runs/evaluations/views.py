@@ -43,7 +43,7 @@ class EvaluationForm(forms.Form):
             max_value=starting.MOST_GENERATIONS,
             initial=starting.GENERATIONS,
             label="Completions of each",
-            help_text="pass@k is told for k = this number.",
+            help_text="This is the k of pass@k.",
         )
         self.fields["rewards"] = forms.ModelChoiceField(
             queryset=offered_versions(),

@@ -165,7 +165,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def verdict(result: CheckResult) -> Verdict:
-    """The most serious finding; what merely needs attention is told only if nothing is wrong."""
+    """The most serious finding; a warning counts only if nothing is worse."""
     found = list(_findings(result))
     worst = next((one for grade in ("bad", "warn") for one in found if one.grade == grade), None)
     return worst or Verdict(

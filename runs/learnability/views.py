@@ -13,7 +13,7 @@ from controlplane.datasets.errors import DatasetError
 from controlplane.http.htmx import STOP_POLLING
 from runs import queries, sentences
 from runs.learnability import filtering, results
-from runs.states import ACTIVE, RunStatus, sentence
+from runs.states import ACTIVE, RunStatus
 from workers.contract import ContractError
 from workers.contract.learnability import CHECK
 
@@ -37,7 +37,7 @@ def learnability(request: HttpRequest, run_id: str) -> HttpResponseBase:
         "run": run,
         "attempt": attempt,
         "live": live,
-        "status": sentences.of_attempt(attempt) if live else sentence(attempt.reason),
+        "status": sentences.of_attempt(attempt),
         "failed": attempt.status == RunStatus.FAILED,
         "may_operate": person(request).may_operate,
     }
