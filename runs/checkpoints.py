@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from runs.models import Run, RunEvent
 from runs.states import EndReason
 from workers.contract import EventKind
+from workers.contract.jobs import MERGE
 
 MOST = 300
 """The newest ones to look at; the events tab has all of them."""
@@ -25,6 +26,20 @@ class Checkpoint:
     """The trainer has deleted it since."""
     unusable: bool
     """A host refused to resume from it."""
+
+    @property
+    def run(self) -> Run:
+        return self.event.run
+
+    @property
+    def is_adapter(self) -> bool:
+        """Whether it holds a LoRA adapter; otherwise it holds all weights."""
+        return self.run.kind != MERGE and bool(self.run.spec.get("lora"))
+
+    @property
+    def kind(self) -> str:
+        """In words."""
+        return "Merged model" if self.run.kind == MERGE else "Adapter" if self.is_adapter else "All weights"
 
     @property
     def step(self) -> int:

@@ -47,8 +47,8 @@ class Run(models.Model):
     """Identifies the submitted page, so that a second click finds the run of the first. NULL: no page."""
     trial = models.ForeignKey("ProfileTrial", null=True, on_delete=models.SET_NULL, related_name="runs")
     """For runs of kind `trial`: the trial they belong to."""
-    evaluates = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="evaluations")
-    """For runs of kind `evaluation`: the run whose model or checkpoint they sample."""
+    source = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="jobs")
+    """For evaluations and jobs: the run whose model or checkpoint they use."""
     folded_seq = models.BigIntegerField(default=0)
     """Metric rows up to this seq are in chunks; written only by folding."""
     tags = models.JSONField(default=list)
@@ -78,7 +78,7 @@ class Run(models.Model):
 
     @property
     def trains(self) -> bool:
-        """Not a trial, a check or an evaluation, whose weights nobody wants."""
+        """Not a trial, a check, an evaluation or a job."""
         return self.kind == "train"
 
     def latest(self) -> Attempt:
@@ -108,6 +108,7 @@ class ProfileTrial(models.Model):
 
 
 class Priority(models.IntegerChoices):
+    JOB = -2, "lowest"
     LOW = -1, "low"
     NORMAL = 0, "normal"
     HIGH = 1, "high"

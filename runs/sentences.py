@@ -39,6 +39,7 @@ TRAINED = {
     "completed": "The trainer reached its last step.",
     "stopped": "The trainer stopped early, as asked.",
     "failed": "The trainer stopped early and saved: a reward failed on too many rows.",
+    "done": "The job is done.",
 }
 
 
@@ -242,7 +243,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "status": _status,
     "phase": _phase,
     "stage": lambda data: f"Trainer: {data.get('stage')}.",
-    "training": lambda data: f"Started training at step {data.get('step')} of {data.get('max_steps')}.",
+    "training": lambda data: f"Started at step {data.get('step')} of {data.get('max_steps')}.",
     "process_started": lambda data: f"Started the {_role(data)} process (pid {data.get('pid')}).",
     "process_exited": _exited,
     "trained": lambda data: TRAINED.get(str(data.get("how")), "The training ended."),
@@ -254,6 +255,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "stop_seen": lambda data: f"The supervisor accepted: {STOPS.get(str(data.get('mode')), 'stop')}.",
     "diagnosed": _diagnosed,
     "note": lambda data: str(data.get("text", "")),
+    "result": lambda data: str(data.get("text", "")),
     "limit": lambda data: f"The run saves and ends: {data.get('text')}",
     "hang": lambda data: str(data.get("text", "")),
     "alert": _alert,

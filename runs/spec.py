@@ -52,7 +52,7 @@ class LaunchRequest:
     kind: str = "train"
     check_groups: int = 0
     trial: ProfileTrial | None = None
-    evaluates: Run | None = None
+    source: Run | None = None
 
     def chosen(self) -> tuple[DatasetVersion, RewardVersion, HardwareProfile]:
         """The chosen rows. Raises ContractError if one is missing."""

@@ -18,6 +18,7 @@ from runs.hosts import views as hosts_views
 from runs.learnability import views as learnability_views
 from runs.live import consumers
 from runs.metrics import views as metrics_views
+from runs.model_pages import views as model_views
 from runs.new_run import exchange_views
 from runs.new_run import views as new_run_views
 from runs.playground import code_views, editor_views, replay_views
@@ -58,6 +59,9 @@ urlpatterns = [
     path("runs/<slug:run_id>/learnability/every-prompt", new_run_views.check_every_prompt, name="check_every_prompt"),
     path("runs/<slug:run_id>/learnability/filter", learnability_views.filter_prompts, name="filter_prompts"),
     path("runs/<slug:run_id>/evaluations/", evaluation_views.evaluations, name="evaluations"),
+    # Models
+    path("models/", model_views.models, name="models"),
+    path("models/<int:event_id>/", model_views.model, name="model"),
     # Comparison
     path("runs/compare/", compare_views.compare, name="compare_runs"),
     path("runs/compare/table/", compare_views.table, name="compare_table"),

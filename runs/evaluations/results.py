@@ -9,7 +9,7 @@ from statistics import fmean
 
 from runs.completions import groups, solving
 from runs.completions.reading import valid
-from runs.evaluations.starting import checkpoint_of, setup_of
+from runs.evaluations.starting import checkpoint_of, evaluations_of, setup_of
 from runs.models import Run
 from runs.states import ACTIVE, RunStatus
 
@@ -68,7 +68,7 @@ class EvaluationResult:
 
 def of_run(run: Run) -> list[EvaluationResult]:
     """All evaluations of a run: those of one setup side by side, the base first, then by step."""
-    evaluations = run.evaluations.select_related("evaluates", "reward_version__config").prefetch_related("attempts")
+    evaluations = evaluations_of(run).select_related("reward_version__config")
     found = [_read(each) for each in evaluations.order_by("created_at")]
     bases = {each.setup: each for each in found if each.step is None and each.prompts and each.ended_well}
     compared = [_against(each, bases.get(each.setup)) for each in found]

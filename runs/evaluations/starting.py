@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from controlplane.accounts.models import User
 from controlplane.rewards.models import RewardVersion
@@ -44,6 +45,10 @@ def start(run: Run, checkpoints: list[Checkpoint], setup: Setup, user: User) -> 
     return started
 
 
+def evaluations_of(run: Run) -> QuerySet[Run]:
+    return run.jobs.filter(kind=EVALUATION).select_related("source").prefetch_related("attempts")
+
+
 def setup_of(evaluation: Run) -> tuple[int, int, int | None]:
     """Prompts, completions of each, and the reward version of an evaluation."""
     data, grpo = evaluation.spec["data"], evaluation.spec["grpo"]  # of any version
@@ -57,18 +62,17 @@ def checkpoint_of(evaluation: Run) -> str:
 
 
 def _evaluated(evaluation: Run) -> Run:
-    if evaluation.evaluates is None:
+    if evaluation.source is None:
         raise ValueError(f"{evaluation.pk} is no evaluation")
-    return evaluation.evaluates
+    return evaluation.source
 
 
 def _evaluated_with(run: Run, setup: Setup) -> set[str]:
     """The folders of checkpoints whose evaluation with this setup waits, runs or has ended well; "": the model's."""
     wanted = (setup.prompts, setup.generations, setup.rewards.pk)
-    evaluations = run.evaluations.select_related("evaluates").prefetch_related("attempts")
     return {
         checkpoint_of(each)
-        for each in evaluations
+        for each in evaluations_of(run)
         if setup_of(each) == wanted and each.latest().reason in ("", EndReason.COMPLETED)
     }
 
@@ -91,5 +95,5 @@ def _request(run: Run, checkpoint: Checkpoint | None, setup: Setup) -> LaunchReq
         eval_rows=setup.prompts,
         start_from=checkpoint.folder if checkpoint else spec.start_from,
         kind=EVALUATION,
-        evaluates=run,
+        source=run,
     )

@@ -117,7 +117,7 @@ class LaunchForm(LimitFields, forms.Form):
     )
     priority = forms.TypedChoiceField(
         label="Priority",
-        choices=[(priority.value, priority.label) for priority in reversed(Priority)],
+        choices=[(priority.value, priority.label) for priority in reversed(Priority) if priority != Priority.JOB],
         coerce=int,
         required=False,
         initial=Priority.NORMAL.value,

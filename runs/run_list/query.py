@@ -27,15 +27,17 @@ from django.db.models.functions import Cast, Lower
 
 from runs.models import Attempt, Run
 from runs.states import ACTIVE, RunStatus
+from workers.contract import jobs
 from workers.contract.evaluation import EVALUATION
 from workers.contract.learnability import CHECK
 
 TRIAL = "trial"
 KINDS: dict[str, tuple[str, Q]] = {
-    "": ("Training runs", ~Q(kind__in=(TRIAL, CHECK, EVALUATION))),
+    "": ("Training runs", Q(kind="train")),
     CHECK: ("Learnability checks", Q(kind=CHECK)),
     EVALUATION: ("Evaluations", Q(kind=EVALUATION)),
     TRIAL: ("Trials of profiles", Q(kind=TRIAL)),
+    **{kind: (job.many, Q(kind=kind)) for kind, job in jobs.KINDS.items()},
     "all": ("Every kind", Q()),
 }
 """A filter's value -> its label, and the matching runs."""

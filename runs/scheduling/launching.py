@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
@@ -16,7 +17,7 @@ from controlplane.hardware.models import Host
 from controlplane.http.tokens import attempt_token
 from runs import checkpoints
 from runs.checkpoints import Checkpoint
-from runs.models import Attempt, Run, RunEvent, new_run_id
+from runs.models import Attempt, Priority, Run, RunEvent, new_run_id
 from runs.scheduling import leasing, limits, queueing, spending
 from runs.scheduling.leasing import Shortage
 from runs.scheduling.queueing import Capacity
@@ -29,6 +30,7 @@ from workers.contract import (
     ContractError,
     EventKind,
     Placement,
+    RunSpec,
     Task,
     from_dict,
     to_dict,
@@ -38,6 +40,8 @@ log = logging.getLogger(__name__)
 
 TRIES = 5
 """Tries per attempt and pass through the queue, each after another dispatcher took a resource first."""
+TRAINING_KINDS = frozenset({"train", "trial"})
+"""The other kinds wait until no training does, unless a person raises their priority in the queue."""
 UNDONE = ("status", "host", "placement", "first_seq", "last_seq", "dispatched_at", "waits_for", "waits_how", "waits_on")
 """Fields that a failed start may have written on the attempt in memory."""
 LATE_ROOM = 1_000_000
@@ -57,23 +61,44 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
     run_id = new_run_id()
     spec = freeze(request, run_id)
     dataset_version, reward_version, profile = request.chosen()
+    run = Run(
+        id=run_id,
+        owner=user,
+        host=request.host,
+        dataset_version=dataset_version,
+        reward_version=reward_version,
+        profile=profile,
+        trial=request.trial,
+        source=request.source,
+    )
+    priority = request.priority if spec.kind in TRAINING_KINDS else Priority.JOB
+    return _insert(run, spec, priority=priority, dispatch=dispatch)
+
+
+def submit_job(source: Run, spec: RunSpec, *, host: Host | None, user: User) -> Run:
+    """Queue a job on `source`'s model, below every training; `spec` is complete but for its run id.
+
+    Raises QueueFull if the owner may not queue more runs.
+    """
+    run_id = new_run_id()
+    run = Run(
+        id=run_id,
+        owner=user,
+        host=host,
+        dataset_version=source.dataset_version,
+        reward_version=source.reward_version,
+        source=source,
+    )
+    return _insert(run, replace(spec, run_id=run_id), priority=Priority.JOB)
+
+
+def _insert(run: Run, spec: RunSpec, *, priority: int, dispatch: bool = True) -> Run:
+    run.name, run.kind, run.spec = spec.name, spec.kind, to_dict(spec)
     with transaction.atomic():
-        limits.claim_room(user.pk)
-        run = Run.objects.create(
-            id=run_id,
-            name=request.name,
-            kind=request.kind,
-            owner=user,
-            spec=to_dict(spec),
-            host=request.host,
-            dataset_version=dataset_version,
-            reward_version=reward_version,
-            profile=profile,
-            trial=request.trial,
-            evaluates=request.evaluates,
-        )
-        actor, host, priority = user.get_username(), request.host, request.priority
-        _queue(run, number=1, actor=actor, kind="submitted", host=host, priority=priority)
+        limits.claim_room(run.owner_id)
+        run.save(force_insert=True)
+        actor = run.owner.get_username()
+        _queue(run, number=1, actor=actor, kind="submitted", host=run.host, priority=priority)
         if dispatch:
             transaction.on_commit(dispatch_ready, robust=True)
     return run

@@ -76,6 +76,8 @@ RULES = {
     "check_every_prompt": ACT,
     "filter_prompts": ACT,
     "evaluations": EDIT,
+    "models": READ,
+    "model": READ,
     "choose_profile": OPERATE,
     "launch_commands": OPERATE,
     "dry_run": OPERATE,

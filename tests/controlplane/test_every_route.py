@@ -17,14 +17,14 @@ from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, reso
 from controlplane.accounts.models import Role
 from controlplane.hardware.models import ModelInspection
 from runs.alerts.delivery import queue_test
-from runs.host_api import uploads
+from runs.host_api import ingest, uploads
 from runs.models import HealthPreset, Lease, ProfileTrial, SampleRow
 from runs.urls import websocket_urlpatterns
 from tests.controlplane.accounts.secret_rows import an_endpoint
 from tests.controlplane.people import make_user, signed_in
 from tests.controlplane.route_rules import ACT, ADMIN, EDIT, HOST, OPEN, OPERATE, READ, RULES, SELF
 from tests.runs.alerts.builders import a_target
-from tests.runs.builders import a_host, a_run, an_attempt
+from tests.runs.builders import a_host, a_run, an_attempt, event
 
 pytestmark = pytest.mark.django_db
 
@@ -59,6 +59,8 @@ def address() -> Any:
     target = a_target()
     uploads.samples(attempt, 1, [{"step": 1, "row": 7, "completions": [{"text": "4", "reward": 1.0}]}])
     sample = SampleRow.objects.get()
+    saved = {"step": 1, "path": "checkpoints/checkpoint-1", "bytes": 10, "kept": [1]}
+    ingest.accept(attempt, [event(attempt.last_seq + 1, "checkpoint", **saved)])
     values: dict[str, Any] = {
         "secret_id": an_endpoint().pk,
         "target_id": target.pk,
@@ -80,6 +82,7 @@ def address() -> Any:
         "inspection_id": ModelInspection.objects.create(host=host, model="/m").pk,
         "name": "trainer",
         "sample_id": sample.pk,
+        "event_id": attempt.run.events.get(kind="checkpoint").pk,
         "row": sample.row,
         "view_id": 1,
     }

@@ -221,6 +221,10 @@ def _is_list(value: object) -> bool:
     return isinstance(value, list)
 
 
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
 def _are_steps(value: object) -> bool:
     """None: of a trainer that doesn't say it."""
     return value is None or (isinstance(value, list) and all(is_step(step) for step in value))
@@ -245,6 +249,7 @@ EVENT_DATA: dict[str, dict[str, Callable[[object], bool]]] = {
         "of": _is_count,
     },
     EventKind.METRICS_LEFT_OUT: {"names": _is_text},
+    EventKind.RESULT: {"text": _is_text, "facts": _is_object},
     EventKind.DIAGNOSED: {"diagnoses": _is_list, "first_errors": _is_list},
     EventKind.HANG: {"text": _is_text, "who": _is_text},
     EventKind.LIMIT: {"text": _is_text, "recommended": _is_optional_count},

@@ -72,6 +72,7 @@ class EventKind(StrEnum):
     # any more
     LIMIT = "limit"  # data: {"text": str, "reason": EndReason value, "recommended": step|None}: ends the run; the step
     # whose model is the best by the rule, None for the last one
+    RESULT = "result"  # data: {"text": str, "facts": {str: Any}}: what a job has found or made, in words and in data
     NOTE = "note"  # data: {"text": str, "level": "info"|"warning"}
     ENDED = "ended"  # data: {"reason": EndReason value, "detail": str, "exit_codes": {role: int}, "receipt": Receipt}
 
@@ -86,6 +87,7 @@ TRAINER_KINDS = frozenset(
         EventKind.CHECKPOINT,
         EventKind.REWARD_FAILED,
         EventKind.METRICS_LEFT_OUT,
+        EventKind.RESULT,
     }
 )
 """Only the trainer writes these, and nothing else."""

@@ -98,7 +98,7 @@ class RunSpec:
     name: str
     kind: str
     """`train`; `trial` tries a hardware profile for two steps; `check` is a learnability check;
-    `evaluation` samples completions of held-out prompts."""
+    `evaluation` samples completions of held-out prompts; the others are in workers.contract.jobs."""
     model: ModelSpec
     data: DataSpec
     rewards: tuple[RewardSpec, ...]
@@ -119,6 +119,8 @@ class RunSpec:
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     check_groups: int = 0
     """Of a learnability check: at least this many prompt groups; 0: workers.contract.learnability.GROUPS."""
+    job: dict[str, Any] = field(default_factory=dict)
+    """The settings of a job, as the dataclass of its kind in workers.contract.jobs has them."""
     schema: int = SCHEMA
 
 

@@ -19,6 +19,7 @@ from workers.contract import (
     WeightSync,
     digest,
     is_address,
+    jobs,
     models_of,
     servers_of,
 )
@@ -114,14 +115,15 @@ def prepare(spec: AttemptSpec, settings: HostSettings, control: Control, folder:
         checkpoints.check(Path(spec.resume_from), spec.run)
     elif spec.run.start_from:
         _check_start(settings.runs_dir / spec.run.start_from, spec)
-    fetch_dataset(spec, settings, control, folder)
+    if jobs.needs_rows(spec.run.kind):
+        fetch_dataset(spec, settings, control, folder)
 
 
 def _check_start(folder: Path, spec: AttemptSpec) -> None:
     try:
         checkpoints.check_weights(folder, spec.run)
     except CheckpointError as error:
-        raise PathRefused(f"The run is to start from a checkpoint. {error}") from None
+        raise PathRefused(f"The run needs a checkpoint. {error}") from None
 
 
 def spec_problem(spec: AttemptSpec) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from workers.contract import SAVING, EndReason, EventKind, FileName, Phase
+from workers.contract import SAVING, EndReason, EventKind, FileName, Phase, jobs
 from workers.supervisor import commands
 from workers.supervisor.child import TRAINER, ChildExit
 from workers.supervisor.ends import End
@@ -47,6 +47,7 @@ class Training(Work):
         self._shared = shared
         self._pair = pair
         self._hangs = HangWatch(shared)
+        self._is_job = shared.spec.run.kind in jobs.KINDS  # it has no steps that could fail to end
 
     def begin(self, now: float) -> Outcome:
         shared = self._shared
@@ -72,7 +73,7 @@ class Training(Work):
         hung = shared.servers.hung(heard_at=shared.trainer.heard_at, after_s=shared.settings.server_silence_s)
         if hung:
             return End(EndReason.VLLM_HUNG, hung)
-        return self._hangs.tick(now) or self._limit(now)
+        return (None if self._is_job else self._hangs.tick(now)) or self._limit(now)
 
     def _limit(self, now: float) -> Outcome:
         shared = self._shared

@@ -1,4 +1,4 @@
-"""python -m workers.trainer FOLDER: train the attempt described by FOLDER/spec.json on FOLDER/dataset.parquet.
+"""python -m workers.trainer FOLDER: train the attempt of FOLDER/spec.json on FOLDER/dataset.parquet, or do its job.
 
 Writes metrics.jsonl, samples.jsonl and checkpoints/ there, and ends with a checkpoint when FOLDER/STOP appears. Exit
 codes: 0 trained (or stopped as requested), 3 the spec can't be trained, 4 there are no steps to train, 5 the vLLM
@@ -15,8 +15,9 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from workers.contract import EventKind, FileName, commands
+from workers.contract import AttemptSpec, EventKind, FileName, commands, jobs
 from workers.trainer import data, environment, ranks, rewards, spec
+from workers.trainer.jobs import Job, run
 from workers.trainer.metrics import LineFile
 
 
@@ -42,6 +43,8 @@ def main(argv: list[str] | None = None) -> int:
 def _run(folder: Path) -> int:
     faulthandler.register(signal.SIGUSR1, file=2)  # the log: the supervisor asks if it can't read the stacks itself
     attempt = spec.read(folder)
+    if attempt.run.kind in jobs.KINDS:
+        return _do(attempt, folder)
     rows = data.read(folder, attempt)
     environment.prepare(attempt)
     if environment.inside_launcher():
@@ -55,6 +58,15 @@ def _run(folder: Path) -> int:
         from workers.trainer.train import train  # torch, transformers and TRL: ten seconds
 
         train(attempt, rows, folder, metrics, tools)
+    return 0
+
+
+def _do(attempt: AttemptSpec, folder: Path) -> int:
+    rows = data.read(folder, attempt) if jobs.needs_rows(attempt.run.kind) else None
+    environment.prepare(attempt)
+    job = Job(attempt, folder, LineFile(folder / FileName.METRICS), rows)
+    job.stage("importing libraries")
+    run(job)
     return 0
 
 

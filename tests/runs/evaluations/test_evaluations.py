@@ -57,7 +57,7 @@ def asked(run: Run, **changes: Any) -> dict[str, Any]:
 def started(run: Run, **changes: Any) -> list[Run]:
     answer = operator().post(f"/runs/{run.pk}/evaluations/", asked(run, **changes))
     assert answer.status_code == 302, answer.context["form"].errors
-    return list(run.evaluations.order_by("created_at"))
+    return list(run.jobs.order_by("created_at"))
 
 
 def answered(run: Run, *rewards: tuple[float, float]) -> None:
@@ -101,7 +101,7 @@ def test_an_evaluation_has_nothing_to_save_and_stops_now(run: Run) -> None:
 def test_what_can_t_be_evaluated_is_refused(run: Run) -> None:
     for wrong in ({"prompts": 21}, {"prompts": 0}, {"generations": 0}, {"checkpoints": ["77"]}, {"checkpoints": []}):
         assert operator().post(f"/runs/{run.pk}/evaluations/", asked(run, **wrong)).status_code == 422
-    assert not run.evaluations.exists()
+    assert not run.jobs.exists()
 
 
 def test_a_viewer_reads_and_starts_none(run: Run) -> None:

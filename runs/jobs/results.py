@@ -1,0 +1,55 @@
+"""The jobs on a checkpoint, with how far each has come and what it has found or made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from runs import sentences
+from runs.checkpoints import Checkpoint
+from runs.models import Run, RunEvent
+from runs.queries import with_attempts
+from runs.states import ACTIVE, RunStatus
+from workers.contract import EventKind
+from workers.contract.jobs import KINDS
+
+
+@dataclass(frozen=True)
+class JobView:
+    run: Run
+    status: str
+    text: str
+    """What it has found or made, or else why it waits or ended."""
+    facts: dict[str, Any]
+    """Of its last result."""
+
+    @property
+    def label(self) -> str:
+        return KINDS[self.run.kind].label
+
+    @property
+    def live(self) -> bool:
+        return self.status in ACTIVE
+
+    @property
+    def done(self) -> bool:
+        return self.status == RunStatus.SUCCEEDED
+
+    @property
+    def percent(self) -> int | None:
+        return round(100 * self.run.step / self.run.max_steps) if self.live and self.run.max_steps else None
+
+
+def of_checkpoint(checkpoint: Checkpoint) -> list[JobView]:
+    """The newest first."""
+    jobs = checkpoint.run.jobs.filter(kind__in=KINDS, spec__start_from=checkpoint.folder)
+    return [view(run) for run in with_attempts(jobs.select_related("owner").order_by("-created_at"))]
+
+
+def view(run: Run) -> JobView:
+    attempt = run.latest()
+    last = RunEvent.objects.filter(run=run, kind=EventKind.RESULT).order_by("-id").first()
+    data = last.data if last else {}
+    ended_badly = attempt.status == RunStatus.FAILED
+    text = data.get("text", "") if not ended_badly else attempt.detail
+    return JobView(run, attempt.status, text or sentences.of_attempt(attempt), data.get("facts") or {})

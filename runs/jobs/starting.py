@@ -1,0 +1,44 @@
+"""Starting a job on a checkpoint, as a run of its own kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from controlplane.accounts.models import User
+from runs.checkpoints import Checkpoint
+from runs.models import Run
+from runs.scheduling import launching
+from runs.spec import spec_of
+from workers.contract import ContractError, HangSpec, HardwareSpec, LimitsSpec, RecoverySpec, to_dict
+from workers.contract.jobs import KINDS
+
+ON_THE_CPU = HardwareSpec("", cpu_slots=1)
+"""Most jobs read and write files, and need no GPU."""
+
+
+def start(
+    checkpoint: Checkpoint, kind: str, user: User, *, settings: Any = None, hardware: HardwareSpec = ON_THE_CPU
+) -> Run:
+    """Queue a job on the host that has the checkpoint. `settings`: the kind's dataclass in workers.contract.jobs.
+
+    Raises ContractError if the checkpoint can't be used, QueueFull if this user may not queue more runs.
+    """
+    if not checkpoint.usable:
+        raise ContractError("this checkpoint no longer exists")
+    source = checkpoint.run
+    spec = replace(
+        spec_of(source),
+        kind=kind,
+        name=f"{source.name[:90]} · step {checkpoint.step} · {KINDS[kind].label.lower()}",
+        hardware=hardware,
+        start_from=checkpoint.folder,
+        job={} if settings is None else to_dict(settings),
+        recovery=RecoverySpec(),
+        hang=HangSpec(),
+        limits=LimitsSpec(),
+        keep_best="",
+    )
+    if not checkpoint.is_adapter:
+        spec = replace(spec, lora=None)
+    return launching.submit_job(source, spec, host=checkpoint.event.attempt.host, user=user)

@@ -1,0 +1,44 @@
+"""The list of models, and one model's page with its lineage, its evaluations and its jobs."""
+
+from __future__ import annotations
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from controlplane.accounts.roles import person
+from controlplane.http.htmx import STOP_POLLING
+from controlplane.http.query_params import whole
+from runs.evaluations import results as evaluation_results
+from runs.jobs import results as job_results
+from runs.model_pages import catalogue
+
+
+@require_safe
+def models(request: HttpRequest) -> HttpResponse:
+    words = request.GET.get("q", "").strip()
+    page, runs = catalogue.saved(request, words=words, page=whole(request, "page", 1, 1, 10**6))
+    context = {"q": words, "page": page, "runs": runs, "base_models": catalogue.base_models(words)}
+    return render(request, "model_pages/list.html", context)
+
+
+@require_safe
+def model(request: HttpRequest, event_id: int) -> HttpResponse:
+    """An htmx request gets only the jobs, until all have ended."""
+    found = catalogue.model_for(request, event_id)
+    jobs = job_results.of_checkpoint(found.checkpoint)
+    live = any(job.live for job in jobs)
+    context = {
+        "model": found,
+        "run": found.run,
+        "checkpoint": found.checkpoint,
+        "jobs": jobs,
+        "live": live,
+        "may_operate": person(request).may_operate,
+        "may_administer": person(request).may_administer,
+    }
+    if request.headers.get("HX-Request") == "true":
+        return render(request, "model_pages/_jobs.html", context, status=200 if live else STOP_POLLING)
+    evaluations = evaluation_results.of_run(found.run) if found.run.trains else []
+    context["evaluations"] = [each for each in evaluations if each.step in (None, found.checkpoint.step)]
+    return render(request, "model_pages/model.html", context)

@@ -1,0 +1,31 @@
+"""Jobs: runs that train nothing and do something with a run's model. Standard library only.
+
+A job's spec is that of the run, with the job's kind and hardware. spec.start_from is the checkpoint that it is about:
+the adapter of spec.model, or all weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MERGE = "merge"
+
+
+@dataclass(frozen=True)
+class JobKind:
+    label: str
+    """On pages, as the title of one job."""
+    many: str
+    reads_rows: bool = False
+    """Whether the job needs the dataset's rows on its host."""
+
+
+KINDS: dict[str, JobKind] = {
+    MERGE: JobKind("Merge", "Merges", reads_rows=True),
+}
+"""RunSpec.kind -> the job."""
+
+
+def needs_rows(kind: str) -> bool:
+    """Whether a run of this kind needs its dataset's rows on the host."""
+    return kind not in KINDS or KINDS[kind].reads_rows
