@@ -129,6 +129,17 @@ def _programs(value: Any) -> dict[str, list[str]] | None:
     return {name: argv for name, part in value.items() if (argv := _texts(part))}
 
 
+def _models(value: Any) -> list[dict[str, Any]] | None:
+    """[{"model", "model_type", "parameters", "dtype", "bytes"}], or with the "problem" instead of the facts"""
+    if not isinstance(value, list):
+        return None
+    shapes: dict[str, Shape] = {"model": text, "model_type": text, "dtype": text, "problem": text}
+    shapes |= {"parameters": whole, "bytes": whole}
+    entries = [part for part in value if isinstance(part, dict)]
+    found = [{name: shape(entry.get(name)) for name, shape in shapes.items()} for entry in entries]
+    return [model for model in found if model["model"]]
+
+
 def _ports(value: Any) -> list[int] | None:
     if not isinstance(value, list):
         return None
@@ -170,6 +181,7 @@ SHAPES: dict[str, Shape] = {
     "runs_folder": text,
     "model_roots": _texts,
     "models": _texts,
+    "model_facts": _models,
     "versions": _words,
     "trainer": text,
     "port_range": _range,

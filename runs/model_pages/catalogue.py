@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
@@ -11,6 +10,7 @@ from django.core.paginator import Page, Paginator
 from django.db.models import Max, Q
 from django.http import Http404, HttpRequest
 
+from controlplane.hardware import inventory
 from controlplane.hardware.models import Host
 from runs import checkpoints, queries
 from runs.checkpoints import Checkpoint
@@ -118,15 +118,11 @@ def saved(request: HttpRequest, *, words: str, page: int) -> tuple[Page[Any], li
 def base_models(words: str) -> list[BaseModel]:
     """As the hosts announce them."""
     found = [
-        BaseModel(str(entry["path"]), host, entry)
+        BaseModel(entry["model"], host, entry)
         for host in Host.objects.all()
-        for entry in _announced(host.inventory)
+        for entry in inventory.clean(host.inventory).get("model_facts") or ()
     ]
     return [model for model in found if words.lower() in model.path.lower()]
-
-
-def _announced(inventory: dict[str, Any]) -> Sequence[dict[str, Any]]:
-    return [{"path": path} for path in inventory.get("models") or () if isinstance(path, str)]
 
 
 def _existing(run: Run) -> list[SavedModel]:

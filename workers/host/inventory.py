@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 from workers.host.settings import HostSettings
+from workers.models.stored import stored
 from workers.supervisor import commands, gpulinks, gpus, listening, procfs
 from workers.supervisor.gpulinks import Link
 from workers.supervisor.gpus import GpuReading
@@ -47,6 +48,7 @@ class Inventory:
         memory = psutil.virtual_memory()
         disk = shutil.disk_usage(settings.runs_dir)
         entries, error = self._gpus.take()
+        models = stored(settings.model_roots)
         return {
             "boot_id": procfs.boot_id(),
             "booted_at": psutil.boot_time(),
@@ -64,7 +66,8 @@ class Inventory:
             "runs_dir": str(settings.runs_dir.absolute()),
             "runs_folder": folder_id(settings.runs_dir),
             "model_roots": [str(root) for root in settings.model_roots],
-            "models": models_under(settings),
+            "models": [model["model"] for model in models],
+            "model_facts": models,
             "port_range": list(settings.port_range),
             "listening": listening.ports()[:MOST_PORTS],
             "programs": {name: list(argv) for name, argv in asdict(commands.programs(settings)).items()},
@@ -131,12 +134,3 @@ class Gpus:
         entry = asdict(gpu)
         del entry["trouble"]
         return {**entry, "links": [asdict(link) for link in self._links.get(gpu.index, ())]}
-
-
-def models_under(settings: HostSettings) -> list[str]:
-    """Folders directly below the roots that look like models."""
-    folders = []
-    for root in settings.model_roots:
-        if root.is_dir():
-            folders += [str(path.parent) for path in sorted(root.glob("*/config.json"))[:200]]
-    return folders

@@ -49,7 +49,7 @@ def find(model: str, roots: Sequence[Path]) -> tuple[Path | None, str]:
         return inside(Path(model), roots), "path"
     if not _HUB_ID.fullmatch(model) or len(model) > 200:
         raise InspectionError(f"{model!r} is neither an absolute path nor a hub id such as Qwen/Qwen3-0.6B.")
-    return _cached(model), "cache"
+    return cached(model), "cache"
 
 
 def inside(path: Path, roots: Sequence[Path]) -> Path:
@@ -72,7 +72,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("HF_HUB_CACHE") or home / "hub").expanduser()
 
 
-def _cached(model: str) -> Path | None:
+def cached(model: str) -> Path | None:
     """The copy that the download would use unchanged; incomplete ones are downloaded again, so the hub is asked."""
     folder = cache_folder() / f"models--{model.replace('/', '--')}"
     try:

@@ -1,0 +1,50 @@
+"""The models that lie on this host, in its model folders and in its cache of the hub, with facts from their files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from workers.models.facts import facts
+from workers.models.files import InspectionError, LocalFiles
+from workers.models.inspection import cache_folder, cached
+
+MOST = 200
+"""In each folder."""
+_TOLD = ("model_type", "parameters", "dtype", "bytes")
+
+
+def stored(roots: Sequence[Path]) -> list[dict[str, Any]]:
+    """Each with `model`, its folder or its id on the hub, and its facts, or else the `problem` with it."""
+    places = (*roots, cache_folder())
+    return [
+        {"model": name, **_facts(folder, (folder / "config.json").stat().st_mtime, places)}
+        for name, folder in (*_in_roots(roots), *_in_cache())
+    ]
+
+
+def _in_roots(roots: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """Folders directly below the roots that look like models."""
+    for root in roots:
+        if root.is_dir():
+            yield from ((str(path.parent), path.parent) for path in sorted(root.glob("*/config.json"))[:MOST])
+
+
+def _in_cache() -> Iterator[tuple[str, Path]]:
+    for folder in sorted(cache_folder().glob("models--*"))[:MOST]:
+        name = folder.name.removeprefix("models--").replace("--", "/")
+        snapshot = cached(name)
+        if snapshot is not None and (snapshot / "config.json").is_file():
+            yield name, snapshot
+
+
+@lru_cache(maxsize=4 * MOST)
+def _facts(folder: Path, changed_at: float, places: tuple[Path, ...]) -> dict[str, Any]:
+    """`changed_at`: of its config; files are read again when it changes."""
+    try:
+        found = facts(LocalFiles(folder, places))
+    except (InspectionError, OSError) as error:
+        return {"problem": str(error)}
+    return {name: found[name] for name in _TOLD}
