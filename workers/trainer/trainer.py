@@ -60,6 +60,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         if self.use_vllm:
             generation = self.vllm_generation
             generation.sync_weights = self.times.timed(StepPart.WEIGHT_SYNC, generation.sync_weights)
+            if only_samples and hasattr(generation, "logprobs"):  # inside the trainer; a server's cost it little
+                _leave_out_logprobs(generation)
 
     # --- where a step's time goes -------------------------------------------------------------------------------
 
@@ -240,6 +242,19 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         if before is None or best.is_better(self._keep_best, figure, before):
             folder = Path(self._get_output_dir(trial=trial), f"checkpoint-{self.state.global_step}")
             self.state.best_metric, self.state.best_model_checkpoint = figure, str(folder)
+
+
+def _leave_out_logprobs(generation: Any) -> None:
+    """Let vLLM compute none: with them it sampled half as fast (1.5B on an H100, 1,024 completions at once). TRL wants
+    some, and does nothing with them here."""
+    generate = generation.generate
+
+    def generated(*args: Any, **kwargs: Any) -> Any:
+        prompts, completions, _, _ = generate(*args, **kwargs)
+        return prompts, completions, [[[0.0]] * len(tokens) for tokens in completions], None
+
+    generation.logprobs = None
+    generation.generate = generated
 
 
 def _finish() -> None:
