@@ -10,6 +10,14 @@ from dataclasses import dataclass
 
 MERGE = "merge"
 
+FLOAT32 = "float32"
+
+
+@dataclass(frozen=True)
+class MergeSettings:
+    dtype: str = ""
+    """What the merged weights are saved in: "" for the base's own dtype, or FLOAT32, which rounds nothing."""
+
 
 @dataclass(frozen=True)
 class JobKind:

@@ -29,6 +29,7 @@ class FileName:
     )
     REAPED = "reaped.json"  # reaper: the receipt of an attempt whose supervisor died
     CHECKPOINTS = "checkpoints"  # trainer's output_dir
+    UNFINISHED = "checkpoints/unfinished"  # trainer: a model that a job is still making; removed if it never ends
     VERSIONS = "versions.json"  # trainer, in each checkpoint: {package: version} of the stack that wrote it
     LOGS = "logs"
 
