@@ -18,6 +18,7 @@ from runs.hosts import views as hosts_views
 from runs.learnability import views as learnability_views
 from runs.live import consumers
 from runs.metrics import views as metrics_views
+from runs.model_pages import file_views as model_file_views
 from runs.model_pages import views as model_views
 from runs.new_run import exchange_views
 from runs.new_run import views as new_run_views
@@ -62,6 +63,7 @@ urlpatterns = [
     # Models
     path("models/", model_views.models, name="models"),
     path("models/<int:event_id>/", model_views.model, name="model"),
+    path("models/<int:event_id>/merge", model_file_views.merge, name="merge_model"),
     # Comparison
     path("runs/compare/", compare_views.compare, name="compare_runs"),
     path("runs/compare/table/", compare_views.table, name="compare_table"),

@@ -7,11 +7,12 @@ from typing import Any
 
 from runs import sentences
 from runs.checkpoints import Checkpoint
+from runs.jobs import merging
 from runs.models import Run, RunEvent
 from runs.queries import with_attempts
 from runs.states import ACTIVE, RunStatus
 from workers.contract import EventKind
-from workers.contract.jobs import KINDS
+from workers.contract.jobs import KINDS, MERGE
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,12 @@ class JobView:
     @property
     def done(self) -> bool:
         return self.status == RunStatus.SUCCEEDED
+
+    @property
+    def made(self) -> int | None:
+        """The model that a merge has made."""
+        saved = merging.merged_by(self.run) if self.run.kind == MERGE and self.done else None
+        return saved.pk if saved else None
 
     @property
     def percent(self) -> int | None:

@@ -10,6 +10,7 @@ from controlplane.accounts.roles import person
 from controlplane.http.htmx import STOP_POLLING
 from controlplane.http.query_params import whole
 from runs.evaluations import results as evaluation_results
+from runs.jobs import merging
 from runs.jobs import results as job_results
 from runs.model_pages import catalogue
 
@@ -36,6 +37,7 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
         "live": live,
         "may_operate": person(request).may_operate,
         "may_administer": person(request).may_administer,
+        "merge": {"refusal": merging.refusal(found.checkpoint), "choices": merging.CHOICES},
     }
     if request.headers.get("HX-Request") == "true":
         return render(request, "model_pages/_jobs.html", context, status=200 if live else STOP_POLLING)

@@ -78,6 +78,7 @@ RULES = {
     "evaluations": EDIT,
     "models": READ,
     "model": READ,
+    "merge_model": ACT,
     "choose_profile": OPERATE,
     "launch_commands": OPERATE,
     "dry_run": OPERATE,

@@ -1,11 +1,11 @@
 """Merge a LoRA adapter into its base model: all weights in one folder, which say what base and adapter say.
 
-The merge is computed in float32 and saved in the base's own dtype, or in float32 if the job asks for it. Both models are
-then run in float32: the base with its adapter as trained, and the merged one as read back from its files, with whatever
-rounding its dtype has cost. They are *equal* if each of 20 prompts, rendered as in training, gets the same greedy
-tokens from both: 64, or fewer where both end earlier. Computing in float32 keeps the noise of 16-bit arithmetic out, so
-that a difference is one of the weights. Rounding to 16 bits may flip a close choice, and can lose updates that are
-smaller than a weight's last digit: such a merge is refused like any other, and float32 is the way out.
+The merge is computed in float32 and saved in the base's own dtype, or in float32 if the job asks for it. Both models
+are then run in float32: the base with its adapter as trained, and the merged one as read back from its files, with
+whatever rounding its dtype has cost. They are *equal* if each of 20 prompts, rendered as in training, gets the same
+greedy tokens from both: 64, or fewer where both end earlier. Computing in float32 keeps the noise of 16-bit arithmetic
+out, so that a difference is one of the weights. Rounding to 16 bits may flip a close choice, and can lose updates that
+are smaller than a weight's last digit: such a merge is refused like any other, and float32 is the way out.
 """
 
 from __future__ import annotations
