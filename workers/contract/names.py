@@ -62,7 +62,7 @@ class EventKind(StrEnum):
     PROCESS_STARTED = "process_started"  # data: {"role": "download"|"vllm"|"vllm-2"|...|"trainer", "pid": int}
     PROCESS_EXITED = "process_exited"  # data: {"role", "pid", "exit_code": int|None, "signal": str|None}
     CHECKPOINT = "checkpoint"  # data: {"step", "path" (relative to the attempt folder), "bytes", "kept": steps of
-    # the attempt's checkpoints that exist after it}
+    # the attempt's checkpoints that exist after it, "versions": {package: version} of the stack that wrote it}
     REWARD_FAILED = "reward_failed"  # data: {"reward", "row": int|None, "kind", "message", "count", "of"}: rows failed
     # on and scored so far; sent at the 1st, 10th, 100th ... failure
     METRICS_LEFT_OUT = "metrics_left_out"  # data: {"names": str}: metrics that a line can't hold, each named once
