@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MERGE = "merge"
+ARCHIVE = "archive"
 
 FLOAT32 = "float32"
 
@@ -17,6 +18,14 @@ FLOAT32 = "float32"
 class MergeSettings:
     dtype: str = ""
     """What the merged weights are saved in: "" for the base's own dtype, or FLOAT32, which rounds nothing."""
+
+
+@dataclass(frozen=True)
+class ArchiveSettings:
+    name: str
+    """The folder inside the archive."""
+    card: str
+    """The text of its model card."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,7 @@ class JobKind:
 
 KINDS: dict[str, JobKind] = {
     MERGE: JobKind("Merge", "Merges", reads_rows=True),
+    ARCHIVE: JobKind("Download", "Downloads"),
 }
 """RunSpec.kind -> the job."""
 

@@ -30,6 +30,8 @@ class FileName:
     REAPED = "reaped.json"  # reaper: the receipt of an attempt whose supervisor died
     CHECKPOINTS = "checkpoints"  # trainer's output_dir
     UNFINISHED = "checkpoints/unfinished"  # trainer: a model that a job is still making; removed if it never ends
+    ARCHIVE = "archive.ready"  # trainer: the model was found whole, and its archive may be sent
+    ARCHIVE_SENT = "archive.json"  # supervisor: {"size", "sha256" once all is sent, "refused": why it ends}
     VERSIONS = "versions.json"  # trainer, in each checkpoint: {package: version} of the stack that wrote it
     LOGS = "logs"
 

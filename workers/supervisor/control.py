@@ -92,6 +92,11 @@ class Control:
         )
         return _number(answer, "size")
 
+    def send_archive(self, attempt_id: str, *, offset: int, of: int, data: bytes) -> int:
+        """A part of a model's archive of `of` bytes; return how many are stored."""
+        path = f"/api/attempts/{attempt_id}/archive?offset={offset}&of={of}"
+        return _number(self._request(path, data, "application/octet-stream", compress=False), "size")
+
     def send_reaped(self, attempt_id: str, body: dict[str, Any], lines: Sequence[bytes]) -> None:
         self._post_lines(f"/api/attempts/{attempt_id}/reaped", body, lines)
 
