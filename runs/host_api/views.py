@@ -16,7 +16,7 @@ from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, bearer, body_of, decode
 from controlplane.http.streams import file_answer
 from controlplane.http.tokens import attempt_token_fits
-from runs import hints
+from runs import deletions, hints
 from runs.host_api import claiming, ingest, reaping, uploads
 from runs.jobs import archives
 from runs.models import Attempt
@@ -48,6 +48,11 @@ class SyncBody(msgspec.Struct):
 class SamplesBody(msgspec.Struct):
     first_line: int
     lines: list[dict[str, Any]]
+
+
+class DeletedBody(msgspec.Struct):
+    path: str
+    problem: str = ""
 
 
 class NotLaunchedBody(msgspec.Struct):
@@ -171,6 +176,15 @@ def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     except ContractError as error:
         raise BadBody(400, f"{error}.", where="receipt") from None
     reaping.reaped(attempt, lock_held=body.lock_held, receipt=receipt, lines=body.lines, detail=body.detail)
+    return JsonResponse({"ok": True})
+
+
+@for_attempt("POST")
+def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    """A host's answer to the deletion of one of the attempt's checkpoints."""
+    body = decode(body_of(request, SMALL_LIMIT), DeletedBody)
+    if not deletions.answered(attempt, body.path, body.problem[:1000]):
+        return error_json(409, "Nobody has asked for this deletion.", where="path")
     return JsonResponse({"ok": True})
 
 

@@ -9,6 +9,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
 from controlplane.http.streams import resumable_answer
+from runs import deletions
 from runs.jobs import archives, archiving, merging
 from runs.model_pages import card, catalogue
 from runs.scheduling.limits import QueueFull
@@ -35,6 +36,17 @@ def archive(request: HttpRequest, event_id: int) -> HttpResponseBase:
         archiving.start(model.checkpoint, person(request), card=card.text(model.checkpoint))
     except (ContractError, QueueFull) as error:
         messages.error(request, f"This can't be downloaded: {error}")
+    return redirect("model", event_id)
+
+
+@require_POST
+@operator_required
+def delete(request: HttpRequest, event_id: int) -> HttpResponseBase:
+    model = catalogue.model_for(request, event_id)
+    try:
+        deletions.request(model.checkpoint, person(request))
+    except deletions.NotDeletable as error:
+        messages.error(request, f"This model was not deleted: {error}")
     return redirect("model", event_id)
 
 

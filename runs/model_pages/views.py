@@ -9,6 +9,7 @@ from django.views.decorators.http import require_safe
 from controlplane.accounts.roles import person
 from controlplane.http.htmx import STOP_POLLING
 from controlplane.http.query_params import whole
+from runs import deletions
 from runs.evaluations import results as evaluation_results
 from runs.jobs import merging
 from runs.jobs import results as job_results
@@ -41,6 +42,9 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
     }
     if request.headers.get("HX-Request") == "true":
         return render(request, "model_pages/_jobs.html", context, status=200 if live else STOP_POLLING)
+    if person(request).may_operate and not found.checkpoint.removed:
+        told = {"obstacles": deletions.obstacles(found.checkpoint)}
+        context["deletion"] = told | {"consequences": deletions.consequences(found.checkpoint)}
     evaluations = evaluation_results.of_run(found.run) if found.run.trains else []
     context["evaluations"] = [each for each in evaluations if each.step in (None, found.checkpoint.step)]
     return render(request, "model_pages/model.html", context)

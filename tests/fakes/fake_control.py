@@ -45,6 +45,7 @@ class FakeControl:
         """The last sync was the supervisor's own."""
         self.reaped: list[dict[str, Any]] = []
         self.not_launched: list[dict[str, Any]] = []
+        self.deleted: list[dict[str, Any]] = []
         self.announced: list[dict[str, Any]] = []
         self.inspections: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
@@ -166,6 +167,10 @@ class FakeControl:
 
     def _not_launched(self, data: dict[str, Any]) -> tuple[int, Any]:
         self.not_launched.append(data)
+        return 200, {"ok": True}
+
+    def _deleted(self, data: dict[str, Any]) -> tuple[int, Any]:
+        self.deleted.append(data)
         return 200, {"ok": True}
 
     def _announce(self, data: dict[str, Any]) -> tuple[int, Any]:

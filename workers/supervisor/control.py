@@ -104,6 +104,10 @@ class Control:
         body = {"detail": detail, "final": final}
         self._post(f"/api/attempts/{attempt_id}/not_launched", body, compress=False)
 
+    def send_deleted(self, attempt_id: str, *, path: str, problem: str) -> None:
+        """`path`: of a checkpoint. `problem`: why it isn't deleted, or ""."""
+        self._post(f"/api/attempts/{attempt_id}/deleted", {"path": path, "problem": problem}, compress=False)
+
     def announce(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._post("/api/hosts/announce", body, compress=False)
 

@@ -291,13 +291,14 @@ def _keep(job: Job, unfinished: Path, facts: dict[str, Any]) -> None:
     """Give the merged model its place, all at once, and report it as a checkpoint."""
     run, step = job.spec.run, int(job.checkpoint.name.rpartition("-")[2])
     adapter = {"base": run.model.path, "revision": run.model.revision, "adapter": run.start_from, "step": step}
-    about = {**adapter, "merged_by": run.run_id, **facts, "versions": versions()}
+    wrote = versions()
+    about = {**adapter, "merged_by": run.run_id, **facts, "versions": wrote}
     (unfinished / ORIGIN).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     name = f"{FileName.CHECKPOINTS}/checkpoint-{step}"
     size = sum(path.stat().st_size for path in unfinished.iterdir())
     _to_disk(unfinished)
     os.rename(unfinished, job.folder / name)
-    data = {"step": step, "path": name, "bytes": size, "kept": [step]}
+    data = {"step": step, "path": name, "bytes": size, "kept": [step], "versions": wrote}
     job.metrics.event(EventKind.CHECKPOINT, data, step=step)
 
 
