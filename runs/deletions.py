@@ -126,7 +126,7 @@ def _consequences(checkpoint: Checkpoint) -> Iterator[str]:
     if not left:
         yield "It is the last checkpoint of its run, which can then only start again from step 0."
     else:
-        yield f"Its run can no longer be resumed from step {checkpoint.step}; step {left[0].step} is the newest one left."
+        yield f"Its run can't be resumed from step {checkpoint.step} then; the newest one left is step {left[0].step}."
 
 
 def _active(run: Run) -> QuerySet[Run]:

@@ -16,8 +16,8 @@ from workers.supervisor.loops import Backoff
 
 log = logging.getLogger(__name__)
 
-PART = 4 << 20
-"""Bytes of one request: 10 s, its time-out, allow for 3.4 Mbit/s."""
+PART = 2 << 20
+"""Bytes of one request: its time-out allows for 1.7 Mbit/s, and Django keeps a body of this size in memory."""
 LOOK_S = 0.1
 DONE_S = 3600.0
 
