@@ -51,6 +51,13 @@ class Checkpoint:
         return int(self.event.data["step"])
 
     @property
+    def name(self) -> str:
+        """For people: `sums · step 200`."""
+        if self.run.kind == MERGE and self.run.source is not None:
+            return f"{self.run.source.name} · step {self.step} · merged"
+        return f"{self.run.name} · step {self.step}"
+
+    @property
     def folder(self) -> str:
         """Relative to the host's RUNS_DIR."""
         return _folder_of(self.event)

@@ -117,9 +117,9 @@ def _consequences(checkpoint: Checkpoint) -> Iterator[str]:
         names = ", ".join(run.name for run in trained[:MOST_NAMED]) + (", …" if len(trained) > MOST_NAMED else "")
         yield f"{counted(len(trained), 'run')} began with it and can't be repeated from it: {names}."
     if evaluations:
-        yield f"{counted(len(evaluations), 'evaluation')} of it stay, with their completions, and can't be repeated."
+        yield f"{counted(len(evaluations), 'evaluation')} of it can't be repeated; the completions stay."
     if jobs:
-        yield f"{counted(len(jobs), 'job')} on it can't be repeated; what they have made stays."
+        yield f"{counted(len(jobs), 'job')} on it can't be repeated; what was made stays."
     if not checkpoint.run.trains:
         return
     left = [each for each in checkpoints.of_run(checkpoint.run) if each.usable and each.event != checkpoint.event]

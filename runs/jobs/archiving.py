@@ -28,8 +28,7 @@ def start(checkpoint: Checkpoint, user: User, *, card: str) -> Run:
 
 def name_of(checkpoint: Checkpoint) -> str:
     """Of the file, and of the folder inside: letters, digits and dashes."""
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", checkpoint.run.name)[:60].strip("-.") or checkpoint.run.pk
-    return f"{name}-step-{checkpoint.step}"
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", checkpoint.name)[:100].strip("-.")
 
 
 def _offered(checkpoint: Checkpoint) -> Run | None:

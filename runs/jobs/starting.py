@@ -33,7 +33,7 @@ def start(
     spec = replace(
         spec_of(source),
         kind=kind,
-        name=f"{source.name[:90]} · step {checkpoint.step} · {KINDS[kind].label.lower()}",
+        name=f"{checkpoint.name[:100]} · {KINDS[kind].label.lower()}",
         hardware=hardware,
         start_from=checkpoint.folder,
         job={} if settings is None else to_dict(settings),
