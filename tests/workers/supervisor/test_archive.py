@@ -15,7 +15,7 @@ import pytest
 
 from tests.stack import ROOT
 from tests.workers.supervisor.attempts import Attempt, attempt, wait_until
-from workers.contract import FileName, StopMode
+from workers.contract import FileName, ModelSpec, StopMode
 from workers.contract.jobs import ARCHIVE
 from workers.supervisor.archive import PART
 
@@ -75,6 +75,14 @@ def test_a_refusal_ends_the_job_with_the_control_planes_words(tmp_path: Path) ->
             "spec_refused",
             "The control plane refused the archive: There is no room.",
         )
+
+
+def test_the_base_model_is_not_needed(tmp_path: Path) -> None:
+    with download(tmp_path, 1000) as made:
+        run = dataclasses.replace(made.spec.run, model=ModelSpec("/models/that/were/deleted"))
+        made.use(dataclasses.replace(made.spec, run=run))
+        made.launch()
+        assert made.wait_for_end()["reason"] == "completed"
 
 
 def test_a_stop_ends_an_upload_that_waits(tmp_path: Path) -> None:

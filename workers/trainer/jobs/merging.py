@@ -10,6 +10,7 @@ are smaller than a weight's last digit: such a merge is refused like any other, 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -78,6 +79,7 @@ def _merge(job: Job, settings: MergeSettings, unfinished: Path) -> None:
     merged.save_pretrained(unfinished, max_shard_size=SHARD)
     tokenizer.save_pretrained(unfinished)
     del model, merged
+    gc.collect()  # PEFT's wrappers refer to each other, and there may be no room for both models
 
     job.stage("comparing the merged model with base and adapter")
     saved = create_model_from_path(str(unfinished), dtype="float32", device_map=_device(job), use_safetensors=True)
@@ -115,7 +117,11 @@ class Comparison:
         return (
             f"only {self.equal} of {self.of} prompts get the same greedy tokens from base and adapter and from the "
             f"merged model; the first difference is token {token} of prompt {prompt}. "
-            + (f"Rounding to {dtype} does this: merge in float32." if rounded else "Serve the adapter on its base.")
+            + (
+                f"Rounding to {dtype} does this: merge in float32, or serve the adapter on its base."
+                if rounded
+                else "Serve the adapter on its base."
+            )
         )
 
 
@@ -181,6 +187,20 @@ def _check_room(job: Job, base: Path, settings: MergeSettings) -> None:
             f"The merged model needs {needed / 1e9:.1f} GB in {job.folder}, and {free / 1e9:.1f} GB are free. "
             "Delete models that you no longer need, or free space on the host."
         )
+    memory, available = stored * (1 if _dtype_in(base) == FLOAT32 else 2), _available_memory()
+    if "cpu" in _device(job).values() and available < memory:
+        raise SpecError(
+            f"A merge computes in float32 and needs {memory / 1e9:.1f} GB of memory, and the host has "
+            f"{available / 1e9:.1f} GB free. Wait until other runs have ended, or serve the adapter on its base."
+        )
+
+
+def _available_memory() -> float:
+    """In bytes; infinite where the system doesn't say."""
+    with suppress(OSError, ValueError, StopIteration, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
+    return float("inf")
 
 
 def _dtype_in(base: Path) -> str:
