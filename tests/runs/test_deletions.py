@@ -150,3 +150,15 @@ def test_nothing_begins_on_a_model_that_is_being_deleted(model: tuple[Run, str])
     [checkpoint] = checkpoints.of_run(run)
     with pytest.raises(ContractError, match="no longer exists"):
         starting.start(checkpoint, MERGE, a_user())
+
+
+def test_an_open_page_follows(model: tuple[Run, str]) -> None:
+    run, page = model
+    asks = {"HX-Request": "true"}
+    answered_once = operator().get(page, headers=asks)
+    assert (answered_once.status_code, "hx-swap-oob" in answered_once.content.decode()) == (286, True)
+    delete(page)
+    assert "?going=1" in text(operator(), page)
+    assert "HX-Refresh" not in operator().get(f"{page}?going=1", headers=asks)
+    answer(run)
+    assert operator().get(f"{page}?going=1", headers=asks)["HX-Refresh"] == "true"

@@ -69,6 +69,7 @@ def rewrite(start: Start, path: Path, code: str) -> None:
 
 
 def test_the_merged_model_says_the_same_and_is_trained_on(runs_dir: Path, tiny_model: Path, train: Train) -> None:
+    (runs_dir / ADAPTER / "preprocessor_config.json").write_text("{}")
     folder = merge(runs_dir, model=tiny_model)
     done = train(folder)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -79,7 +80,8 @@ def test_the_merged_model_says_the_same_and_is_trained_on(runs_dir: Path, tiny_m
     merged = folder / saved["data"]["path"]
     names = {path.name for path in merged.iterdir()}
     assert {"config.json", "generation_config.json", "model.safetensors", "chat_template.jinja"} <= names
-    assert {"tokenizer.json", "tokenizer_config.json", "merged_from.json"} <= names
+    assert {"tokenizer.json", "tokenizer_config.json", "merged_from.json", "preprocessor_config.json"} <= names
+    assert "adapter_config.json" not in names
     assert (merged / "model.safetensors").read_bytes() != (tiny_model / "model.safetensors").read_bytes()
     assert json.loads((merged / "merged_from.json").read_text())["adapter"] == ADAPTER
 

@@ -30,6 +30,7 @@ from trl.trainer.utils import create_model_from_path
 from workers.contract import EventKind, FileName, from_dict
 from workers.contract.hub_files import INDEX, ONLY_PICKLES, PICKLES
 from workers.contract.jobs import FLOAT32, MergeSettings
+from workers.contract.model_archive import WEIGHTS, model_files
 from workers.trainer.jobs import ADAPTER_CONFIG, Job
 from workers.trainer.spec import SpecError, versions
 
@@ -50,7 +51,7 @@ def run(job: Job) -> None:
     _check_room(job, base, settings)
     unfinished = job.folder / FileName.UNFINISHED
     try:
-        _merge(job, settings, unfinished)
+        _merge(job, settings, base, unfinished)
     except (SafetensorError, OSError) as error:
         if "No space left on device" not in str(error):
             raise
@@ -59,7 +60,7 @@ def run(job: Job) -> None:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _merge(job: Job, settings: MergeSettings, unfinished: Path) -> None:
+def _merge(job: Job, settings: MergeSettings, base: Path, unfinished: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(job.checkpoint, padding_side="left")
     prompts = _prompts(job, tokenizer)
     job.stage("loading the base and its adapter")
@@ -78,6 +79,7 @@ def _merge(job: Job, settings: MergeSettings, unfinished: Path) -> None:
     unfinished.mkdir(parents=True)
     merged.save_pretrained(unfinished, max_shard_size=SHARD)
     tokenizer.save_pretrained(unfinished)
+    _complete(unfinished, job.checkpoint, base)
     del model, merged
     gc.collect()  # PEFT's wrappers refer to each other, and there may be no room for both models
 
@@ -247,6 +249,14 @@ def _round(model: Any, dtypes: dict[str, torch.dtype], settings: MergeSettings) 
         return
     for name, parameter in model.named_parameters():
         parameter.data = parameter.data.to(dtypes[name])
+
+
+def _complete(folder: Path, *sources: Path) -> None:
+    """With what neither model nor tokenizer has saved: a processor's settings, say, or a model's own code."""
+    for path in (path for source in sources for path in model_files(source)):
+        is_weights = WEIGHTS in path.name or path.name == ADAPTER_CONFIG
+        if not is_weights and not (folder / path.name).exists():
+            shutil.copyfile(path, folder / path.name)
 
 
 def _not_finite(model: Any) -> str:
