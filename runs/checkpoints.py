@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from runs.models import Run, RunEvent
@@ -12,6 +12,9 @@ from workers.contract.jobs import MERGE
 
 MOST = 300
 """The newest ones to look at; the events tab has all of them."""
+
+DELETION_ASKED, DELETED, NOT_DELETED = "deletion_asked", "model_deleted", "model_not_deleted"
+"""Kinds of RunEvent, written by runs.deletions; data: {"path"}. The last one of a checkpoint counts."""
 
 FOLDER_PARTS = 4
 """run/attempt/checkpoints/checkpoint-N"""
@@ -26,6 +29,8 @@ class Checkpoint:
     """The trainer has deleted it since."""
     unusable: bool
     """A host refused to resume from it."""
+    deletion: RunEvent | None = None
+    """The last that was said of its deletion."""
 
     @property
     def run(self) -> Run:
@@ -46,6 +51,13 @@ class Checkpoint:
         return int(self.event.data["step"])
 
     @property
+    def name(self) -> str:
+        """For people: `sums · step 200`."""
+        if self.run.kind == MERGE and self.run.source is not None:
+            return f"{self.run.source.name} · step {self.step} · merged"
+        return f"{self.run.name} · step {self.step}"
+
+    @property
     def folder(self) -> str:
         """Relative to the host's RUNS_DIR."""
         return _folder_of(self.event)
@@ -58,8 +70,13 @@ class Checkpoint:
         return f"{runs_dir}/{self.folder}" if runs_dir else ""
 
     @property
+    def going(self) -> bool:
+        """A person has asked for its deletion, and the host has not answered yet."""
+        return self.deletion is not None and self.deletion.kind == DELETION_ASKED
+
+    @property
     def usable(self) -> bool:
-        return not (self.superseded or self.removed or self.unusable)
+        return not (self.superseded or self.removed or self.unusable or self.going)
 
 
 def of_run(run: Run) -> list[Checkpoint]:
@@ -71,10 +88,11 @@ def of_run(run: Run) -> list[Checkpoint]:
     for event in newest:
         event.run = run
     existing = _existing(run, newest)
+    deletions = _deletions(run)
     attempts = run.attempts.values_list("number", "started_at", "reason", "resume_from", "resume_step")
     resumes = [(number, step) for number, started, _, _, step in attempts if number > 1 and started]
     refused = {folder for _, _, reason, folder, _ in attempts if reason == EndReason.CHECKPOINT_UNUSABLE}
-    return [_checkpoint(event, existing, resumes, refused) for event in newest]
+    return [_checkpoint(event, existing, resumes, refused, deletions) for event in newest]
 
 
 def last(run: Run) -> Checkpoint | None:
@@ -103,11 +121,23 @@ def _folder_of(event: RunEvent) -> str:
 
 
 def _checkpoint(
-    event: RunEvent, existing: Collection[int], resumes: Collection[tuple[int, int]], refused: Collection[str]
+    event: RunEvent,
+    existing: Collection[int],
+    resumes: Collection[tuple[int, int]],
+    refused: Collection[str],
+    deletions: Mapping[tuple[str, str], RunEvent],
 ) -> Checkpoint:
     number, step = event.attempt.number, int(event.data["step"])
     superseded = any(number < later and step > resume_step for later, resume_step in resumes)
-    return Checkpoint(event, superseded, event.pk not in existing, _folder_of(event) in refused)
+    deletion = deletions.get((event.attempt_id, event.data["path"]))
+    removed = event.pk not in existing or (deletion is not None and deletion.kind == DELETED)
+    return Checkpoint(event, superseded, removed, _folder_of(event) in refused, deletion)
+
+
+def _deletions(run: Run) -> dict[tuple[str, str], RunEvent]:
+    """The last event about the deletion of each checkpoint, by attempt and path."""
+    told = RunEvent.objects.filter(run=run, kind__in=(DELETION_ASKED, DELETED, NOT_DELETED)).order_by("id")
+    return {(event.attempt_id, event.data["path"]): event for event in told}
 
 
 def _existing(run: Run, newest: Collection[RunEvent]) -> set[int]:

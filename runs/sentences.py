@@ -200,6 +200,10 @@ def _with_detail(text: str, detail: object) -> str:
     return f"{text} {words[0].upper()}{words[1:]}" if words else text
 
 
+def _checkpoint(data: dict[str, Any]) -> str:
+    return str(data.get("path")).rpartition("/")[2]
+
+
 def _took(seconds: object) -> str:
     took = float(seconds) if isinstance(seconds, int | float) else 0.0
     return f"{took:.1f} s" if took >= 1 else f"{1000 * took:.0f} ms"
@@ -251,6 +255,9 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
         f"Left out these metrics, which are not finite or whose names are too long: {data.get('names')}."
     ),
     "checkpoint": lambda data: f"Saved a checkpoint at step {data.get('step')}{_size(data.get('bytes'))}.",
+    "deletion_asked": lambda data: f"Asked the host to delete {_checkpoint(data)}.",
+    "model_deleted": lambda data: f"The host deleted {_checkpoint(data)}.",
+    "model_not_deleted": lambda data: _with_detail(f"{_checkpoint(data)} was not deleted.", data.get("problem")),
     "reward_failed": _reward_failed,
     "stop_seen": lambda data: f"The supervisor accepted: {STOPS.get(str(data.get('mode')), 'stop')}.",
     "diagnosed": _diagnosed,

@@ -17,6 +17,7 @@ from controlplane.http.tokens import attempt_token
 from runs import queries
 from runs.completions import group_retention, text_retention
 from runs.host_api.reaping import MAX_LAUNCHES, has_rebooted
+from runs.jobs import archives
 from runs.metrics import folding
 from runs.models import Attempt, Lease, RunEvent
 from runs.scheduling import ending, launching, leasing, recovery
@@ -47,6 +48,7 @@ def tick(now: datetime, *, started_at: datetime | None = None) -> None:
         lambda: judge(now),
         text_retention.thin_all,
         group_retention.forget_all,
+        lambda: archives.tidy(now),
     )
     for step in steps:
         try:

@@ -18,6 +18,7 @@ from runs.hosts import views as hosts_views
 from runs.learnability import views as learnability_views
 from runs.live import consumers
 from runs.metrics import views as metrics_views
+from runs.model_pages import file_views as model_file_views
 from runs.model_pages import views as model_views
 from runs.new_run import exchange_views
 from runs.new_run import views as new_run_views
@@ -62,6 +63,10 @@ urlpatterns = [
     # Models
     path("models/", model_views.models, name="models"),
     path("models/<int:event_id>/", model_views.model, name="model"),
+    path("models/<int:event_id>/merge", model_file_views.merge, name="merge_model"),
+    path("models/<int:event_id>/delete", model_file_views.delete, name="delete_model"),
+    path("models/<int:event_id>/archive", model_file_views.archive, name="archive_model"),
+    path("models/<int:event_id>/archive/<slug:job_id>", model_file_views.download, name="model_archive"),
     # Comparison
     path("runs/compare/", compare_views.compare, name="compare_runs"),
     path("runs/compare/table/", compare_views.table, name="compare_table"),
@@ -141,7 +146,9 @@ urlpatterns = [
     path("api/attempts/<slug:attempt_id>/sync", host_api_views.sync, name="api_sync"),
     path("api/attempts/<slug:attempt_id>/samples", host_api_views.samples, name="api_samples"),
     path("api/attempts/<slug:attempt_id>/logs/<slug:name>", host_api_views.logs, name="api_logs"),
+    path("api/attempts/<slug:attempt_id>/archive", host_api_views.archive, name="api_archive"),
     path("api/attempts/<slug:attempt_id>/reaped", host_api_views.reaped, name="api_reaped"),
+    path("api/attempts/<slug:attempt_id>/deleted", host_api_views.deleted, name="api_deleted"),
     path("api/attempts/<slug:attempt_id>/not_launched", host_api_views.not_launched, name="api_not_launched"),
     path("api/hosts/announce", hosts_api.announce, name="api_host_announce"),
     path("api/inspections/<int:inspection_id>", hosts_api.inspection, name="api_inspection"),

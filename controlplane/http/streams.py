@@ -1,32 +1,84 @@
-"""A large file as a streaming response, under WSGI and ASGI."""
+"""A large file as a streaming response, under WSGI and ASGI; on request only a part of it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import IO
 
 from django.core.handlers.asgi import ASGIRequest
-from django.http import FileResponse, HttpRequest, HttpResponseBase, StreamingHttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 
 BLOCK = 256 * 2**10
+_RANGE = re.compile(r"bytes=(?=\d|-\d)(\d{0,18})-(\d{0,18})")
 
 
 def file_answer(request: HttpRequest, file: IO[bytes], content_type: str, *, save_as: str = "") -> HttpResponseBase:
     """The rest of an open file, which is closed at the end."""
     if not isinstance(request, ASGIRequest):
         return FileResponse(file, as_attachment=bool(save_as), filename=save_as, content_type=content_type)
+    return _streamed(request, file, os.fstat(file.fileno()).st_size - file.tell(), content_type, save_as)
+
+
+def resumable_answer(
+    request: HttpRequest, file: IO[bytes], content_type: str, *, save_as: str, etag: str
+) -> HttpResponseBase:
+    """The file, or the part of it that a Range header asks for: an interrupted download goes on. `etag`: of these very
+    bytes, in quotes."""
+    size = os.fstat(file.fileno()).st_size
+    part = _part(request, size, etag)
+    if part is None:
+        file.close()
+        return HttpResponse(status=416, headers={"Content-Range": f"bytes */{size}"})
+    start, end = part
+    file.seek(start)
+    answer = _streamed(request, file, end - start, content_type, save_as)
+    answer.headers["Accept-Ranges"] = "bytes"
+    answer.headers["ETag"] = etag
+    if end - start < size:
+        answer.status_code = 206
+        answer.headers["Content-Range"] = f"bytes {start}-{end - 1}/{size}"
+    return answer
+
+
+def _part(request: HttpRequest, size: int, etag: str) -> tuple[int, int] | None:
+    """From where to where; None if the file has no such part. A header with several parts, or of another file, doesn't
+    count."""
+    asked = _RANGE.fullmatch(request.headers.get("Range", ""))
+    if asked is None or request.headers.get("If-Range", etag) != etag:
+        return 0, size
+    first, last = asked.groups()
+    if first:
+        start, end = int(first), min(int(last) + 1, size) if last else size
+    else:
+        start, end = max(0, size - int(last)), size
+    return (start, end) if start < end else None
+
+
+def _streamed(
+    request: HttpRequest, file: IO[bytes], length: int, content_type: str, save_as: str
+) -> StreamingHttpResponse:
+    blocks = _blocks(file, 0 if request.method == "HEAD" else length)
     # Under ASGI Django would first collect a plain iterator in memory, and the file may be a gigabyte.
-    answer = StreamingHttpResponse(_blocks(file), content_type=content_type)
-    answer.headers["Content-Length"] = str(os.fstat(file.fileno()).st_size - file.tell())
+    body = _threaded(blocks) if isinstance(request, ASGIRequest) else blocks
+    answer = StreamingHttpResponse(body, content_type=content_type)
+    closers: list[Callable[[], None]] = answer._resource_closers  # type: ignore[attr-defined]  # as FileResponse does
+    closers.append(file.close)  # the body may never be asked for
+    answer.headers["Content-Length"] = str(length)
     if header := content_disposition_header(bool(save_as), save_as):
         answer.headers["Content-Disposition"] = header
     return answer
 
 
-async def _blocks(file: IO[bytes]) -> AsyncIterator[bytes]:
-    with file:
-        while block := await asyncio.to_thread(file.read, BLOCK):
-            yield block
+def _blocks(file: IO[bytes], length: int) -> Iterator[bytes]:
+    while length > 0 and (block := file.read(min(BLOCK, length))):
+        length -= len(block)
+        yield block
+
+
+async def _threaded(blocks: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while block := await asyncio.to_thread(next, blocks, b""):
+        yield block

@@ -16,11 +16,13 @@ from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, bearer, body_of, decode
 from controlplane.http.streams import file_answer
 from controlplane.http.tokens import attempt_token_fits
-from runs import hints
+from runs import deletions, hints
 from runs.host_api import claiming, ingest, reaping, uploads
+from runs.jobs import archives
 from runs.models import Attempt
-from runs.states import FINAL
+from runs.states import ACTIVE, FINAL
 from workers.contract import LOG_NAMES, ContractError, OutboxLine, Receipt, StopMode, SyncAnswer, from_dict, to_dict
+from workers.contract.jobs import ARCHIVE
 
 SYNC_LIMIT = 16 * 2**20
 SAMPLES_LIMIT = 64 * 2**20
@@ -46,6 +48,11 @@ class SyncBody(msgspec.Struct):
 class SamplesBody(msgspec.Struct):
     first_line: int
     lines: list[dict[str, Any]]
+
+
+class DeletedBody(msgspec.Struct):
+    path: str
+    problem: str = ""
 
 
 class NotLaunchedBody(msgspec.Struct):
@@ -135,13 +142,30 @@ def samples(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
 def logs(request: HttpRequest, attempt: Attempt, name: str) -> HttpResponseBase:
     if name not in LOG_NAMES:
         return error_json(404, f"There is no log named {name}.", where="name", fix=f"One of {', '.join(LOG_NAMES)}.")
+    return JsonResponse({"size": uploads.log(attempt, name, _bytes(request, "offset"), body_of(request, LOG_LIMIT))})
+
+
+@for_attempt("POST")
+def archive(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    """A part of the archive that a job of this kind sends."""
+    offset, of = _bytes(request, "offset"), _bytes(request, "of")
+    data = body_of(request, LOG_LIMIT)
+    if offset + len(data) > of:
+        raise BadBody(400, "The part goes beyond the archive's end.", where="of")
+    if attempt.run.kind != ARCHIVE or attempt.status not in ACTIVE:
+        return error_json(409, "No archive is expected from this attempt.", where="attempt")
     try:
-        offset = int(request.GET.get("offset", ""))
-    except ValueError:
-        offset = -1
-    if offset < 0:
-        raise BadBody(400, "The offset must be a number of bytes.", where="offset")
-    return JsonResponse({"size": uploads.log(attempt, name, offset, body_of(request, LOG_LIMIT))})
+        return JsonResponse({"size": archives.store(attempt.run, offset, data, of=of)})
+    except archives.NoRoom as error:
+        return error_json(413, str(error), where="of", fix="Free space on the control plane.")
+
+
+def _bytes(request: HttpRequest, name: str) -> int:
+    """A number of bytes in the query."""
+    text = request.GET.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise BadBody(400, f"The {name} must be a number of bytes.", where=name)
+    return int(text)
 
 
 @for_attempt("POST")
@@ -152,6 +176,15 @@ def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     except ContractError as error:
         raise BadBody(400, f"{error}.", where="receipt") from None
     reaping.reaped(attempt, lock_held=body.lock_held, receipt=receipt, lines=body.lines, detail=body.detail)
+    return JsonResponse({"ok": True})
+
+
+@for_attempt("POST")
+def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
+    """A host's answer to the deletion of one of the attempt's checkpoints."""
+    body = decode(body_of(request, SMALL_LIMIT), DeletedBody)
+    if not deletions.answered(attempt, body.path, body.problem[:1000]):
+        return error_json(409, "Nobody has asked for this deletion.", where="path")
     return JsonResponse({"ok": True})
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 from runs import sentences
 from runs.checkpoints import Checkpoint
+from runs.jobs import archives, merging
+from runs.jobs.archives import Archive
 from runs.models import Run, RunEvent
 from runs.queries import with_attempts
 from runs.states import ACTIVE, RunStatus
 from workers.contract import EventKind
-from workers.contract.jobs import KINDS
+from workers.contract.jobs import ARCHIVE, KINDS, MERGE
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,21 @@ class JobView:
     @property
     def done(self) -> bool:
         return self.status == RunStatus.SUCCEEDED
+
+    @property
+    def made(self) -> int | None:
+        """The model that a merge has made."""
+        saved = merging.merged_by(self.run) if self.run.kind == MERGE and self.done else None
+        return saved.pk if saved else None
+
+    @property
+    def archive(self) -> Archive | None:
+        """What a download has brought, as long as it is offered."""
+        return archives.find(self.run) if self.run.kind == ARCHIVE and self.done else None
+
+    @property
+    def is_download(self) -> bool:
+        return self.run.kind == ARCHIVE
 
     @property
     def percent(self) -> int | None:

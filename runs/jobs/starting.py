@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from django.db import transaction
+
 from controlplane.accounts.models import User
 from runs.checkpoints import Checkpoint
-from runs.models import Run
+from runs.models import Attempt, Run
 from runs.scheduling import launching
 from runs.spec import spec_of
+from runs.states import ACTIVE
 from workers.contract import ContractError, HangSpec, HardwareSpec, LimitsSpec, RecoverySpec, to_dict
 from workers.contract.jobs import KINDS
 
@@ -30,7 +33,7 @@ def start(
     spec = replace(
         spec_of(source),
         kind=kind,
-        name=f"{source.name[:90]} · step {checkpoint.step} · {KINDS[kind].label.lower()}",
+        name=f"{checkpoint.name[:100]} · {KINDS[kind].label.lower()}",
         hardware=hardware,
         start_from=checkpoint.folder,
         job={} if settings is None else to_dict(settings),
@@ -42,3 +45,13 @@ def start(
     if not checkpoint.is_adapter:
         spec = replace(spec, lora=None)
     return launching.submit_job(source, spec, host=checkpoint.event.attempt.host, user=user)
+
+
+def start_once(checkpoint: Checkpoint, kind: str, user: User, *, settings: Any = None) -> Run:
+    """The job of this kind that is under way on the checkpoint, or a new one: a second click starts nothing."""
+    with transaction.atomic():
+        Attempt.objects.select_for_update().get(pk=checkpoint.event.attempt_id)  # two clicks, one after the other
+        under_way = checkpoint.run.jobs.filter(
+            kind=kind, spec__start_from=checkpoint.folder, attempts__status__in=ACTIVE
+        )
+        return under_way.first() or start(checkpoint, kind, user, settings=settings)

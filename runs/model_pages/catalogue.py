@@ -32,7 +32,7 @@ class SavedModel:
 
     @property
     def name(self) -> str:
-        return f"{self.run.name} · step {self.checkpoint.step}"
+        return self.checkpoint.name
 
     @property
     def base(self) -> str:

@@ -9,7 +9,9 @@ from django.views.decorators.http import require_safe
 from controlplane.accounts.roles import person
 from controlplane.http.htmx import STOP_POLLING
 from controlplane.http.query_params import whole
+from runs import deletions
 from runs.evaluations import results as evaluation_results
+from runs.jobs import merging
 from runs.jobs import results as job_results
 from runs.model_pages import catalogue
 
@@ -24,10 +26,10 @@ def models(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def model(request: HttpRequest, event_id: int) -> HttpResponse:
-    """An htmx request gets only the jobs, until all have ended."""
+    """An htmx request gets only the jobs, until all have ended; the whole page once a deletion has."""
     found = catalogue.model_for(request, event_id)
     jobs = job_results.of_checkpoint(found.checkpoint)
-    live = any(job.live for job in jobs)
+    live = any(job.live for job in jobs) or found.checkpoint.going
     context = {
         "model": found,
         "run": found.run,
@@ -36,8 +38,16 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
         "live": live,
         "may_operate": person(request).may_operate,
         "may_administer": person(request).may_administer,
+        "merge": {"refusal": merging.refusal(found.checkpoint), "choices": merging.CHOICES},
     }
-    if request.headers.get("HX-Request") == "true":
+    asked_again = request.headers.get("HX-Request") == "true"
+    if asked_again and "going" in request.GET and not found.checkpoint.going:
+        return HttpResponse(headers={"HX-Refresh": "true"})
+    if person(request).may_operate and not found.checkpoint.removed and not (asked_again and live):
+        told = {"obstacles": deletions.obstacles(found.checkpoint)}
+        context["deletion"] = told | {"consequences": deletions.consequences(found.checkpoint)}
+    if asked_again:
+        context["asked_again"] = True
         return render(request, "model_pages/_jobs.html", context, status=200 if live else STOP_POLLING)
     evaluations = evaluation_results.of_run(found.run) if found.run.trains else []
     context["evaluations"] = [each for each in evaluations if each.step in (None, found.checkpoint.step)]

@@ -2,7 +2,8 @@
 step time is to that of the run it stands for.
 
 `learnability_s`: from the launch to the receipt. `step_time_prediction_error_percent`: against the mean of the run's
-first 20 steps, the first included. `same_seed_same_numbers`: two checks give the same completions and rewards.
+first 20 steps, the first included. `same_seed_same_numbers`: two checks give the same completions and rewards. The
+figures of a merge and a download are described in `_finished_models`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.benchmarks import _finished_models
 from tests.browser import real_runs
 from tests.browser.real_runs import RealRun
 from tests.stack import ROOT, Stack
@@ -58,6 +60,7 @@ def main(argv: list[str]) -> dict[str, Any]:
             "step_s": round(actual, 4),
             "step_time_prediction_error_percent": round(100 * abs(predicted - actual) / actual, 1),
             "same_seed_same_numbers": _numbers(first) == _numbers(again),
+            **_finished_models.measure(stack),
         }
     finally:
         stack.stop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, reso
 
 from controlplane.accounts.models import Role
 from controlplane.hardware.models import ModelInspection
+from runs import checkpoints
 from runs.alerts.delivery import queue_test
 from runs.host_api import ingest, uploads
+from runs.jobs import archives, archiving
 from runs.models import HealthPreset, Lease, ProfileTrial, SampleRow
 from runs.urls import websocket_urlpatterns
 from tests.controlplane.accounts.secret_rows import an_endpoint
@@ -50,8 +53,9 @@ def of(*rules: str) -> list[str]:
 
 
 @pytest.fixture
-def address() -> Any:
+def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """name -> the address of a route, with rows behind its parameters."""
+    monkeypatch.setattr(settings, "DATA_DIR", tmp_path)
     attempt = an_attempt()
     version = attempt.run.dataset_version  # no file behind it: no page may need one to be drawn
     host = a_host()
@@ -61,7 +65,11 @@ def address() -> Any:
     sample = SampleRow.objects.get()
     saved = {"step": 1, "path": "checkpoints/checkpoint-1", "bytes": 10, "kept": [1]}
     ingest.accept(attempt, [event(attempt.last_seq + 1, "checkpoint", **saved)])
+    [checkpoint] = checkpoints.of_run(attempt.run)
+    download = archiving.start(checkpoint, attempt.run.owner, card="")
+    archives.store(download, 0, b"tar", of=3)
     values: dict[str, Any] = {
+        "job_id": download.pk,
         "secret_id": an_endpoint().pk,
         "target_id": target.pk,
         "delivery_id": queue_test(target).pk,

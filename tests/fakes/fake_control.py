@@ -36,12 +36,16 @@ class FakeControl:
         self.lines: dict[int, dict[str, Any]] = {}
         self.samples: list[dict[str, Any]] = []
         self.logs: dict[str, bytes] = {}
+        self.archive = b""
+        self.archive_room = 1 << 40
+        """A larger archive is refused."""
         self.lost_answers = 0
         """So many of the next requests are answered by nothing, once they have done their work."""
         self.seen = True
         """The last sync was the supervisor's own."""
         self.reaped: list[dict[str, Any]] = []
         self.not_launched: list[dict[str, Any]] = []
+        self.deleted: list[dict[str, Any]] = []
         self.announced: list[dict[str, Any]] = []
         self.inspections: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
@@ -110,6 +114,8 @@ class FakeControl:
             return 200, self._log(parts[4], int(query["offset"][0]), body)
         if parts[-1] == "dataset":
             return 200, self.dataset
+        if parts[-1] == "archive":
+            return self._archive(int(query["offset"][0]), int(query["of"][0]), body)
         try:
             data = json.loads(body)
         except ValueError:
@@ -145,6 +151,13 @@ class FakeControl:
                 self.logs[name] = have + body[len(have) - offset :]
         return {"size": len(self.logs.get(name, b""))}
 
+    def _archive(self, offset: int, of: int, body: bytes) -> tuple[int, Any]:
+        if of > self.archive_room:
+            return 413, {"error": {"what": "There is no room.", "where": "of", "fix": ""}}
+        if offset <= len(self.archive):
+            self.archive += body[len(self.archive) - offset :]
+        return 200, {"size": len(self.archive)}
+
     def _reaped(self, data: dict[str, Any]) -> tuple[int, Any]:
         if self.refuse_lines_with and self.refuse_lines_with in json.dumps(data):
             return 400, {"error": {"what": "bad line", "where": "lines", "fix": ""}}
@@ -154,6 +167,10 @@ class FakeControl:
 
     def _not_launched(self, data: dict[str, Any]) -> tuple[int, Any]:
         self.not_launched.append(data)
+        return 200, {"ok": True}
+
+    def _deleted(self, data: dict[str, Any]) -> tuple[int, Any]:
+        self.deleted.append(data)
         return 200, {"ok": True}
 
     def _announce(self, data: dict[str, Any]) -> tuple[int, Any]:

@@ -59,7 +59,8 @@ def test_a_folder_is_trained_and_leaves_metrics_samples_and_the_last_checkpoint(
     saved = folder / "checkpoints/checkpoint-4"
     assert (saved / "model.safetensors").is_file()
     size = sum(path.stat().st_size for path in saved.rglob("*") if path.is_file())
-    told = {"step": 4, "path": "checkpoints/checkpoint-4", "bytes": size, "kept": [4]}
+    wrote = json.loads((saved / "versions.json").read_text())
+    told = {"step": 4, "path": "checkpoints/checkpoint-4", "bytes": size, "kept": [4], "versions": wrote}
     assert [line["data"] for line in of_kind(folder, "checkpoint")] == [told]
     checkpoints.check(saved, builders.spec_of(folder).run)
     assert [line["data"] for line in of_kind(folder, "training")] == [{"max_steps": 4, "step": 0}]

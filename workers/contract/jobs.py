@@ -9,6 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MERGE = "merge"
+ARCHIVE = "archive"
+
+FLOAT32 = "float32"
+
+
+@dataclass(frozen=True)
+class MergeSettings:
+    dtype: str = ""
+    """What the merged weights are saved in: "" for the base's own dtype, or FLOAT32, which rounds nothing."""
+
+
+@dataclass(frozen=True)
+class ArchiveSettings:
+    name: str
+    """The folder inside the archive."""
+    card: str
+    """The text of its model card."""
 
 
 @dataclass(frozen=True)
@@ -18,12 +35,20 @@ class JobKind:
     many: str
     reads_rows: bool = False
     """Whether the job needs the dataset's rows on its host."""
+    loads_models: bool = True
+    """Whether it needs the run's models; otherwise the checkpoint's own files are enough."""
 
 
 KINDS: dict[str, JobKind] = {
     MERGE: JobKind("Merge", "Merges", reads_rows=True),
+    ARCHIVE: JobKind("Download", "Downloads", loads_models=False),
 }
 """RunSpec.kind -> the job."""
+
+
+def loads_models(kind: str) -> bool:
+    """Whether a run of this kind needs its models on the host."""
+    return kind not in KINDS or KINDS[kind].loads_models
 
 
 def needs_rows(kind: str) -> bool:

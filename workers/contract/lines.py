@@ -230,6 +230,11 @@ def _are_steps(value: object) -> bool:
     return value is None or (isinstance(value, list) and all(is_step(step) for step in value))
 
 
+def _are_versions(value: object) -> bool:
+    """None: of a trainer that doesn't say it."""
+    return value is None or (isinstance(value, dict) and all(isinstance(number, str) for number in value.values()))
+
+
 def _is_optional_count(value: object) -> bool:
     return value is None or _is_count(value)
 
@@ -239,7 +244,13 @@ EVENT_DATA: dict[str, dict[str, Callable[[object], bool]]] = {
     EventKind.STAGE: {"stage": _is_text},
     EventKind.TRAINING: {"max_steps": is_step, "step": is_step},
     EventKind.TRAINED: {"how": _is_text},
-    EventKind.CHECKPOINT: {"step": is_step, "path": _is_text, "bytes": _is_optional_count, "kept": _are_steps},
+    EventKind.CHECKPOINT: {
+        "step": is_step,
+        "path": _is_text,
+        "bytes": _is_optional_count,
+        "kept": _are_steps,
+        "versions": _are_versions,
+    },
     EventKind.REWARD_FAILED: {
         "reward": _is_text,
         "row": _is_optional_count,

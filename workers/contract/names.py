@@ -29,6 +29,9 @@ class FileName:
     )
     REAPED = "reaped.json"  # reaper: the receipt of an attempt whose supervisor died
     CHECKPOINTS = "checkpoints"  # trainer's output_dir
+    UNFINISHED = "checkpoints/unfinished"  # trainer: a model that a job is still making; removed if it never ends
+    ARCHIVE = "archive.ready"  # trainer: the model was found whole, and its archive may be sent
+    ARCHIVE_SENT = "archive.json"  # supervisor: {"size", "sha256" once all is sent, "refused": why it ends}
     VERSIONS = "versions.json"  # trainer, in each checkpoint: {package: version} of the stack that wrote it
     LOGS = "logs"
 
@@ -61,7 +64,7 @@ class EventKind(StrEnum):
     PROCESS_STARTED = "process_started"  # data: {"role": "download"|"vllm"|"vllm-2"|...|"trainer", "pid": int}
     PROCESS_EXITED = "process_exited"  # data: {"role", "pid", "exit_code": int|None, "signal": str|None}
     CHECKPOINT = "checkpoint"  # data: {"step", "path" (relative to the attempt folder), "bytes", "kept": steps of
-    # the attempt's checkpoints that exist after it}
+    # the attempt's checkpoints that exist after it, "versions": {package: version} of the stack that wrote it}
     REWARD_FAILED = "reward_failed"  # data: {"reward", "row": int|None, "kind", "message", "count", "of"}: rows failed
     # on and scored so far; sent at the 1st, 10th, 100th ... failure
     METRICS_LEFT_OUT = "metrics_left_out"  # data: {"names": str}: metrics that a line can't hold, each named once
@@ -138,6 +141,7 @@ class Task(StrEnum):
     LAUNCH_RUN = "workers.launch_run"  # (attempt_spec: dict, token: str)
     STOP_RUN = "workers.stop_run"  # (run_id, attempt_number, mode)
     REAP_RUN = "workers.reap_run"  # (run_id, attempt_number, token, placement: dict)
+    DELETE_MODEL = "workers.delete_model"  # (folder of a checkpoint relative to RUNS_DIR, token of its attempt)
     INSPECT_MODEL = "workers.inspect_model"  # (inspection_id: int, model: str)
 
 

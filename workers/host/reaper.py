@@ -134,6 +134,7 @@ def _clean_up(
     spec = _spec(folder)
     placement = placement or (spec.placement if spec else None)
     receipt = _tear_down(folder, placement, settings, read_gpus)
+    folder.remove_unfinished()
     if spec is None or not folder.was_started():
         report.send(receipt=receipt, detail=_without_lines(folder, placement, receipt))
     else:

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from workers.contract import StopMode, Task
-from workers.host import launcher, reaper, stopping
+from workers.host import deleting, launcher, reaper, stopping
 from workers.host.celery import app
 from workers.host.settings import HostSettings
 from workers.models import inspection, tokenizer_files
@@ -31,6 +31,11 @@ def stop_run(run_id: str, attempt_number: int, mode: str) -> bool:
 @app.task(name=Task.REAP_RUN)  # type: ignore[untyped-decorator]
 def reap_run(run_id: str, attempt_number: int, token: str, placement: dict[str, Any] | None = None) -> bool:
     return reaper.reap(run_id, attempt_number, token, HostSettings.from_env(), placement)
+
+
+@app.task(name=Task.DELETE_MODEL)  # type: ignore[untyped-decorator]
+def delete_model(folder: str, token: str) -> bool:
+    return deleting.delete_and_tell(folder, token, HostSettings.from_env())
 
 
 @app.task(name=Task.INSPECT_MODEL)  # type: ignore[untyped-decorator]

@@ -92,12 +92,21 @@ class Control:
         )
         return _number(answer, "size")
 
+    def send_archive(self, attempt_id: str, *, offset: int, of: int, data: bytes) -> int:
+        """A part of a model's archive of `of` bytes; return how many are stored."""
+        path = f"/api/attempts/{attempt_id}/archive?offset={offset}&of={of}"
+        return _number(self._request(path, data, "application/octet-stream", compress=False), "size")
+
     def send_reaped(self, attempt_id: str, body: dict[str, Any], lines: Sequence[bytes]) -> None:
         self._post_lines(f"/api/attempts/{attempt_id}/reaped", body, lines)
 
     def send_not_launched(self, attempt_id: str, detail: str, *, final: bool) -> None:
         body = {"detail": detail, "final": final}
         self._post(f"/api/attempts/{attempt_id}/not_launched", body, compress=False)
+
+    def send_deleted(self, attempt_id: str, *, path: str, problem: str) -> None:
+        """`path`: of a checkpoint. `problem`: why it isn't deleted, or ""."""
+        self._post(f"/api/attempts/{attempt_id}/deleted", {"path": path, "problem": problem}, compress=False)
 
     def announce(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._post("/api/hosts/announce", body, compress=False)

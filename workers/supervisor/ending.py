@@ -90,14 +90,16 @@ class Ending(Work):
 
 
 class Draining(Work):
-    """Stays until the control plane has confirmed the last line."""
+    """Stays until the control plane has confirmed the last line, and nothing half-made is left."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._drain_s = shared.settings.drain_deadline_s
         self._deadline = float("inf")
+        self._tidied: BackgroundCall[None] | None = None
 
     def begin(self, now: float) -> Outcome:
+        self._tidied = BackgroundCall("tidying", self._shared.folder.remove_unfinished)
         self._deadline = now + self._drain_s
         self._shared.report.close()
         self._shared.children.record([])
@@ -109,7 +111,7 @@ class Draining(Work):
             self._deadline = min(self._deadline, now + SIGTERM_DRAIN_S)
 
     def tick(self, now: float) -> Outcome:
-        if self._shared.report.handed_over():
+        if self._shared.report.handed_over() and (self._tidied is None or self._tidied.done):
             return Step.DONE
         if now >= self._deadline:
             log.error("the control plane did not confirm everything in time; the reaper finds the rest in the outbox")

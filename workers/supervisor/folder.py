@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import socket
 import threading
 from pathlib import Path
@@ -112,6 +113,10 @@ class AttemptFolder:
         except (OSError, ValueError):
             return None
         return value if isinstance(value, dict) else None
+
+    def remove_unfinished(self) -> None:
+        """What a job was making when it ended: once its processes are gone, nobody will finish it."""
+        shutil.rmtree(self.path / FileName.UNFINISHED, ignore_errors=True)
 
     def was_started(self) -> bool:
         """Whether a supervisor got its `go` here: lines exist. The folder is never started again."""

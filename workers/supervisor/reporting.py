@@ -10,7 +10,9 @@ from functools import partial
 from typing import Any
 
 from workers.contract import METRIC_KINDS, AttemptSpec, EventKind, FileName, Line, Phase, SyncAnswer
+from workers.contract.jobs import ARCHIVE
 from workers.host.settings import HostSettings
+from workers.supervisor.archive import ArchiveUploader
 from workers.supervisor.control import Control
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
@@ -63,6 +65,9 @@ class Reporting:
         self._sync_loop = self._start("sync", self.syncer.tick)
         self._sample_loop = self._start("samples", self._samples.tick)
         self._log_loop = self._start("logs", self._logs.tick)
+        if spec.run.kind == ARCHIVE:
+            archive = ArchiveUploader(folder, spec, settings, make_control())
+            self._start("archive", archive.tick)
 
     def append(self, kind: EventKind, data: dict[str, Any], *, step: int | None = None) -> None:
         self.outbox.append(kind, data, t=time.time(), step=step)

@@ -39,7 +39,7 @@ def trainer_line(text: bytes) -> Line | None:
         return None
     if line.kind == EventKind.TRAIN:
         return line
-    return line if len(text) <= EVENT_BYTES and data.keys() == EVENT_DATA[line.kind].keys() else None
+    return line if len(text) <= EVENT_BYTES and data.keys() <= EVENT_DATA[line.kind].keys() else None
 
 
 def lines_left_out(count: int) -> str:

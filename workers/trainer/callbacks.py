@@ -52,10 +52,11 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         if not self._metrics.writes:
             return
         name = f"checkpoint-{state.global_step}"
-        Path(args.output_dir, name, FileName.VERSIONS).write_text(json.dumps(versions()))
+        wrote = versions()
+        Path(args.output_dir, name, FileName.VERSIONS).write_text(json.dumps(wrote))
         saved = {"path": f"{FileName.CHECKPOINTS}/{name}", "bytes": _size(Path(args.output_dir, name))}
         kept = sorted(int(path.name.rpartition("-")[2]) for path in Path(args.output_dir).glob("checkpoint-*[0-9]"))
-        data = {"step": state.global_step, **saved, "kept": kept}
+        data = {"step": state.global_step, **saved, "kept": kept, "versions": wrote}
         self._metrics.event(EventKind.CHECKPOINT, data, step=state.global_step)
 
     def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests.fakes.fake_control import TOKEN
 from tests.stack import ROOT
 from tests.workers.supervisor.attempts import RUN, Attempt, attempt, wait_until
-from workers.contract import StopMode
+from workers.contract import FileName, StopMode
 from workers.host import reaper
 from workers.host.launcher import Launch
 from workers.supervisor import procfs
@@ -308,3 +308,28 @@ def spec_document(made: Attempt) -> dict[str, object]:
     from workers.contract import to_dict
 
     return to_dict(made.spec)
+
+
+def half_made(made: Attempt) -> Path:
+    """What a killed job leaves."""
+    folder = made.folder / FileName.UNFINISHED
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(b"half")
+    return folder
+
+
+def test_a_model_that_is_half_made_goes_with_its_job(tmp_path: Path) -> None:
+    with attempt(tmp_path / "stopped", trainer="forever") as made:
+        made.launch()
+        made.wait_for_step(1)
+        left = half_made(made)
+        made.ask_to_stop(StopMode.NOW)
+        made.wait_until_gone()
+        assert not left.exists()
+    with attempt(tmp_path / "killed", trainer="forever") as made:
+        made.launch()
+        made.wait_for_step(1)
+        left = half_made(made)
+        made.kill_supervisor()
+        assert reaper.reap(RUN, 1, TOKEN, made.settings) is True
+        assert not left.exists()

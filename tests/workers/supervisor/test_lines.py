@@ -86,13 +86,14 @@ def test_a_host_whose_clock_is_far_ahead_stands_in_for_a_line_with_a_time_that_i
 
 REWARD_FAILED = {"reward": "judge", "row": 1, "kind": "http", "message": "m", "count": 1, "of": 8}
 CHECKPOINT = {"step": 2, "path": "checkpoints/2", "bytes": 9, "kept": [2]}
+WITH_VERSIONS = {**CHECKPOINT, "versions": {"trl": "1.16.0"}}
 WRITTEN = (
     line("stage", None, {"stage": "x"}),
     line("train", 1, {"loss": 1.5}),
     line("train", 2, {"loss": 2}, t=0.5),
     line("metrics_left_out", 2, {"names": "kl"}),
     line("reward_failed", 2, REWARD_FAILED),
-    line("checkpoint", 2, CHECKPOINT),
+    line("checkpoint", 2, WITH_VERSIONS),
     line("trained", 2, {"how": "stopped"}),
 )
 
@@ -205,7 +206,8 @@ GOOD = line("train", 1, {"loss": 1.5})
         line("training", 0, {"max_steps": 2**40, "step": 0}),
         line("checkpoint", 2, {**CHECKPOINT, "bytes": -1}),
         line("checkpoint", 2, {**CHECKPOINT, "kept": ["2"]}),
-        line("checkpoint", 2, {"step": 2, "path": "checkpoints/2"}),
+        line("checkpoint", 2, {**CHECKPOINT, "versions": {"trl": 1}}),
+        line("checkpoint", 2, {"step": 2, "bytes": 9, "kept": [2]}),
         line("reward_failed", 2, {**REWARD_FAILED, "row": True}),
         line("reward_failed", 2, {**REWARD_FAILED, "message": {"deep": ["x"]}}),
         line("reward_failed", 2, {"reward": "judge"}),

@@ -1,0 +1,153 @@
+"""Deleting a saved model: what refers to it, what forbids it, the request to its host, and the host's answer.
+
+The files are on the host, so only its answer makes a model a deleted one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+from django.utils import timezone
+
+from controlplane.accounts.models import User
+from controlplane.hardware import host_commands
+from controlplane.http.tokens import attempt_token
+from runs import checkpoints, hints
+from runs.checkpoints import DELETED, DELETION_ASKED, FOLDER_PARTS, NOT_DELETED, Checkpoint
+from runs.models import Attempt, Run, RunEvent
+from runs.queries import with_attempts
+from runs.sentences import counted
+from runs.spec import spec_of
+from runs.states import ACTIVE
+from workers.contract import ContractError, Task, models_of
+from workers.contract.evaluation import EVALUATION
+from workers.contract.jobs import KINDS
+
+log = logging.getLogger(__name__)
+
+MOST_NAMED = 5
+
+
+class NotDeletable(Exception):
+    """It stays; a sentence for people."""
+
+
+def obstacles(checkpoint: Checkpoint) -> list[str]:
+    """Why it can't be deleted now."""
+    return list(_obstacles(checkpoint))
+
+
+def consequences(checkpoint: Checkpoint) -> list[str]:
+    """What refers to it, and what can't be done without it."""
+    return list(_consequences(checkpoint))
+
+
+def request(checkpoint: Checkpoint, user: User) -> None:
+    """Ask the host to delete it. What was asked before is asked again, since a message may be lost.
+
+    Raises NotDeletable.
+    """
+    event = checkpoint.event
+    with transaction.atomic():
+        attempt = Attempt.objects.select_for_update(of=("self",)).select_related("host").get(pk=event.attempt_id)
+        current = checkpoints.find(checkpoint.run, str(event.pk))
+        if current is None or current.removed:
+            return
+        if why := obstacles(current):
+            raise NotDeletable(" ".join(why))
+        host = attempt.host
+        if host is None or not host.is_fresh(timezone.now()):
+            raise NotDeletable(
+                f"{host or 'Its host'} is out of reach, and only it can delete the files. Try again later."
+            )
+        if not current.going:
+            _tell(attempt, DELETION_ASKED, user.get_username(), path=event.data["path"])
+    try:
+        host_commands.send(host.name, Task.DELETE_MODEL, [checkpoint.folder, attempt_token(attempt.pk)])
+    except host_commands.BrokerDown as error:
+        log.warning("the deletion of %s was not sent: %s", checkpoint.folder, error)
+        answered(attempt, event.data["path"], f"The message to {host.name} could not be sent.", actor="ingest")
+        raise NotDeletable("The message to its host could not be sent. Try again later.") from error
+
+
+def answered(attempt: Attempt, path: str, problem: str, *, actor: str = "launcher") -> bool:
+    """Store the host's answer; a repeated one changes nothing. False: nobody has asked."""
+    with transaction.atomic():
+        Attempt.objects.select_for_update().get(pk=attempt.pk)
+        told = RunEvent.objects.filter(
+            attempt=attempt, kind__in=(DELETION_ASKED, DELETED, NOT_DELETED), data__path=path
+        )
+        last = told.order_by("-id").first()
+        if last is None:
+            return False
+        if last.kind != DELETED and not (problem and last.kind == NOT_DELETED):
+            kind = NOT_DELETED if problem else DELETED
+            _tell(attempt, kind, actor, path=path, **({"problem": problem} if problem else {}))
+    return True
+
+
+def _tell(attempt: Attempt, kind: str, actor: str, **data: str) -> None:
+    RunEvent.objects.create(
+        run_id=attempt.run_id, attempt=attempt, at=timezone.now(), kind=kind, actor=actor, data=data
+    )
+    transaction.on_commit(lambda: hints.changed(attempt.run_id))
+
+
+def _obstacles(checkpoint: Checkpoint) -> Iterator[str]:
+    run = checkpoint.run
+    last = run.latest()
+    if last.status in ACTIVE:
+        yield f"Its run is {last.status}: wait for its end, or stop it."
+    elif last.resumes_at is not None:
+        yield "Its run is to be resumed by itself: call that off first."
+    for other in _active(run):
+        if _uses(other, checkpoint):
+            yield f"{_named(other)} is {other.latest().status} and needs it: wait for its end, or stop it."
+
+
+def _consequences(checkpoint: Checkpoint) -> Iterator[str]:
+    others = [run for run in _referring(checkpoint) if run.latest().status not in ACTIVE]
+    evaluations = [run for run in others if run.kind == EVALUATION]
+    jobs = [run for run in others if run.kind in KINDS]
+    trained = [run for run in others if run not in evaluations and run not in jobs]
+    if trained:
+        names = ", ".join(run.name for run in trained[:MOST_NAMED]) + (", …" if len(trained) > MOST_NAMED else "")
+        yield f"{counted(len(trained), 'run')} began with it and can't be repeated from it: {names}."
+    if evaluations:
+        yield f"{counted(len(evaluations), 'evaluation')} of it can't be repeated; the completions stay."
+    if jobs:
+        yield f"{counted(len(jobs), 'job')} on it can't be repeated; what was made stays."
+    if not checkpoint.run.trains:
+        return
+    left = [each for each in checkpoints.of_run(checkpoint.run) if each.usable and each.event != checkpoint.event]
+    if not left:
+        yield "It is the last checkpoint of its run, which can then only start again from step 0."
+    else:
+        yield f"Its run can't be resumed from step {checkpoint.step} then; the newest one left is step {left[0].step}."
+
+
+def _active(run: Run) -> QuerySet[Run]:
+    return with_attempts(Run.objects.filter(attempts__status__in=ACTIVE).exclude(pk=run.pk).distinct())
+
+
+def _referring(checkpoint: Checkpoint) -> QuerySet[Run]:
+    by_path = Q(spec__model__path=checkpoint.path) if checkpoint.path else Q()
+    runs = Run.objects.filter(Q(spec__start_from=checkpoint.folder) | by_path).exclude(pk=checkpoint.run.pk)
+    return with_attempts(runs.order_by("created_at"))
+
+
+def _uses(run: Run, checkpoint: Checkpoint) -> bool:
+    """As what it starts with, as its model, or as a reward model."""
+    try:
+        paths = [model.path for model in models_of(spec_of(run))]
+    except ContractError:
+        paths = [str(run.spec["model"]["path"])]
+    folders = ["/".join(path.rstrip("/").split("/")[-FOLDER_PARTS:]) for path in paths]
+    return checkpoint.folder in (run.spec.get("start_from"), *folders)
+
+
+def _named(run: Run) -> str:
+    return f"The {KINDS[run.kind].label.lower()} job {run.name}" if run.kind in KINDS else f"The run {run.name}"

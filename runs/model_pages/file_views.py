@@ -1,0 +1,63 @@
+"""What operators do with a model's files: merge it, download it, delete it."""
+
+from __future__ import annotations
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST, require_safe
+
+from controlplane.accounts.roles import operator_required, person
+from controlplane.http.streams import resumable_answer
+from runs import deletions
+from runs.jobs import archives, archiving, merging
+from runs.model_pages import card, catalogue
+from runs.scheduling.limits import QueueFull
+from workers.contract import ContractError
+from workers.contract.jobs import ARCHIVE
+
+
+@require_POST
+@operator_required
+def merge(request: HttpRequest, event_id: int) -> HttpResponseBase:
+    model = catalogue.model_for(request, event_id)
+    try:
+        merging.start(model.checkpoint, person(request), dtype=request.POST.get("dtype", ""))
+    except (ContractError, QueueFull) as error:
+        messages.error(request, f"This can't be merged: {error}")
+    return redirect("model", event_id)
+
+
+@require_POST
+@operator_required
+def archive(request: HttpRequest, event_id: int) -> HttpResponseBase:
+    model = catalogue.model_for(request, event_id)
+    try:
+        archiving.start(model.checkpoint, person(request), card=card.text(model.checkpoint))
+    except (ContractError, QueueFull) as error:
+        messages.error(request, f"This can't be downloaded: {error}")
+    return redirect("model", event_id)
+
+
+@require_POST
+@operator_required
+def delete(request: HttpRequest, event_id: int) -> HttpResponseBase:
+    model = catalogue.model_for(request, event_id)
+    try:
+        deletions.request(model.checkpoint, person(request))
+    except deletions.NotDeletable as error:
+        messages.error(request, f"This model was not deleted: {error}")
+    return redirect("model", event_id)
+
+
+@require_safe
+def download(request: HttpRequest, event_id: int, job_id: str) -> HttpResponseBase:
+    """The archive that a job has brought here; an interrupted download goes on where it was."""
+    model = catalogue.model_for(request, event_id)
+    job = model.run.jobs.filter(pk=job_id, kind=ARCHIVE, spec__start_from=model.checkpoint.folder).first()
+    found = archives.find(job) if job else None
+    if job is None or found is None:
+        raise Http404("This archive is no longer here. Start the download again on the model's page.")
+    name = f"{archiving.name_of(model.checkpoint)}.tar"
+    etag = f'"{job.pk}-{found.size}"'
+    return resumable_answer(request, found.path.open("rb"), "application/x-tar", save_as=name, etag=etag)

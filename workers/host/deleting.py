@@ -1,0 +1,55 @@
+"""Deleting a saved model's folder on this host: a checkpoint of an attempt, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from workers.host.settings import HostSettings
+from workers.supervisor.control import Control
+
+_FOLDER = re.compile(
+    r"(?P<run>[A-Za-z0-9_-]{1,64})/(?P<attempt>[1-9][0-9]{0,5})/(?P<path>checkpoints/checkpoint-[0-9]{1,9})"
+)
+
+
+class NotDeleted(Exception):
+    """The folder is still there, or isn't one to delete; a sentence for people."""
+
+
+def delete_and_tell(folder: str, token: str, settings: HostSettings) -> bool:
+    """Delete <run>/<attempt>/checkpoints/checkpoint-N and tell the control plane; True: it is gone. `token`: the
+    attempt's. What is gone already is told again."""
+    named = _FOLDER.fullmatch(folder)
+    if named is None:
+        raise ValueError(f"{folder!r} is not the folder of a checkpoint")
+    problem = ""
+    try:
+        delete(folder, settings.runs_dir)
+    except NotDeleted as error:
+        problem = str(error)
+    control = Control(url=settings.control_url, token=token, timeout_s=settings.http_timeout_s)
+    try:
+        control.send_deleted(f"{named['run']}-{named['attempt']}", path=named["path"], problem=problem)
+    finally:
+        control.close()
+    return not problem
+
+
+def delete(folder: str, runs_dir: Path) -> None:
+    """Raises NotDeleted."""
+    path = runs_dir / folder
+    if os.path.realpath(path) != os.path.join(os.path.realpath(runs_dir), folder):
+        raise NotDeleted(f"{path} is a link, or below one: what it leads to is not deleted from here.")
+    going = path.with_name(f"deleted-{path.name}")
+    try:
+        if path.is_dir():
+            # First out of the way: half of a model must not look like one.
+            shutil.rmtree(going, ignore_errors=True)
+            path.rename(going)
+        if os.path.lexists(going):
+            shutil.rmtree(going)
+    except OSError as error:
+        raise NotDeleted(f"{error.filename or path} can't be deleted: {error.strerror or error}.") from error

@@ -1,0 +1,45 @@
+"""Check a model's files and have their archive sent; this process has no token, its supervisor sends it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from workers.contract import FileName, from_dict
+from workers.contract.jobs import ArchiveSettings
+from workers.contract.model_archive import ArchiveError, ModelArchive
+from workers.trainer.jobs import Job
+from workers.trainer.spec import SpecError
+
+LOOK_S = 0.1
+
+
+def run(job: Job) -> None:
+    """Raises SpecError if there is nothing to send, or if it is refused."""
+    settings = from_dict(ArchiveSettings, job.spec.run.job)
+    try:
+        archive = ModelArchive(job.checkpoint, name=settings.name, card=settings.card)
+    except ArchiveError as error:
+        raise SpecError(str(error)) from error
+    job.stage("sending the archive")
+    job.begin(_mb(archive.size))
+    (job.folder / FileName.ARCHIVE).touch()
+    while "sha256" not in (sent := _sent(job)):
+        if sent.get("refused"):
+            raise SpecError(sent["refused"])
+        job.progress(min(_mb(sent.get("size", 0)), job.total - 1))
+        time.sleep(LOOK_S)
+    job.progress(job.total)
+    job.result("Ready to download.", size=archive.size, sha256=sent["sha256"])
+
+
+def _sent(job: Job) -> dict[str, Any]:
+    try:
+        return dict(json.loads((job.folder / FileName.ARCHIVE_SENT).read_bytes()))
+    except FileNotFoundError:
+        return {}
+
+
+def _mb(size: int) -> int:
+    return -(-size // 10**6)

@@ -1,0 +1,343 @@
+"""Merge a LoRA adapter into its base model: all weights in one folder, which say what base and adapter say.
+
+The merge is computed in float32 and saved in the base's own dtype, or in float32 if the job asks for it. Both models
+are then run in float32: the base with its adapter as trained, and the merged one as read back from its files, with
+whatever rounding its dtype has cost. They are *equal* if each of 20 prompts, rendered as in training, gets the same
+greedy tokens from both: 64, or fewer where both end earlier. Computing in float32 keeps the noise of 16-bit arithmetic
+out, so that a difference is one of the weights. Rounding to 16 bits may flip a close choice, and can lose updates that
+are smaller than a weight's last digit: such a merge is refused like any other, and float32 is the way out.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from safetensors import SafetensorError, safe_open
+from transformers import AutoTokenizer, GenerationConfig
+from transformers.utils import cached_file
+from trl.trainer.utils import create_model_from_path
+
+from workers.contract import EventKind, FileName, from_dict
+from workers.contract.hub_files import INDEX, ONLY_PICKLES, PICKLES
+from workers.contract.jobs import FLOAT32, MergeSettings
+from workers.contract.model_archive import WEIGHTS, model_files
+from workers.trainer.jobs import ADAPTER_CONFIG, Job
+from workers.trainer.spec import SpecError, versions
+
+PROMPTS, TOKENS, AT_ONCE = 20, 64, 5
+ADAPTER = "adapter_model.safetensors"
+ORIGIN = "merged_from.json"
+"""In the merged model's folder: where it comes from, and how it was compared."""
+SHARD = "5GB"
+LEAST_FREE = 256 << 20
+"""Bytes that stay free on the disk."""
+
+
+def run(job: Job) -> None:
+    """Raises SpecError if there is nothing to merge or the merged model differs; then nothing is kept."""
+    settings = from_dict(MergeSettings, job.spec.run.job)
+    base = _folder_of(job)
+    _check_adapter(job)
+    _check_room(job, base, settings)
+    unfinished = job.folder / FileName.UNFINISHED
+    try:
+        _merge(job, settings, base, unfinished)
+    except (SafetensorError, OSError) as error:
+        if "No space left on device" not in str(error):
+            raise
+        raise SpecError(f"No space left on device: the merged model didn't fit into {job.folder}.") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _merge(job: Job, settings: MergeSettings, base: Path, unfinished: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(job.checkpoint, padding_side="left")
+    prompts = _prompts(job, tokenizer)
+    job.stage("loading the base and its adapter")
+    model, dtypes = _base(job)
+    model = _with_adapter(job, model)
+    job.begin(2 * len(prompts))
+    told = _answers(model, tokenizer, prompts, job.progress)
+
+    job.stage("merging")
+    merged = model.merge_and_unload()
+    _round(merged, dtypes, settings)
+    if bad := _not_finite(merged):
+        raise SpecError(f"The merge is refused: {bad} of the merged model has values that are not finite.")
+    dtype = str(merged.dtype).removeprefix("torch.")
+    job.stage("saving")
+    unfinished.mkdir(parents=True)
+    merged.save_pretrained(unfinished, max_shard_size=SHARD)
+    tokenizer.save_pretrained(unfinished)
+    _complete(unfinished, job.checkpoint, base)
+    del model, merged
+    gc.collect()  # PEFT's wrappers refer to each other, and there may be no room for both models
+
+    job.stage("comparing the merged model with base and adapter")
+    saved = create_model_from_path(str(unfinished), dtype="float32", device_map=_device(job), use_safetensors=True)
+    says = _answers(saved, tokenizer, prompts, lambda done: job.progress(len(prompts) + done))
+    comparison = compared(told, says)
+    facts = {**comparison.facts, "dtype": dtype}
+    if comparison.equal < comparison.of:
+        text = f"The merge is refused: {comparison.words(dtype)}"
+        job.result(text, **facts)
+        raise SpecError(text)
+    _keep(job, unfinished, facts)
+    job.result(f"Merged in {dtype}: {comparison.words(dtype)}", **facts)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    equal: int
+    """Prompts with the same tokens."""
+    of: int
+    tokens: int
+    """Compared in all."""
+    first: tuple[int, int] | None
+    """The first difference: the prompt and the token, both counted from 1."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        first = {"prompt": self.first[0], "token": self.first[1]} if self.first else None
+        return {"equal_tokens": self.equal, "of": self.of, "tokens": self.tokens, "first_difference": first}
+
+    def words(self, dtype: str) -> str:
+        if self.first is None:
+            return f"{self.of} of {self.of} prompts get the same greedy tokens as from base and adapter."
+        prompt, token = self.first
+        rounded = dtype != FLOAT32
+        return (
+            f"only {self.equal} of {self.of} prompts get the same greedy tokens from base and adapter and from the "
+            f"merged model; the first difference is token {token} of prompt {prompt}. "
+            + (
+                f"Rounding to {dtype} does this: merge in float32, or serve the adapter on its base."
+                if rounded
+                else "Serve the adapter on its base."
+            )
+        )
+
+
+def compared(told: Sequence[Sequence[int]], says: Sequence[Sequence[int]]) -> Comparison:
+    """The tokens of each prompt from base and adapter, and from the merged model."""
+    parts = [_parting(a, b) for a, b in zip(told, says, strict=True)]
+    different = [(prompt, token) for prompt, token in enumerate(parts, 1) if token is not None]
+    return Comparison(len(parts) - len(different), len(parts), sum(map(len, told)), different[0] if different else None)
+
+
+def _parting(a: Sequence[int], b: Sequence[int]) -> int | None:
+    """The number of the first token that differs."""
+    if list(a) == list(b):
+        return None
+    same = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    return same + 1
+
+
+# --- before anything slow ----------------------------------------------------------------------------------------
+
+
+def _folder_of(job: Job) -> Path:
+    """The base's folder, also of one in the hub's cache."""
+    revision = job.spec.run.model.revision
+    try:
+        config = cached_file(job.base, "config.json", revision=revision, local_files_only=True)
+    except OSError as error:
+        raise SpecError(f"The base model {job.base} is not on this host: {error}") from error
+    folder = Path(config).parent
+    if json.loads(Path(config).read_bytes()).get("quantization_config"):
+        raise SpecError(
+            f"The base model {job.base} is stored quantised, and an adapter can't be merged into such weights: "
+            "serve it as an adapter on its base, or train on the model in full precision."
+        )
+    if not any(folder.glob("*.safetensors")):
+        pickled = any(path for pattern in PICKLES for path in folder.glob(pattern))
+        raise SpecError(f"The base model {job.base} can't be merged. " + (ONLY_PICKLES if pickled else "No weights."))
+    if (folder / INDEX).is_file():
+        names = set(json.loads((folder / INDEX).read_bytes()).get("weight_map", {}).values())
+        if missing := sorted(name for name in names if not (folder / name).is_file()):
+            raise SpecError(f"The base model {job.base} is incomplete: {missing[0]} is missing.")
+    return folder
+
+
+def _check_adapter(job: Job) -> None:
+    if not job.is_adapter or not (job.checkpoint / ADAPTER).is_file():
+        raise SpecError(f"{job.checkpoint.name} holds no LoRA adapter ({ADAPTER}): there is nothing to merge.")
+    named = json.loads((job.checkpoint / ADAPTER_CONFIG).read_bytes()).get("base_model_name_or_path")
+    if isinstance(named, str) and Path(named).name != Path(job.base).name:
+        raise SpecError(f"The adapter belongs to another base: {named}, not {job.base}.")
+    with safe_open(job.checkpoint / ADAPTER, framework="pt") as tensors:
+        bad = next((name for name in tensors.keys() if not torch.isfinite(tensors.get_tensor(name)).all()), None)  # noqa: SIM118
+    if bad:
+        raise SpecError(f"The merge is refused: {bad} of the adapter has values that are not finite.")
+
+
+def _check_room(job: Job, base: Path, settings: MergeSettings) -> None:
+    stored = sum(path.stat().st_size for path in base.glob("*.safetensors"))
+    needed = stored * (2 if settings.dtype == FLOAT32 and _dtype_in(base) != FLOAT32 else 1) + LEAST_FREE
+    free = shutil.disk_usage(job.folder).free
+    if free < needed:
+        raise SpecError(
+            f"The merged model needs {needed / 1e9:.1f} GB in {job.folder}, and {free / 1e9:.1f} GB are free. "
+            "Delete models that you no longer need, or free space on the host."
+        )
+    memory, available = stored * (1 if _dtype_in(base) == FLOAT32 else 2), _available_memory()
+    if "cpu" in _device(job).values() and available < memory:
+        raise SpecError(
+            f"A merge computes in float32 and needs {memory / 1e9:.1f} GB of memory, and the host has "
+            f"{available / 1e9:.1f} GB free. Wait until other runs have ended, or serve the adapter on its base."
+        )
+
+
+def _available_memory() -> float:
+    """In bytes; infinite where the system doesn't say."""
+    with suppress(OSError, ValueError, StopIteration, IndexError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return 1024.0 * int(next(line for line in lines if line.startswith("MemAvailable:")).split()[1])
+    return float("inf")
+
+
+def _dtype_in(base: Path) -> str:
+    config = json.loads((base / "config.json").read_bytes())
+    return str(config.get("dtype") or config.get("torch_dtype") or FLOAT32)
+
+
+# --- the models --------------------------------------------------------------------------------------------------
+
+
+def _device(job: Job) -> dict[str, str]:
+    return {"": "cuda:0" if job.spec.run.hardware.trainer_gpus else "cpu"}
+
+
+def _base(job: Job) -> tuple[Any, dict[str, torch.dtype]]:
+    """The base in float32, and the dtype that each of its tensors is stored in."""
+    model = job.spec.run.model
+    try:
+        base = create_model_from_path(
+            job.base,
+            dtype="auto",
+            device_map=_device(job),
+            use_safetensors=True,
+            revision=model.revision,
+            trust_remote_code=model.trust_remote_code,
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        raise SpecError(f"The base model {job.base} can't be loaded: {error}") from error
+    dtypes = {name: parameter.dtype for name, parameter in base.named_parameters()}
+    return base.float(), dtypes
+
+
+def _with_adapter(job: Job, base: Any) -> Any:
+    try:
+        model = PeftModel.from_pretrained(base, str(job.checkpoint))
+    except (RuntimeError, ValueError) as error:  # torch's word for tensors of another shape
+        raise SpecError(f"The adapter doesn't fit {job.base}; was it trained on another base? {error}") from error
+    return model.eval()
+
+
+def _round(model: Any, dtypes: dict[str, torch.dtype], settings: MergeSettings) -> None:
+    """To what is saved."""
+    if settings.dtype == FLOAT32:
+        return
+    for name, parameter in model.named_parameters():
+        parameter.data = parameter.data.to(dtypes[name])
+
+
+def _complete(folder: Path, *sources: Path) -> None:
+    """With what neither model nor tokenizer has saved: a processor's settings, say, or a model's own code."""
+    for path in (path for source in sources for path in model_files(source)):
+        is_weights = WEIGHTS in path.name or path.name == ADAPTER_CONFIG
+        if not is_weights and not (folder / path.name).exists():
+            shutil.copyfile(path, folder / path.name)
+
+
+def _not_finite(model: Any) -> str:
+    """The name of the first tensor with NaN or infinity; "": there is none."""
+    return next((name for name, each in model.named_parameters() if not torch.isfinite(each).all()), "")
+
+
+# --- what they say -----------------------------------------------------------------------------------------------
+
+
+def _prompts(job: Job, tokenizer: Any) -> list[list[int]]:
+    """The first rows as token ids, those for validation before the others, rendered as TRL does."""
+    rows = job.rows
+    assert rows is not None  # noqa: S101  # the kind reads rows
+    train = set(rows.train)
+    chosen = [*(row for row in rows.by_id if row not in train), *rows.train][:PROMPTS]
+    prompts = [rows.by_id[row]["prompt"] for row in chosen]
+    if not rows.by_id.chat:
+        return [tokenizer(text=prompt)["input_ids"] for prompt in prompts]
+    options = job.spec.run.grpo.get("chat_template_kwargs") or {}
+    return [
+        tokenizer.apply_chat_template(prompt, add_generation_prompt=True, tokenize=True, return_dict=True, **options)[
+            "input_ids"
+        ]
+        for prompt in prompts
+    ]
+
+
+def _answers(model: Any, tokenizer: Any, prompts: Sequence[list[int]], done: Callable[[int], None]) -> list[list[int]]:
+    """The greedy tokens of each prompt, up to the model's end."""
+    own = model.generation_config
+    ends = own.eos_token_id if own.eos_token_id is not None else tokenizer.eos_token_id
+    ends = ends if isinstance(ends, list) else [ends]
+    pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    # In its place for the time being: `generate` fills up a config that it is given with the model's own settings.
+    model.generation_config = GenerationConfig(
+        max_new_tokens=TOKENS, do_sample=False, eos_token_id=ends, pad_token_id=pad
+    )
+    answers: list[list[int]] = []
+    try:
+        for start in range(0, len(prompts), AT_ONCE):
+            batch = list(prompts[start : start + AT_ONCE])
+            inputs = tokenizer.pad({"input_ids": batch}, return_tensors="pt").to(model.device)
+            with torch.inference_mode():
+                output = model.generate(**inputs)
+            answers += [_to_end(row, ends) for row in output[:, inputs["input_ids"].shape[1] :].tolist()]
+            done(len(answers))
+    finally:
+        model.generation_config = own
+    return answers
+
+
+def _to_end(tokens: list[int], ends: list[int]) -> list[int]:
+    last = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
+    return tokens[: last + 1]
+
+
+# --- the end -----------------------------------------------------------------------------------------------------
+
+
+def _keep(job: Job, unfinished: Path, facts: dict[str, Any]) -> None:
+    """Give the merged model its place, all at once, and report it as a checkpoint."""
+    run, step = job.spec.run, int(job.checkpoint.name.rpartition("-")[2])
+    adapter = {"base": run.model.path, "revision": run.model.revision, "adapter": run.start_from, "step": step}
+    wrote = versions()
+    about = {**adapter, "merged_by": run.run_id, **facts, "versions": wrote}
+    (unfinished / ORIGIN).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    name = f"{FileName.CHECKPOINTS}/checkpoint-{step}"
+    size = sum(path.stat().st_size for path in unfinished.iterdir())
+    _to_disk(unfinished)
+    os.rename(unfinished, job.folder / name)
+    data = {"step": step, "path": name, "bytes": size, "kept": [step], "versions": wrote}
+    job.metrics.event(EventKind.CHECKPOINT, data, step=step)
+
+
+def _to_disk(folder: Path) -> None:
+    """A host that loses its power must not be left with a complete name and empty files."""
+    for path in [*folder.iterdir(), folder]:
+        with suppress(OSError):  # some file systems can't for folders
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
