@@ -31,15 +31,15 @@ class Person:
         if answer.url.path == page:
             raise RuntimeError(f"the sign-in was refused: {text_of(answer.text)[:500]}")
 
-    def upload(self, name: str, rows: int) -> str:
-        """A dataset with columns question and answer; its value in the New run form."""
+    def upload(self, name: str, rows: int, **mapping: Any) -> str:
+        """A dataset with columns question and answer; its value in the New run form. `mapping`: further fields."""
         page = "/datasets/upload/"
         form = form_with(self._page(page), "file")
         file = (f"{name}.jsonl", _lines(rows), "application/jsonl")
         version = str(send(self.http, page, form, {"name": name}, file=file).url.path)
         html = self._until(version, lambda text: "answer_after" in text)
-        mapping = next(form for form in forms(html) if "answer_after" in form.names)
-        send(self.http, version, mapping, {"prompt": "question", "answer": "answer", "chat": "chat"})
+        form = next(form for form in forms(html) if "answer_after" in form.names)
+        send(self.http, version, form, {"prompt": "question", "answer": "answer", "chat": "chat", **mapping})
         self._until(version, lambda text: "ready to train on" in text_of(text))
         return self.choice("dataset_version", name)
 

@@ -83,10 +83,10 @@ def read(folder: Path) -> AttemptSpec:
 
 def _settings(run: RunSpec) -> dict[str, Any]:
     """The GRPO settings of the run's kind."""
-    processes = run.hardware.processes
     if run.kind == CHECK:
-        return learnability.settings(run.grpo, Batch.of(run.grpo, processes), run.check_groups or learnability.GROUPS)
-    return evaluation.settings(run.grpo, processes) if run.kind == EVALUATION else run.grpo
+        batch = Batch.of(run.grpo, run.hardware.processes)
+        return learnability.settings(run.grpo, batch, run.check_groups or learnability.GROUPS)
+    return evaluation.settings(run) if run.kind == EVALUATION else run.grpo
 
 
 def versions() -> dict[str, str]:

@@ -162,6 +162,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
     # --- the ratio ------------------------------------------------------------------------------------------
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:
+        if self._only_samples:
+            return None, None, None
         # Within the loss they are the update's own forward pass.
         part = StepPart.LOGPS if self.times.part is StepPart.PREPARING else StepPart.UPDATE
         with self.times.within(part):
