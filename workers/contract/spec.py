@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from workers.contract import jobs
 from workers.contract.documents import ContractError
 from workers.contract.hardware import HardwareSpec, Rollout
 from workers.contract.limits import LimitsSpec, Spent
@@ -206,7 +207,10 @@ def _is_no_server(host: str) -> bool:
 
 
 def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:
-    """The models that the trainer loads, without duplicates: the policy's first, then reward models."""
+    """The models that the trainer loads, without duplicates: the policy's first, then reward models. A push loads
+    none."""
+    if jobs.pushes(run.kind):
+        return ()
     model_params = [reward.params for reward in run.rewards if reward.function == REWARD_MODEL]
     reward_models = [
         ModelSpec(str(params.get("model", "")), str(params.get("revision") or "") or None) for params in model_params
