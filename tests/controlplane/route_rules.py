@@ -80,6 +80,8 @@ RULES = {
     "model": READ,
     "merge_model": ACT,
     "archive_model": ACT,
+    "push_model": ADMIN,
+    "benchmark_model": ACT,
     "delete_model": ACT,
     "model_archive": READ,
     "choose_profile": OPERATE,
