@@ -16,6 +16,7 @@ from controlplane.accounts.models import HUB_TOKEN, Secret
 from controlplane.http import addresses
 from workers.contract import RewardSpec, RunSpec
 from workers.contract.commands import hub_models
+from workers.contract.jobs import KINDS
 from workers.rewards import LIBRARY
 from workers.rewards.tools import SECRET_PREFIX, Endpoint, Unavailable
 
@@ -43,7 +44,7 @@ def problem(name: str) -> str:
 
 def for_run(spec: RunSpec) -> dict[str, str]:
     """The environment variables for a run at its claim: only what its spec names. Raises NotGiven."""
-    names = names_in(spec.rewards)
+    names = [] if spec.kind in KINDS else names_in(spec.rewards)  # a job scores nothing
     variables = {SECRET_PREFIX + name: _as_variable(*_open(name)) for name in names}
     if _fetches_from_hub(spec) and (token := Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()):
         variables[HUB_TOKEN] = _key(token)

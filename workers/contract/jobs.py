@@ -7,8 +7,12 @@ the adapter of spec.model, or all weights.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 MERGE = "merge"
+SERVE = "serve"
+
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class JobKind:
 
 KINDS: dict[str, JobKind] = {
     MERGE: JobKind("Merge", "Merges", reads_rows=True),
+    SERVE: JobKind("Served model", "Served models"),
 }
 """RunSpec.kind -> the job."""
 
@@ -29,3 +34,18 @@ KINDS: dict[str, JobKind] = {
 def needs_rows(kind: str) -> bool:
     """Whether a run of this kind needs its dataset's rows on the host."""
     return kind not in KINDS or KINDS[kind].reads_rows
+
+
+@dataclass(frozen=True)
+class ServeJob:
+    """Settings of SERVE."""
+
+    idle_minutes: float = 15.0
+    """It ends by itself after so long without a turn of the chat or a request."""
+    address: str = ""
+    """Where it listens for HTTP requests, on the last port of its placement; "": it only answers the chat."""
+
+
+def ports_of(kind: str, job: dict[str, Any]) -> int:
+    """How many ports a job listens on itself."""
+    return int(kind == SERVE and bool(job.get("address")))

@@ -10,7 +10,9 @@ from functools import partial
 from typing import Any
 
 from workers.contract import METRIC_KINDS, AttemptSpec, EventKind, FileName, Line, Phase, SyncAnswer
+from workers.contract.jobs import SERVE
 from workers.host.settings import HostSettings
+from workers.supervisor.chatfile import ChatFile
 from workers.supervisor.control import Control
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
@@ -53,6 +55,7 @@ class Reporting:
             acked=acked,
             on_answer=lambda answer: inbox.put(partial(on_answer, answer)),
             write_ack=lambda seq: folder.write_if_possible(FileName.ACK, str(seq)),
+            chat=ChatFile(folder / FileName.CHAT) if spec.run.kind == SERVE else None,
         )
         self._samples = SampleUploader(
             spec.attempt_id, folder / FileName.SAMPLES, make_control(), settings, hold=self._behind

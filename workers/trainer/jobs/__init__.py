@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from workers.contract import AttemptSpec, EventKind
-from workers.contract.jobs import MERGE
+from workers.contract.jobs import MERGE, SERVE
 from workers.trainer import data
 from workers.trainer.metrics import LineFile
 
 ADAPTER_CONFIG = "adapter_config.json"
 EVERY_S = 0.5
 """Progress is written at most this often."""
-_MODULES = {MERGE: "merging"}
+_MODULES = {MERGE: "merging", SERVE: "serving"}
 
 
 @dataclass

@@ -1,0 +1,147 @@
+"""A served model: loaded once, it answers the turns of the chat, and HTTP requests if the job listens for them.
+
+It ends by itself after `idle_minutes` without either. Turns come from FileName.CHAT, which the supervisor writes;
+answers leave as lines of EventKind.ANSWER.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+from workers.contract import ContractError, FileName, Rollout, from_dict
+from workers.contract.chat import Ask, ChatNews, ChatTurn, Finish
+from workers.contract.jobs import ServeJob
+from workers.trainer.jobs import Job
+from workers.trainer.jobs.answers import AnswerLines
+from workers.trainer.jobs.asking import Asked, AskError, Engine
+from workers.trainer.jobs.listener import Listener
+from workers.trainer.spec import SpecError
+
+LOOK_S = 0.03
+
+
+def run(job: Job) -> None:
+    try:
+        settings = from_dict(ServeJob, job.spec.run.job, at="job")
+    except ContractError as error:
+        raise SpecError(f"The job's settings can't be used: {error}.") from error
+    job.stage("loading the model")
+    engine = _open(job)
+    use = Use()
+    with contextlib.ExitStack() as stack:
+        stack.callback(engine.close)
+        address = ""
+        if settings.address:
+            listener = stack.enter_context(Listener.open(job, settings.address, engine, use))
+            address = listener.address
+        facts = {"models": list(engine.models), "template": engine.template, "engine": engine.name, "address": address}
+        job.begin(1)
+        job.result("", at_once=engine.at_once, context=engine.context, **facts)
+        _chat(job, engine, use, idle_s=60 * settings.idle_minutes)
+    job.result(f"Ended after {settings.idle_minutes:g} minutes without a message or a request.", **facts)
+
+
+@dataclass
+class Use:
+    """When the model was last used, by either inlet."""
+
+    at: float = field(default_factory=time.monotonic)
+    now: int = 0
+    """Answers under way."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        with self._lock:
+            self.now += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.now -= 1
+                self.at = time.monotonic()
+
+    def idle_for(self, seconds: float) -> bool:
+        with self._lock:
+            return not self.now and time.monotonic() - self.at >= seconds
+
+
+def _open(job: Job) -> Engine:
+    if job.spec.run.hardware.rollout is Rollout.SERVER:
+        from workers.trainer.jobs.vllmengine import VllmEngine
+
+        return VllmEngine(job)
+    from workers.trainer.jobs.transformersengine import TransformersEngine
+
+    return TransformersEngine(job)
+
+
+def _chat(job: Job, engine: Engine, use: Use, *, idle_s: float) -> None:
+    """Follow the chat until nobody has used the model for `idle_s`, or STOP is there."""
+    inlet, stop = _Inlet(job.folder / FileName.CHAT), job.folder / FileName.STOP
+    with ThreadPoolExecutor(engine.at_once, thread_name_prefix="chat") as threads:
+        while not use.idle_for(idle_s) and not stop.exists():
+            for turn in inlet.read():
+                for ask in turn.asks:
+                    threads.submit(_answer, job, engine, use, turn, ask, partial(inlet.ended, turn.number))
+            time.sleep(LOOK_S)
+
+
+def _answer(job: Job, engine: Engine, use: Use, turn: ChatTurn, ask: Ask, ended: _Ended) -> None:
+    lines = AnswerLines(job.metrics, turn=turn.number, model=ask.model)
+    with use.one():
+        try:
+            if (why := ended()) is not None:
+                lines.end(why)
+                return
+            with engine.turn(ended):
+                done = engine.answer(Asked(ask, turn.sampling), lines.add, lambda: ended() is not None)
+            lines.end(ended() or Finish.STOPPED if done.finish is Finish.STOPPED else done.finish, done)
+        except AskError as error:
+            lines.end(ended() or Finish.ERROR, error=str(error))
+        except Exception as error:  # a thread's border: the answer says it, and the model stays
+            lines.end(Finish.ERROR, error=f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
+            raise
+
+
+class _Inlet:
+    """FileName.CHAT as it grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self._news = ChatNews()
+
+    def read(self) -> list[ChatTurn]:
+        """The turns since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        turns: list[ChatTurn] = []
+        for line in whole.splitlines():
+            self._news = from_dict(ChatNews, json.loads(line))
+            turns += self._news.turns
+        return turns
+
+    def ended(self, turn: int) -> Finish | None:
+        """Why the answers to a turn are to end; None: they go on."""
+        news = self._news
+        if turn <= news.stopped:
+            return Finish.STOPPED
+        return None if news.present else Finish.LEFT
+
+
+_Ended = partial[Finish | None]
