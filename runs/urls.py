@@ -28,6 +28,7 @@ from runs.run_page import checkpoint_views, log_views, notes_and_tags_views
 from runs.run_page import views as run_page_views
 from runs.scheduling import views as queue_views
 from runs.secrets import views as secrets_views
+from runs.served import views as served_views
 from runs.trials import views as trial_views
 
 urlpatterns = [
@@ -62,6 +63,13 @@ urlpatterns = [
     # Models
     path("models/", model_views.models, name="models"),
     path("models/<int:event_id>/", model_views.model, name="model"),
+    path("models/<int:event_id>/chat/", served_views.chat, name="model_chat"),
+    path("models/<int:event_id>/chat/state", served_views.state, name="model_chat_state"),
+    path("models/<int:event_id>/chat/ask", served_views.ask, name="model_chat_ask"),
+    path("models/<int:event_id>/chat/prompt", served_views.prompt, name="model_chat_prompt"),
+    path("models/<int:event_id>/chat/stop", served_views.stop, name="model_chat_stop"),
+    path("models/<int:event_id>/chat/turns/<int:turn_id>/", served_views.turn, name="model_chat_turn"),
+    path("models/<int:event_id>/chat/turns/<int:turn_id>/scores", served_views.scores, name="model_chat_scores"),
     # Comparison
     path("runs/compare/", compare_views.compare, name="compare_runs"),
     path("runs/compare/table/", compare_views.table, name="compare_table"),
