@@ -11,6 +11,7 @@ from runs.models import Attempt, Priority, RunEvent, Waits
 from runs.states import FINAL, EndReason, RunStatus, sentence
 from workers import diagnosis
 from workers.contract import SAVING, Phase
+from workers.contract.jobs import KINDS
 
 PHASES: dict[str, str] = {
     Phase.CLAIMED: "The host accepted the run.",
@@ -94,6 +95,8 @@ def of_attempt(attempt: Attempt) -> str:
         return PHASES[attempt.phase]
     if attempt.status == RunStatus.STOPPING:
         return stopping(attempt)
+    if attempt.status == RunStatus.RUNNING and attempt.run.kind in KINDS:
+        return KINDS[attempt.run.kind].working
     return STATUSES.get(attempt.status, f"{attempt.status.capitalize()}.")
 
 

@@ -90,3 +90,4 @@ class ServeForm(PlaceForm):
             initial=addresses[0],
             help_text="127.0.0.1 reaches programs on its host alone. Others are set on the Hardware page.",
         )
+        self.order_fields(["place", "address", "idle_minutes"])

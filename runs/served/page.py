@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,14 @@ class ServedState:
     facts: dict[str, Any]
     """What it said when it was ready: models, template, context, engine, address; empty before."""
     answering: bool
+    keyed: bool
+    """It answers requests, too."""
+
+    @property
+    def mark(self) -> str:
+        """Another one whenever the page has to show something else."""
+        seen = repr((self.run.pk, self.status, self.text, self.facts, self.answering))
+        return hashlib.sha256(seen.encode(errors="replace")).hexdigest()[:16]
 
     @property
     def live(self) -> bool:
@@ -86,8 +95,10 @@ class TurnView:
 def state_of(checkpoint: Checkpoint) -> ServedState | None:
     """None: it was never served."""
     run = starting.live(checkpoint) or starting.of_checkpoint(checkpoint).first()
-    if run is None:
-        return None
+    return state_of_run(run) if run else None
+
+
+def state_of_run(run: Run) -> ServedState:
     attempt = run.latest()
     told = RunEvent.objects.filter(run=run, attempt=attempt, kind=EventKind.RESULT).order_by("-id").first()
     facts = (told.data.get("facts") or {}) if told else {}
@@ -99,7 +110,8 @@ def state_of(checkpoint: Checkpoint) -> ServedState | None:
     elif attempt.status == RunStatus.STARTING and attempt.phase_detail:
         said = attempt.phase_detail[:1].upper() + attempt.phase_detail[1:] + "."
     text = said or sentences.of_attempt(attempt)
-    return ServedState(run, attempt.status, text, facts, conversation.is_answering(attempt))
+    keyed = bool(run.served.key_sha256)
+    return ServedState(run, attempt.status, text, facts, conversation.is_answering(attempt), keyed)
 
 
 def view_of(turn: Turn) -> TurnView:

@@ -51,9 +51,9 @@ def live(checkpoint: Checkpoint) -> Run | None:
     return of_checkpoint(checkpoint).filter(attempts__status__in=ACTIVE).first()
 
 
-def live_on(run: Run) -> QuerySet[Run]:
-    """The live served models of a run's checkpoints."""
-    return run.jobs.filter(kind=SERVE, attempts__status__in=ACTIVE)
+def live_with_key(checkpoint: Checkpoint) -> Run | None:
+    """The one that answers requests."""
+    return of_checkpoint(checkpoint).filter(attempts__status__in=ACTIVE).exclude(served__key_sha256="").first()
 
 
 def live_or_start(checkpoint: Checkpoint, user: User, *, place: str = CPU) -> Run:
@@ -76,7 +76,7 @@ def start_with_key(
     key = f"sk-{secrets.token_urlsafe(32)}"
     with transaction.atomic():
         Run.objects.select_for_update().get(pk=checkpoint.run.pk)
-        if of_checkpoint(checkpoint).filter(attempts__status__in=ACTIVE).exclude(served__key_sha256="").exists():
+        if live_with_key(checkpoint):
             raise ContractError("this model is served with a key already")
         job = ServeJob(idle_minutes=idle_minutes, address=address)
         return _start(checkpoint, user, place, job, key=key), key

@@ -35,7 +35,6 @@ def chat(request: HttpRequest, event_id: int) -> HttpResponseBase:
         "turns": shown,
         "after": shown[-1].turn.pk if shown else 0,
         "form": AskForm(initial=_settings_of(shown[-1].turn) if shown else {}),
-        "places": PlaceForm(model.host),
         "prompts": model.run.dataset_version.rows,
     }
     return render(request, "served/chat.html", context)
@@ -63,8 +62,10 @@ def state(request: HttpRequest, event_id: int) -> HttpResponse:
             conversation.leave(run)
         return HttpResponse(status=204)
     after = whole(request, "after", 0, 0, 2**62)
-    turns = page.turns_after(model.checkpoint, after)
-    context = _state(request, model) | {"new_turns": turns, "after": turns[-1].turn.pk if turns else after}
+    turns, now = page.turns_after(model.checkpoint, after), _state(request, model)
+    if not turns and request.GET.get("mark") == now["mark"]:
+        return HttpResponse(status=204)  # nothing is replaced under a finger
+    context = now | {"new_turns": turns, "after": turns[-1].turn.pk if turns else after}
     return render(request, "served/_state.html", context)
 
 
@@ -105,11 +106,11 @@ def ask(request: HttpRequest, event_id: int) -> HttpResponse:
 @require_POST
 @operator_required
 def stop(request: HttpRequest, event_id: int) -> HttpResponse:
-    """End the answers under way (what=answer) or the model."""
+    """End the answers under way (what=answer) or the model, unless it also answers requests."""
     model = catalogue.model_for(request, event_id)
     if run := starting.live(model.checkpoint):
         conversation.stop(run)
-        if request.POST.get("what") != "answer":
+        if request.POST.get("what") != "answer" and not run.served.key_sha256:
             stopping.request_stop(run.latest(), StopMode.NOW, person(request))
     return _asked(HttpResponse(status=204))
 
@@ -151,7 +152,11 @@ def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
     served = page.state_of(model.checkpoint)
     if served and served.live:
         conversation.see(served.run)
-    return _about(request, model) | {"served": served, "names": page.NAMES}
+    return _about(request, model) | {
+        "served": served,
+        "mark": served.mark if served else "none",
+        "places": PlaceForm(model.host),
+    }
 
 
 def _turn_of(model: SavedModel, turn_id: int) -> Turn:

@@ -78,6 +78,8 @@ RULES = {
     "evaluations": EDIT,
     "models": READ,
     "model": READ,
+    "model_serve": ADMIN,
+    "host_serving": ADMIN,
     "model_chat": EDIT,
     "model_chat_state": READ,
     "model_chat_ask": ACT,

@@ -22,11 +22,13 @@ class JobKind:
     many: str
     reads_rows: bool = False
     """Whether the job needs the dataset's rows on its host."""
+    working: str = "At work."
+    """On pages, while it runs."""
 
 
 KINDS: dict[str, JobKind] = {
     MERGE: JobKind("Merge", "Merges", reads_rows=True),
-    SERVE: JobKind("Served model", "Served models"),
+    SERVE: JobKind("Served model", "Served models", working="It answers."),
 }
 """RunSpec.kind -> the job."""
 

@@ -93,6 +93,7 @@ def _chat(job: Job, engine: Engine, use: Use, *, idle_s: float) -> None:
                 for ask in turn.asks:
                     threads.submit(_answer, job, engine, use, turn, ask, partial(inlet.ended, turn.number))
             time.sleep(LOOK_S)
+        inlet.closed = True
 
 
 def _answer(job: Job, engine: Engine, use: Use, turn: ChatTurn, ask: Ask, ended: _Ended) -> None:
@@ -119,6 +120,8 @@ class _Inlet:
         self._path = path
         self._offset = 0
         self._news = ChatNews()
+        self.closed = False
+        """No answer goes on."""
 
     def read(self) -> list[ChatTurn]:
         """The turns since the last call."""
@@ -139,7 +142,7 @@ class _Inlet:
     def ended(self, turn: int) -> Finish | None:
         """Why the answers to a turn are to end; None: they go on."""
         news = self._news
-        if turn <= news.stopped:
+        if self.closed or turn <= news.stopped:
             return Finish.STOPPED
         return None if news.present else Finish.LEFT
 
