@@ -258,7 +258,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "stop_seen": lambda data: f"The supervisor accepted: {STOPS.get(str(data.get('mode')), 'stop')}.",
     "diagnosed": _diagnosed,
     "note": lambda data: str(data.get("text", "")),
-    "result": lambda data: str(data.get("text", "")),
+    "result": lambda data: str(data.get("text") or "The job is ready."),
     "limit": lambda data: f"The run saves and ends: {data.get('text')}",
     "hang": lambda data: str(data.get("text", "")),
     "alert": _alert,

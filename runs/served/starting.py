@@ -35,6 +35,16 @@ def places_on(host: Host | None) -> list[str]:
     return [CPU, GPU, VLLM] if (inventory.get("versions") or {}).get("vllm") else [CPU, GPU]
 
 
+def place_again(checkpoint: Checkpoint, host: Host | None) -> str:
+    """Where the last served model of the checkpoint ran; "": a person has to choose first."""
+    places, last = places_on(host), of_checkpoint(checkpoint).first()
+    if last is None:
+        return places[0] if len(places) == 1 else ""
+    hardware = last.spec["hardware"]
+    place = VLLM if hardware["rollout"] == Rollout.SERVER else GPU if hardware["trainer_gpus"] else CPU
+    return place if place in places else ""
+
+
 def addresses_on(host: Host | None) -> list[str]:
     """Where a served model may listen: on loopback, or where an admin lets it."""
     return [LOOPBACK, *([host.serve_address] if host and host.serve_address else [])]

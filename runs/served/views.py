@@ -167,7 +167,10 @@ def _turn_of(model: SavedModel, turn_id: int) -> Turn:
 
 
 def _ask(request: HttpRequest, model: SavedModel, question: Question) -> None:
-    run = starting.live_or_start(model.checkpoint, person(request))
+    place = starting.place_again(model.checkpoint, model.host)
+    if not place:
+        raise NotAsked("Load the model first: choose above where it runs.")
+    run = starting.live_or_start(model.checkpoint, person(request), place=place)
     conversation.ask(run, person(request), question)
 
 

@@ -12,6 +12,7 @@ from django.utils import timezone
 from runs.checkpoints import Checkpoint
 from runs.host_api.ingest import accept
 from runs.models import Attempt, Run
+from runs.scheduling import launching, queueing
 from runs.served import conversation, starting
 from runs.served.models import Answer, Served, Turn
 from runs.states import EndReason, RunStatus
@@ -19,7 +20,9 @@ from runs.transitions import move
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import FREE
 from tests.runs.served.builders import a_checkpoint, piece
+from workers.contract import commands, servers_of
 from workers.contract.chat import LONGEST_CHAT
+from workers.contract.commands import Programs
 from workers.contract.jobs import SERVE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
@@ -203,6 +206,27 @@ def test_answers_are_scored_by_the_run_s_rewards(address: str) -> None:
     assert (trained["name"], trained["value"], base["value"]) == ("format", 1.0, 0.0)
     assert "format" in page
     assert "hx-trigger" not in page.partition("</header>")[0]
+
+
+def test_on_a_host_with_gpus_a_person_chooses_where_the_model_runs(checkpoint: Checkpoint, address: str) -> None:
+    host = checkpoint.event.attempt.host
+    assert host is not None
+    host.inventory |= {"gpus": [{"index": 0, "used_mib": 0}], "versions": {"vllm": "0.31"}, "runs_dir": "/runs"}
+    host.save()
+    assert "Load the model first" in asked(operator(), address).content.decode()
+    operator().post(address, {"place": "moon"})
+    assert not Run.objects.filter(kind=SERVE).exists()
+    operator().post(address, {"place": "vllm"})
+    served = Run.objects.get(kind=SERVE)
+    need = queueing.need_of(served)
+    assert (need.gpus, need.server_gpus, need.ports) == (0, 1, 1)
+    assert starting.models_of(served) == ["trained"]  # all weights: vLLM has no base beside them
+    assert asked(operator(), address).status_code == 200
+    launching.dispatch_ready()
+    spec = launching.attempt_spec(served.latest())
+    argv = commands.server_argv(spec, servers_of(spec)[0], Programs())
+    assert argv[4] == f"/runs/{checkpoint.folder}"
+    assert "--enable-lora" not in argv
 
 
 def test_supervisors_of_other_runs_get_nothing_of_a_chat(checkpoint: Checkpoint) -> None:
