@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from workers.contract.chat import Ask, Finish, Sampling
@@ -48,6 +49,37 @@ class Engine(Protocol):
         """Answer, telling each piece of text as it comes, and end at once when `ended`. Raises AskError."""
 
     def close(self) -> None: ...
+
+
+@dataclass
+class Use:
+    """When the model was last used, by either inlet."""
+
+    at: float = field(default_factory=time.monotonic)
+    now: int = 0
+    """Answers under way."""
+    requests: int = 0
+    """HTTP requests answered."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        with self._lock:
+            self.now += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.now -= 1
+                self.at = time.monotonic()
+
+    def count_request(self) -> None:
+        with self._lock:
+            self.requests += 1
+
+    def idle_for(self, seconds: float) -> bool:
+        with self._lock:
+            return not self.now and time.monotonic() - self.at >= seconds
 
 
 class Room:

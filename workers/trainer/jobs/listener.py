@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from workers.contract.chat import KEY_DIGEST, REQUESTS
+from workers.contract.chat import KEY_DIGEST
 from workers.trainer.jobs import Job
-from workers.trainer.jobs.asking import Answered, AskError, Engine
+from workers.trainer.jobs.asking import Answered, AskError, Engine, Use
 from workers.trainer.jobs.openai_shapes import BadRequest, Request, Shape, read_request
 from workers.trainer.spec import TrainerError
 
@@ -31,7 +31,6 @@ MOST_CONNECTIONS = 64
 MOST_WAITING = 16
 READ_S = 30.0
 """For a request to arrive, and for a client to take a part of its answer."""
-COUNTED_EVERY_S = 1.0
 
 
 class Listener:
@@ -43,15 +42,14 @@ class Listener:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, job: Job, host: str, engine: Engine, use: Any) -> Iterator[Listener]:
-        """`use`: serving.Use, which counts requests as use."""
+    def open(cls, job: Job, host: str, engine: Engine, use: Use) -> Iterator[Listener]:
         port = job.spec.placement.ports[-1]
         digest = os.environ.pop(KEY_DIGEST, "")
         if not digest:
             raise TrainerError("The key for requests did not arrive, so nothing listens.")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
-            server = _Server(host, port, family, _Desk(job, engine, use, digest))
+            server = _Server(host, port, family, _Desk(engine, use, digest))
         except OSError as error:
             raise TrainerError(f"The address {host}, port {port}, can't be listened on: {error.strerror}.") from error
         thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
@@ -68,29 +66,16 @@ class Listener:
 class _Desk:
     """What all requests share."""
 
-    def __init__(self, job: Job, engine: Engine, use: Any, digest: str) -> None:
+    def __init__(self, engine: Engine, use: Use, digest: str) -> None:
         self.engine, self.use = engine, use
         self.created = int(time.time())
         self.places = threading.BoundedSemaphore(engine.at_once + MOST_WAITING)
-        self._job = job
         self._digest = digest.encode()
-        self._lock = threading.Lock()
-        self._count = 0
-        self._told_at = float("-inf")
 
     def allows(self, authorization: str) -> bool:
         kind, _, key = authorization.partition(" ")
         given = hashlib.sha256(key.strip().encode(errors="replace")).hexdigest().encode()
         return hmac.compare_digest(given, self._digest) and kind.lower() == "bearer"
-
-    def count(self) -> None:
-        """Count a request; told at most once a second, so the last ones may be told with the next."""
-        with self._lock:
-            self._count += 1
-            now = time.monotonic()
-            if now - self._told_at >= COUNTED_EVERY_S:
-                self._told_at = now
-                self._job.metrics.log(0, {REQUESTS: float(self._count)})
 
 
 class _Server(ThreadingHTTPServer):
@@ -183,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
                 raise _Refusal(400, str(error)) from None
             pieces.fail(str(error))
             return
-        desk.count()
+        desk.use.count_request()
         pieces.end(done)
 
     # --- requests and answers -----------------------------------------------------------------------------------------

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 
 from workers.contract import ContractError, FileName, Rollout, from_dict
-from workers.contract.chat import Ask, ChatNews, ChatTurn, Finish
+from workers.contract.chat import REQUESTS, Ask, ChatNews, ChatTurn, Finish
 from workers.contract.jobs import ServeJob
 from workers.trainer.jobs import Job
 from workers.trainer.jobs.answers import AnswerLines
-from workers.trainer.jobs.asking import Asked, AskError, Engine
+from workers.trainer.jobs.asking import Asked, AskError, Engine, Use
 from workers.trainer.jobs.listener import Listener
 from workers.trainer.spec import SpecError
 
 LOOK_S = 0.03
+COUNTED_EVERY_S = 1.0
 
 
 def run(job: Job) -> None:
@@ -33,6 +32,8 @@ def run(job: Job) -> None:
         settings = from_dict(ServeJob, job.spec.run.job, at="job")
     except ContractError as error:
         raise SpecError(f"The job's settings can't be used: {error}.") from error
+    if settings.address and not _is_ip(settings.address):
+        raise SpecError(f"{settings.address!r} is no IP address to listen on.")
     job.stage("loading the model")
     engine = _open(job)
     use = Use()
@@ -49,29 +50,12 @@ def run(job: Job) -> None:
     job.result(f"Ended after {settings.idle_minutes:g} minutes without a message or a request.", **facts)
 
 
-@dataclass
-class Use:
-    """When the model was last used, by either inlet."""
-
-    at: float = field(default_factory=time.monotonic)
-    now: int = 0
-    """Answers under way."""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @contextlib.contextmanager
-    def one(self) -> Iterator[None]:
-        with self._lock:
-            self.now += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self.now -= 1
-                self.at = time.monotonic()
-
-    def idle_for(self, seconds: float) -> bool:
-        with self._lock:
-            return not self.now and time.monotonic() - self.at >= seconds
+def _is_ip(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _open(job: Job) -> Engine:
@@ -86,9 +70,10 @@ def _open(job: Job) -> Engine:
 
 def _chat(job: Job, engine: Engine, use: Use, *, idle_s: float) -> None:
     """Follow the chat until nobody has used the model for `idle_s`, or STOP is there."""
-    inlet, stop = _Inlet(job.folder / FileName.CHAT), job.folder / FileName.STOP
+    inlet, stop, counted = _Inlet(job.folder / FileName.CHAT), job.folder / FileName.STOP, _Counted(job)
     with ThreadPoolExecutor(engine.at_once, thread_name_prefix="chat") as threads:
         while not use.idle_for(idle_s) and not stop.exists():
+            counted.tell(use.requests)
             for turn in inlet.read():
                 for ask in turn.asks:
                     threads.submit(_answer, job, engine, use, turn, ask, partial(inlet.ended, turn.number))
@@ -111,6 +96,20 @@ def _answer(job: Job, engine: Engine, use: Use, turn: ChatTurn, ask: Ask, ended:
         except Exception as error:  # a thread's border: the answer says it, and the model stays
             lines.end(Finish.ERROR, error=f"{type(error).__name__}: {' '.join(str(error).split())[:400]}")
             raise
+
+
+class _Counted:
+    """The requests so far, told at most once a second."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._told, self._at = 0, float("-inf")
+
+    def tell(self, requests: int) -> None:
+        now = time.monotonic()
+        if requests != self._told and now - self._at >= COUNTED_EVERY_S:
+            self._told, self._at = requests, now
+            self._job.metrics.log(0, {REQUESTS: float(requests)})
 
 
 class _Inlet:
