@@ -16,7 +16,7 @@ from runs.checkpoints import Checkpoint
 from runs.models import Attempt, Run
 from runs.served import starting
 from runs.served.models import Answer, Served, Turn
-from runs.states import ACTIVE
+from runs.states import ACTIVE, RunStatus
 from workers.contract.chat import LONGEST_CHAT, Ask, ChatNews, ChatTurn, Sampling
 from workers.contract.jobs import SERVE
 
@@ -111,7 +111,9 @@ def news(attempt: Attempt, after: int) -> ChatNews | None:
     turns = Turn.objects.filter(run=attempt.run_id, number__gt=after, at__gte=attempt.created_at)
     open_turns = turns.filter(answers__finish="").distinct().order_by("number").prefetch_related("answers")
     present = served.present_until is not None and served.present_until > timezone.now()
-    return ChatNews(tuple(_told(turn) for turn in open_turns), served.stopped, present)
+    # What is served with a key is not for this page alone.
+    wanted = not served.key_sha256 and Attempt.objects.filter(status=RunStatus.QUEUED, waits_on=attempt.run_id).exists()
+    return ChatNews(tuple(_told(turn) for turn in open_turns), served.stopped, present, wanted)
 
 
 def _told(turn: Turn) -> ChatTurn:

@@ -48,9 +48,9 @@ class Served:
         self.folder = folder
         self.process: Process = start("-m", "workers.trainer", folder)
 
-    def news(self, *turns: ChatTurn, stopped: int = 0, present: bool = True) -> None:
+    def news(self, *turns: ChatTurn, stopped: int = 0, present: bool = True, wanted: bool = False) -> None:
         with (self.folder / FileName.CHAT).open("a") as file:
-            file.write(to_json(ChatNews(turns, stopped, present)) + "\n")
+            file.write(to_json(ChatNews(turns, stopped, present, wanted)) + "\n")
 
     def lines(self, kind: str) -> list[dict[str, Any]]:
         lines = builders.lines(self.folder / FileName.METRICS)
@@ -63,8 +63,9 @@ class Served:
             return [one for one in self.lines("answer") if (one["turn"], one["model"]) == (turn, model)]
 
         def ended() -> bool:
-            assert self.process.poll() is None, self.process.communicate()
-            return any(one["end"] for one in pieces())
+            done = any(one["end"] for one in pieces())
+            assert done or self.process.poll() is None, self.process.communicate()
+            return done
 
         wait_until(ended, self.why)
         assert [one["piece"] for one in pieces()] == list(range(1, len(pieces()) + 1))
@@ -131,6 +132,17 @@ def test_a_model_that_nobody_uses_ends_by_itself(
     assert served.process.returncode == 0, err
     assert served.wait_for("trained") == {"how": "done"}
     assert "without a message" in served.wait_for("result")["text"]
+
+
+def test_a_model_that_nobody_uses_gives_way_after_its_answers(
+    runs_dir: Path, tiny_model: Path, tmp_path: Path, start: Start
+) -> None:
+    served = Served(a_job(runs_dir / tmp_path.name / "1", tiny_model, job={"gives_way_s": 1.0}), start)
+    served.news(turn(1, "trained", "base"), wanted=True)
+    assert served.answer(1, "base")[1]["tokens"]
+    served.process.communicate(timeout=60)
+    assert served.process.returncode == 0
+    assert "another run waited" in served.wait_for("result")["text"]
 
 
 @pytest.fixture

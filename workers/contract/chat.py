@@ -68,3 +68,5 @@ class ChatNews:
     """Answers to turns up to this one end at once."""
     present: bool = False
     """Somebody has the chat open."""
+    wanted: bool = False
+    """Another run waits for what the served model holds."""

@@ -44,6 +44,8 @@ class ServeJob:
 
     idle_minutes: float = 15.0
     """It ends by itself after so long without a turn of the chat or a request."""
+    gives_way_s: float = 20.0
+    """The same while another run waits for what it holds, unless it listens."""
     address: str = ""
     """Where it listens for HTTP requests, on the last port of its placement; "": it only answers the chat."""
 

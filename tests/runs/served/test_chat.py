@@ -18,7 +18,7 @@ from runs.served.models import Answer, Served, Turn
 from runs.states import EndReason, RunStatus
 from runs.transitions import move
 from tests.controlplane.people import operator, viewer
-from tests.runs.builders import FREE
+from tests.runs.builders import FREE, a_run
 from tests.runs.served.builders import a_checkpoint, piece
 from workers.contract import commands, servers_of
 from workers.contract.chat import LONGEST_CHAT
@@ -227,6 +227,19 @@ def test_on_a_host_with_gpus_a_person_chooses_where_the_model_runs(checkpoint: C
     argv = commands.server_argv(spec, servers_of(spec)[0], Programs())
     assert argv[4] == f"/runs/{checkpoint.folder}"
     assert "--enable-lora" not in argv
+
+
+def test_a_run_that_waits_for_its_place_is_told_to_the_served_model(address: str) -> None:
+    asked(operator(), address)
+    attempt = running()
+    assert not told(attempt).wanted
+    waiting = a_run("waits").latest()
+    Attempt.objects.filter(pk=waiting.pk).update(
+        waits_on=attempt.run, waits_how="held", waits_for="waits for CPU slot 0"
+    )
+    assert told(attempt).wanted
+    Served.objects.update(key_sha256="0" * 64)
+    assert not told(attempt).wanted  # others may use it
 
 
 def test_supervisors_of_other_runs_get_nothing_of_a_chat(checkpoint: Checkpoint) -> None:

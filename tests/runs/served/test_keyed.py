@@ -88,7 +88,7 @@ def test_it_listens_where_an_admin_lets_it(address: str) -> None:
     assert admin().post(f"/hardware/hosts/{host.pk}/serving/", {"serve_address": "box"}).status_code == 422
     assert admin().post(f"/hardware/hosts/{host.pk}/serving/", {"serve_address": "10.0.0.7"}).status_code == 302
     run, _ = served(address, address="10.0.0.7")
-    assert run.spec["job"] == {"idle_minutes": 5.0, "address": "10.0.0.7"}
+    assert (run.spec["job"]["idle_minutes"], run.spec["job"]["address"]) == (5.0, "10.0.0.7")
 
 
 def test_a_run_whose_model_is_served_is_not_archived(address: str, checkpoint: Checkpoint) -> None:

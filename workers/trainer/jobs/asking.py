@@ -73,6 +73,10 @@ class Use:
                 self.now -= 1
                 self.at = time.monotonic()
 
+    def touch(self) -> None:
+        with self._lock:
+            self.at = time.monotonic()
+
     def count_request(self) -> None:
         with self._lock:
             self.requests += 1

@@ -46,8 +46,9 @@ def run(job: Job) -> None:
         facts = {"models": list(engine.models), "template": engine.template, "engine": engine.name, "address": address}
         job.begin(1)
         job.result("", at_once=engine.at_once, context=engine.context, **facts)
-        _chat(job, engine, use, idle_s=60 * settings.idle_minutes)
-    job.result(f"Ended after {settings.idle_minutes:g} minutes without a message or a request.", **facts)
+        gave_way = _chat(job, engine, use, settings)
+    idle = f"Ended after {settings.idle_minutes:g} minutes without a message or a request."
+    job.result("Nobody used it, and another run waited for its place." if gave_way else idle, **facts)
 
 
 def _is_ip(text: str) -> bool:
@@ -68,17 +69,19 @@ def _open(job: Job) -> Engine:
     return TransformersEngine(job)
 
 
-def _chat(job: Job, engine: Engine, use: Use, *, idle_s: float) -> None:
-    """Follow the chat until nobody has used the model for `idle_s`, or STOP is there."""
+def _chat(job: Job, engine: Engine, use: Use, settings: ServeJob) -> bool:
+    """Follow the chat until nobody has used the model for long enough, or STOP is there. Whether it gives way."""
     inlet, stop, counted = _Inlet(job.folder / FileName.CHAT), job.folder / FileName.STOP, _Counted(job)
     with ThreadPoolExecutor(engine.at_once, thread_name_prefix="chat") as threads:
-        while not use.idle_for(idle_s) and not stop.exists():
+        while not use.idle_for(inlet.patience(settings)) and not stop.exists():
             counted.tell(use.requests)
             for turn in inlet.read():
+                use.touch()
                 for ask in turn.asks:
                     threads.submit(_answer, job, engine, use, turn, ask, partial(inlet.ended, turn.number))
             time.sleep(LOOK_S)
         inlet.closed = True
+    return inlet.wanted
 
 
 def _answer(job: Job, engine: Engine, use: Use, turn: ChatTurn, ask: Ask, ended: _Ended) -> None:
@@ -137,6 +140,14 @@ class _Inlet:
             self._news = from_dict(ChatNews, json.loads(line))
             turns += self._news.turns
         return turns
+
+    @property
+    def wanted(self) -> bool:
+        return self._news.wanted
+
+    def patience(self, settings: ServeJob) -> float:
+        """How many seconds it waits for somebody to use it."""
+        return settings.gives_way_s if self.wanted else 60 * settings.idle_minutes
 
     def ended(self, turn: int) -> Finish | None:
         """Why the answers to a turn are to end; None: they go on."""
