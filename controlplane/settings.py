@@ -36,6 +36,7 @@ INSTALLED_APPS = [
     "controlplane.rewards",
     "controlplane.hardware",
     "runs.alerts",
+    "runs.served",
     "runs",
 ]
 

@@ -11,6 +11,7 @@ from runs.models import Attempt, Priority, RunEvent, Waits
 from runs.states import FINAL, EndReason, RunStatus, sentence
 from workers import diagnosis
 from workers.contract import SAVING, Phase
+from workers.contract.jobs import KINDS
 
 PHASES: dict[str, str] = {
     Phase.CLAIMED: "The host accepted the run.",
@@ -94,6 +95,8 @@ def of_attempt(attempt: Attempt) -> str:
         return PHASES[attempt.phase]
     if attempt.status == RunStatus.STOPPING:
         return stopping(attempt)
+    if attempt.status == RunStatus.RUNNING and attempt.run.kind in KINDS:
+        return KINDS[attempt.run.kind].working
     return STATUSES.get(attempt.status, f"{attempt.status.capitalize()}.")
 
 
@@ -262,7 +265,7 @@ _EVENTS: dict[str, Callable[[dict[str, Any]], str]] = {
     "stop_seen": lambda data: f"The supervisor accepted: {STOPS.get(str(data.get('mode')), 'stop')}.",
     "diagnosed": _diagnosed,
     "note": lambda data: str(data.get("text", "")),
-    "result": lambda data: str(data.get("text", "")),
+    "result": lambda data: str(data.get("text") or "The job is ready."),
     "limit": lambda data: f"The run saves and ends: {data.get('text')}",
     "hang": lambda data: str(data.get("text", "")),
     "alert": _alert,

@@ -14,6 +14,7 @@ from controlplane.accounts.models import User
 from runs import hints
 from runs.models import Attempt, Run, RunEvent
 from runs.states import ACTIVE
+from workers.contract.jobs import SERVE
 
 LONGEST_TAG = 32
 MOST_TAGS = 12
@@ -63,12 +64,18 @@ def tag(run_ids: Iterable[str], user: User, add: Iterable[str], remove: Iterable
 
 
 def archive(run_ids: Iterable[str], user: User) -> Done:
-    """Archive runs, except active ones."""
+    """Archive runs, except active ones and those with a model that is served."""
 
     def change(run: Run, attempt: Attempt) -> dict[str, Any]:
-        return {} if run.archived_at or attempt.status in ACTIVE else {"archived_at": timezone.now()}
+        stays = run.archived_at or attempt.status in ACTIVE or serving(run)
+        return {} if stays else {"archived_at": timezone.now()}
 
     return _each(run_ids, "archived", user, change)
+
+
+def serving(run: Run) -> bool:
+    """Whether one of its models is served."""
+    return run.jobs.filter(kind=SERVE, attempts__status__in=ACTIVE).exists()
 
 
 def unarchive(run_ids: Iterable[str], user: User) -> Done:

@@ -30,6 +30,8 @@ from runs.run_page import checkpoint_views, log_views, notes_and_tags_views
 from runs.run_page import views as run_page_views
 from runs.scheduling import views as queue_views
 from runs.secrets import views as secrets_views
+from runs.served import keyed_views
+from runs.served import views as served_views
 from runs.trials import views as trial_views
 
 urlpatterns = [
@@ -70,6 +72,14 @@ urlpatterns = [
     path("models/<int:event_id>/push", push_views.push, name="push_model"),
     path("models/<int:event_id>/archive", model_file_views.archive, name="archive_model"),
     path("models/<int:event_id>/archive/<slug:job_id>", model_file_views.download, name="model_archive"),
+    path("models/<int:event_id>/serve/", keyed_views.serve, name="model_serve"),
+    path("models/<int:event_id>/chat/", served_views.chat, name="model_chat"),
+    path("models/<int:event_id>/chat/state", served_views.state, name="model_chat_state"),
+    path("models/<int:event_id>/chat/ask", served_views.ask, name="model_chat_ask"),
+    path("models/<int:event_id>/chat/prompt", served_views.prompt, name="model_chat_prompt"),
+    path("models/<int:event_id>/chat/stop", served_views.stop, name="model_chat_stop"),
+    path("models/<int:event_id>/chat/turns/<int:turn_id>/", served_views.turn, name="model_chat_turn"),
+    path("models/<int:event_id>/chat/turns/<int:turn_id>/scores", served_views.scores, name="model_chat_scores"),
     # Comparison
     path("runs/compare/", compare_views.compare, name="compare_runs"),
     path("runs/compare/table/", compare_views.table, name="compare_table"),
@@ -132,6 +142,7 @@ urlpatterns = [
     path("hardware/hosts/<int:host_id>/drain/", hosts_views.drain, name="drain_host"),
     path("hardware/hosts/<int:host_id>/unsandboxed/", hosts_views.unsandboxed, name="host_unsandboxed"),
     path("hardware/hosts/<int:host_id>/price/", hosts_views.price, name="host_price"),
+    path("hardware/hosts/<int:host_id>/serving/", keyed_views.address, name="host_serving"),
     path("hardware/hosts/<int:host_id>/give-up/", hosts_views.give_up_host, name="give_up_host"),
     path("hardware/hosts/<int:host_id>/remove/", hosts_views.remove_host, name="remove_host"),
     path("hardware/queue/<slug:run_id>/move", queue_views.queue_move, name="queue_move"),

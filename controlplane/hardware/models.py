@@ -44,6 +44,8 @@ class Host(models.Model):
     CURRENCY_LENGTH = 5
     currency = models.CharField(max_length=CURRENCY_LENGTH, blank=True)
     """A sign or a code."""
+    serve_address = models.GenericIPAddressField(null=True)
+    """Where an admin lets served models listen, besides loopback."""
 
     objects = HostsInUse()
     every = models.Manager["Host"]()

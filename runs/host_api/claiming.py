@@ -11,12 +11,14 @@ from django.utils import timezone
 from controlplane.accounts import vault
 from runs import hints
 from runs.host_api.reaping import MAX_LAUNCHES
-from runs.models import Attempt, RunEvent
+from runs.models import Attempt, Run, RunEvent
 from runs.scheduling import ending
 from runs.scheduling.launching import attempt_spec
+from runs.served.models import Served
 from runs.spec import spec_of
 from runs.states import ON_HOST, EndReason, RunStatus
 from workers.contract import SCHEMA, ClaimAnswer, ContractError, Phase, digest
+from workers.contract.chat import KEY_DIGEST
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,16 @@ def _refusal(attempt: Attempt, request: Claim) -> str:
 def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
     """The attempt's secrets, or why they are unavailable; the attempt has then ended."""
     try:
-        return vault.for_run(spec_of(attempt.run)), ""
+        return {**vault.for_run(spec_of(attempt.run)), **_key(attempt.run)}, ""
     except vault.NotGiven as error:
         reason = str(error)
     except ContractError as error:
         reason = f"The run's spec can't be read: {error}"
     ending.end(attempt, EndReason.LAUNCH_FAILED, actor="claim", detail=reason, proved_free=True)
     return {}, reason
+
+
+def _key(run: Run) -> dict[str, str]:
+    """What a served model checks the keys of requests by."""
+    served = Served.objects.filter(run=run).first()
+    return {KEY_DIGEST: served.key_sha256} if served and served.key_sha256 else {}

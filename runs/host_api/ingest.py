@@ -22,6 +22,7 @@ from runs.completions import progress
 from runs.metrics import folding, trend
 from runs.models import Attempt, MetricRow, Run, RunEvent
 from runs.scheduling import ending
+from runs.served import answering
 from runs.states import EndReason, RunStatus
 from runs.transitions import move
 from workers.contract import METRIC_KINDS, ContractError, EventKind, OutboxLine, Phase, Receipt, from_dict
@@ -135,6 +136,8 @@ def _store(batch: _Batch, void_after: int | None) -> None:
     newest: dict[str, float] = {}
     rewards: list[float] = []
     for line in batch.lines:
+        if line.kind == EventKind.ANSWER:
+            continue  # in rows of its own
         if line.kind not in METRIC_KINDS:
             at = connection.ops.adapt_datetimefield_value(datetime.fromtimestamp(line.t, UTC))
             data = _encode(line.data)
@@ -212,6 +215,10 @@ def _training(batch: _Batch, line: OutboxLine) -> None:
         progress.supersede(batch.attempt, step)
 
 
+def _answer(batch: _Batch, line: OutboxLine) -> None:
+    answering.take(batch.attempt.run_id, line.data)
+
+
 def _ended(batch: _Batch, line: OutboxLine) -> None:
     name, detail = line.data["reason"], str(line.data.get("detail") or "")
     if name in set(EndReason):
@@ -242,5 +249,6 @@ _APPLY: dict[str, Callable[[_Batch, OutboxLine], None]] = {
     EventKind.PHASE: _phase,
     EventKind.STAGE: _stage,
     EventKind.TRAINING: _training,
+    EventKind.ANSWER: _answer,
     EventKind.ENDED: _ended,
 }

@@ -20,6 +20,7 @@ from runs import deletions, hints
 from runs.host_api import claiming, ingest, reaping, uploads
 from runs.jobs import archives
 from runs.models import Attempt
+from runs.served import conversation
 from runs.states import ACTIVE, FINAL
 from workers.contract import LOG_NAMES, ContractError, OutboxLine, Receipt, StopMode, SyncAnswer, from_dict, to_dict
 from workers.contract.jobs import ARCHIVE
@@ -43,6 +44,8 @@ class SyncBody(msgspec.Struct):
     lines: list[OutboxLine]
     seen: bool = True
     """False if a reaper sends the lines: they aren't a sign of life."""
+    turns_after: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Of a served model: the last turn of its chat that its supervisor has."""
 
 
 class SamplesBody(msgspec.Struct):
@@ -127,7 +130,14 @@ def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     ack = ingest.accept(attempt, body.lines, seen=body.seen)
     # An attempt that was given up (`host_lost`) while its supervisor lived on must stop training.
     stop = StopMode.NOW if attempt.status in FINAL else attempt.stop_mode or None
-    return JsonResponse(to_dict(SyncAnswer(ack=ack, stop=stop, watched=hints.watched(attempt.run_id))))
+    answer = to_dict(SyncAnswer(ack=ack, stop=stop, watched=hints.watched(attempt.run_id)))
+    chat = None if body.turns_after is None else conversation.news(attempt, body.turns_after)
+    return JsonResponse({**answer, "chat": to_dict(chat)} if chat else _without_chat(answer))
+
+
+def _without_chat(answer: dict[str, Any]) -> dict[str, Any]:
+    """Supervisors of an earlier version, which outlive an update of the control plane, refuse what they don't know."""
+    return {name: value for name, value in answer.items() if name != "chat"}
 
 
 @for_attempt("POST")

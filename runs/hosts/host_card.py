@@ -216,6 +216,8 @@ def _resources(host: HostView, user: User) -> Iterator[Fact]:
         yield Fact("CPU slots", tuple(_slot(slot, host) for slot in host.slots) or _muted("none"), inline=True)
         if gpu_hour(host.row) or user.may_administer:
             yield Fact("GPU-hour", tuple(_price(host, user)), inline=True)
+    if user.may_administer:
+        yield Fact("Served models", tuple(_serving(host)), inline=True)
 
 
 def _price(host: HostView, user: User) -> Iterator[FactText]:
@@ -223,6 +225,11 @@ def _price(host: HostView, user: User) -> Iterator[FactText]:
     yield FactText(str(hour)) if hour else FactText("no price", "muted")
     if user.may_administer:
         yield FactText("Change…" if hour else "Set…", "link", url=reverse("host_price", args=[host.row.pk]))
+
+
+def _serving(host: HostView) -> Iterator[FactText]:
+    yield FactText(f"listen on {host.row.serve_address or '127.0.0.1'}")
+    yield FactText("Change…", "link", url=reverse("host_serving", args=[host.row.pk]))
 
 
 def _cpu(host: HostView) -> str:

@@ -65,7 +65,9 @@ class JobView:
 
     @property
     def percent(self) -> int | None:
-        return round(100 * self.run.step / self.run.max_steps) if self.live and self.run.max_steps else None
+        """None: it counts nothing."""
+        counts = self.live and (self.run.max_steps or 0) > 1
+        return round(100 * self.run.step / self.run.max_steps) if counts and self.run.max_steps else None
 
 
 def of_checkpoint(checkpoint: Checkpoint) -> list[JobView]:

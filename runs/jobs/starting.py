@@ -13,7 +13,7 @@ from runs.models import Attempt, Run
 from runs.scheduling import launching
 from runs.spec import spec_of
 from runs.states import ACTIVE
-from workers.contract import ContractError, HangSpec, HardwareSpec, LimitsSpec, RecoverySpec, to_dict
+from workers.contract import ContractError, HangSpec, HardwareSpec, LimitsSpec, ModelSpec, RecoverySpec, to_dict
 from workers.contract.jobs import KINDS
 
 ON_THE_CPU = HardwareSpec("", cpu_slots=1)
@@ -21,9 +21,16 @@ ON_THE_CPU = HardwareSpec("", cpu_slots=1)
 
 
 def start(
-    checkpoint: Checkpoint, kind: str, user: User, *, settings: Any = None, hardware: HardwareSpec = ON_THE_CPU
+    checkpoint: Checkpoint,
+    kind: str,
+    user: User,
+    *,
+    settings: Any = None,
+    hardware: HardwareSpec = ON_THE_CPU,
+    model: str = "",
 ) -> Run:
     """Queue a job on the host that has the checkpoint. `settings`: the kind's dataclass in workers.contract.jobs.
+    `model`: another folder than the run's model, for a server that loads one alone.
 
     Raises ContractError if the checkpoint can't be used, QueueFull if this user may not queue more runs.
     """
@@ -44,6 +51,8 @@ def start(
     )
     if not checkpoint.is_adapter:
         spec = replace(spec, lora=None)
+    if model:
+        spec = replace(spec, model=ModelSpec(model))
     return launching.submit_job(source, spec, host=checkpoint.event.attempt.host, user=user)
 
 

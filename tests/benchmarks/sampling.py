@@ -2,8 +2,10 @@
 step time is to that of the run it stands for.
 
 `learnability_s`: from the launch to the receipt. `step_time_prediction_error_percent`: against the mean of the run's
-first 20 steps, the first included. `same_seed_same_numbers`: two checks give the same completions and rewards. The
-figures of a merge and a download are described in `_finished_models`.
+first 20 steps, the first included. `same_seed_same_numbers`: two checks give the same completions and rewards.
+`chat_load_s`: from the click on Chat of the run's checkpoint until its model is ready. `chat_first_token_s`: from the
+POST of a message to the first text on the page, the median of several messages. The figures of
+a merge and a download are described in `_finished_models`.
 """
 
 from __future__ import annotations
@@ -11,11 +13,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from tests.benchmarks import _finished_models
 from tests.browser import real_runs
@@ -40,6 +46,12 @@ from runs.learnability import results
 from runs.models import Run
 result = results.of_run(Run.objects.get(pk=run)).step_s
 """
+CHECKPOINT = """
+from runs.models import RunEvent
+result = RunEvent.objects.filter(run_id=run, kind="checkpoint").latest("pk").pk
+"""
+MESSAGES = 5
+ANSWER = r'class="card chat-answer".*?<pre class="words" tabindex="0">[^<]'
 GRPO = {name: value for name, value in demo.CONFIG["grpo"].items() if not name.startswith("eval")}
 
 
@@ -61,9 +73,52 @@ def main(argv: list[str]) -> dict[str, Any]:
             "step_time_prediction_error_percent": round(100 * abs(predicted - actual) / actual, 1),
             "same_seed_same_numbers": _numbers(first) == _numbers(again),
             **_finished_models.measure(stack),
+            **_chat(stack, run),
         }
     finally:
         stack.stop()
+
+
+def _chat(stack: Stack, run: RealRun) -> dict[str, float]:
+    saved = stack.django(CHECKPOINT, run=run.id)
+    with httpx.Client(base_url=f"{stack.url}/models/{saved}/chat", cookies=stack.cookies("operator")) as client:
+        client.headers["X-CSRFToken"] = _found(r'"X-CSRFToken": "(\w+)"', client.get("/").text)
+        started = time.perf_counter()
+        client.post("/")
+        _wait(lambda: ">ready<" in client.get("/state").text)
+        loaded = time.perf_counter() - started
+        first_tokens = [_first_token(client, number) for number in range(MESSAGES)]
+    return {"chat_load_s": round(loaded, 2), "chat_first_token_s": round(statistics.median(first_tokens), 3)}
+
+
+def _first_token(client: httpx.Client, number: int) -> float:
+    before = _last_turn(client)
+    form = {"text": f"Compute {number} + 1.", "temperature": 0.7, "max_tokens": 20, "seed": number, "new": "on"}
+    started = time.perf_counter()
+    client.post("/ask", data=form)
+    _wait(lambda: _last_turn(client) != before)
+    turn = f"/turns/{_last_turn(client)}/"
+    _wait(lambda: re.search(ANSWER, client.get(turn).text, re.DOTALL) is not None)
+    took = time.perf_counter() - started
+    _wait(lambda: "every 250ms" not in client.get(turn).text)
+    return took
+
+
+def _last_turn(client: httpx.Client) -> str:
+    return _found(r'name="after" value="(\d+)"', client.get("/state").text)
+
+
+def _wait(condition: Callable[[], bool]) -> None:
+    deadline = time.perf_counter() + 60
+    while not condition():
+        if time.perf_counter() > deadline:
+            raise TimeoutError("the chat does not answer")
+        time.sleep(0.01)
+
+
+def _found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    return match.group(1) if match else ""
 
 
 def _ended(stack: Stack, kind: str) -> tuple[RealRun, float]:

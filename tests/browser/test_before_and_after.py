@@ -56,3 +56,30 @@ def test_a_checkpoint_is_compared_with_the_model_before_training(
     row.get_by_role("link", name="Side by side").click()
     expect(page.locator("main")).to_contain_text(re.compile(r"trained · before training.*advantage", re.DOTALL))
     assert complaints.heard == []
+
+
+def test_a_trained_model_is_chatted_with_beside_the_one_before(
+    training_site: Stack, context: BrowserContext, page: Page, complaints: Complaints
+) -> None:
+    sign_in(training_site, context)
+    run = real_runs.launch(training_site, "talks", max_steps=10)
+    run.wait_for_end("succeeded")
+    page.goto(f"{training_site.url}/runs/{run.id}/")
+    page.get_by_role("tab", name="Checkpoints").click()
+    page.get_by_role("button", name="Chat").first.click()
+    page.get_by_role("button", name="Use a prompt of the dataset").click()
+    expect(page.get_by_label("Message")).not_to_have_value("")
+    page.get_by_label("Message").press("Control+Enter")
+    for model in ("Trained", "Before training"):
+        answer = page.get_by_role("region", name=model)
+        expect(answer).to_contain_text("tokens")
+        expect(answer.get_by_role("listitem")).to_have_count(3)  # the run's rewards
+    expect(page.get_by_label("Message")).to_have_value("")
+    page.reload()
+    expect(page.get_by_role("region", name="Trained")).to_contain_text("accuracy")
+    page.get_by_label("Message").fill("Compute 1 + 1.")
+    page.get_by_role("button", name="Send").click()
+    expect(page.get_by_role("region", name="Trained")).to_have_count(2)
+    page.get_by_role("button", name="Unload").click()
+    expect(page.get_by_role("button", name="Load it")).to_be_visible()
+    assert complaints.heard == []

@@ -28,6 +28,7 @@ from tests.controlplane.people import make_user, signed_in
 from tests.controlplane.route_rules import ACT, ADMIN, EDIT, HOST, OPEN, OPERATE, READ, RULES, SELF
 from tests.runs.alerts.builders import a_target
 from tests.runs.builders import a_host, a_run, an_attempt, event
+from tests.runs.served.builders import a_turn
 
 pytestmark = pytest.mark.django_db
 
@@ -91,6 +92,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "name": "trainer",
         "sample_id": sample.pk,
         "event_id": attempt.run.events.get(kind="checkpoint").pk,
+        "turn_id": a_turn(attempt.run.events.get(kind="checkpoint")).pk,
         "row": sample.row,
         "view_id": 1,
     }

@@ -109,6 +109,8 @@ class Routes(BaseHTTPRequestHandler):
 
     def _send(self, code: int, answer: Any) -> None:
         text = isinstance(answer, str)
+        if isinstance(answer, list):
+            text, answer = True, "".join(f"data: {part}\n\n" for part in answer)
         body = answer.encode() if text else b"" if answer is None else json.dumps(answer).encode()
         self.send_response(code)
         self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8" if text else "application/json")
@@ -226,7 +228,8 @@ class Routes(BaseHTTPRequestHandler):
         log(f"Generated {len(sequences)} sequences with model '{request['model']}'")
         choices = [choice(request, i, prompts[i // n], sequence) for i, sequence in enumerate(sequences)]
         head = {"id": f"cmpl-{state.finished}", "object": "text_completion", "created": int(time.time())}
-        return {**head, "model": request["model"], "choices": choices}
+        head["model"] = request["model"]
+        return _events(head, choices) if request.get("stream") else {**head, "choices": choices}
 
     def _json(self) -> dict[str, Any]:
         try:
@@ -280,6 +283,18 @@ class Routes(BaseHTTPRequestHandler):
             raise Refused(400, "BadRequestError", f"This model's maximum context length is {most} tokens.")
 
 
+def _events(head: dict[str, Any], choices: list[dict[str, Any]]) -> list[str]:
+    """The parts of a streamed answer; the real server sends them one by one."""
+    parts: list[dict[str, Any]] = []
+    for each in choices:
+        for character in each["text"]:
+            parts.append({"choices": [{"index": each["index"], "text": character, "finish_reason": None}]})
+        parts.append({"choices": [{"index": each["index"], "text": "", "finish_reason": each["finish_reason"]}]})
+    tokens = sum(each["tokens_made"] for each in choices)
+    parts.append({"choices": [], "usage": {"completion_tokens": tokens}})
+    return [*(json.dumps({**head, **part}) for part in parts), "[DONE]"]
+
+
 def choice(request: dict[str, Any], index: int, prompt: list[int], sequence: dict[str, Any]) -> dict[str, Any]:
     """One element of `choices`, with what the request's flags ask for."""
     tokens, values = sequence["tokens"], sequence["logprobs"]
@@ -296,6 +311,7 @@ def choice(request: dict[str, Any], index: int, prompt: list[int], sequence: dic
         "logprobs": logprobs,
         "finish_reason": "stop" if sequence["ended"] else "length",
         "stop_reason": None,
+        "tokens_made": len(tokens),
         "token_ids": tokens if ids else None,
         "prompt_token_ids": prompt if ids else None,
         "prompt_logprobs": None,

@@ -22,6 +22,7 @@ from workers.contract import (
     models_of,
     servers_of,
 )
+from workers.contract.jobs import SERVE
 
 HOST = "127.0.0.1"
 """The routes for weight updates are open to anyone who can connect: servers listen on loopback only."""
@@ -179,6 +180,8 @@ def own_servers(spec: AttemptSpec) -> tuple[ServerPlace, ...]:
 def _weight_arguments(spec: AttemptSpec, server: ServerSpec) -> list[str]:
     if server.weight_sync == WeightSync.NCCL:
         return ["--weight-transfer-config", json.dumps({"backend": "nccl"})]
+    if spec.run.kind == SERVE and spec.run.lora is None:
+        return []  # all weights: there is nothing to load over HTTP
     rank = spec.run.lora.r if spec.run.lora else 16
     fitting = next((allowed for allowed in LORA_RANKS if allowed >= rank), LORA_RANKS[-1])
     return ["--enable-lora", "--max-lora-rank", str(fitting), "--max-loras", str(ADAPTERS_HELD)]

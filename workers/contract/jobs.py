@@ -7,13 +7,16 @@ the adapter of spec.model, or all weights.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 MERGE = "merge"
 ARCHIVE = "archive"
 PUSH = "push"
 BENCHMARK = "benchmark"
+SERVE = "serve"
 
 FLOAT32 = "float32"
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,16 @@ class BenchmarkSettings:
 
 
 @dataclass(frozen=True)
+class ServeJob:
+    idle_minutes: float = 15.0
+    """It ends by itself after so long without a turn of the chat or a request."""
+    gives_way_s: float = 20.0
+    """The same while another run waits for what it holds, unless it listens."""
+    address: str = ""
+    """Where it listens for HTTP requests, on the last port of its placement; "": it only answers the chat."""
+
+
+@dataclass(frozen=True)
 class JobKind:
     label: str
     """On pages, as the title of one job."""
@@ -62,10 +75,12 @@ class JobKind:
     loads_models: bool = True
     """Whether it needs the run's models; otherwise the checkpoint's own files are enough."""
     pushes: bool = False
-    """Whether it writes to the hub: it gets the hub's token and no other secret, and takes
-    back what it has begun when it is stopped."""
+    """Whether it writes to the hub: it gets the hub's token and no other secret, and takes back what
+    it has begun when it is stopped."""
     fetches: bool = False
     """Whether it fetches data from the hub while it runs, without a token."""
+    working: str = "At work."
+    """On pages, while it runs."""
 
 
 KINDS: dict[str, JobKind] = {
@@ -73,6 +88,7 @@ KINDS: dict[str, JobKind] = {
     ARCHIVE: JobKind("Download", "Downloads", loads_models=False),
     PUSH: JobKind("Push to the hub", "Pushes to the hub", loads_models=False, pushes=True),
     BENCHMARK: JobKind("Benchmark", "Benchmarks", fetches=True),
+    SERVE: JobKind("Served model", "Served models", working="It answers."),
 }
 """RunSpec.kind -> the job."""
 
@@ -95,3 +111,8 @@ def pushes(kind: str) -> bool:
 def fetches(kind: str) -> bool:
     """Whether a run of this kind fetches data from the hub while it runs."""
     return kind in KINDS and KINDS[kind].fetches
+
+
+def ports_of(kind: str, job: dict[str, Any]) -> int:
+    """How many ports a job listens on itself."""
+    return int(kind == SERVE and bool(job.get("address")))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple
 
+from workers.contract.chat import ChatNews
 from workers.contract.names import METRIC_KINDS, EventKind
 
 MOST_METRICS = 2_000
@@ -72,6 +73,8 @@ class SyncAnswer:
     """The last seq stored without a gap."""
     stop: str | None
     watched: bool
+    chat: ChatNews | None = None
+    """For a served model that asks for it; left out otherwise, as supervisors of an earlier version don't know it."""
 
 
 @dataclass(frozen=True)
@@ -261,6 +264,7 @@ EVENT_DATA: dict[str, dict[str, Callable[[object], bool]]] = {
     },
     EventKind.METRICS_LEFT_OUT: {"names": _is_text},
     EventKind.RESULT: {"text": _is_text, "facts": _is_object},
+    EventKind.ANSWER: {"turn": _is_count, "model": _is_text, "piece": _is_count, "text": _is_text, "end": _is_object},
     EventKind.DIAGNOSED: {"diagnoses": _is_list, "first_errors": _is_list},
     EventKind.HANG: {"text": _is_text, "who": _is_text},
     EventKind.LIMIT: {"text": _is_text, "recommended": _is_optional_count},

@@ -23,6 +23,7 @@ class FileName:
     ACTIVITY = "activity-{rank}.json"  # each trainer rank: {"rank", "pid", "doing": [str], "since", "steps_since"}; the
     # times are of the monotonic clock, which all processes of a host share
     STOP = "STOP"  # supervisor -> trainer: exists once the trainer should save and stop
+    CHAT = "chat.jsonl"  # supervisor -> program of a served model: workers.contract.chat.ChatNews, one a line
     STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, polled at each tick
     LOG_PARTS = (
         "log_parts.jsonl"  # supervisor: the parts of its logs sent beyond their heads, workers.supervisor.logparts
@@ -76,6 +77,8 @@ class EventKind(StrEnum):
     LIMIT = "limit"  # data: {"text": str, "reason": EndReason value, "recommended": step|None}: ends the run; the step
     # whose model is the best by the rule, None for the last one
     RESULT = "result"  # data: {"text": str, "facts": {str: Any}}: what a job has found or made, in words and in data
+    ANSWER = "answer"  # data: {"turn": int, "model": str, "piece": int, "text": str, "end": {} | {"why": Finish,
+    # "tokens", "prompt_tokens", "seconds", "error"}}: a piece of a served model's answer; in no timeline
     NOTE = "note"  # data: {"text": str, "level": "info"|"warning"}
     ENDED = "ended"  # data: {"reason": EndReason value, "detail": str, "exit_codes": {role: int}, "receipt": Receipt}
 
@@ -91,6 +94,7 @@ TRAINER_KINDS = frozenset(
         EventKind.REWARD_FAILED,
         EventKind.METRICS_LEFT_OUT,
         EventKind.RESULT,
+        EventKind.ANSWER,
     }
 )
 """Only the trainer writes these, and nothing else."""

@@ -134,7 +134,7 @@ class Placement:
     server_gpus: tuple[int, ...] = ()
     cpu_slots: tuple[int, ...] = ()
     ports: tuple[int, ...] = ()
-    """The HTTP port on loopback of each vLLM server that the attempt starts."""
+    """The HTTP port on loopback of each vLLM server that the attempt starts, then those on which a job listens."""
     group_port: int | None = None
     """The port of the NCCL group for weight updates."""
     unsandboxed: bool = False

@@ -76,6 +76,8 @@ class HostSettings:
     tree_scan_s: float = 1.0
     sample_s: float = 2.0
     heartbeat_s: float = 2.0
+    heartbeat_chat_s: float = 0.2
+    """The same while somebody has the chat of a served model open: turns arrive with the answers."""
     batch_s: float = 1.0
     """How long lines are batched while no one watches the run."""
     batch_watched_s: float = 0.1

@@ -10,9 +10,10 @@ from functools import partial
 from typing import Any
 
 from workers.contract import METRIC_KINDS, AttemptSpec, EventKind, FileName, Line, Phase, SyncAnswer
-from workers.contract.jobs import ARCHIVE
+from workers.contract.jobs import ARCHIVE, SERVE
 from workers.host.settings import HostSettings
 from workers.supervisor.archive import ArchiveUploader
+from workers.supervisor.chatfile import ChatFile
 from workers.supervisor.control import Control
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.gpus import GpuReading
@@ -55,6 +56,7 @@ class Reporting:
             acked=acked,
             on_answer=lambda answer: inbox.put(partial(on_answer, answer)),
             write_ack=lambda seq: folder.write_if_possible(FileName.ACK, str(seq)),
+            chat=ChatFile(folder / FileName.CHAT) if spec.run.kind == SERVE else None,
         )
         self._samples = SampleUploader(
             spec.attempt_id, folder / FileName.SAMPLES, make_control(), settings, hold=self._behind

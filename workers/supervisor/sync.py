@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from workers.contract import EventKind, Line, SyncAnswer
 from workers.contract.lines import event_line, numbered
 from workers.host.settings import HostSettings
+from workers.supervisor.chatfile import ChatFile
 from workers.supervisor.control import Control, ControlError, Refused
 from workers.supervisor.loops import Backoff
 from workers.supervisor.outbox import Outbox
@@ -39,13 +40,16 @@ class Syncer:
         acked: int,
         on_answer: Callable[[SyncAnswer], None],
         write_ack: Callable[[int], None],
+        chat: ChatFile | None = None,
     ) -> None:
+        """`chat`: of a served model."""
         self._attempt_id = attempt_id
         self._outbox = outbox
         self._control = control
         self._settings = settings
         self._on_answer = on_answer
         self._write_ack = write_ack
+        self._chat = chat
         self._offset = outbox.offset_after(acked)
         self._backoff = Backoff(settings.backoff_max_s)
         self._last_sent = float("-inf")
@@ -86,7 +90,8 @@ class Syncer:
     def _due(self, now: float) -> float:
         """When the next request may go out: lines are gathered, heartbeats fill the silence."""
         if self.acked >= self._outbox.last_seq:
-            due = self._last_sent + self._settings.heartbeat_s
+            chatting = self._chat is not None and self._chat.present
+            due = self._last_sent + (self._settings.heartbeat_chat_s if chatting else self._settings.heartbeat_s)
         elif self.watched or self._urgent.is_set():
             due = self._last_sent + self._settings.batch_watched_s
         else:
@@ -96,10 +101,18 @@ class Syncer:
     def _send(self) -> None:
         while True:
             lines, after = self._next_lines()
-            answer = deliver(self._control, self._attempt_id, lines)
+            answer = self._ask(lines)
             self._take(answer, after if lines and answer.ack == lines[-1].seq else None)
             if not lines or self.acked >= self._outbox.last_seq or self.acked < lines[-1].seq:
                 return
+
+    def _ask(self, lines: Sequence[Line]) -> SyncAnswer:
+        if self._chat is None:
+            return deliver(self._control, self._attempt_id, lines)
+        answer = deliver(self._control, self._attempt_id, lines, turns_after=self._chat.last)
+        if answer.chat is not None:
+            self._chat.take(answer.chat)
+        return answer
 
     def _next_lines(self) -> tuple[list[Line], int]:
         """And the offset after them."""
@@ -140,20 +153,21 @@ class Syncer:
         return wait
 
 
-def deliver(control: Control, attempt_id: str, lines: Sequence[Line]) -> SyncAnswer:
+def deliver(control: Control, attempt_id: str, lines: Sequence[Line], *, turns_after: int | None = None) -> SyncAnswer:
     """A batch the control plane cannot take is halved, down to the one line, which is then replaced: a line nobody
     accepts must not hold back all that follow."""
+    about = {} if turns_after is None else {"turns_after": turns_after}
     try:
-        return control.sync(attempt_id, [line.text for line in lines])
+        return control.sync(attempt_id, [line.text for line in lines], **about)
     except Refused as error:
         if error.status in _UNKNOWN or not lines:
             raise
         log.warning("a batch of %d lines was refused: %s", len(lines), error)
         if len(lines) == 1:
-            return control.sync(attempt_id, [_stand_in(lines[0], error)])
+            return control.sync(attempt_id, [_stand_in(lines[0], error)], **about)
     first, second = lines[: len(lines) // 2], lines[len(lines) // 2 :]
-    answer = deliver(control, attempt_id, first)
-    return answer if answer.ack < first[-1].seq else deliver(control, attempt_id, second)
+    answer = deliver(control, attempt_id, first, turns_after=turns_after)
+    return answer if answer.ack < first[-1].seq else deliver(control, attempt_id, second, turns_after=turns_after)
 
 
 def _stand_in(line: Line, error: Refused) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Iterator
 
-from workers.contract import ZERO, AttemptSpec, Optimizer, Quantization, Rollout, RunSpec, WeightSync
+from workers.contract import ZERO, AttemptSpec, Optimizer, Quantization, Rollout, RunSpec, WeightSync, jobs
 from workers.contract.hardware_rules import run_problems
 
 
@@ -18,7 +18,8 @@ def problem(spec: AttemptSpec) -> str | None:
 
 
 def _problems(spec: AttemptSpec) -> Iterator[str]:
-    for wrong in run_problems(spec.run):
+    training = spec.run.kind not in jobs.KINDS  # a job has the settings of its run, and another hardware
+    for wrong in run_problems(spec.run) if training else ():
         yield f"The run's hardware can't be used ({wrong.field}): {wrong}"
     server, ports = spec.run.hardware.vllm_server, len(spec.placement.ports)
     if server is not None and not server.attached and ports < server.count:

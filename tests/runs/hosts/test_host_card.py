@@ -153,13 +153,15 @@ def test_the_sandbox_is_named_with_what_does_not_work() -> None:
 def test_facts_that_were_not_reported_are_no_empty_lines() -> None:
     card = a_card(a_host(gpus=1, cpu_slots=0, inventory={"gpus": [{"index": 0}]}))
     labels = [fact.label for column in card.facts for fact in column]
-    assert labels == ["Memory", "Disk", "CPU", "CPU slots", "GPU-hour", "Sandbox", "Boot", "Versions", "Models"]
+    facts = ["Memory", "Disk", "CPU", "CPU slots", "GPU-hour", "Served models", "Sandbox", "Boot", "Versions", "Models"]
+    assert labels == facts
     assert [words(card, label) for label in labels] == [
         ["–"],
         ["–"],
         ["–"],
         ["none"],
         ["no price", "Set…"],
+        ["listen on 127.0.0.1", "Change…"],
         ["not reported yet"],
         ["not reported"],
         ["not reported"],

@@ -11,7 +11,9 @@ import pytest
 
 from tests.workers.supervisor.attempts import QUICK
 from workers.contract import EventKind, SyncAnswer
+from workers.contract.chat import Ask, ChatNews, ChatTurn, Sampling
 from workers.host.settings import HostSettings
+from workers.supervisor.chatfile import ChatFile
 from workers.supervisor.control import Refused
 from workers.supervisor.outbox import Outbox
 from workers.supervisor.sync import Syncer
@@ -100,3 +102,38 @@ def test_a_control_plane_that_knows_the_attempt_again_is_not_given_up(tmp_path: 
     answers.error = None
     syncer.tick(110.0)
     assert (syncer.given_up, syncer.failing, answers.batches) == (False, False, [[1]])
+
+
+class Chatting(Answers):
+    """A control plane with turns for a served model."""
+
+    def __init__(self, *turns: ChatTurn) -> None:
+        super().__init__()
+        self.turns = turns
+        self.present = True
+        self.asked: list[int | None] = []
+
+    def sync(self, attempt_id: str, lines: list[bytes], *, turns_after: int | None = None) -> SyncAnswer:
+        self.asked.append(turns_after)
+        answer = super().sync(attempt_id, lines)
+        turns = tuple(turn for turn in self.turns if turn.number > (turns_after or 0))
+        return replace(answer, chat=ChatNews(turns, 0, self.present))
+
+
+def test_turns_reach_the_program_once_and_soon_while_somebody_chats(tmp_path: Path) -> None:
+    turns = [ChatTurn(number, (Ask("base", plain="Hello"),), Sampling()) for number in (1, 2)]
+    answers = Chatting(*turns)
+    settings = replace(SETTINGS, heartbeat_s=2.0, heartbeat_chat_s=0.2)
+    outbox, chat = Outbox(tmp_path / "o", first_seq=1), ChatFile(tmp_path / "chat.jsonl")
+    ignored: Any = lambda _: None  # noqa: E731
+    syncer = Syncer("a", outbox, answers, settings, acked=0, on_answer=ignored, write_ack=ignored, chat=chat)  # type: ignore[arg-type]
+    assert syncer.tick(100.0) == pytest.approx(0.2)
+    answers.present = False
+    assert syncer.tick(100.2) == pytest.approx(2.0)
+    syncer.tick(102.2)
+    assert answers.asked == [0, 2, 2]
+    written = [json.loads(line) for line in (tmp_path / "chat.jsonl").read_text().splitlines()]
+    assert [([turn["number"] for turn in line["turns"]], line["present"]) for line in written] == [
+        ([1, 2], True),
+        ([], False),
+    ]

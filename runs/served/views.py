@@ -1,0 +1,221 @@
+"""The chat with a saved model: its page, its turns, and the parts that are asked for again while something happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from controlplane.accounts.roles import operator_required, person
+from controlplane.http.query_params import whole
+from runs.model_pages import catalogue
+from runs.model_pages.catalogue import SavedModel
+from runs.playground import rows
+from runs.scheduling import stopping
+from runs.scheduling.limits import QueueFull
+from runs.served import conversation, page, scoring, starting
+from runs.served.conversation import Message, NotAsked, Question
+from runs.served.forms import AskForm, PlaceForm
+from runs.served.models import Turn
+from workers.contract import ContractError, StopMode
+from workers.contract.chat import Sampling
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def chat(request: HttpRequest, event_id: int) -> HttpResponseBase:
+    """POST starts the model, unless it is served already."""
+    model = catalogue.model_for(request, event_id)
+    if request.method == "POST":
+        return _start(request, model)
+    shown = page.turns_after(model.checkpoint, 0)
+    context = _state(request, model) | {
+        "turns": shown,
+        "after": shown[-1].turn.pk if shown else 0,
+        "form": AskForm(initial=_settings_of(shown[-1].turn) if shown else {}),
+        "prompts": model.run.dataset_version.rows,
+    }
+    return render(request, "served/chat.html", context)
+
+
+@operator_required
+def _start(request: HttpRequest, model: SavedModel) -> HttpResponseBase:
+    form = PlaceForm(model.host, request.POST)
+    try:
+        if not form.is_valid():
+            raise ContractError("this host has no such place for it")
+        conversation.see(starting.live_or_start(model.checkpoint, person(request), place=form.place()))
+    except (ContractError, QueueFull) as error:
+        messages.error(request, f"The model can't be started: {error}")
+        return redirect("model", event_id=model.checkpoint.event.pk)
+    return redirect("model_chat", event_id=model.checkpoint.event.pk)
+
+
+@require_safe
+def state(request: HttpRequest, event_id: int) -> HttpResponse:
+    """The model's state, and turns that the page doesn't have yet. `leaving`: the page is being closed."""
+    model = catalogue.model_for(request, event_id)
+    if request.GET.get("leaving"):
+        if run := starting.live(model.checkpoint):
+            conversation.leave(run)
+        return HttpResponse(status=204)
+    after = whole(request, "after", 0, 0, 2**62)
+    turns, now = page.turns_after(model.checkpoint, after), _state(request, model)
+    if not turns and request.GET.get("mark") == now["mark"]:
+        return HttpResponse(status=204)  # nothing is replaced under a finger
+    context = now | {"new_turns": turns, "after": turns[-1].turn.pk if turns else after}
+    return render(request, "served/_state.html", context)
+
+
+@require_safe
+def turn(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
+    """One turn, asked for again while it is answered."""
+    model = catalogue.model_for(request, event_id)
+    found = _turn_of(model, turn_id)
+    conversation.see(found.run)
+    return render(request, "served/_turn.html", _about(request, model) | {"view": page.view_of(found)})
+
+
+@require_POST
+@operator_required
+def ask(request: HttpRequest, event_id: int) -> HttpResponse:
+    """Ask both models, and start them if they have ended; the page fetches the turn. `again`: a turn to answer anew."""
+    model = catalogue.model_for(request, event_id)
+    form, again = AskForm(request.POST), request.POST.get("again", "")
+    status = 200
+    try:
+        if again.isdecimal():
+            _ask(request, model, _anew(_turn_of(model, int(again))))
+            return _asked(HttpResponse(status=204))
+        if form.is_valid():
+            _ask(request, model, _question(model, form))
+            form = AskForm(initial={**form.cleaned_data, "text": "", "new": False, "row": None})
+        else:
+            status = 422
+    except (NotAsked, ContractError, QueueFull) as error:
+        form = form if form.is_bound else AskForm()
+        form.add_error(None, str(error))
+        status = 422
+    context = _about(request, model) | {"form": form, "prompts": model.run.dataset_version.rows}
+    answer = render(request, "served/_ask.html", context, status=status)
+    return _asked(answer) if status == 200 else answer
+
+
+@require_POST
+@operator_required
+def stop(request: HttpRequest, event_id: int) -> HttpResponse:
+    """End the answers under way (what=answer) or the model, unless it also answers requests."""
+    model = catalogue.model_for(request, event_id)
+    if run := starting.live(model.checkpoint):
+        conversation.stop(run)
+        if request.POST.get("what") != "answer" and not run.served.key_sha256:
+            stopping.request_stop(run.latest(), StopMode.NOW, person(request))
+    return _asked(HttpResponse(status=204))
+
+
+@require_POST
+@operator_required
+def scores(request: HttpRequest, event_id: int, turn_id: int) -> HttpResponse:
+    """Score a turn's finished answers by the run's own rewards."""
+    model = catalogue.model_for(request, event_id)
+    view = page.view_of(_turn_of(model, turn_id))
+    if not view.live:
+        for each in view.answers:
+            if each.wants_scores:
+                scoring.score(each.answer)
+    return render(request, "served/_turn.html", _about(request, model) | {"view": view, "scored": True})
+
+
+@require_safe
+@operator_required
+def prompt(request: HttpRequest, event_id: int) -> HttpResponse:
+    """The form with a prompt of the run's dataset version."""
+    model = catalogue.model_for(request, event_id)
+    version = model.run.dataset_version
+    place = whole(request, "place", 0, 0, 10**9)
+    found = rows.at(version, place)
+    form = AskForm(initial={**_typed(request), **_prompt_of(found.row), "new": True})
+    context = _about(request, model) | {"form": form, "prompts": version.rows, "place": found, "next": found.place + 1}
+    return render(request, "served/_ask.html", context)
+
+
+# --- helpers --------------------------------------------------------------------------------------------------
+
+
+def _about(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
+    return {"model": model, "event_id": model.checkpoint.event.pk, "may_operate": person(request).may_operate}
+
+
+def _state(request: HttpRequest, model: SavedModel) -> dict[str, Any]:
+    served = page.state_of(model.checkpoint)
+    if served and served.live:
+        conversation.see(served.run)
+    return _about(request, model) | {
+        "served": served,
+        "mark": served.mark if served else "none",
+        "places": PlaceForm(model.host),
+    }
+
+
+def _turn_of(model: SavedModel, turn_id: int) -> Turn:
+    found = conversation.turns_of(model.checkpoint).filter(pk=turn_id).first()
+    if found is None:
+        raise Http404(f"There is no turn {turn_id}.")
+    return found
+
+
+def _ask(request: HttpRequest, model: SavedModel, question: Question) -> None:
+    place = starting.place_again(model.checkpoint, model.host)
+    if not place:
+        raise NotAsked("Load the model first: choose above where it runs.")
+    run = starting.live_or_start(model.checkpoint, person(request), place=place)
+    conversation.ask(run, person(request), question)
+
+
+def _question(model: SavedModel, form: AskForm) -> Question:
+    data = form.cleaned_data
+    parent = None if data["new"] else conversation.turns_of(model.checkpoint).last()
+    number = data["row"]
+    prompt: list[Message] | str = [{"role": "user", "content": data["text"]}]
+    if number is not None:
+        row = rows.by_number(model.run.dataset_version, [number]).rows.get(number)
+        shown = _prompt_of(row) if row else {}
+        if row is None or (shown["text"], shown["system"]) != (data["text"], data["system"]):
+            number = None  # edited: it is no longer the row's prompt, and has no known answer
+        elif isinstance(row["prompt"], str):
+            prompt = row["prompt"]
+        else:
+            prompt = [message for message in row["prompt"] if message["role"] != "system"]
+    return Question(prompt, data["system"], form.sampling(), number, None if number is not None else parent)
+
+
+def _anew(turn: Turn) -> Question:
+    """The same with the next seed."""
+    sampling = {**turn.sampling, "seed": (turn.sampling["seed"] + 1) % 2**31}
+    return Question(turn.prompt, turn.system, Sampling(**sampling), turn.row, turn.parent)
+
+
+def _prompt_of(row: dict[str, Any]) -> dict[str, Any]:
+    """What the form shows of a row."""
+    found = row["prompt"]
+    if isinstance(found, str):
+        return {"text": found, "system": "", "row": row["row"]}
+    system = next((str(message["content"]) for message in found if message["role"] == "system"), "")
+    return {"text": str(found[-1]["content"]), "system": system, "row": row["row"]}
+
+
+def _settings_of(turn: Turn) -> dict[str, Any]:
+    return {**turn.sampling, "system": turn.system}
+
+
+def _typed(request: HttpRequest) -> dict[str, str]:
+    """The settings in the form, which another prompt leaves as they are."""
+    return {name: request.GET[name] for name in ("temperature", "max_tokens", "seed") if name in request.GET}
+
+
+def _asked(answer: HttpResponse) -> HttpResponse:
+    """The page looks for news at once."""
+    answer["HX-Trigger"] = "asked"
+    return answer

@@ -1,0 +1,194 @@
+"""Requests and answers in the shapes of OpenAI's API: chat completions and completions."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from workers.contract.chat import LONGEST_CHAT, MOST_TOKENS, Ask, Finish, Sampling
+from workers.contract.lines import is_finite
+from workers.trainer.jobs.asking import Answered, Asked
+
+DEFAULT_TOKENS = {"chat": 1024, "completions": 16}
+"""Without max_tokens; OpenAI's own completions have 16."""
+MOST_STOPS = 16
+LONGEST_STOP = 200
+ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+_SAME_AS_NOTHING: dict[str, tuple[object, ...]] = {
+    "n": (None, 1),
+    "best_of": (None, 1),
+    "logprobs": (None, False, 0),
+    "top_logprobs": (None, 0),
+    "echo": (None, False),
+    "suffix": (None, ""),
+    "tools": (None, []),
+    "tool_choice": (None, "none", "auto"),
+    "functions": (None, []),
+    "logit_bias": (None, {}),
+    "presence_penalty": (None, 0),
+    "frequency_penalty": (None, 0),
+}
+"""What can't be done here, and the values that ask for nothing."""
+
+
+class BadRequest(ValueError):
+    """The request can't be answered; the message says why."""
+
+
+class Shape(StrEnum):
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+
+    @classmethod
+    def of(cls, path: str) -> Shape | None:
+        return {"/v1/chat/completions": cls.CHAT, "/v1/completions": cls.COMPLETIONS}.get(path)
+
+
+@dataclass(frozen=True)
+class Request:
+    shape: Shape
+    asked: Asked
+    stream: bool
+    usage: bool
+    """A stream ends with the counts of tokens."""
+    id: str = field(default_factory=lambda: f"cmpl-{secrets.token_hex(12)}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def whole(self, text: str, done: Answered) -> dict[str, Any]:
+        finish = "length" if done.finish is Finish.LENGTH else "stop"
+        if self.shape is Shape.CHAT:
+            said: dict[str, Any] = {"message": {"role": "assistant", "content": text}}
+        else:
+            said = {"text": text}
+        return {**self._head(""), "choices": [{"index": 0, **said, "logprobs": None, "finish_reason": finish}]} | {
+            "usage": _usage(done)
+        }
+
+    def piece(self, text: str, *, first: bool) -> dict[str, Any]:
+        if self.shape is Shape.CHAT:
+            role = {"role": "assistant"} if first else {}
+            return self._part({"delta": {**role, "content": text}}, None)
+        return self._part({"text": text}, None)
+
+    def last(self, done: Answered, *, first: bool) -> Iterator[dict[str, Any]]:
+        """The end of a stream; `first`: nothing came before it."""
+        if first:
+            yield self.piece("", first=True)
+        finish = "length" if done.finish is Finish.LENGTH else "stop"
+        yield self._part({"delta": {}} if self.shape is Shape.CHAT else {"text": ""}, finish)
+        if self.usage:
+            yield {**self._head(".chunk"), "choices": [], "usage": _usage(done)}
+
+    def _part(self, said: dict[str, Any], finish: str | None) -> dict[str, Any]:
+        return {**self._head(".chunk"), "choices": [{"index": 0, **said, "logprobs": None, "finish_reason": finish}]}
+
+    def _head(self, chunk: str) -> dict[str, Any]:
+        kind = f"chat.completion{chunk}" if self.shape is Shape.CHAT else "text_completion"
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.asked.ask.model}
+
+
+def read_request(shape: Shape, body: bytes, models: Sequence[str]) -> Request:
+    """Raises BadRequest."""
+    try:
+        given = json.loads(body)
+    except (ValueError, RecursionError):
+        raise BadRequest("The body is not JSON.") from None
+    if not isinstance(given, dict):
+        raise BadRequest("The body is not a JSON object.")
+    for name, nothing in _SAME_AS_NOTHING.items():
+        if given.get(name) not in nothing:
+            raise BadRequest(f"{name} can't be {str(given[name])[:60]} here.")
+    model = given.get("model", models[0])
+    if model not in models:
+        raise BadRequest(f"There is no model {str(model)[:100]!r}. There are {', '.join(models)}.")
+    ask = Ask(model, messages=_messages(given)) if shape is Shape.CHAT else Ask(model, plain=_prompt(given))
+    options = given.get("stream_options")
+    return Request(
+        shape,
+        Asked(ask, _sampling(shape, given), _stops(given)),
+        stream=given.get("stream") is True,
+        usage=isinstance(options, dict) and options.get("include_usage") is True,
+    )
+
+
+def _messages(given: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    messages = given.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise BadRequest("messages is missing or empty.")
+    read = tuple(_message(message, number) for number, message in enumerate(messages))
+    _check_length(sum(len(message["content"]) for message in read))
+    return read
+
+
+def _message(message: object, number: int) -> dict[str, Any]:
+    role = message.get("role") if isinstance(message, dict) else None
+    if not isinstance(message, dict) or role not in ROLES:
+        raise BadRequest(f"messages[{number}] has no role, or an unknown one.")
+    content = message.get("content")
+    if isinstance(content, list):
+        parts = [part.get("text") if isinstance(part, dict) else None for part in content]
+        if not all(isinstance(part, str) for part in parts):
+            raise BadRequest(f"messages[{number}] has parts that are not text.")
+        content = "".join(str(part) for part in parts)
+    if not isinstance(content, str):
+        raise BadRequest(f"messages[{number}].content is not text.")
+    return {"role": "system" if role == "developer" else role, "content": content}
+
+
+def _prompt(given: dict[str, Any]) -> str:
+    prompt = given.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1:
+        [prompt] = prompt
+    if not isinstance(prompt, str) or not prompt:
+        raise BadRequest("prompt must be one text.")
+    _check_length(len(prompt))
+    return prompt
+
+
+def _check_length(characters: int) -> None:
+    if characters > LONGEST_CHAT:
+        raise BadRequest(f"The prompt has {characters:,} characters; at most {LONGEST_CHAT:,} are read.")
+
+
+def _sampling(shape: Shape, given: dict[str, Any]) -> Sampling:
+    most = "max_completion_tokens" if given.get("max_completion_tokens") is not None else "max_tokens"
+    return Sampling(
+        temperature=_number(given, "temperature", 1.0, 0, 2, float),
+        top_p=_number(given, "top_p", 1.0, 1e-6, 1, float),
+        max_tokens=_number(given, most, DEFAULT_TOKENS[shape], 1, MOST_TOKENS, int),
+        seed=_number(given, "seed", secrets.randbelow(2**31), 0, 2**63 - 1, int),
+    )
+
+
+def _number(given: dict[str, Any], name: str, default: Any, low: float, high: float, kind: Callable[[Any], Any]) -> Any:
+    value = given.get(name)
+    if value is None:
+        return default
+    if not is_finite(value) or not low <= value <= high or kind(value) != value:
+        raise BadRequest(f"{name} must be a number from {low:g} to {high:g}.")
+    return kind(value)
+
+
+def _stops(given: dict[str, Any]) -> tuple[str, ...]:
+    stop = given.get("stop")
+    stops = [stop] if isinstance(stop, str) else stop or []
+    if not isinstance(stops, list) or len(stops) > MOST_STOPS or not all(_is_stop(each) for each in stops):
+        raise BadRequest(f"stop must be at most {MOST_STOPS} texts of at most {LONGEST_STOP} characters.")
+    return tuple(stops)
+
+
+def _is_stop(text: object) -> bool:
+    return isinstance(text, str) and 0 < len(text) <= LONGEST_STOP
+
+
+def _usage(done: Answered) -> dict[str, int]:
+    return {
+        "prompt_tokens": done.prompt_tokens,
+        "completion_tokens": done.tokens,
+        "total_tokens": done.prompt_tokens + done.tokens,
+    }

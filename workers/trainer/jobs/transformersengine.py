@@ -1,0 +1,181 @@
+"""Answers by transformers: a checkpoint and the model before its training, on the CPU or on one GPU.
+
+An adapter lies on its base, and the base answers with the adapter turned off. All weights are loaded beside their base.
+Only safetensors are read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, StoppingCriteria
+from transformers.generation.streamers import BaseStreamer
+from transformers.utils import logging
+
+from workers.contract.chat import BASE, TRAINED, Finish
+from workers.trainer.jobs import Job
+from workers.trainer.jobs.asking import Answered, Asked, Room, cut_at, prompt_ids, room_for
+from workers.trainer.spec import SpecError
+
+TOKENIZER = "tokenizer_config.json"
+
+
+class TransformersEngine:
+    name = "transformers"
+    at_once = 1
+
+    def __init__(self, job: Job) -> None:
+        logging.disable_progress_bar()
+        self._device = "cuda" if job.spec.placement.gpus else "cpu"
+        if threads := job.spec.run.hardware.threads:
+            torch.set_num_threads(threads)
+        try:
+            self._tokenizer = _tokenizer(job)
+            self._models, self._adapter = self._load(job)
+        except (OSError, ValueError, RuntimeError, KeyError) as error:
+            raise SpecError(f"The model can't be loaded: {' '.join(str(error).split())[:600]}") from error
+        self.models: tuple[str, ...] = (TRAINED, BASE)
+        self.template = bool(self._tokenizer.chat_template)
+        self.context = _context(self._models[TRAINED])
+        self._room = Room(self.at_once)
+
+    def _load(self, job: Job) -> tuple[dict[str, Any], bool]:
+        """Both models by name, and whether they are one with an adapter."""
+        base = self._model(job, job.base, job.spec.run.model.revision)
+        if not job.is_adapter:
+            return {TRAINED: self._model(job, str(job.checkpoint), None), BASE: base}, False
+        from peft import PeftModel
+
+        model = PeftModel.from_pretrained(base, str(job.checkpoint), use_safetensors=True).eval()
+        return {TRAINED: model, BASE: model}, True
+
+    def _model(self, job: Job, path: str, revision: str | None) -> Any:
+        model = AutoModelForCausalLM.from_pretrained(
+            path,
+            revision=revision,
+            dtype=torch.bfloat16 if self._device == "cuda" else torch.float32,
+            attn_implementation=job.spec.run.attn_implementation,
+            trust_remote_code=job.spec.run.model.trust_remote_code,
+            use_safetensors=True,
+        )
+        return model.to(self._device).eval()
+
+    def turn(self, ended: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
+        return self._room.turn(ended)
+
+    def answer(self, asked: Asked, tell: Callable[[str], None], ended: Callable[[], bool]) -> Answered:
+        ids = prompt_ids(self._tokenizer, asked.ask)
+        most = room_for(len(ids), self.context, asked.sampling.max_tokens)
+        model = self._models[asked.ask.model]
+        off = self._adapter and asked.ask.model == BASE
+        text = _Text(self._tokenizer, tell, asked.stop)
+        torch.manual_seed(asked.sampling.seed)
+        prompt = torch.tensor([ids], device=self._device)
+        with torch.inference_mode(), model.disable_adapter() if off else contextlib.nullcontext():
+            output = model.generate(
+                input_ids=prompt,
+                attention_mask=torch.ones_like(prompt),
+                generation_config=self._settings(model, asked, most),
+                streamer=text,
+                stopping_criteria=[_Ends(lambda: text.cut or ended())],
+            )
+        tokens = output[0][len(ids) :].tolist()
+        return Answered(self._finish(tokens, most, text, ended), len(tokens), len(ids))
+
+    def _finish(self, tokens: list[int], most: int, text: _Text, ended: Callable[[], bool]) -> Finish:
+        if text.cut or (tokens and tokens[-1] in self._ends(self._models[TRAINED])):
+            return Finish.STOP
+        if len(tokens) >= most:
+            return Finish.LENGTH
+        return Finish.STOPPED if ended() else Finish.STOP
+
+    def _settings(self, model: Any, asked: Asked, most: int) -> GenerationConfig:
+        sampling = asked.sampling
+        ends = self._ends(model)
+        settings: dict[str, Any] = {"max_new_tokens": most, "eos_token_id": ends or None, "top_k": 0}
+        settings["pad_token_id"] = self._tokenizer.pad_token_id if self._tokenizer.pad_token_id is not None else ends[0]
+        if sampling.temperature > 0:
+            settings |= {"do_sample": True, "temperature": sampling.temperature, "top_p": sampling.top_p}
+        else:
+            settings |= {"do_sample": False, "top_k": None}
+        return GenerationConfig(**settings)
+
+    def _ends(self, model: Any) -> list[int]:
+        """The tokens that end an answer."""
+        ends = model.generation_config.eos_token_id
+        both = [self._tokenizer.eos_token_id, *(ends if isinstance(ends, list) else [ends])]
+        return [int(token) for token in dict.fromkeys(both) if token is not None]
+
+    def close(self) -> None:
+        self._models.clear()
+
+
+class _Ends(StoppingCriteria):  # type: ignore[misc]  # transformers is untyped here
+    def __init__(self, ended: Callable[[], bool]) -> None:
+        self._ended = ended
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        return torch.full((input_ids.shape[0],), self._ended(), device=input_ids.device, dtype=torch.bool)
+
+
+class _Text(BaseStreamer):  # type: ignore[misc]  # transformers is untyped here
+    """Tells text as it becomes certain, up to a stop text."""
+
+    def __init__(self, tokenizer: Any, tell: Callable[[str], None], stops: tuple[str, ...]) -> None:
+        self._tokenizer = tokenizer
+        self._tell = tell
+        self._stops = stops
+        self._ids: list[int] = []
+        self._from = self._read = 0
+        """Tokens before `_read` are told; decoding starts at `_from`, as a token's text depends on the one before."""
+        self._prompt_is_next = True
+        self._held = ""
+        self.cut = False
+
+    def put(self, value: Any) -> None:
+        if self._prompt_is_next:
+            self._prompt_is_next = False
+            return
+        self._ids += value.reshape(-1).tolist()
+        before, text = self._decoded(self._from, self._read), self._decoded(self._from, len(self._ids))
+        if len(text) > len(before) and not text.endswith("\ufffd"):  # else a character's other bytes are to come
+            self._from, self._read = self._read, len(self._ids)
+            self._add(text[len(before) :])
+
+    def end(self) -> None:
+        before, text = self._decoded(self._from, self._read), self._decoded(self._from, len(self._ids))
+        self._add(text[len(before) :], last=True)
+
+    def _decoded(self, start: int, end: int) -> str:
+        return str(self._tokenizer.decode(self._ids[start:end], skip_special_tokens=True))
+
+    def _add(self, text: str, *, last: bool = False) -> None:
+        if self.cut:
+            return
+        self._held += text
+        place = cut_at(self._held, self._stops)
+        if place is not None:
+            self.cut = True
+            self._held = self._held[:place]
+        # The start of a stop text may be at the end of what has come.
+        keep = 0 if self.cut or last else max((len(stop) - 1 for stop in self._stops), default=0)
+        told, self._held = self._held[: len(self._held) - keep], self._held[max(0, len(self._held) - keep) :]
+        if told:
+            self._tell(told)
+
+
+def _tokenizer(job: Job) -> Any:
+    """The checkpoint's, which may have a chat template of its training's; otherwise the base's."""
+    own = (job.checkpoint / TOKENIZER).is_file()
+    where = str(job.checkpoint) if own else job.base
+    revision = None if own else job.spec.run.model.revision
+    remote = job.spec.run.model.trust_remote_code
+    return AutoTokenizer.from_pretrained(where, revision=revision, trust_remote_code=remote)
+
+
+def _context(model: Any) -> int | None:
+    longest = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return int(longest) if longest else None

@@ -1,0 +1,110 @@
+"""Answers by the run's own vLLM server: an adapter and its base, or a checkpoint's weights alone.
+
+The prompt's tokens are made here, so a model without a chat template and a prompt that is too long are treated as by
+transformers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+from collections.abc import Callable, Generator
+from typing import Any
+from urllib.parse import urlsplit
+
+from transformers import AutoConfig, AutoTokenizer
+
+from workers.contract import servers_of
+from workers.contract.chat import BASE, TRAINED, Finish
+from workers.contract.commands import served_name
+from workers.trainer.jobs import Job
+from workers.trainer.jobs.asking import Answered, Asked, AskError, Room, prompt_ids, room_for
+from workers.trainer.spec import SpecError
+from workers.trainer.vllmclient import AdapterClient
+
+AT_ONCE = 16
+SILENCE_S = 120.0
+"""Between two tokens; the first request to a cold server compiles kernels."""
+
+
+class VllmEngine:
+    name = "vLLM"
+    at_once = AT_ONCE
+
+    def __init__(self, job: Job) -> None:
+        place = servers_of(job.spec)[0]
+        self._address = urlsplit(place.address)
+        server, served = job.spec.run.hardware.server, served_name(job.spec, place)
+        self._served = {TRAINED: served}
+        if job.is_adapter:
+            timeout = float(server.request_timeout_s) if server else SILENCE_S
+            client = AdapterClient(place.address, served, request_timeout_s=timeout, adapters=TRAINED)
+            client.check()
+            client.use_adapter(TRAINED, job.checkpoint)
+            self._served = {TRAINED: TRAINED, BASE: served}
+        self.models = tuple(self._served)
+        own = (job.checkpoint / "tokenizer_config.json").is_file()
+        try:
+            where = str(job.checkpoint) if own else job.base
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(where)
+            longest = AutoConfig.from_pretrained(job.base).get_text_config().max_position_embeddings
+        except (OSError, ValueError, AttributeError) as error:
+            raise SpecError(f"The model's tokenizer or config can't be read: {error}") from error
+        self.template = bool(self._tokenizer.chat_template)
+        self.context = min(filter(None, (server.max_model_len if server else None, longest)), default=None)
+        self._room = Room(self.at_once)
+
+    def turn(self, ended: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
+        return self._room.turn(ended)
+
+    def answer(self, asked: Asked, tell: Callable[[str], None], ended: Callable[[], bool]) -> Answered:
+        ids = prompt_ids(self._tokenizer, asked.ask)
+        sampling = asked.sampling
+        request = {
+            "model": self._served[asked.ask.model],
+            "prompt": ids,
+            "max_tokens": room_for(len(ids), self.context, sampling.max_tokens),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "seed": sampling.seed,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **({"stop": list(asked.stop)} if asked.stop else {}),
+        }
+        finish, tokens = Finish.STOPPED, 0
+        with contextlib.closing(self._events(request)) as events:
+            for event in events:
+                tokens = (event.get("usage") or {}).get("completion_tokens", tokens)
+                for choice in event.get("choices") or ():
+                    tokens += 1
+                    tell(str(choice.get("text") or ""))
+                    if choice.get("finish_reason"):
+                        finish = Finish.LENGTH if choice["finish_reason"] == "length" else Finish.STOP
+                if ended():
+                    break  # vLLM ends a generation when its client hangs up
+        return Answered(finish, tokens, len(ids))
+
+    def _events(self, request: dict[str, Any]) -> Generator[dict[str, Any]]:
+        """The parts of a streamed answer."""
+        connection = http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=SILENCE_S)
+        try:
+            headers = {"Content-Type": "application/json"}
+            connection.request("POST", "/v1/completions", body=json.dumps(request).encode(), headers=headers)
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                text = response.read(2000).decode(errors="replace")
+                raise AskError(f"The vLLM server refused this ({response.status}): {' '.join(text.split())[:300]}")
+            for line in response:
+                data = line.decode(errors="replace").removeprefix("data:").strip()
+                if data == "[DONE]":
+                    return
+                if data.startswith("{"):
+                    yield json.loads(data)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise AskError(f"The vLLM server broke off: {error or type(error).__name__}") from error
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        self._served.clear()
