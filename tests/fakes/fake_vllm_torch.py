@@ -19,6 +19,7 @@ from transformers.utils import logging
 
 logging.disable_progress_bar()
 torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS") or 1))
+torch.manual_seed(0)  # vLLM's own default: the same requests get the same completions
 
 
 class Backend:

@@ -25,6 +25,11 @@ ALLOWED = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "FAKE_VLLM_LIFETIME": "280"}
 
 
 SECOND = f"{ATTEMPT}-vllm-2"
+AGREE = 1e-4
+"""Two log-probabilities of a token under the same weights differ by less."""
+LEFT = (10 * AGREE) ** 2 / 2
+"""The KL (about half the mean square of the difference in log-probability) from which an adapter that the server should
+not hold any more would make them disagree by ten times that."""
 
 
 def sampling(preloaded: Preloaded, model: Path, name: str = ATTEMPT) -> RunningVllm:
@@ -72,10 +77,10 @@ def test_the_server_samples_from_the_policy_as_it_is_trained(
     for log in fresh:
         assert log["mean_ratio"] == pytest.approx(1.0, abs=1e-4)
         assert log["sampling/importance_sampling_ratio/mean"] == pytest.approx(1.0, abs=1e-3)
-        assert log["sampling/sampling_logp_difference/max"] < 1e-4
+        assert log["sampling/sampling_logp_difference/max"] < AGREE
         assert log["sampling/share_masked"] == 0
     # The policy has left the base model and moves within a batch: with an older adapter the two would disagree.
-    assert fresh[-1]["kl"] > 1e-3
+    assert fresh[-1]["kl"] > LEFT
     assert any(abs(logs[step]["mean_ratio"] - 1) > 1e-5 for step in (2, 4, 6))
 
     used = re.findall(r"sequences with model '(.+)'", sampling_server.log())
@@ -106,8 +111,8 @@ def test_two_servers_sample_their_own_groups_from_the_same_policy(
 
 def assert_sampled_from_the_policy(logs: dict[int, dict[str, float]], *, fresh: tuple[int, ...]) -> None:
     """With an older adapter, or another's completions, the two log probabilities would disagree."""
-    assert all(logs[step]["sampling/sampling_logp_difference/max"] < 1e-4 for step in fresh)
-    assert logs[fresh[-1]]["kl"] > 1e-3  # the policy has left the base model
+    assert all(logs[step]["sampling/sampling_logp_difference/max"] < AGREE for step in fresh)
+    assert logs[fresh[-1]]["kl"] > LEFT
 
 
 def test_one_of_two_servers_dying_in_mid_request_ends_the_trainer_with_its_name(
