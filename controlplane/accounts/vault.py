@@ -43,7 +43,7 @@ def problem(name: str) -> str:
 
 def for_run(spec: RunSpec) -> dict[str, str]:
     """The environment variables for a run at its claim: only what its spec names. Raises NotGiven."""
-    names = names_in(spec.rewards)
+    names = names_in(spec.every_reward)
     variables = {SECRET_PREFIX + name: _as_variable(*_open(name)) for name in names}
     if _fetches_from_hub(spec) and (token := Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()):
         variables[HUB_TOKEN] = _key(token)

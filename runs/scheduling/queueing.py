@@ -71,7 +71,7 @@ def asked_host(attempt: Attempt) -> int | None:
 
 def need_of(run: Run) -> Need:
     spec = spec_of(run)
-    return leasing.need_of(spec.hardware, spec.rewards)
+    return leasing.need_of(spec.hardware, spec.every_reward)
 
 
 class Capacity:

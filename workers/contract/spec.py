@@ -110,6 +110,9 @@ class RunSpec:
     attn_implementation: str | None = None
     failed_share: float = 0.5
     """The run ends if a reward fails on more than this share of its rows over its last batches; 1 never ends it."""
+    eval_rewards: tuple[RewardSpec, ...] = ()
+    """Computed in evaluations only, beside `rewards`: nothing of the training depends on them. Their metrics are
+    eval_rewards/<name>/mean, and their weighted sum workers.contract.best.OTHER_REWARD."""
     recovery: RecoverySpec = RecoverySpec()
     hang: HangSpec = HangSpec()
     keep_best: str = ""
@@ -120,6 +123,11 @@ class RunSpec:
     check_groups: int = 0
     """Of a learnability check: at least this many prompt groups; 0: workers.contract.learnability.GROUPS."""
     schema: int = SCHEMA
+
+    @property
+    def every_reward(self) -> tuple[RewardSpec, ...]:
+        """Those that are trained on, then those of evaluations."""
+        return (*self.rewards, *self.eval_rewards)
 
 
 @dataclass(frozen=True)
@@ -205,7 +213,7 @@ def _is_no_server(host: str) -> bool:
 
 def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:
     """The models that the trainer loads, without duplicates: the policy's first, then reward models."""
-    model_params = [reward.params for reward in run.rewards if reward.function == REWARD_MODEL]
+    model_params = [reward.params for reward in run.every_reward if reward.function == REWARD_MODEL]
     reward_models = [
         ModelSpec(str(params.get("model", "")), str(params.get("revision") or "") or None) for params in model_params
     ]
