@@ -5,6 +5,7 @@ urlpatterns = [
     path("", include("runs.urls")),
     path("datasets/", include("controlplane.datasets.urls")),
     path("rewards/", include("controlplane.rewards.urls")),
+    path("references/", include("controlplane.references.urls")),
     path("hardware/profiles/", include("controlplane.hardware.urls")),
 ]
 
