@@ -24,7 +24,7 @@ def client() -> Client:
 def started(client: Client, *components: dict[str, object]) -> tuple[ReferenceCheck, str]:
     version = ready([*NUMBERS, {"question": "odd?", "answer": "<b>none</b>"}], MAPPING)
     rewards = saving.make("config", list(components))
-    answer = client.post("/references/", {"dataset_version": version.pk, "reward_version": rewards.pk})
+    answer = client.post("/datasets/references/", {"dataset_version": version.pk, "reward_version": rewards.pk})
     return ReferenceCheck.objects.get(), answer["Location"]
 
 
@@ -67,15 +67,22 @@ def test_a_check_can_be_stopped(client):
 def test_the_form_says_what_cannot_be_checked(client):
     version = ready(NUMBERS, MAPPING)
     rewards = saving.make("config", [FORM])
-    answer = client.post("/references/", {"dataset_version": version.pk, "reward_version": rewards.pk})
+    answer = client.post("/datasets/references/", {"dataset_version": version.pk, "reward_version": rewards.pk})
     assert (answer.status_code, "judges an answer or runs tests" in answer.content.decode()) == (422, True)
-    assert client.post("/references/", {"dataset_version": "x", "reward_version": "9" * 30}).status_code == 422
+    assert client.post("/datasets/references/", {"dataset_version": "x", "reward_version": "9" * 30}).status_code == 422
 
 
 def test_pages_of_datasets_and_rewards_lead_to_the_form_with_their_own_choice(client):
     version, rewards = ready(NUMBERS, MAPPING), saving.make("config", [TAG])
-    assert f"/references/?dataset_version={version.pk}" in client.get(version.get_absolute_url()).content.decode()
-    assert f"/references/?reward_version={rewards.pk}" in client.get(f"/rewards/{rewards.config_id}/").content.decode()
-    page = client.get("/references/", {"dataset_version": version.pk, "reward_version": rewards.pk}).content.decode()
+    assert (
+        f"/datasets/references/?dataset_version={version.pk}" in client.get(version.get_absolute_url()).content.decode()
+    )
+    assert (
+        f"/datasets/references/?reward_version={rewards.pk}"
+        in client.get(f"/rewards/{rewards.config_id}/").content.decode()
+    )
+    page = client.get(
+        "/datasets/references/", {"dataset_version": version.pk, "reward_version": rewards.pk}
+    ).content.decode()
     assert f'<option value="{version.pk}" selected>' in page
     assert f'<option value="{rewards.pk}" selected>' in page
