@@ -30,7 +30,7 @@ from workers.contract.dataset import row_for_rewards
 
 log = logging.getLogger(__name__)
 
-BATCH = 64
+BATCH = 32
 """Rows scored at once."""
 MOST_FAILED = 10_000
 """Rows. With more, the config or the column mapping is wrong, rather than the answers."""
