@@ -53,6 +53,7 @@ app.conf.update(
     beat_schedule={
         "tick": {"task": "runs.tick", "schedule": Every(settings.TICK_S), "options": {"expires": settings.TICK_S}},
         "datasets": {"task": "datasets.sweep", "schedule": Every(30.0), "options": {"expires": 30}},
+        "references": {"task": "references.work", "schedule": Every(30.0), "options": {"expires": 30}},
         "alerts": {
             "task": "alerting.deliver",
             "schedule": Every(settings.TICK_S),
@@ -60,7 +61,7 @@ app.conf.update(
         },
     },
 )
-app.autodiscover_tasks(["runs", "controlplane.datasets", "runs.alerts"])
+app.autodiscover_tasks(["runs", "controlplane.datasets", "controlplane.references", "runs.alerts"])
 
 
 @beat_embedded_init.connect  # type: ignore[untyped-decorator]

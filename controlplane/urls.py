@@ -3,6 +3,7 @@ from django.urls import include, path
 urlpatterns = [
     path("", include("controlplane.accounts.urls")),
     path("", include("runs.urls")),
+    path("datasets/references/", include("controlplane.references.urls")),
     path("datasets/", include("controlplane.datasets.urls")),
     path("rewards/", include("controlplane.rewards.urls")),
     path("hardware/profiles/", include("controlplane.hardware.urls")),

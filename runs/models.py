@@ -36,6 +36,7 @@ class Run(models.Model):
     """The host requested at launch; None: any host that fits."""
     dataset_version = models.ForeignKey("datasets.DatasetVersion", on_delete=models.PROTECT, related_name="runs")
     reward_version = models.ForeignKey("rewards.RewardVersion", models.SET_NULL, related_name="runs", null=True)
+    eval_reward_version = models.ForeignKey("rewards.RewardVersion", models.SET_NULL, related_name="+", null=True)
     profile = models.ForeignKey("hardware.HardwareProfile", null=True, on_delete=models.SET_NULL)
     last_seq = models.BigIntegerField(default=0)
     """The highest stored seq; written only by ingest."""
@@ -393,8 +394,6 @@ class Lease(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(
-                fields=["host", "resource"],
-                condition=Q(state__in=["held", "quarantined"]),
-                name="one_lease_a_resource",
+                fields=["host", "resource"], condition=Q(state__in=["held", "quarantined"]), name="one_lease_a_resource"
             )
         ]

@@ -43,6 +43,8 @@ class LaunchRequest:
     lora: LoraSpec | None = None
     attn_implementation: str | None = None
     eval_rows: int = 0
+    eval_reward_version: RewardVersion | None = None
+    """Another reward config for the evaluations of the held-out rows; without these it has no effect."""
     recovery: RecoverySpec = field(default_factory=RecoverySpec)
     hang: HangSpec = field(default_factory=HangSpec)
     keep_best: str = ""
@@ -64,9 +66,10 @@ class LaunchRequest:
 def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
     """The frozen spec. Raises ContractError, naming the field, for rows that don't make one."""
     dataset_version, reward_version, profile = request.chosen()
-    parts = reward_version.components
-    rewards = tuple(from_dict(RewardSpec, part, at=f"rewards[{i}]") for i, part in enumerate(parts))
-    _check(dataset_version, rewards, request.eval_rows)
+    rewards = rewards_of(reward_version, at="rewards")
+    evaluates = request.eval_reward_version if request.eval_rows else None
+    eval_rewards = rewards_of(evaluates, at="eval_rewards") if evaluates else ()
+    _check(dataset_version, rewards, eval_rewards, request.eval_rows)
     spec = RunSpec(
         run_id=run_id,
         name=request.name,
@@ -85,6 +88,7 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         lora=request.lora,
         attn_implementation=request.attn_implementation or None,
         failed_share=reward_version.failed_share,
+        eval_rewards=eval_rewards,
         recovery=request.recovery,
         hang=request.hang,
         keep_best=request.keep_best,
@@ -94,6 +98,11 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
     )
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))
+
+
+def rewards_of(version: RewardVersion, *, at: str = "rewards") -> tuple[RewardSpec, ...]:
+    """A config's components. Raises ContractError, naming the place below `at`."""
+    return tuple(from_dict(RewardSpec, part, at=f"{at}[{i}]") for i, part in enumerate(version.components))
 
 
 def with_aggregation(version: RewardVersion, grpo: Mapping[str, Any]) -> dict[str, Any]:
@@ -116,7 +125,12 @@ def unreadable(run: Run) -> str:
     return ""
 
 
-def _check(dataset_version: DatasetVersion, rewards: tuple[RewardSpec, ...], eval_rows: int) -> None:
+def _check(
+    dataset_version: DatasetVersion,
+    rewards: tuple[RewardSpec, ...],
+    eval_rewards: tuple[RewardSpec, ...],
+    eval_rows: int,
+) -> None:
     if dataset_version.status != DatasetVersion.READY:
         raise ContractError(f"data: {dataset_version} is not ready ({dataset_version.status})")
     if not 0 <= eval_rows <= dataset_version.validation_rows:
@@ -127,3 +141,8 @@ def _check(dataset_version: DatasetVersion, rewards: tuple[RewardSpec, ...], eva
     names = [reward.name for reward in rewards]
     if len(set(names)) < len(names):
         raise ContractError("rewards: two components have the same name, and TRL would merge them silently")
+    if both := sorted(set(names) & {reward.name for reward in eval_rewards}):
+        raise ContractError(
+            f"eval_rewards: {', '.join(both)} is a component of the rewards that are trained on too, and the metrics "
+            "of both would have one name"
+        )

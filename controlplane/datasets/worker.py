@@ -43,7 +43,7 @@ Fields = dict[str, Any]
 
 def work(version: DatasetVersion) -> None:
     """Do all that is due. Safe to call twice, also at once: a lock on the folder lets one through."""
-    with _slot() as free:
+    with slot() as free:
         if not free:
             return  # whoever has the slots sends it at their end
         _work(version)
@@ -248,7 +248,7 @@ def _storable(value: Any) -> Any:
 
 
 @contextmanager
-def _slot() -> Iterator[bool]:
+def slot() -> Iterator[bool]:
     for number in range(SLOTS):
         with held(incoming_folder().parent / f"slot{number}.lock") as mine:
             if mine:

@@ -26,7 +26,7 @@ from workers.contract import (
 )
 
 OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
-WHOLE = ("name", "data", "rewards", "attn_implementation", "failed_share", "keep_best", "start_from")
+WHOLE = ("name", "data", "rewards", "attn_implementation", "failed_share", "eval_rewards", "keep_best", "start_from")
 
 
 def values_of(spec: RunSpec) -> dict[str, Any]:
@@ -52,7 +52,7 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
     run = tree.get("run", tree)
     for key, value in (run if isinstance(run, Mapping) else {}).items():
         if key in WHOLE:
-            if value is not None and value != "":
+            if value not in (None, "", []):
                 reading.put(key, value, key)
         elif key == "grpo":
             for name, argument in _mapping(reading, value, key).items():

@@ -75,6 +75,7 @@ def shipped_specs() -> Iterator[RunSpec]:
                 lora=profile.lora,
                 attn_implementation=attention,
                 failed_share=0.25,
+                eval_rewards=(RewardSpec("length", "length", 2.0),) if attention else (),
                 recovery=RecoverySpec(3, 30) if attention else RecoverySpec(),
                 start_from="r1/1/checkpoints/checkpoint-2" if attention else "",
                 keep_best="eval_reward" if attention else "",

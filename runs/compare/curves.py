@@ -11,6 +11,7 @@ from django.db.models.functions import Cast
 
 from runs.metrics.series import NO_STEP, TOKENS, Points, join, thin
 from runs.models import MetricChunk, MetricRow, Run
+from workers.contract import best
 
 if TYPE_CHECKING:
     import numpy as np
@@ -206,7 +207,7 @@ def _curve(points: Points, clock: _RunClock, x: str) -> Curve | None:
 
 def _best(name: str, values: NDArray[np.float64]) -> float | None:
     plain = name.removeprefix("eval_")
-    if plain == "reward" or (plain.startswith("rewards/") and plain.endswith("/mean")):
+    if plain in ("reward", best.OTHER) or (plain.startswith("rewards/") and plain.endswith("/mean")):
         return float(values.max())
     return float(values.min()) if plain in LESS_IS_BETTER else None
 

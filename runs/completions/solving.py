@@ -62,8 +62,8 @@ def of(spec: Mapping[str, Any]) -> Solving:
 
 
 def names(spec: Mapping[str, Any]) -> list[str]:
-    """The reward components in the config's order, which determines their colours."""
-    return [str(part.get("name")) for part in _parts(spec)]
+    """The reward components in the config's order, which determines their colours, then those of evaluations."""
+    return [str(part.get("name")) for key in ("rewards", "eval_rewards") for part in _parts(spec, key)]
 
 
 def number(value: object) -> float | None:
@@ -75,8 +75,8 @@ def number(value: object) -> float | None:
         return None
 
 
-def _parts(spec: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-    rewards = spec.get("rewards")
+def _parts(spec: Mapping[str, Any], key: str = "rewards") -> Iterable[Mapping[str, Any]]:
+    rewards = spec.get(key)
     return [part for part in rewards if isinstance(part, Mapping)] if isinstance(rewards, list | tuple) else []
 
 

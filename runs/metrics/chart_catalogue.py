@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from runs.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour
 from workers.contract import RewardSpec, Rollout, RunSpec
+from workers.contract.best import OTHER_REWARD
 from workers.rewards.library import LIBRARY
 
 Range = tuple[float | None, float | None]
@@ -51,8 +52,8 @@ def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
     """Charts of the trainer's metrics."""
     components = tuple(_components(spec))
     few = len(components) <= FEW
-    failed = tuple(_failed(spec, names))
-    yield ChartGroup("Reward", (*_reward(spec), *(components if few else ()), _zero_spread(), *failed))
+    totals, failed = (*_reward(spec), *_other_rewards(spec)), tuple(_failed(spec, names))
+    yield ChartGroup("Reward", (*totals, *(components if few else ()), _zero_spread(), *failed))
     if not few:
         yield ChartGroup("Reward components", components, folded=len(components) > MANY)
     yield ChartGroup("Policy", tuple(_policy(spec)))
@@ -87,6 +88,19 @@ def _reward(spec: RunSpec) -> Iterator[Chart]:
             for i, reward in enumerate(spec.rewards)
         )
         yield Chart("weighted", "Components, weighted", parts, help="Mean of each component times its weight")
+
+
+def _other_rewards(spec: RunSpec) -> Iterator[Chart]:
+    if not spec.eval_rewards:
+        return
+    total = (ChartLine(OTHER_REWARD, "total", "c8"),)
+    hint = "Weighted sum of the rewards that only evaluations compute, on the held-out rows: nothing is trained on them"
+    yield Chart("other-reward", "Evaluation, other rewards", total, help=hint)
+    parts = tuple(
+        ChartLine(f"eval_rewards/{reward.name}/mean", reward.name, colour(i))
+        for i, reward in enumerate(spec.eval_rewards, len(spec.rewards))
+    )
+    yield Chart("other-rewards", "Evaluation, components of other rewards", parts, help="Unweighted mean of each")
 
 
 def _components(spec: RunSpec) -> Iterator[Chart]:

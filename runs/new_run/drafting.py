@@ -27,7 +27,7 @@ from runs.scheduling import kept_memory, leasing, limits, queueing
 from runs.scheduling.kept_memory import KeptMemory
 from runs.scheduling.leasing import Hold, Shortage
 from runs.scheduling.limits import Allowance
-from runs.spec import LaunchRequest, with_aggregation
+from runs.spec import LaunchRequest, rewards_of, with_aggregation
 from workers.contract import ContractError, HardwareSpec, Placement, RewardSpec, WeightSync, from_dict
 
 
@@ -50,6 +50,8 @@ def draft_of(
 ) -> Draft:
     """`hosts`: those that may take the run. `made_for`: the form values of the chosen profile."""
     holds, rewards = leasing.held(), _rewards(request.reward_version)
+    eval_rewards = _rewards(request.eval_reward_version) or ()
+    all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
     model = request.model if isinstance(request.model, str) else request.model.path
     grpo, hardware = dict(request.grpo), hardware_of(request.profile)
     return Draft(
@@ -59,7 +61,7 @@ def draft_of(
         host_chosen=request.host is not None,
         data=data_facts(request.dataset_version),
         rewards=rewards,
-        secrets={name: problem for name in vault.names_in(rewards or ()) if (problem := vault.problem(name))},
+        secrets={name: problem for name in vault.names_in(all_rewards) if (problem := vault.problem(name))},
         hardware=hardware,
         profiles=_profiles(),
         made_for=dict(made_for or {}),
@@ -67,6 +69,7 @@ def draft_of(
         lora=request.lora,
         attn_implementation=request.attn_implementation,
         eval_rows=request.eval_rows,
+        eval_rewards=eval_rewards,
         keep_best=request.keep_best,
         limits=request.limits,
         priority=request.priority,
@@ -140,7 +143,7 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     floor.hosts = [view.row for view in hosts]
     if draft.owner is not None and not draft.owner.may_start:
         return Forecast(False, f"Queue: {draft.owner.wait}")
-    result = floor.find(leasing.need_of(draft.hardware, draft.rewards or ()), None)
+    result = floor.find(leasing.need_of(draft.hardware, draft.every_reward), None)
     if not isinstance(result, Shortage):
         host, placement = result
         return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}", placement)
@@ -287,6 +290,6 @@ def _rewards(version: RewardVersion | None) -> tuple[RewardSpec, ...] | None:
     if version is None:
         return None
     try:
-        return tuple(from_dict(RewardSpec, part) for part in version.components)
+        return rewards_of(version)
     except ContractError:
         return ()

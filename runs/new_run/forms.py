@@ -104,6 +104,14 @@ class LaunchForm(LimitFields, forms.Form):
         empty_label="choose rewards",
         help_text="How completions are scored.",
     )
+    eval_reward_version = RewardChoice(
+        RewardVersion.objects.none(),
+        label="Evaluate with other rewards",
+        required=False,
+        empty_label="only the run’s own",
+        help_text="A second reward config for the held-out rows, never trained on. Its total is eval_other_reward: the "
+        "best checkpoint can be kept by it, and the run ended by it.",
+    )
     profile = forms.ModelChoiceField(
         HardwareProfile.objects.none(),
         label="Hardware profile",
@@ -212,6 +220,7 @@ class LaunchForm(LimitFields, forms.Form):
                 status=DatasetVersion.READY, archived_at__isnull=True
             ).select_related("dataset"),
             "reward_version": offered_versions(self["reward_version"].value()),
+            "eval_reward_version": offered_versions(self["eval_reward_version"].value()),
             "profile": HardwareProfile.objects.all(),
             "host": Host.objects.all(),
         }
@@ -306,6 +315,7 @@ class LaunchForm(LimitFields, forms.Form):
             lora=self.lora(),
             attn_implementation=self.row("attn_implementation") or None,
             eval_rows=self.held_out,
+            eval_reward_version=self.row("eval_reward_version"),
             recovery=self.recovery(),
             keep_best=str(self.row("keep_best") or ""),
             start_from=str(self.row("start_from") or ""),
@@ -363,6 +373,7 @@ class LaunchForm(LimitFields, forms.Form):
         """The folds of the Training card: title, fields, and whether to open them because of errors or a fix."""
         extra: dict[FieldSection, tuple[str, ...]] = {
             FieldSection.PRECISION: ("precision", "attn_implementation"),
+            FieldSection.EVALUATION: ("eval_reward_version",),
             FieldSection.LORA: ("use_lora", *LORA_FIELDS),
             FieldSection.CHECKPOINTS: RECOVERY_FIELDS,
             FieldSection.LIMITS: LIMIT_FIELDS,

@@ -159,7 +159,7 @@ def _left_to_trl(imported: Imported) -> None:
     for names in form.advanced.values():
         imported.values |= dict.fromkeys(names, "")
     imported.values |= {"precision": "profile", "attn_implementation": "", "eval_rows": "0"}
-    imported.values |= {"keep_best": "", "start_from": ""}
+    imported.values |= {"eval_reward_version": "", "keep_best": "", "start_from": ""}
     imported.values |= {"auto_resumes": "0", "resume_pause_s": str(RecoverySpec().pause_s)}
     imported.values |= {"hang_after": str(HangSpec().after), "hang_stop": "", **dict.fromkeys(LIMIT_FIELDS, "")}
 
@@ -167,7 +167,7 @@ def _left_to_trl(imported: Imported) -> None:
 def _rows(imported: Imported) -> None:
     """The catalogue rows that a spec names."""
     reading = imported.reading
-    data, rewards = reading.pop("data"), reading.pop("rewards")
+    data, rewards, eval_rewards = (reading.pop(name) for name in ("data", "rewards", "eval_rewards"))
     if isinstance(data, dict):
         number = _number(str(data.get("version")))
         version = DatasetVersion.objects.filter(
@@ -195,6 +195,13 @@ def _rows(imported: Imported) -> None:
             if aggregation == chosen.aggregation:
                 reading.pop("grpo.multi_objective_aggregation")
     reading.pop("failed_share")
+    if eval_rewards:
+        chosen = _reward_version(eval_rewards, None)
+        if chosen is None:
+            text = "No reward config here has these components: evaluations have the run's own only."
+            reading.note(Verdict.LEFT_OUT, "eval_rewards", text, path="eval_reward_version")
+        else:
+            imported.put("eval_reward_version", chosen.pk, "eval_rewards")
     if (revision := reading.pop("model.revision")) is not None:
         text = f"A launch from this page takes the newest revision, not {short(revision)}."
         reading.note(Verdict.LEFT_OUT, "model.revision", text, path="model")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -10,6 +10,7 @@ from django.http import QueryDict
 
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profiles import launch_values
+from controlplane.rewards.models import RewardVersion
 from runs.models import Run
 from runs.new_run import advanced_fields, limit_fields
 from runs.new_run.forms import LORA_DEFAULT, LaunchForm
@@ -62,6 +63,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "profile": run.profile_id,
         "host": run.host_id,
         "eval_rows": spec.data.eval_rows,
+        "eval_reward_version": run.eval_reward_version_id,
         "attn_implementation": spec.attn_implementation or "",
         "keep_best": spec.keep_best,
         "start_from": spec.start_from,
@@ -88,21 +90,23 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
 
 def changed_since(run: Run) -> list[str]:
     """Catalogue rows that changed since the run was frozen; a clone uses the current ones."""
-    changed = []
-    if run.reward_version is None:
-        changed.append("Its reward config was deleted: choose another.")
-    elif run.reward_version.config.archived_at:
-        changed.append(f"Its reward config {run.reward_version.config.name} was archived: choose another.")
-    elif (newest := run.reward_version.config.newest()) != run.reward_version:
-        changed.append(
-            f"There is a newer version of its rewards, {newest}: the clone uses v"
-            f"{run.reward_version.number}, as the run did."
-        )
+    changed = [*_rewards_changed(run.reward_version, "reward config")]
+    if run.spec.get("eval_rewards"):
+        changed += _rewards_changed(run.eval_reward_version, "evaluations’ reward config")
     if run.profile is None:
         changed.append("Its hardware profile was deleted: choose another.")
     elif {**run.spec.get("hardware", {}), "profile": ""} != {**_full(run.profile.spec), "profile": ""}:
         changed.append(f"The profile {run.profile.name} has changed since: the clone uses its current settings.")
     return changed
+
+
+def _rewards_changed(version: RewardVersion | None, what: str) -> Iterator[str]:
+    if version is None:
+        yield f"Its {what} was deleted: choose another."
+    elif version.config.archived_at:
+        yield f"Its {what} {version.config.name} was archived: choose another."
+    elif (newest := version.config.newest()) != version:
+        yield (f"There is a newer version of its {what}, {newest}: the clone uses v{version.number}, as the run did.")
 
 
 def as_sent(form: LaunchForm) -> dict[str, Any]:

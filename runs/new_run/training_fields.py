@@ -259,7 +259,7 @@ TRAINING: tuple[TrainingField, ...] = (
 )
 
 NAMES = frozenset(f.name for f in TRAINING)
-EVALUATION_ONLY = ("eval_steps", "per_device_eval_batch_size")
+EVALUATION_ONLY = ("eval_steps", "per_device_eval_batch_size", "eval_reward_version")
 
 PRECISIONS = (
     ("profile", "as the profile says"),
@@ -287,6 +287,7 @@ FORM_NAMES = frozenset(
         "model",
         "dataset_version",
         "reward_version",
+        "eval_reward_version",
         "profile",
         "precision",
         "attn_implementation",

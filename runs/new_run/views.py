@@ -43,6 +43,7 @@ from runs.scheduling import launching
 from runs.scheduling.limits import QueueFull
 from runs.spec import LaunchRequest
 from workers.contract import ContractError
+from workers.contract.best import OTHER_REWARD
 from workers.contract.learnability import CHECK
 
 
@@ -296,7 +297,7 @@ def page(
     context = {
         "form": shown or form,
         "models": known_models(candidates(None)),
-        "metrics": sorted({*LOGGED, *(f"eval_{name}" for name in ("reward", "loss"))}),
+        "metrics": sorted({*LOGGED, *(f"eval_{name}" for name in ("reward", "loss")), OTHER_REWARD}),
         "fillable": prefill.fillable(form),
         **panel,
         **extra,

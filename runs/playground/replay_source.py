@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, Q, QuerySet, Sum
 
 from runs.completions.groups import completions
 from runs.completions.reading import valid
@@ -14,6 +14,7 @@ from runs.models import Run, SampleRow
 from runs.playground import rows
 from runs.playground.completions_source import stored_row
 from runs.playground.replay import Stored
+from workers.contract.evaluation import EVALUATION
 
 COUNTS = (16, 64, 256)
 """Numbers of groups to choose from."""
@@ -26,7 +27,7 @@ WHICH = {SPREAD: "Spread over the run", NEWEST: "The newest", ONE: "Of one step"
 
 @dataclass(frozen=True)
 class Kept:
-    """The stored groups that can be replayed: training groups that still have their texts."""
+    """The stored groups that can be replayed: those that still have their texts."""
 
     first: int | None = None
     last: int | None = None
@@ -46,32 +47,37 @@ class Picked:
 
 
 def kept(run: Run) -> Kept:
-    trained = valid(run).filter(mode="train")
-    counts = trained.aggregate(groups=Count("pk", filter=Q(size__gt=0)), gone=Count("pk", filter=Q(size=0)))
-    steps = trained.filter(size__gt=0).order_by("step").values_list("step", flat=True)
+    sampled = _sampled(run)
+    counts = sampled.aggregate(groups=Count("pk", filter=Q(size__gt=0)), gone=Count("pk", filter=Q(size=0)))
+    steps = sampled.filter(size__gt=0).order_by("step").values_list("step", flat=True)
     return Kept(steps.first(), steps.last(), **counts)
 
 
 def pick(run: Run, which: str, step: int | None, count: int) -> Picked:
     """About `count` groups of whole steps, in training order. Steps without texts are skipped."""
-    trained = valid(run).filter(mode="train")
-    of_steps = trained.filter(size__gt=0).values("step").annotate(many=Count("pk"), size=Sum("size")).order_by("step")
+    sampled = _sampled(run)
+    of_steps = sampled.filter(size__gt=0).values("step").annotate(many=Count("pk"), size=Sum("size")).order_by("step")
     step_sizes = list(of_steps.values_list("step", "many", "size"))
     steps = _steps(step_sizes, which, step, count)
     chosen: list[int] = []
     size = many = 0
     cut = False
-    of_them = trained.filter(step__in=steps, size__gt=0).order_by("step", "pk")
+    of_them = sampled.filter(step__in=steps, size__gt=0).order_by("step", "pk")
     for pk, its_size, its_many in of_them.values_list("pk", "size", "completions"):
         size, many = size + its_size, many + its_many
         if chosen and (len(chosen) >= max(COUNTS) or size > MOST_BYTES or many > MOST_COMPLETIONS):
             cut = True
             break
         chosen.append(pk)
-    rows = list(trained.filter(pk__in=chosen, size__gt=0).order_by("step", "pk"))
-    picked = Picked([], gone=trained.filter(step__in=steps, size=0).count(), cut=cut)
+    rows = list(sampled.filter(pk__in=chosen, size__gt=0).order_by("step", "pk"))
+    picked = Picked([], gone=sampled.filter(step__in=steps, size=0).count(), cut=cut)
     _read(run, rows, picked)
     return picked
+
+
+def _sampled(run: Run) -> QuerySet[SampleRow]:
+    """Groups of training, and of an evaluation, which has no others."""
+    return valid(run).filter(mode="eval" if run.kind == EVALUATION else "train")
 
 
 def _steps(known: Sequence[tuple[int, int, int]], which: str, step: int | None, count: int) -> list[int]:

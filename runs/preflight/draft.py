@@ -160,6 +160,8 @@ class Draft:
     lora: LoraSpec | None = None
     attn_implementation: str | None = None
     eval_rows: int = 0
+    eval_rewards: tuple[RewardSpec, ...] = ()
+    """Of the other reward config for evaluations."""
     keep_best: str = ""
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     priority: int = 0
@@ -170,6 +172,11 @@ class Draft:
     def server(self) -> ServerSpec | None:
         """The vLLM server that generates completions; None in other rollout modes."""
         return self.hardware.vllm_server if self.hardware else None
+
+    @property
+    def every_reward(self) -> tuple[RewardSpec, ...]:
+        """All that the run would compute."""
+        return (*(self.rewards or ()), *(self.eval_rewards if self.eval_rows else ()))
 
     def model_size(self, name: str) -> int:
         """A size that the host has read from the model; 0: unknown."""

@@ -150,7 +150,7 @@ FIX = (
 
 
 def check_sandbox(draft: Draft) -> Iterator[Finding]:
-    rewards = [reward.name for reward in draft.rewards or () if runs_code(reward)]
+    rewards = [reward.name for reward in draft.every_reward if runs_code(reward)]
     hosts = fitting_hosts(draft)
     if not rewards or not hosts:
         return

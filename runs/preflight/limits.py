@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from runs.preflight.draft import Draft
 from runs.preflight.finding import Finding, Fix, note, stop, warn
-from workers.contract.best import EVALUATION
+from workers.contract.best import EVALUATION, OTHER, OTHER_REWARD
 
 LOGGED = frozenset(
     {"reward", "reward_std", "frac_reward_zero_std", "loss", "grad_norm", "learning_rate", "entropy", "kl", "epoch"}
@@ -50,10 +50,12 @@ def _metric(draft: Draft, field: str, metric: str, so: str) -> Iterator[Finding]
     if metric.startswith(EVALUATION) and not draft.eval_rows:
         cause = f"{metric} comes from evaluations, and the run makes none: {so}."
         yield warn(field, cause, f"Set evaluation rows, or use {name}.", Fix(f"Use {name}", {field: name}))
+    elif name == OTHER:
+        yield from _other(draft, field, metric, so)
     elif name == "kl" and not draft.value("beta"):
         yield warn(field, f"With β = 0 no {metric} is logged: {so}.", "Give β a small value.")
     elif name.startswith("rewards/"):
-        yield from _component(draft, field, name, so)
+        yield from _component(draft, field, metric, so)
     elif name not in LOGGED and not name.startswith(PREFIXES):
         close = difflib.get_close_matches(name, LOGGED, n=1)
         prefix = EVALUATION if metric.startswith(EVALUATION) else ""
@@ -70,9 +72,26 @@ def _kept(draft: Draft) -> Iterator[Finding]:
     yield note("stop_metric", cause, "Keep the best checkpoint by this metric.", fix)
 
 
-def _component(draft: Draft, field: str, name: str, so: str) -> Iterator[Finding]:
-    names = [reward.name for reward in draft.rewards or ()]
-    component = name.removeprefix("rewards/").partition("/")[0]
+def _other(draft: Draft, field: str, metric: str, so: str) -> Iterator[Finding]:
+    if metric != OTHER_REWARD:
+        cause = f"Only evaluations compute their other rewards, so no metric {metric} comes: {so}."
+        yield warn(field, cause, f"Use {OTHER_REWARD}.", Fix(f"Use {OTHER_REWARD}", {field: OTHER_REWARD}))
+    elif not draft.eval_rewards:
+        cause = f"{metric} comes from another reward config for evaluations, and none is chosen: {so}."
+        yield warn(field, cause, "Choose one under Evaluation.", Fix("Use eval_reward", {field: "eval_reward"}))
+
+
+def _component(draft: Draft, field: str, metric: str, so: str) -> Iterator[Finding]:
+    prefix = EVALUATION if metric.startswith(EVALUATION) else ""
+    trained_on = [reward.name for reward in draft.rewards or ()]
+    only_evaluated = [reward.name for reward in draft.eval_rewards]
+    component = metric.removeprefix(f"{prefix}rewards/").partition("/")[0]
+    if component in only_evaluated and not prefix:
+        cause = f"{component} is computed in evaluations only, so no {metric} comes: {so}."
+        instead = EVALUATION + metric
+        yield warn(field, cause, f"Use {instead}.", Fix(f"Use {instead}", {field: instead}))
+        return
+    names = [*trained_on, *(only_evaluated if prefix else ())]
     if names and component not in names:
-        words = ", ".join(f"rewards/{each}/mean" for each in names[:5])
+        words = ", ".join(f"{prefix}rewards/{each}/mean" for each in names[:5])
         yield warn(field, f"The reward config has no component {component}: {so}.", f"Use {words}.")

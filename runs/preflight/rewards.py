@@ -29,30 +29,50 @@ def check(draft: Draft) -> Iterator[Finding]:
     if all(r.weight == 0 for r in draft.rewards):
         yield stop("reward_version", "Every reward has weight 0, so every advantage is 0.", "Give one a weight.")
     for reward in draft.rewards:
-        yield from _component(reward, draft.data)
+        yield from _component(reward, draft.data, "reward_version")
+    yield from _of_evaluations(draft)
 
 
-def _component(reward: RewardSpec, data: DataFacts | None) -> Iterator[Finding]:
+def _of_evaluations(draft: Draft) -> Iterator[Finding]:
+    if not draft.eval_rewards:
+        return
+    if not draft.eval_rows:
+        cause = "Another reward config is chosen for evaluations, and the run makes none."
+        yield warn("eval_reward_version", cause, "Set evaluation rows.")
+        return
+    trained_on = {reward.name for reward in draft.rewards or ()}
+    if both := [reward.name for reward in draft.eval_rewards if reward.name in trained_on]:
+        yield stop(
+            "eval_reward_version",
+            f"{', '.join(both)} is a component of both reward configs: their metrics would have one name.",
+            "Give the components other names in one of them.",
+        )
+    for reward in draft.eval_rewards:
+        yield from _component(reward, draft.data, "eval_reward_version")
+
+
+def _component(reward: RewardSpec, data: DataFacts | None, field: str) -> Iterator[Finding]:
+    """`field`: the form's, in which the config was chosen."""
     entry = LIBRARY.get(reward.function)
     if entry is None:
-        yield stop("reward_version", f"{reward.name}: there is no reward {reward.function}.", "Replace it.")
+        yield stop(field, f"{reward.name}: there is no reward {reward.function}.", "Replace it.")
         return
     for problem in entry.check(reward.params):
-        yield stop("reward_version", f"{reward.name}: {problem}.", "Correct the reward config.")
+        yield stop(field, f"{reward.name}: {problem}.", "Correct the reward config.")
     if entry.group is RewardGroup.TOOLS:
         cause = f"{reward.name} scores tool use, but runs have no tools: a completion is one turn without results."
-        yield warn("reward_version", cause, "Use a reward on the text itself.")
+        yield warn(field, cause, "Use a reward on the text itself.")
     if data is None or not data.ready:
         return
     for column in entry.needs:
         present = data.has_answer if column == "answer" else column in data.columns
         if not present:
             yield stop(
-                "reward_version",
+                field,
                 f"{reward.name} reads the column {column}, and {data.name} has none.",
                 "Map that column in the dataset, or choose rewards that don't need it.",
             )
-    if reward.weight < 0:
+    if reward.weight < 0 and field == "reward_version":
         cause = f"{reward.name} has a negative weight: the run learns to avoid it."
         yield warn("reward_version", cause, "Change the sign if that isn't intended.")
 

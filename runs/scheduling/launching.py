@@ -67,6 +67,7 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
         host=request.host,
         dataset_version=dataset_version,
         reward_version=reward_version,
+        eval_reward_version=request.eval_reward_version if spec.eval_rewards else None,
         profile=profile,
         trial=request.trial,
         source=request.source,

@@ -75,7 +75,7 @@ def _attempts() -> dict[str, list[Attempt]]:
     attempts: dict[str, list[Attempt]] = defaultdict(list)
     for attempt in Attempt.objects.exclude(status__in=FINAL).select_related("run"):
         try:
-            rewards = spec_of(attempt.run).rewards
+            rewards = spec_of(attempt.run).every_reward
         except ContractError:
             continue
         for name in vault.names_in(rewards):

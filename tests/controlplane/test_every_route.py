@@ -17,6 +17,7 @@ from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, reso
 
 from controlplane.accounts.models import Role
 from controlplane.hardware.models import ModelInspection
+from controlplane.references.models import ReferenceCheck
 from runs import checkpoints
 from runs.alerts.delivery import queue_test
 from runs.host_api import ingest, uploads
@@ -59,7 +60,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(settings, "DATA_DIR", tmp_path)
     attempt = an_attempt()
     version = attempt.run.dataset_version  # no file behind it: no page may need one to be drawn
-    host = a_host()
+    host, rewards = a_host(), attempt.run.reward_version
     lease = Lease.objects.create(attempt=attempt, host=host, resource="gpu:0", state=Lease.QUARANTINED)
     target = a_target()
     uploads.samples(attempt, 1, [{"step": 1, "row": 7, "completions": [{"text": "4", "reward": 1.0}]}])
@@ -87,6 +88,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "host_id": host.pk,
         "host": host.name,
         "lease_id": lease.pk,
+        "check_id": ReferenceCheck.objects.create(dataset_version=version, reward_version=rewards).pk,
         "trial_id": ProfileTrial.objects.create(owner=make_user(), host=host, model="/m").pk,
         "inspection_id": ModelInspection.objects.create(host=host, model="/m").pk,
         "name": "trainer",

@@ -16,9 +16,11 @@ ROWS = list(range(100, 110))
 class Run:
     """Batches of ten completions, of which some fail."""
 
-    def __init__(self, share: float = 0.5) -> None:
+    def __init__(self, share: float = 0.5, spared: tuple[str, ...] = ()) -> None:
         self.events: list[dict[str, Any]] = []
-        self.failures = Failures(share=share, event=lambda _, data, step: self.events.append({**data, "step": step}))
+        self.failures = Failures(
+            share=share, event=lambda _, data, step: self.events.append({**data, "step": step}), spared=spared
+        )
         self.step = 0
 
     def batch(self, *failed: int, reward: str = "judge", gather: Callable[..., list[Noted]] = lambda mine: mine) -> str:
@@ -54,6 +56,14 @@ def test_an_event_names_the_reward_the_row_and_what_it_said(capsys: pytest.Captu
         "of": 10,
     }
     assert "a traceback" in capsys.readouterr().err
+
+
+def test_a_reward_of_evaluations_only_is_told_and_never_ends_the_run() -> None:
+    run = Run(spared=("judge",))
+    assert {run.batch(*range(10)) for _ in range(WINDOW)} == {""}
+    run.failures.judge_the_end()
+    assert run.failures.verdict == ""
+    assert run.events
 
 
 def test_a_reward_that_fails_on_everything_ends_the_run_after_a_few_batches() -> None:

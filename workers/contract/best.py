@@ -9,6 +9,9 @@ OVER = 10
 """Steps up to a checkpoint whose mean is its figure: that of a single step is mostly chance."""
 EVALUATION = "eval_"
 """Metrics of evaluations begin so; the newest one counts."""
+OTHER = "other_reward"
+OTHER_REWARD = EVALUATION + OTHER
+"""The metric of RunSpec.eval_rewards: their weighted sum."""
 _LOWER = ("loss", "kl", "failed", "clipped_ratio", "frac_reward_zero_std", "grad_norm", "step_time")
 
 

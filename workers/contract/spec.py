@@ -111,6 +111,9 @@ class RunSpec:
     attn_implementation: str | None = None
     failed_share: float = 0.5
     """The run ends if a reward fails on more than this share of its rows over its last batches; 1 never ends it."""
+    eval_rewards: tuple[RewardSpec, ...] = ()
+    """Computed in evaluations only, beside `rewards`: nothing of the training depends on them. Their metrics are
+    eval_rewards/<name>/mean, and their weighted sum workers.contract.best.OTHER_REWARD."""
     recovery: RecoverySpec = RecoverySpec()
     hang: HangSpec = HangSpec()
     keep_best: str = ""
@@ -123,6 +126,11 @@ class RunSpec:
     job: dict[str, Any] = field(default_factory=dict)
     """The settings of a job, as the dataclass of its kind in workers.contract.jobs has them."""
     schema: int = SCHEMA
+
+    @property
+    def every_reward(self) -> tuple[RewardSpec, ...]:
+        """Those that are trained on, then those of evaluations."""
+        return (*self.rewards, *self.eval_rewards)
 
 
 @dataclass(frozen=True)
@@ -210,7 +218,7 @@ def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:
     """The models that the trainer loads, without duplicates: the policy's first, then reward models."""
     if not jobs.loads_models(run.kind):
         return ()
-    model_params = [reward.params for reward in run.rewards if reward.function == REWARD_MODEL]
+    model_params = [reward.params for reward in run.every_reward if reward.function == REWARD_MODEL]
     reward_models = [
         ModelSpec(str(params.get("model", "")), str(params.get("revision") or "") or None) for params in model_params
     ]

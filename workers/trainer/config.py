@@ -33,7 +33,7 @@ def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
         **ALWAYS,
         **_placed(spec, card),
         "output_dir": str(folder / FileName.CHECKPOINTS),
-        "reward_weights": [reward.weight for reward in run.rewards],
+        "reward_weights": [reward.weight for reward in run.every_reward],  # WatchedTrainer takes them apart
         "trust_remote_code": run.model.trust_remote_code,
     }
     if run.keep_best and settings.get("save_total_limit"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 from workers.contract import EventKind
@@ -35,10 +35,11 @@ class Noted:
 
 
 class Failures:
-    def __init__(self, *, share: float, event: Callable[..., None]) -> None:
+    def __init__(self, *, share: float, event: Callable[..., None], spared: Container[str] = ()) -> None:
         """`share`: a run ends if a reward fails on more than this share of its rows; 1 never ends it. `event` writes a
-        line for the control plane, on the rank that reports."""
+        line for the control plane, on the rank that reports. `spared`: rewards that never end the run."""
         self._share = share
+        self._spared = spared
         self._event = event
         self._fresh: list[Noted] = []
         self._windows: dict[str, deque[tuple[int, int]]] = {}
@@ -101,7 +102,7 @@ class Failures:
     def _judged(self, reward: str) -> str:
         window = self._windows[reward]
         failed, scored = sum(failed for failed, _ in window), sum(scored for _, scored in window)
-        if failed <= self._share * scored:
+        if reward in self._spared or failed <= self._share * scored:
             return ""
         batches = f"its last {len(window)} batches" if len(window) > 1 else "its batch"
         return (

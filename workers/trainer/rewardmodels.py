@@ -28,7 +28,7 @@ class RewardModel:
     """A reward of the run that is a model."""
 
     index: int
-    """The reward's index in the run."""
+    """The reward's index in RunSpec.every_reward."""
     name: str
     model: Any
     tokenizer: Any
@@ -36,8 +36,8 @@ class RewardModel:
 
 def load(run: RunSpec, *, chat: bool) -> list[RewardModel]:
     """`chat`: prompts are messages. Raises SpecError."""
-    model_rewards = [(index, reward) for index, reward in enumerate(run.rewards) if reward.function == REWARD_MODEL]
-    return [_loaded(index, reward, run, chat) for index, reward in model_rewards]
+    rewards = enumerate(run.every_reward)
+    return [_loaded(index, reward, run, chat) for index, reward in rewards if reward.function == REWARD_MODEL]
 
 
 def _loaded(index: int, reward: RewardSpec, run: RunSpec, chat: bool) -> RewardModel:

@@ -56,7 +56,7 @@ def tools_for(spec: AttemptSpec) -> Tools:
         open_sandbox=lambda preload: Sandbox(backend or selftest.best(), preload=preload, parallel=share),
         trainer=trlrewards.SCORERS,
     )
-    for reward in run.rewards:
+    for reward in run.every_reward:
         for entry in LIBRARY[reward.function].schema():
             if entry["widget"] == "secret":
                 _look_for_endpoint(tools, reward, str(reward.params.get(entry["name"], "")))
@@ -105,7 +105,7 @@ def _generated(completion: Any, ids: Sequence[int] | None) -> Generated:
 
 def _backend(spec: AttemptSpec) -> Backend | None:
     """The sandbox backend of this host; None if no reward runs code."""
-    running = next((reward for reward in spec.run.rewards if LIBRARY[reward.function].cost is Cost.SANDBOX), None)
+    running = next((reward for reward in spec.run.every_reward if LIBRARY[reward.function].cost is Cost.SANDBOX), None)
     if running is None:
         return None
     try:

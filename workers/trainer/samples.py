@@ -23,7 +23,7 @@ class Sample:
     end: str
     """Why it ended (see `end_of`)."""
     rewards: list[float]
-    """One per reward function; NaN if it gave none."""
+    """One per reward function, those of evaluations only in an evaluation; NaN if it gave none."""
     advantage: float
     turns: list[Any] | None = None
     """The messages, if there was more than one text."""
@@ -45,6 +45,7 @@ def _calls(message: dict[str, Any]) -> bool:
 
 class SampleFile:
     def __init__(self, path: Path, *, rows: Rows, names: list[str], weights: list[float], writes: bool) -> None:
+        """`names`: of all rewards, those of evaluations last. `weights`: of those that make up the reward."""
         self._file = LineFile(path, writes=writes)
         self._rows = rows
         self._names = names
@@ -71,7 +72,7 @@ class SampleFile:
 
     def _completion(self, sample: Sample) -> dict[str, Any]:
         rewards = [None if math.isnan(reward) else reward for reward in sample.rewards]
-        weighted = [w * reward for w, reward in zip(self._weights, rewards, strict=True) if reward is not None]
+        weighted = [w * reward for w, reward in zip(self._weights, rewards, strict=False) if reward is not None]
         extra = {} if sample.turns is None else {"turns": sample.turns}
         return {
             **extra,
@@ -79,7 +80,7 @@ class SampleFile:
             "tokens": sample.tokens,
             "ended": sample.end == "eos",
             "end": sample.end,
-            "rewards": dict(zip(self._names, rewards, strict=True)),
+            "rewards": dict(zip(self._names, rewards, strict=False)),
             "reward": sum(weighted) if weighted else None,
             "advantage": sample.advantage,
         }

@@ -143,8 +143,8 @@ def _check_rewards(spec: AttemptSpec) -> None:
         raise SpecError(f"failed_share is a share, from 0 to 1, not {spec.run.failed_share:g}.")
     if not any(reward.weight for reward in rewards):
         raise SpecError("Every reward has weight 0: every advantage would be 0.")
-    names = [reward.name for reward in rewards]
-    for reward in rewards:
+    names = [reward.name for reward in spec.run.every_reward]
+    for reward in spec.run.every_reward:
         if names.count(reward.name) > 1:
             raise SpecError(f"Two rewards are named {reward.name!r}: TRL would merge their charts into one.")
         if reward.function not in LIBRARY:

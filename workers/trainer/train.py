@@ -34,7 +34,8 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
         config.check_steps(arguments, len(rows.train))
 
     metrics.event(EventKind.STAGE, {"stage": "loading model"})
-    failures = Failures(share=spec.run.failed_share, event=metrics.event)
+    of_evaluations = frozenset(reward.name for reward in spec.run.eval_rewards)
+    failures = Failures(share=spec.run.failed_share, event=metrics.event, spared=of_evaluations)
     activity = Activity(folder, rank())
     stop = StopCallback(folder, failures)
     with serverclient.rollouts(spec, folder) as servers:
@@ -82,7 +83,7 @@ def _trainer(
     activity: Activity,
 ) -> WatchedTrainer:
     run = spec.run
-    functions: list[Any] = list(rewards.functions(run.rewards, rows, tools, failures, activity.doing))
+    functions: list[Any] = list(rewards.functions(run.every_reward, rows, tools, failures, activity.doing))
     tokenizers: list[Any] = [None] * len(functions)
     models = rewardmodels.load(run, chat=rows.by_id.chat)
     for reward_model in models:
@@ -90,7 +91,7 @@ def _trainer(
     samples = SampleFile(
         folder / FileName.SAMPLES,
         rows=rows,
-        names=[reward.name for reward in run.rewards],
+        names=[reward.name for reward in run.every_reward],
         weights=[reward.weight for reward in run.rewards],
         writes=rank() == 0,
     )
@@ -99,7 +100,8 @@ def _trainer(
             samples=samples,
             failures=failures,
             activity=activity,
-            reward_names=[reward.name for reward in run.rewards],
+            reward_names=[reward.name for reward in run.every_reward],
+            trained_on=len(run.rewards),
             models=[reward_model.index for reward_model in models],
             model=str(Path(run.model.path).expanduser()) if run.model.path.startswith("~") else run.model.path,
             reward_funcs=functions,

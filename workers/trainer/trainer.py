@@ -7,6 +7,7 @@ GRPOTrainer with the same arguments; `bench overhead` proves it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,15 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         samples: SampleFile,
         failures: Failures,
         reward_names: Sequence[str],
+        trained_on: int,
         activity: Activity,
         models: Sequence[int] = (),
         keep_best: str = "",
         only_samples: bool = False,
         **arguments: Any,
     ) -> None:
-        """`models`: indexes of the rewards that are models. `keep_best`: a metric; the best checkpoint by it stays.
+        """`trained_on`: the number of rewards that are; those after them are computed in evaluations only. `models`:
+        indexes of the rewards that are models. `keep_best`: a metric; the best checkpoint by it stays.
         `only_samples`: evaluations generate and score, without a loss."""
         self.times = StepTimes(finish=_finish, doing=activity.doing)
         self._activity = activity
@@ -54,6 +57,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         self.reward_func_names = list(
             reward_names
         )  # TRL names a model reward after the model: two of one would be merged
+        self._reward_names = self.reward_func_names
+        self._trained_on, self._only_evaluated = _RewardSet.of(self, 0, trained_on), _RewardSet.of(self, trained_on)
+        self._trained_on.give_to(self)
         for model in (self.model, self.ref_model):
             if model is not None:
                 rotary.restore(model)
@@ -92,20 +98,46 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         with self.times.within(StepPart.REWARDS):
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+            if self._only_evaluated.reward_funcs and not self.model.training:
+                others = self._calculate_only_evaluated(inputs, prompts, completions, completion_ids_list)
+                rewards = torch.cat([rewards, others], dim=1)
             self._look_at_models(rewards, [example["row"] for example in inputs])
             self._failures.settle(self.state.global_step + self.model.training, self._of_all_ranks)
         self._scored = completions, completion_ids_list, rewards
-        return rewards
+        trained_on = len(self._trained_on.reward_funcs)
+        self._log_only_evaluated(rewards[:, trained_on:])
+        return rewards[:, :trained_on]
+
+    def _calculate_only_evaluated(self, *batch: Any) -> torch.Tensor:
+        self._only_evaluated.give_to(self)
+        try:
+            scores: torch.Tensor = super()._calculate_rewards(*batch)
+        finally:
+            self._trained_on.give_to(self)
+        return scores
+
+    def _log_only_evaluated(self, scores: torch.Tensor) -> None:
+        """As TRL logs the others: means of all ranks' completions, without those that have no score."""
+        if not scores.shape[1]:
+            return
+        metrics = self._metrics["eval"]
+        for name, mean in zip(self._only_evaluated.reward_func_names, scores.nanmean(dim=0).tolist(), strict=True):
+            metrics[f"rewards/{name}/mean"].append(mean)
+        totals = (scores * self._only_evaluated.reward_weights.to(scores.device)).nansum(dim=1)
+        totals[scores.isnan().all(dim=1)] = torch.nan
+        metrics[best.OTHER].append(totals.nanmean().item())
 
     def _look_at_models(self, rewards: torch.Tensor, rows: list[int]) -> None:
         """Non-finite scores count as failed: TRL treats NaN so, but infinity would spoil every advantage."""
         for index in self._models:
+            if index >= rewards.shape[1]:
+                continue  # of evaluations only
             bad = ~torch.isfinite(rewards[:, index])
             rewards[bad, index] = torch.nan
             own_rows = bad[self.accelerator.process_index * len(rows) :][: len(rows)].tolist()
             message = "The model's answer is not a finite number."
             failed = [Failure(i, "not_a_number", message) for i, is_bad in enumerate(own_rows) if is_bad]
-            name = self.reward_func_names[index]
+            name = self._reward_names[index]
             self._failures.note(name, rows, failed)
             self._log_metric(f"rewards/{name}/failed", len(failed) / max(len(rows), 1))
 
@@ -255,6 +287,24 @@ def _leave_out_logprobs(generation: Any) -> None:
 
     generation.logprobs = None
     generation.generate = generated
+
+
+@dataclass(frozen=True)
+class _RewardSet:
+    """What a GRPOTrainer has of its rewards, by the names of its attributes."""
+
+    reward_funcs: list[Any]
+    reward_processing_classes: list[Any]
+    reward_func_names: list[str]
+    reward_weights: torch.Tensor
+
+    @classmethod
+    def of(cls, trainer: GRPOTrainer, start: int, stop: int | None = None) -> _RewardSet:
+        return cls(**{field.name: getattr(trainer, field.name)[start:stop] for field in fields(cls)})
+
+    def give_to(self, trainer: GRPOTrainer) -> None:
+        for name, value in vars(self).items():
+            setattr(trainer, name, value)
 
 
 def _finish() -> None:

@@ -56,6 +56,14 @@ def test_the_clip_fraction_goes_by_the_name_that_the_loss_gives_it() -> None:
     assert {tile.label: tile.note for tile in run_charts.tiles(a_spec(loss_type="sapo"))}["Clipped"]
 
 
+def test_the_other_rewards_of_evaluations_have_charts() -> None:
+    assert "other-reward" not in found(run_charts.plan(a_spec()))
+    spec = dataclasses.replace(a_spec(), eval_rewards=(RewardSpec("short", "length"),))
+    plan = found(run_charts.plan(spec))
+    lines = [line.metric for name in ("other-reward", "other-rewards") for line in plan[name].lines]
+    assert lines == ["eval_other_reward", "eval_rewards/short/mean"]
+
+
 def test_each_reward_component_has_a_chart_and_a_colour_of_its_own() -> None:
     plan = found(run_charts.plan(a_spec()))
     colours = {plan["reward-0"].lines[0].colour, plan["reward-1"].lines[0].colour}

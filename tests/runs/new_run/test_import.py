@@ -14,6 +14,7 @@ from django.test import Client
 
 from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.shipped import by_slug
+from controlplane.rewards import saving
 from runs.models import Run
 from tests.controlplane.people import operator, viewer
 from tests.runs.new_run.launching_page import a_ready_host, a_version, sent
@@ -174,6 +175,7 @@ def test_a_dry_runs_archive_and_a_spec_fill_the_form_as_a_clone_would(client):
 @pytest.mark.parametrize("name", ["trl.yaml", "axolotl.yaml", "accelerate.yaml"])
 def test_a_draft_exported_and_imported_again_is_the_same_draft(client, name):
     start = sent(learning_rate="3e-6", num_generations="4", use_lora="on", weight_decay="0.1", eval_rows="4")
+    start["eval_reward_version"] = saving.make("wordy", [{"name": "length", "function": "length"}]).pk
     answer = client.post("/runs/new/export", {**start, "format": name})
     assert answer["Content-Disposition"] == f'attachment; filename="draft-{name}"'
     data = imported(client, answer.content.decode()).context["form"].data

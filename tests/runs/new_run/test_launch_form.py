@@ -329,9 +329,10 @@ def test_a_link_with_nonsense_opens_the_page(client):
 
 
 def test_a_clone_sends_what_the_run_froze(client):
-    run = launched(
-        client, learning_rate="3e-5", beta="0.04", eval_rows="16", weight_decay="0.1", use_lora="on", precision="fp32"
-    )
+    sent()  # the rewards that are trained on
+    other = saving.make("wordy", [{"name": "length", "function": "length"}])
+    changes = {"learning_rate": "3e-5", "beta": "0.04", "weight_decay": "0.1", "use_lora": "on", "precision": "fp32"}
+    run = launched(client, eval_rows="16", eval_reward_version=other.pk, **changes)
     form = client.get(f"/runs/{run.pk}/clone/").context["form"]
     again = launched(client, **as_sent(form))
     same = {name: value for name, value in again.spec.items() if name not in ("run_id", "name")}
@@ -362,7 +363,10 @@ def test_a_value_that_overrules_a_profile_is_frozen_even_if_it_is_the_default(cl
 def test_a_clone_says_what_has_changed_since(client):
     run = a_run()
     saving.save(run.reward_version.config, [{"name": "other", "function": "length"}])
-    assert "There is a newer version of its rewards, tags v2" in client.get(f"/runs/{run.pk}/clone/").content.decode()
+    assert (
+        "There is a newer version of its reward config, tags v2"
+        in client.get(f"/runs/{run.pk}/clone/").content.decode()
+    )
 
 
 def test_a_clone_of_no_run_is_not_found(client):

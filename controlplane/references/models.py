@@ -1,0 +1,64 @@
+"""Checks of a dataset version's reference answers, and the answers that fail."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.urls import reverse
+
+
+class ReferenceCheck(models.Model):
+    """One pass over all rows of a version: each row's answer scored by the components that judge answers."""
+
+    WAITING, RUNNING, DONE, STOPPED, FAILED = "queued", "running", "succeeded", "stopped", "failed"
+    STATUSES = (WAITING, RUNNING, DONE, STOPPED, FAILED)
+    LIVE = (WAITING, RUNNING)
+
+    dataset_version = models.ForeignKey("datasets.DatasetVersion", on_delete=models.CASCADE, related_name="+")
+    reward_version = models.ForeignKey("rewards.RewardVersion", on_delete=models.CASCADE, related_name="+")
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_at = models.DateTimeField(auto_now_add=True)
+    status = models.CharField(max_length=9, default=WAITING, choices=[(s, s) for s in STATUSES])
+    problem = models.TextField(blank=True)
+    """Why it ended before the last row, for people."""
+    done = models.IntegerField(default=0)
+    """Rows looked at; a check that was interrupted goes on after them."""
+    unanswered = models.IntegerField(default=0)
+    """Of these, rows without an answer."""
+    failed_rows = models.IntegerField(default=0)
+    counts = models.JSONField(default=dict)
+    """Component -> {"scored", "failed"}: answers."""
+
+    class Meta:
+        ordering = ("-pk",)
+
+    def __str__(self) -> str:
+        return f"{self.dataset_version} by {self.reward_version}"
+
+    def get_absolute_url(self) -> str:
+        return reverse("reference_check", args=[self.pk])
+
+    @property
+    def live(self) -> bool:
+        return self.status in self.LIVE
+
+
+class ReferenceFailure(models.Model):
+    """An answer that a component doesn't give its full score."""
+
+    check_of = models.ForeignKey(ReferenceCheck, on_delete=models.CASCADE, related_name="failures")
+    row = models.BigIntegerField()
+    """The row's row_id."""
+    component = models.CharField(max_length=200)
+    score = models.FloatField(null=True)
+    """NULL: the reward failed on it."""
+    message = models.TextField(blank=True)
+    excerpt = models.TextField()
+    """The answer's beginning."""
+
+    class Meta:
+        ordering = ("row", "pk")
+        constraints = [models.UniqueConstraint(fields=["check_of", "row", "component"], name="reference_failure")]
+
+    def __str__(self) -> str:
+        return f"row {self.row}: {self.component}"
