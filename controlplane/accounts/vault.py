@@ -14,7 +14,7 @@ from django.utils import timezone
 from controlplane import sealing
 from controlplane.accounts.models import HUB_TOKEN, Secret
 from controlplane.http import addresses
-from workers.contract import RewardSpec, RunSpec
+from workers.contract import RewardSpec, RunSpec, jobs
 from workers.contract.commands import hub_models
 from workers.rewards import LIBRARY
 from workers.rewards.tools import SECRET_PREFIX, Endpoint, Unavailable
@@ -41,12 +41,25 @@ def problem(name: str) -> str:
     return ""
 
 
+def hub_token_problem() -> str:
+    """Why the model hub's token is unavailable, or ""."""
+    try:
+        _hub_token()
+    except NotGiven as error:
+        return str(error)
+    return ""
+
+
 def for_run(spec: RunSpec) -> dict[str, str]:
     """The environment variables for a run at its claim: only what its spec names. Raises NotGiven."""
+    if jobs.pushes(spec.kind):
+        token = _hub_token()
+        note_use([HUB_TOKEN], run=spec.run_id)
+        return {HUB_TOKEN: token}
     names = names_in(spec.rewards)
     variables = {SECRET_PREFIX + name: _as_variable(*_open(name)) for name in names}
-    if _fetches_from_hub(spec) and (token := Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()):
-        variables[HUB_TOKEN] = _key(token)
+    if _fetches_from_hub(spec) and (stored := Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()):
+        variables[HUB_TOKEN] = _key(stored)
         names.append(HUB_TOKEN)
     note_use(names, run=spec.run_id)
     return variables
@@ -92,6 +105,16 @@ def _open(name: str) -> tuple[Secret, str]:
             "An admin can add it under Settings, Secrets, or the reward config can name another."
         )
     return secret, _key(secret)
+
+
+def _hub_token() -> str:
+    secret = Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()
+    if secret is None:
+        raise NotGiven(
+            f"No token of the model hub is stored. An admin can add one under Settings, Secrets, as {HUB_TOKEN}: "
+            "it needs the right to write."
+        )
+    return _key(secret)
 
 
 def _key(secret: Secret) -> str:

@@ -13,7 +13,7 @@ from runs.models import Run, RunEvent
 from runs.queries import with_attempts
 from runs.states import ACTIVE, RunStatus
 from workers.contract import EventKind
-from workers.contract.jobs import ARCHIVE, KINDS, MERGE
+from workers.contract.jobs import ARCHIVE, KINDS, MERGE, PUSH
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,17 @@ class JobView:
     @property
     def is_download(self) -> bool:
         return self.run.kind == ARCHIVE
+
+    @property
+    def pushed_to(self) -> str:
+        """The address on the hub of what a push has brought there."""
+        return str(self.facts.get("url", "")) if self.run.kind == PUSH and self.done else ""
+
+    @property
+    def megabytes(self) -> str:
+        """How far an upload is; "" for other jobs."""
+        told = self.live and self.run.kind == PUSH and self.run.max_steps
+        return f"{self.run.step:,} of {self.run.max_steps:,} MB" if told else ""
 
     @property
     def percent(self) -> int | None:

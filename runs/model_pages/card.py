@@ -66,6 +66,12 @@ def hub_id(path: str) -> str:
     return path if _HUB_ID.fullmatch(path) else ""
 
 
+def base_name(checkpoint: Checkpoint) -> str:
+    """What others know the base model by: the hub's id, or the last part of its folder."""
+    base = _base(checkpoint.run.source or checkpoint.run)
+    return hub_id(base) or base.rstrip("/").rpartition("/")[2]
+
+
 def _head(checkpoint: Checkpoint, run: Run) -> list[str]:
     base, dataset = _base(run), _hub_dataset(run.dataset_version)
     head: dict[str, Any] = {

@@ -20,7 +20,7 @@ from runs.scheduling import kept_memory, recovery
 from runs.sentences import STOPS, is_saving, placement_text, resource_words, stopping, waiting
 from runs.spec import unreadable
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
-from workers.contract import LOG_NAMES, EventKind, Phase, StopMode
+from workers.contract import LOG_NAMES, EventKind, Phase, StopMode, jobs
 
 TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
 LAST_LINES = 10
@@ -215,6 +215,12 @@ def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
         offered.append(
             StopDialog(StopMode.SAVE, "Save and stop", f"Save and stop “{run.name}”", [first, *after], False)
         )
+    if jobs.pushes(run.kind) and attempt.stop_mode == "" and attempt.status != RunStatus.STOPPING:
+        first = "The upload ends. A repository that this push has created is deleted again; others stay as they were."
+        return [StopDialog(StopMode.SAVE, "Stop", f"Stop “{run.name}”", [first, *after], True)]
+    if attempt.stop_mode == StopMode.SAVE and jobs.pushes(run.kind):
+        given_up = "A repository that this push has created may stay on the hub, empty."
+        return [StopDialog(StopMode.NOW, "Stop now instead", f"Stop “{run.name}” now", [given_up, *after], True)]
     if attempt.stop_mode == StopMode.SAVE:
         given_up = "The requested checkpoint is abandoned."
         title = f"Stop “{run.name}” now instead"

@@ -20,18 +20,18 @@ from runs.scheduling import launching
 from runs.sentences import STOPS, counted
 from runs.states import ACTIVE, FINAL, EndReason, RunStatus
 from runs.transitions import move
-from workers.contract import StopMode, Task
+from workers.contract import StopMode, Task, jobs
 
 log = logging.getLogger(__name__)
 
 
 def request_stop(attempt: Attempt, mode: StopMode, user: User, *, dispatch: bool = True) -> bool:
-    """Request a stop. `save` may be escalated to `now`, never back; a run that trains nothing has nothing to save.
-    False: nothing to change.
+    """Request a stop. `save` may be escalated to `now`, never back. A run that trains nothing has nothing to save;
+    a push to the hub takes back what it has begun instead. False: nothing to change.
 
     `dispatch=False`: the caller dispatches afterwards.
     """
-    if not attempt.run.trains:
+    if not attempt.run.trains and not jobs.pushes(attempt.run.kind):
         mode = StopMode.NOW
     now = timezone.now()
     weaker = Q(stop_mode="") | Q(stop_mode=StopMode.SAVE) if mode == StopMode.NOW else Q(stop_mode="")

@@ -80,6 +80,7 @@ RULES = {
     "model": READ,
     "merge_model": ACT,
     "archive_model": ACT,
+    "push_model": ADMIN,
     "delete_model": ACT,
     "model_archive": READ,
     "choose_profile": OPERATE,

@@ -9,6 +9,8 @@
         hub.add("Org/Rows", files, kind="datasets")    # a dataset; Parquet lies with the weights
         hub.add("Org/New", files, renamed_from="Org/Old")
 
+    hub.accounts["right"] = Account("olga", orgs=("Org",))   # whose token may push; see fake_hub_pushes
+
 Any other name is missing. As with the real one, weights lie on another host (127.0.0.2 here), to which the token must
 not travel; `hub.requests` has every request as (method, path, Authorization).
 """
@@ -24,6 +26,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qs, unquote, urlsplit
+
+from tests.fakes.fake_hub_pushes import Account, PushHandler
 
 CHUNK = 16_384
 _API = re.compile(r"/api/(?P<kind>models|datasets)/(?P<id>.+?)(/(?P<what>revision|tree)/(?P<revision>[^/]+))?")
@@ -46,6 +50,7 @@ class Repository:
     kind: str = "models"
     renamed_from: str = ""
     """Asked for by this name, the hub sends on to the other."""
+    private: bool = False
 
     @property
     def address(self) -> str:
@@ -82,6 +87,10 @@ class FakeHub:
     def __init__(self) -> None:
         self.repositories: dict[str, Repository] = {}
         self.requests: list[tuple[str, str, str | None]] = []
+        self.accounts: dict[str, Account] = {}
+        """By token."""
+        self.uploaded: dict[str, bytes] = {}
+        """What has reached the large file storage, by sha256."""
         self.closing = threading.Event()
         self._servers = [_Server((address, 0), self) for address in ("127.0.0.1", "127.0.0.2")]
         self._threads = [threading.Thread(target=server.serve_forever, args=(0.05,)) for server in self._servers]
@@ -142,7 +151,7 @@ class _Server(ThreadingHTTPServer):
         """A client that goes away in mid-answer is what some tests are about."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(PushHandler, BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     @property
@@ -156,7 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._route()
 
     def do_GET(self) -> None:
-        self._route()
+        if not self.answers_a_push():
+            self._route()
 
     def _route(self) -> None:
         split = urlsplit(self.path)
@@ -197,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
             {
                 "id": repository.name,
                 "sha": repository.commit,
-                "private": False,
+                "private": repository.private,
                 "gated": "manual" if repository.token else False,
                 "siblings": siblings,
             }
@@ -277,10 +287,10 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             at = stop
 
-    def _json(self, value: Any) -> None:
+    def _json(self, value: Any, *, status: int = 200) -> None:
         content = json.dumps(value).encode()
-        self._send(200, {"Content-Type": "application/json"}, length=len(content))
-        if self.command == "GET":
+        self._send(status, {"Content-Type": "application/json"}, length=len(content))
+        if self.command != "HEAD":
             self.wfile.write(content)
 
     def _error(self, status: int, code: str | None, words: str, *, commit: str | None = None) -> None:

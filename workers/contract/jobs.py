@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 MERGE = "merge"
 ARCHIVE = "archive"
+PUSH = "push"
 
 FLOAT32 = "float32"
 
@@ -29,6 +30,20 @@ class ArchiveSettings:
 
 
 @dataclass(frozen=True)
+class PushSettings:
+    repository: str
+    """owner/name on the hub."""
+    card: str
+    """The text of its README.md."""
+    base: str
+    """What the files call the base model, wherever they name its folder on this host."""
+    private: bool = True
+    """Of a repository that the push creates."""
+    add: bool = False
+    """Into a repository that exists."""
+
+
+@dataclass(frozen=True)
 class JobKind:
     label: str
     """On pages, as the title of one job."""
@@ -37,11 +52,15 @@ class JobKind:
     """Whether the job needs the dataset's rows on its host."""
     loads_models: bool = True
     """Whether it needs the run's models; otherwise the checkpoint's own files are enough."""
+    pushes: bool = False
+    """Whether it writes to the hub: it gets the hub's token and no other secret, and takes back what it has begun when
+    it is stopped."""
 
 
 KINDS: dict[str, JobKind] = {
     MERGE: JobKind("Merge", "Merges", reads_rows=True),
     ARCHIVE: JobKind("Download", "Downloads", loads_models=False),
+    PUSH: JobKind("Push to the hub", "Pushes to the hub", loads_models=False, pushes=True),
 }
 """RunSpec.kind -> the job."""
 
@@ -54,3 +73,8 @@ def loads_models(kind: str) -> bool:
 def needs_rows(kind: str) -> bool:
     """Whether a run of this kind needs its dataset's rows on the host."""
     return kind not in KINDS or KINDS[kind].reads_rows
+
+
+def pushes(kind: str) -> bool:
+    """Whether a run of this kind writes to the hub."""
+    return kind in KINDS and KINDS[kind].pushes

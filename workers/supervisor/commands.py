@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import workers
-from workers.contract import AttemptSpec, FileName, ServerPlace, commands
+from workers.contract import AttemptSpec, FileName, ServerPlace, commands, jobs
 from workers.contract.commands import Programs
 from workers.host.settings import HostSettings
 
@@ -69,6 +69,7 @@ _NEVER = frozenset(
     ]
 )
 """Set per process or fetched at the claim, never inherited."""
+_OFFLINE = frozenset(["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
 _SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """`python -m` would search the working directory first: the attempt's folder, whose `adapters/` isn't a package.
 Commands from the settings may be scripts that need their own folder."""
@@ -96,9 +97,22 @@ def trainer_argv(settings: HostSettings, folder: Path) -> list[str]:
 def trainer_environment(
     spec: AttemptSpec, settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
 ) -> dict[str, str]:
+    if jobs.pushes(spec.run.kind):
+        return _pushing_environment(settings, source, secrets)
     reward_secrets = {name: value for name, value in secrets.items() if name != HUB_TOKEN}
     safe = {} if settings.trainer_command else _SAFE_PATH
     return {**_base(settings, source), **commands.trainer_environment(spec), **reward_secrets, **_offline(spec), **safe}
+
+
+def _pushing_environment(
+    settings: HostSettings, source: Mapping[str, str], secrets: Mapping[str, str]
+) -> dict[str, str]:
+    """Of a push to the hub: no GPU, and no secret but the hub's token. It goes online on a host that otherwise doesn't:
+    a person has asked for it. Uploads go over HTTP, whose bytes can be counted, and not over Xet."""
+    base = {name: value for name, value in _base(settings, source).items() if name not in _OFFLINE}
+    token = {name: value for name, value in secrets.items() if name == HUB_TOKEN}
+    safe = {} if settings.trainer_command else _SAFE_PATH
+    return {**base, **commands.devices(()), **token, "HF_HUB_DISABLE_XET": "1", **safe}
 
 
 def server_argv(spec: AttemptSpec, settings: HostSettings, place: ServerPlace) -> list[str]:

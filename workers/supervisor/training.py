@@ -123,7 +123,8 @@ class Saving(Work):
 
     def begin(self, now: float) -> Outcome:
         self._deadline = now + self._shared.settings.save_deadline_s
-        self._shared.report.phase(Phase.STOPPING, SAVING)
+        saves = self._shared.spec.run.kind not in jobs.KINDS
+        self._shared.report.phase(Phase.STOPPING, SAVING if saves else "")
         self._shared.folder.write(FileName.STOP, "")
         return None
 

@@ -8,15 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workers.contract import AttemptSpec, EventKind
-from workers.contract.jobs import ARCHIVE, MERGE
+from workers.contract import AttemptSpec, EventKind, FileName
+from workers.contract.jobs import ARCHIVE, MERGE, PUSH
 from workers.trainer import data
 from workers.trainer.metrics import LineFile
 
 ADAPTER_CONFIG = "adapter_config.json"
 EVERY_S = 0.5
 """Progress is written at most this often."""
-_MODULES = {MERGE: "merging", ARCHIVE: "archiving"}
+_MODULES = {MERGE: "merging", ARCHIVE: "archiving", PUSH: "pushing"}
+
+
+class Stopped(Exception):
+    """A person has stopped the job, and it has taken back what it had begun."""
 
 
 @dataclass
@@ -64,12 +68,20 @@ class Job:
         """`text` is for people; `facts` are what pages show of it."""
         self.metrics.event(EventKind.RESULT, {"text": text, "facts": facts})
 
-    def end(self) -> None:
-        self.metrics.event(EventKind.TRAINED, {"how": "done"}, step=self.total)
+    @property
+    def stop_requested(self) -> bool:
+        return (self.folder / FileName.STOP).exists()
+
+    def end(self, how: str = "done") -> None:
+        self.metrics.event(EventKind.TRAINED, {"how": how}, step=self.total)
 
 
 def run(job: Job) -> None:
     """Raises TrainerError with a sentence for people."""
     module = importlib.import_module(f"workers.trainer.jobs.{_MODULES[job.spec.run.kind]}")
-    module.run(job)
-    job.end()
+    try:
+        module.run(job)
+    except Stopped:
+        job.end("stopped")
+    else:
+        job.end()
