@@ -56,7 +56,7 @@ def for_run(spec: RunSpec) -> dict[str, str]:
         token = _hub_token()
         note_use([HUB_TOKEN], run=spec.run_id)
         return {HUB_TOKEN: token}
-    names = names_in(spec.rewards)
+    names = [] if jobs.fetches(spec.kind) else names_in(spec.rewards)
     variables = {SECRET_PREFIX + name: _as_variable(*_open(name)) for name in names}
     if _fetches_from_hub(spec) and (stored := Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()):
         variables[HUB_TOKEN] = _key(stored)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from controlplane.bootstrap.environments import BASE, ROOT, TEST, TRAINER
+from controlplane.bootstrap.environments import BASE, LM_EVAL, ROOT, TEST, TRAINER
 from controlplane.bootstrap.torch import CPU
 
 NOT_LOCKED = re.compile(r"^(torch|triton|vllm|nvidia-|cuda-)")
@@ -26,10 +26,11 @@ def main() -> None:
         constraint = Path(folder) / "torch"
         constraint.write_text(f"torch=={CPU.torch}\n")
         whole = Path(folder) / "whole.lock"
-        _compile(["--group", "train", "--constraint", str(constraint)], whole)
-        left_out = sorted({name for name in locked(whole) if NOT_LOCKED.match(name)})
-        flags = [f"--no-emit-package={name}" for name in left_out]
-        _compile(["--group", "train", "--constraint", str(constraint), *flags], TRAINER.lock)
+        for group, environment in (("train", TRAINER), ("lm-eval", LM_EVAL)):
+            _compile(["--group", group, "--constraint", str(constraint)], whole)
+            left_out = sorted({name for name in locked(whole) if NOT_LOCKED.match(name)})
+            flags = [f"--no-emit-package={name}" for name in left_out]
+            _compile(["--group", group, "--constraint", str(constraint), *flags], environment.lock)
 
 
 def locked(lock: Path) -> dict[str, set[str]]:

@@ -75,6 +75,10 @@ TEST = Environment(
 TRAINER = Environment(
     "the trainer", ROOT / ".venv-train", ROOT / "requirements-train.lock", ("torch", "trl"), trainer=True
 )
+LM_EVAL = Environment(
+    "the benchmarks", ROOT / ".venv-lm-eval", ROOT / "requirements-lm-eval.lock", ("torch", "lm_eval"), trainer=True
+)
+"""Built when somebody first asks for a benchmark."""
 
 
 def build(environment: Environment) -> None:

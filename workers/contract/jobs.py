@@ -11,6 +11,7 @@ from dataclasses import dataclass
 MERGE = "merge"
 ARCHIVE = "archive"
 PUSH = "push"
+BENCHMARK = "benchmark"
 
 FLOAT32 = "float32"
 
@@ -44,6 +45,14 @@ class PushSettings:
 
 
 @dataclass(frozen=True)
+class BenchmarkSettings:
+    tasks: tuple[str, ...]
+    """lm-eval's names (workers.contract.benchmarks.TASKS, or tasks of the host's own folder)."""
+    limit: int
+    """Examples of each task, the first ones; 0: all."""
+
+
+@dataclass(frozen=True)
 class JobKind:
     label: str
     """On pages, as the title of one job."""
@@ -55,12 +64,15 @@ class JobKind:
     pushes: bool = False
     """Whether it writes to the hub: it gets the hub's token and no other secret, and takes back what it has begun when
     it is stopped."""
+    fetches: bool = False
+    """Whether it fetches data from the hub while it runs, without a token."""
 
 
 KINDS: dict[str, JobKind] = {
     MERGE: JobKind("Merge", "Merges", reads_rows=True),
     ARCHIVE: JobKind("Download", "Downloads", loads_models=False),
     PUSH: JobKind("Push to the hub", "Pushes to the hub", loads_models=False, pushes=True),
+    BENCHMARK: JobKind("Benchmark", "Benchmarks", fetches=True),
 }
 """RunSpec.kind -> the job."""
 
@@ -78,3 +90,8 @@ def needs_rows(kind: str) -> bool:
 def pushes(kind: str) -> bool:
     """Whether a run of this kind writes to the hub."""
     return kind in KINDS and KINDS[kind].pushes
+
+
+def fetches(kind: str) -> bool:
+    """Whether a run of this kind fetches data from the hub while it runs."""
+    return kind in KINDS and KINDS[kind].fetches

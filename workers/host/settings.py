@@ -42,6 +42,11 @@ class HostSettings:
     fetch_command: tuple[str, ...] = ()
     """Argument list before the model's name; default: trainer_python -m workers.trainer.fetch."""
 
+    lm_eval_python: str = ""
+    """The interpreter with lm-eval and torch; "": .venv-lm-eval beside the source, built at the first benchmark."""
+    lm_eval_tasks: Path | None = None
+    """A folder with more tasks as lm-eval's YAML files."""
+
     model_roots: tuple[Path, ...] = ()
     """Folders that may contain local models; the data folder's models/ is always included if it exists."""
     hf_token_file: Path | None = None
@@ -128,6 +133,7 @@ class HostSettings:
         for name in (
             "hf_token_file",
             "dataset_cache_dir",
+            "lm_eval_tasks",
         ):  # absolute for the supervisor, which has another working directory
             if name in values:
                 values[name] = values[name].absolute()

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import workers
-from workers.contract import AttemptSpec, FileName, ServerPlace, commands, jobs
+from workers.contract import AttemptSpec, FileName, ServerPlace, benchmarks, commands, jobs
 from workers.contract.commands import Programs
-from workers.host.settings import HostSettings
+from workers.host.settings import HostSettings, variable
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parent.parent
 """The folder that holds the `workers` package."""
@@ -101,7 +101,14 @@ def trainer_environment(
         return _pushing_environment(settings, source, secrets)
     reward_secrets = {name: value for name, value in secrets.items() if name != HUB_TOKEN}
     safe = {} if settings.trainer_command else _SAFE_PATH
-    return {**_base(settings, source), **commands.trainer_environment(spec), **reward_secrets, **_offline(spec), **safe}
+    more = _benchmarking(settings) if spec.run.kind == jobs.BENCHMARK else {**reward_secrets, **_offline(spec)}
+    return {**_base(settings, source), **commands.trainer_environment(spec), **more, **safe}
+
+
+def _benchmarking(settings: HostSettings) -> dict[str, str]:
+    python = settings.lm_eval_python or str(SOURCE_ROOT / benchmarks.ENVIRONMENT / "bin" / "python")
+    tasks = settings.lm_eval_tasks
+    return {variable("lm_eval_python"): python, **({variable("lm_eval_tasks"): str(tasks)} if tasks else {})}
 
 
 def _pushing_environment(

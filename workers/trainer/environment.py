@@ -16,7 +16,8 @@ def prepare(spec: AttemptSpec) -> None:
     os.environ["DO_NOT_TRACK"] = "1"
     # The trainer forks data workers after tokenizing, and the tokenizer's threads would be lost there with a warning.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    if not jobs.pushes(spec.run.kind) and not any(needs_hub(model.path) for model in models_of(spec.run)):
+    online = jobs.pushes(spec.run.kind) or jobs.fetches(spec.run.kind)
+    if not online and not any(needs_hub(model.path) for model in models_of(spec.run)):
         # Each request to an unreachable hub costs tens of seconds of retries.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     wait_without_spinning()

@@ -1,0 +1,33 @@
+"""The standard benchmarks that are offered: tasks of EleutherAI's lm-eval, by its names."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Task:
+    title: str
+    about: str
+
+
+TASKS = {
+    "gsm8k": Task("GSM8K", "grade-school mathematics, answers are generated"),
+    "arc_easy": Task("ARC easy", "science questions, four choices"),
+    "arc_challenge": Task("ARC challenge", "harder science questions, four choices"),
+    "hellaswag": Task("HellaSwag", "how a text goes on, four choices"),
+    "winogrande": Task("WinoGrande", "whom a pronoun means, two choices"),
+    "mmlu_elementary_mathematics": Task("MMLU, elementary mathematics", "four choices"),
+    "mmlu_high_school_mathematics": Task("MMLU, high-school mathematics", "four choices"),
+}
+ENVIRONMENT = ".venv-lm-eval"
+"""Beside the source."""
+MOST_EXAMPLES = 100_000
+USUAL_EXAMPLES = 100
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+
+
+def is_name(task: str) -> bool:
+    """Whether a task could have this name: it stands in a path."""
+    return bool(_NAME.fullmatch(task))

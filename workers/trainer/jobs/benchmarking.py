@@ -1,0 +1,183 @@
+"""Standard benchmarks of a model by EleutherAI's lm-eval, in an environment of its own: one process per task.
+
+A task that fails is told with its reason; the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import workers
+from workers.contract import benchmarks, from_dict
+from workers.contract.jobs import BenchmarkSettings
+from workers.trainer.jobs import Job
+from workers.trainer.spec import SpecError
+
+SOURCE_ROOT = Path(workers.__file__).resolve().parents[1]
+PYTHON, TASKS = "GRPO_LM_EVAL_PYTHON", "GRPO_LM_EVAL_TASKS"
+PERCENT = re.compile(r"Running \w+ requests: +(\d+)%")
+LAST_LINES = 60
+UNFETCHED = re.compile(
+    r"Couldn't reach|ConnectionError|ConnectError|LocalEntryNotFoundError|OfflineModeIsEnabled|DatasetNotFoundError"
+    r"|Name or service not known|Max retries exceeded"
+)
+UNKNOWN = re.compile(r"Tasks not found|No tasks (specified|found)")
+NOT_INSTALLED = (
+    "lm-eval could not be installed on this host ({why}). Run `python3 -m controlplane.bootstrap.benchmarks` there, or "
+    "name an interpreter that has it in GRPO_LM_EVAL_PYTHON."
+)
+
+
+def run(job: Job) -> None:
+    """Raises SpecError if no task could be done."""
+    settings = from_dict(BenchmarkSettings, job.spec.run.job)
+    if wrong := [task for task in settings.tasks if not benchmarks.is_name(task)]:
+        raise SpecError(f"{wrong[0]!r} is not the name of a benchmark.")
+    python = _python(job)
+    model = _model_arguments(job)
+    job.begin(100 * len(settings.tasks))
+    done: list[dict[str, Any]] = []
+    failed: list[dict[str, str]] = []
+    for number, task in enumerate(settings.tasks):
+        job.stage(f"{task}, {number + 1} of {len(settings.tasks)}")
+        found, why = _benchmark(job, python, model, task, settings.limit, done=100 * number)
+        done += found
+        failed += [{"task": task, "why": why}] if why else []
+        job.progress(100 * (number + 1))
+        job.result(_words(done, failed), results=done, failed=failed)
+    if not done:
+        raise SpecError(" ".join(dict.fromkeys(each["why"] for each in failed)))
+
+
+def _words(done: list[dict[str, Any]], failed: list[dict[str, str]]) -> str:
+    told = [f"{each['task']} {each['metric']} {each['value']:.3f}" for each in done]
+    return " ".join([f"{', '.join(told)}." if told else "", *(each["why"] for each in failed)]).strip()
+
+
+# --- the environment and the model --------------------------------------------------------------------------------
+
+
+def _python(job: Job) -> str:
+    """The interpreter with lm-eval; its environment is built if this host has none yet."""
+    ours = SOURCE_ROOT / benchmarks.ENVIRONMENT / "bin" / "python"
+    python = os.environ.get(PYTHON) or str(ours)
+    if Path(python) == ours:
+        job.stage("installing lm-eval, needed once" if not ours.exists() else "looking at lm-eval")
+        built = subprocess.run(
+            [sys.executable, "-m", "controlplane.bootstrap.benchmarks"],
+            cwd=SOURCE_ROOT,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        print(built.stderr, flush=True)
+        if built.returncode:
+            raise SpecError(NOT_INSTALLED.format(why=_last(built.stderr.splitlines())))
+    if shutil.which(python) is None:
+        raise SpecError(f"{PYTHON} names {python}, and there is no such program on this host.")
+    return python
+
+
+def _model_arguments(job: Job) -> dict[str, Any]:
+    """Of lm-eval's model type `hf`, which loads adapters too."""
+    whole = str(job.checkpoint)
+    model = {"pretrained": _base_folder(job), "peft": whole} if job.is_adapter else {"pretrained": whole}
+    remote = {"trust_remote_code": True} if job.spec.run.model.trust_remote_code else {}
+    return {**model, "tokenizer": whole, "dtype": "auto", **remote}
+
+
+def _base_folder(job: Job) -> str:
+    """Also of a base that was fetched from the hub: lm-eval then asks it for nothing but a task's data."""
+    if Path(job.base).is_dir():
+        return job.base
+    from huggingface_hub import snapshot_download
+
+    return str(snapshot_download(job.base, revision=job.spec.run.model.revision, local_files_only=True))
+
+
+# --- one task -----------------------------------------------------------------------------------------------------
+
+
+def _benchmark(
+    job: Job, python: str, model: dict[str, Any], task: str, limit: int, *, done: int
+) -> tuple[list[dict[str, Any]], str]:
+    """Its results, one for each metric, or why there are none."""
+    out = job.folder / "lm-eval" / task
+    out.mkdir(parents=True, exist_ok=True)
+    on_gpu = job.spec.run.hardware.trainer_gpus > 0
+    config = {
+        "model": "hf",
+        "model_args": model,
+        "tasks": [task],
+        "output_path": str(out),
+        "device": "cuda:0" if on_gpu else "cpu",
+        "batch_size": "auto" if on_gpu else 4,
+        **({"limit": limit} if limit else {}),
+        **({"include_path": os.environ[TASKS]} if os.environ.get(TASKS) else {}),
+    }
+    (out / "config.yaml").write_text(json.dumps(config))  # JSON is YAML, and no path in it needs quoting
+    command = [python, "-m", "lm_eval", "run", "--config", str(out / "config.yaml")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace"
+    )
+    assert process.stdout is not None  # noqa: S101  # a pipe was asked for
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    for line in _lines(process.stdout):
+        if found := PERCENT.search(line):
+            job.progress(done + int(found[1]))
+        else:
+            print(line, flush=True)
+            last.append(line)
+    if process.wait() != 0:
+        return [], _why(task, list(last))
+    written = sorted(out.rglob("results_*.json"))
+    if not written:
+        return [], f"{task}: lm-eval has written no results."
+    return _results(task, json.loads(written[-1].read_bytes())), ""
+
+
+def _lines(stream: IO[str]) -> Iterator[str]:
+    """Progress bars write over themselves with carriage returns, which text mode makes line breaks."""
+    return (line.strip() for line in stream if line.strip())
+
+
+def _why(task: str, last: list[str]) -> str:
+    text = "\n".join(last)
+    if UNKNOWN.search(text):
+        return f"lm-eval has no task {task}."
+    if UNFETCHED.search(text):
+        return f"The data of {task} can't be fetched from the hub on this host: {_last(last)}"
+    return f"{task} failed: {_last(last)}"
+
+
+def _last(lines: list[str]) -> str:
+    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "nothing was said")
+
+
+def _results(task: str, document: dict[str, Any]) -> list[dict[str, Any]]:
+    values = document["results"][task]
+    count = (document.get("n-samples") or {}).get(task, {}).get("effective") or values.get("sample_len")
+    found = []
+    for name, value in values.items():
+        metric, comma, variant = name.partition(",")
+        if not comma or metric.endswith("_stderr") or not isinstance(value, int | float):
+            continue
+        error = values.get(f"{metric}_stderr,{variant}")
+        found.append(
+            {
+                "task": task,
+                "metric": metric if variant == "none" else f"{metric} ({variant})",
+                "value": value,
+                "stderr": error if isinstance(error, int | float) else None,
+                "n": count,
+            }
+        )
+    return found
