@@ -18,8 +18,8 @@ from runs.hosts import views as hosts_views
 from runs.learnability import views as learnability_views
 from runs.live import consumers
 from runs.metrics import views as metrics_views
+from runs.model_pages import benchmark_views, push_views
 from runs.model_pages import file_views as model_file_views
-from runs.model_pages import push_views
 from runs.model_pages import views as model_views
 from runs.new_run import exchange_views
 from runs.new_run import views as new_run_views
@@ -66,6 +66,7 @@ urlpatterns = [
     path("models/<int:event_id>/", model_views.model, name="model"),
     path("models/<int:event_id>/merge", model_file_views.merge, name="merge_model"),
     path("models/<int:event_id>/delete", model_file_views.delete, name="delete_model"),
+    path("models/<int:event_id>/benchmark", benchmark_views.benchmark, name="benchmark_model"),
     path("models/<int:event_id>/push", push_views.push, name="push_model"),
     path("models/<int:event_id>/archive", model_file_views.archive, name="archive_model"),
     path("models/<int:event_id>/archive/<slug:job_id>", model_file_views.download, name="model_archive"),

@@ -47,11 +47,13 @@ def start(
     return launching.submit_job(source, spec, host=checkpoint.event.attempt.host, user=user)
 
 
-def start_once(checkpoint: Checkpoint, kind: str, user: User, *, settings: Any = None) -> Run:
+def start_once(
+    checkpoint: Checkpoint, kind: str, user: User, *, settings: Any = None, hardware: HardwareSpec = ON_THE_CPU
+) -> Run:
     """The job of this kind that is under way on the checkpoint, or a new one: a second click starts nothing."""
     with transaction.atomic():
         Attempt.objects.select_for_update().get(pk=checkpoint.event.attempt_id)  # two clicks, one after the other
         under_way = checkpoint.run.jobs.filter(
             kind=kind, spec__start_from=checkpoint.folder, attempts__status__in=ACTIVE
         )
-        return under_way.first() or start(checkpoint, kind, user, settings=settings)
+        return under_way.first() or start(checkpoint, kind, user, settings=settings, hardware=hardware)

@@ -11,9 +11,10 @@ from controlplane.http.htmx import STOP_POLLING
 from controlplane.http.query_params import whole
 from runs import deletions
 from runs.evaluations import results as evaluation_results
-from runs.jobs import merging
+from runs.jobs import benchmarking, merging
 from runs.jobs import results as job_results
 from runs.model_pages import catalogue
+from workers.contract.benchmarks import TASKS, USUAL_EXAMPLES
 
 
 @require_safe
@@ -36,6 +37,7 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
         "checkpoint": found.checkpoint,
         "jobs": jobs,
         "live": live,
+        "benchmarks": benchmarking.results(jobs),
         "may_operate": person(request).may_operate,
         "may_administer": person(request).may_administer,
         "merge": {"refusal": merging.refusal(found.checkpoint), "choices": merging.CHOICES},
@@ -50,5 +52,6 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
         context["asked_again"] = True
         return render(request, "model_pages/_jobs.html", context, status=200 if live else STOP_POLLING)
     evaluations = evaluation_results.of_run(found.run) if found.run.trains else []
+    context |= {"benchmark_tasks": TASKS, "benchmark_examples": USUAL_EXAMPLES}
     context["evaluations"] = [each for each in evaluations if each.step in (None, found.checkpoint.step)]
     return render(request, "model_pages/model.html", context)

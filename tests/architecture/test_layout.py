@@ -20,6 +20,7 @@ FILES = {
     "pyproject.toml",
     "requirements.lock",
     "requirements-test.lock",
+    "requirements-lm-eval.lock",
     "requirements-train.lock",
     ".gitignore",
     ".dockerignore",

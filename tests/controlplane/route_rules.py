@@ -81,6 +81,7 @@ RULES = {
     "merge_model": ACT,
     "archive_model": ACT,
     "push_model": ADMIN,
+    "benchmark_model": ACT,
     "delete_model": ACT,
     "model_archive": READ,
     "choose_profile": OPERATE,
