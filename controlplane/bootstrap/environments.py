@@ -32,6 +32,9 @@ class Environment:
     needs: tuple[str, ...]
     """Modules that a suitable environment of another origin must have."""
     trainer: bool = False
+    """With torch."""
+    vllm: bool = True
+    """With torch for a GPU comes vLLM."""
 
     @property
     def python(self) -> Path:
@@ -76,7 +79,12 @@ TRAINER = Environment(
     "the trainer", ROOT / ".venv-train", ROOT / "requirements-train.lock", ("torch", "trl"), trainer=True
 )
 LM_EVAL = Environment(
-    "the benchmarks", ROOT / ".venv-lm-eval", ROOT / "requirements-lm-eval.lock", ("torch", "lm_eval"), trainer=True
+    "the benchmarks",
+    ROOT / ".venv-lm-eval",
+    ROOT / "requirements-lm-eval.lock",
+    ("torch", "lm_eval"),
+    trainer=True,
+    vllm=False,
 )
 """Built when somebody first asks for a benchmark."""
 
@@ -111,7 +119,7 @@ def _build(environment: Environment) -> None:
     installer.make_environment(environment.folder)
     installer.install_lock(environment.python, environment.lock)
     if environment.trainer:
-        torch.install(installer, environment.python)
+        torch.install(installer, environment.python, vllm=environment.vllm)
     environment.stamp.write_text(environment.fingerprint())
     environment.building.unlink()
     say(f"Installed {environment.title}.")

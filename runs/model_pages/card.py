@@ -20,6 +20,8 @@ from runs.checkpoints import Checkpoint
 from runs.completions import solving
 from runs.evaluations import results
 from runs.evaluations.results import EvaluationResult
+from runs.jobs import benchmarking
+from runs.jobs import results as job_results
 from runs.models import Run
 from runs.preflight.draft import TRL_DEFAULTS
 from workers.contract.batch import Batch
@@ -53,6 +55,7 @@ def text(checkpoint: Checkpoint) -> str:
         _settings(run),
         _lora(run),
         _evaluations(checkpoint, run),
+        _benchmarks(checkpoint),
         _versions(checkpoint),
         _loading(checkpoint, run),
     ]
@@ -178,9 +181,21 @@ def _evaluated(result: EvaluationResult) -> tuple[str, ...]:
         str(generations),
         _percent(result.pass_1),
         _percent(result.pass_k),
-        "" if result.reward is None else f"{result.reward:.3f}",
+        _decimals(result.reward),
         f"{gain.mean:+.3f} ({gain.low:+.3f} to {gain.high:+.3f})" if gain else "",
     )
+
+
+def _benchmarks(checkpoint: Checkpoint) -> list[str]:
+    found = benchmarking.results(job_results.of_checkpoint(checkpoint))
+    if not found:
+        return []
+    heads = ("Task", "Metric", "Value", "Standard error", "Examples")
+    rows = [
+        (_plain(each.title), _plain(each.metric), f"{each.value:.3f}", _decimals(each.stderr), _value(each.examples))
+        for each in found
+    ]
+    return ["## Benchmarks", "", "By EleutherAI's lm-eval, without a chat template.", "", *_table(heads, rows)]
 
 
 def _versions(checkpoint: Checkpoint) -> list[str]:
@@ -305,6 +320,10 @@ def _words(value: object) -> str:
 
 def _number(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else _plain(value)
+
+
+def _decimals(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
 
 
 def _percent(share: float | None) -> str:

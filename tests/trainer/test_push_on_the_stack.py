@@ -6,12 +6,14 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.fakes.fake_hub import FakeHub
 from tests.fakes.fake_hub_pushes import Account
 from tests.stack import Stack
 from tests.workers.host.test_host_on_the_stack import HOST, LOOK, until
+from tests.workers.supervisor.attempts import wait_until
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -36,8 +38,9 @@ result = [attempt.run_id, attempt.run.events.get(kind="checkpoint").pk]
 """
 PUSH = """
 from runs.models import Run
-result = Run.objects.get(source_id=run, kind="push").pk
+result = Run.objects.filter(source_id=run, kind="push").order_by("-created_at")[0].pk
 """
+FINAL = ("succeeded", "failed", "stopped")
 
 
 @pytest.fixture
@@ -58,11 +61,26 @@ def test_an_admin_pushes_a_model_of_a_host_that_is_offline(
         form = {"repository": "Org/Model", "card": "# Ours"}
         assert client.post(f"/models/{model}/push", data=form).status_code == 302
         job = stack.django(PUSH, run=run)
-        ended = until(stack, LOOK, lambda found: found["status"] in ("succeeded", "failed"), run=job)
+        ended = until(stack, LOOK, lambda found: found["status"] in FINAL, run=job)
         assert (ended["status"], ended["receipt"]["free"]) == ("succeeded", True), ended
         assert f"{hub.url}/Org/Model" in client.get(f"/models/{model}/").text
+        the_next_one_is_stopped(stack, client, hub, run, model)
     there = hub.repositories["Org/Model"]
     assert not there.private
     assert there.files["README.md"] == b"# Ours"
     assert there.files["model.safetensors"] == (tiny_model / "model.safetensors").read_bytes()
+    assert set(hub.repositories) == {"Org/Model"}
     assert not any("hf-right" in path.read_text(errors="replace") for path in (stack.runs_dir / job).rglob("*.*"))
+
+
+def the_next_one_is_stopped(stack: Stack, client: httpx.Client, hub: FakeHub, run: str, model: int) -> None:
+    """In mid-upload, and takes back what it has begun."""
+    hub.accounts["hf-right"].bytes_per_s = 1_000_000
+    hub.uploaded.clear()
+    client.post(f"/models/{model}/push", data={"repository": "Org/Other", "card": "# Ours"})
+    job = stack.django(PUSH, run=run)
+    wait_until(lambda: len(hub.asked("/upload/")) == 2, lambda: str(hub.asked()), 60)
+    assert client.post(f"/runs/{job}/stop", data={"mode": "save"}).status_code == 302
+    ended = until(stack, LOOK, lambda found: found["status"] in FINAL, run=job)
+    assert (ended["status"], ended["receipt"]["free"]) == ("stopped", True), ended
+    assert "The repository Org/Other, created for this, is deleted again." in client.get(f"/models/{model}/").text

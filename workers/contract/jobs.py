@@ -75,8 +75,8 @@ class JobKind:
     loads_models: bool = True
     """Whether it needs the run's models; otherwise the checkpoint's own files are enough."""
     pushes: bool = False
-    """Whether it writes to the hub: it gets the hub's token and no other secret, and takes back what
-    it has begun when it is stopped."""
+    """Whether it writes to the hub: it gets the hub's token and no other secret, and takes back what it has begun when
+    it is stopped."""
     fetches: bool = False
     """Whether it fetches data from the hub while it runs, without a token."""
     working: str = "At work."

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from runs import checkpoints
 from runs.host_api.ingest import accept
+from runs.model_pages import card
 from runs.models import Run
 from tests.controlplane.people import operator, viewer
 from tests.runs.builders import an_attempt, ended, event
@@ -57,3 +59,5 @@ def test_the_results_stand_on_the_models_page_beside_what_could_not_be_fetched()
     assert "GSM8K" in shown
     assert '0.500 <span class="muted small">± 0.100</span>' in shown
     assert "The data of arc_easy can&#x27;t be fetched" in shown
+    [checkpoint] = checkpoints.of_run(run)
+    assert "| GSM8K | exact_match (strict-match) | 0.500 | 0.100 | 100 |" in card.text(checkpoint).replace("\\", "")

@@ -72,8 +72,10 @@ def _python(job: Job) -> str:
     python = os.environ.get(PYTHON) or str(ours)
     if Path(python) == ours:
         job.stage("installing lm-eval, needed once" if not ours.exists() else "looking at lm-eval")
+        # Environments made by uv have no pip: the machine's own Python may have one.
+        machines = getattr(sys, "_base_executable", sys.executable)
         built = subprocess.run(
-            [sys.executable, "-m", "controlplane.bootstrap.benchmarks"],
+            [machines, "-m", "controlplane.bootstrap.benchmarks"],
             cwd=SOURCE_ROOT,
             stderr=subprocess.PIPE,
             text=True,
