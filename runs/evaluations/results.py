@@ -9,7 +9,7 @@ from statistics import fmean
 
 from runs.completions import groups, solving
 from runs.completions.reading import valid
-from runs.evaluations.starting import checkpoint_of, evaluations_of, setup_of
+from runs.evaluations.starting import SetupKey, checkpoint_of, evaluations_of, setup_of
 from runs.models import Run
 from runs.states import ACTIVE, RunStatus
 
@@ -62,17 +62,19 @@ class EvaluationResult:
     """The id of the base's evaluation."""
 
     @property
-    def setup(self) -> tuple[int, int, int | None]:
+    def setup(self) -> SetupKey:
         return setup_of(self.run)
 
 
 def of_run(run: Run) -> list[EvaluationResult]:
     """All evaluations of a run: those of one setup side by side, the base first, then by step."""
-    evaluations = evaluations_of(run).select_related("reward_version__config")
+    evaluations = evaluations_of(run).select_related("reward_version__config", "dataset_version__dataset")
     found = [_read(each) for each in evaluations.order_by("created_at")]
     bases = {each.setup: each for each in found if each.step is None and each.prompts and each.ended_well}
     compared = [_against(each, bases.get(each.setup)) for each in found]
-    return sorted(compared, key=lambda each: (each.setup, -1 if each.step is None else each.step, each.run.created_at))
+    # As text: a setup whose rewards were deleted has no number to compare.
+    steps = {each.run.pk: -1 if each.step is None else each.step for each in compared}
+    return sorted(compared, key=lambda each: (str(each.setup), steps[each.run.pk], each.run.created_at))
 
 
 def bootstrap(differences: Sequence[float], seed: int = 0) -> Interval | None:

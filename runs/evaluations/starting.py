@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.db import transaction
 from django.db.models import QuerySet
 
 from controlplane.accounts.models import User
+from controlplane.datasets.models import DatasetVersion
 from controlplane.rewards.models import RewardVersion
 from runs.checkpoints import Checkpoint
 from runs.models import Run
@@ -25,10 +27,28 @@ MOST_GENERATIONS = 256
 class Setup:
     """What two evaluations must share to be compared."""
 
+    dataset: DatasetVersion
     prompts: int
+    """Of the dataset's validation rows."""
     generations: int
     """Completions of each prompt."""
     rewards: RewardVersion
+    temperature: float
+
+    @property
+    def key(self) -> SetupKey:
+        return SetupKey(self.dataset.pk, self.prompts, self.generations, self.rewards.pk, self.temperature)
+
+
+class SetupKey(NamedTuple):
+    """A setup by the ids of its rows."""
+
+    dataset: int
+    prompts: int
+    generations: int
+    rewards: int | None
+    """None: deleted since."""
+    temperature: float
 
 
 def start(run: Run, checkpoints: list[Checkpoint], setup: Setup, user: User) -> list[Run]:
@@ -49,10 +69,20 @@ def evaluations_of(run: Run) -> QuerySet[Run]:
     return run.jobs.filter(kind=EVALUATION).select_related("source").prefetch_related("attempts")
 
 
-def setup_of(evaluation: Run) -> tuple[int, int, int | None]:
-    """Prompts, completions of each, and the reward version of an evaluation."""
+def setup_of(evaluation: Run) -> SetupKey:
     data, grpo = evaluation.spec["data"], evaluation.spec["grpo"]  # of any version
-    return int(data["eval_rows"]), int(grpo["num_generations_eval"]), evaluation.reward_version_id
+    return SetupKey(
+        evaluation.dataset_version_id,
+        int(data["eval_rows"]),
+        int(grpo["num_generations_eval"]),
+        evaluation.reward_version_id,
+        temperature_of(evaluation),
+    )
+
+
+def temperature_of(run: Run) -> float:
+    """Of its completions; TRL's default where the run hasn't set it."""
+    return float(run.spec["grpo"].get("temperature", 1.0))
 
 
 def checkpoint_of(evaluation: Run) -> str:
@@ -69,11 +99,10 @@ def _evaluated(evaluation: Run) -> Run:
 
 def _evaluated_with(run: Run, setup: Setup) -> set[str]:
     """The folders of checkpoints whose evaluation with this setup waits, runs or has ended well; "": the model's."""
-    wanted = (setup.prompts, setup.generations, setup.rewards.pk)
     return {
         checkpoint_of(each)
         for each in evaluations_of(run)
-        if setup_of(each) == wanted and each.latest().reason in ("", EndReason.COMPLETED)
+        if setup_of(each) == setup.key and each.latest().reason in ("", EndReason.COMPLETED)
     }
 
 
@@ -86,10 +115,10 @@ def _request(run: Run, checkpoint: Checkpoint | None, setup: Setup) -> LaunchReq
         name=f"{run.name[:90]} · {what}",
         model=spec.model,
         host=checkpoint.event.attempt.host if checkpoint else run.latest().host,
-        dataset_version=run.dataset_version,
+        dataset_version=setup.dataset,
         reward_version=setup.rewards,
         profile=run.profile,
-        grpo={**spec.grpo, "num_generations_eval": setup.generations},
+        grpo={**spec.grpo, "num_generations_eval": setup.generations, "temperature": setup.temperature},
         lora=spec.lora,
         attn_implementation=spec.attn_implementation,
         eval_rows=setup.prompts,

@@ -11,6 +11,8 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
 from controlplane.accounts.roles import operator_required, person
+from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.queries import ready_versions
 from controlplane.http.htmx import STOP_POLLING
 from controlplane.rewards.queries import offered_versions
 from runs import checkpoints, queries
@@ -22,21 +24,30 @@ from runs.scheduling.limits import QueueFull
 from workers.contract import ContractError
 
 
+class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not subscriptable when it runs
+    def label_from_instance(self, obj: DatasetVersion) -> str:
+        return f"{obj} · {obj.validation_rows:,} validation rows"
+
+
 class EvaluationForm(forms.Form):
-    def __init__(self, run: Run, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, request: HttpRequest, run: Run, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.usable = [each for each in checkpoints.of_run(run) if each.usable]
-        rows = run.dataset_version.validation_rows
+        offered = ready_versions(request).filter(validation_rows__gt=0)
+        own = offered.filter(pk=run.dataset_version_id).first() or offered.first()
+        self.held_out = own.validation_rows if own else 0
         self.fields["checkpoints"] = forms.MultipleChoiceField(
             choices=[(str(each.event.pk), f"step {each.step}") for each in self.usable],
             initial=[str(each.event.pk) for each in self.usable[:1]],
             widget=forms.CheckboxSelectMultiple,
         )
+        self.fields["dataset"] = DatasetChoice(
+            queryset=offered, initial=own, empty_label=None, help_text="Its validation rows are never trained on."
+        )
         self.fields["prompts"] = forms.IntegerField(
             min_value=1,
-            max_value=rows,
-            initial=min(64, rows),
-            help_text=f"Of the {rows:,} validation rows, drawn by the run's seed.",
+            initial=min(64, self.held_out),
+            help_text="Of the dataset's validation rows, drawn by the run's seed.",
         )
         self.fields["generations"] = forms.IntegerField(
             min_value=1,
@@ -52,10 +63,23 @@ class EvaluationForm(forms.Form):
             empty_label=None,
             help_text="Another one than the run's shows what that one missed.",
         )
+        self.fields["temperature"] = forms.FloatField(
+            min_value=0.01,
+            max_value=2.0,
+            initial=starting.temperature_of(run),
+            help_text="The run's own, unless you change it. Near 0 the likeliest tokens are chosen.",
+        )
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        version, prompts = data.get("dataset"), data.get("prompts")
+        if version and prompts and prompts > version.validation_rows:
+            self.add_error("prompts", f"{version} has {version.validation_rows:,} validation rows.")
+        return data
 
     def setup(self) -> Setup:
         data = self.cleaned_data
-        return Setup(data["prompts"], data["generations"], data["rewards"])
+        return Setup(data["dataset"], data["prompts"], data["generations"], data["rewards"], data["temperature"])
 
     def chosen(self) -> list[Checkpoint]:
         return [each for each in self.usable if str(each.event.pk) in self.cleaned_data["checkpoints"]]
@@ -67,12 +91,12 @@ def evaluations(request: HttpRequest, run_id: str) -> HttpResponseBase:
     run = queries.run_for(request, run_id)
     if request.method == "POST":
         return _start(request, run)
-    return _page(request, run, EvaluationForm(run))
+    return _page(request, run, EvaluationForm(request, run))
 
 
 @operator_required
 def _start(request: HttpRequest, run: Run) -> HttpResponseBase:
-    form = EvaluationForm(run, request.POST)
+    form = EvaluationForm(request, run, request.POST)
     if not form.is_valid():
         return _page(request, run, form, status=422)
     try:

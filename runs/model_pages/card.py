@@ -164,7 +164,8 @@ def _evaluations(checkpoint: Checkpoint, run: Run) -> list[str]:
     done = [each for each in results.of_run(run) if each.ended_well and each.step in (None, checkpoint.step)]
     if not any(each.step == checkpoint.step for each in done):
         return []
-    heads = ("Model", "Rewards", "Prompts", "Completions of each", "pass@1", "pass@k", "Reward", "Reward over before")
+    setup = ("Model", "Dataset", "Temperature", "Rewards", "Prompts", "Completions of each")
+    heads = (*setup, "pass@1", "pass@k", "Reward", "Reward over before")
     sentences = dict.fromkeys(_plain(solving.of(each.run.spec).sentence()) for each in done)
     merged = ["Of the adapter, before it was merged.", ""] if run != checkpoint.run else []
     told = ["", *sentences, "", "The last column is the mean difference by prompt, with its 95 % interval."]
@@ -172,13 +173,14 @@ def _evaluations(checkpoint: Checkpoint, run: Run) -> list[str]:
 
 
 def _evaluated(result: EvaluationResult) -> tuple[str, ...]:
-    prompts, generations, _ = result.setup
-    gain = result.gain
+    setup, gain = result.setup, result.gain
     return (
         "Before training" if result.step is None else "This model",
+        _plain(result.run.dataset_version),
+        _value(setup.temperature),
         _plain(result.run.reward_version or "deleted since"),
-        str(prompts),
-        str(generations),
+        str(setup.prompts),
+        str(setup.generations),
         _percent(result.pass_1),
         _percent(result.pass_k),
         _decimals(result.reward),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.datasets.models import DatasetVersion
 from runs.compare import prompts
 from runs.evaluations import results
 from runs.host_api import uploads
@@ -50,8 +51,8 @@ def ended(run: Run, reason: EndReason = EndReason.COMPLETED) -> None:
 
 def asked(run: Run, **changes: Any) -> dict[str, Any]:
     event = run.events.get(kind="checkpoint")
-    form = {"checkpoints": [event.pk], "prompts": 4, "generations": 2, "rewards": run.reward_version_id}
-    return {**form, **changes}
+    chosen = {"dataset": run.dataset_version_id, "rewards": run.reward_version_id, "temperature": 1.0}
+    return {"checkpoints": [event.pk], "prompts": 4, "generations": 2, **chosen, **changes}
 
 
 def started(run: Run, **changes: Any) -> list[Run]:
@@ -86,6 +87,19 @@ def test_the_model_before_training_is_evaluated_once_beside_the_checkpoint(run: 
     ended(checkpoint, EndReason.TRAINER_EXITED)
     assert len(started(run)) == 3  # what has failed is tried again
     assert len(started(run, generations=3)) == 5  # another setup needs a base of its own
+    assert started(run, temperature=0.5)[-1].spec["grpo"]["temperature"] == 0.5
+
+
+def test_another_dataset_is_evaluated_on_as_far_as_it_has_validation_rows(run: Run) -> None:
+    own = run.dataset_version
+    other = DatasetVersion.objects.create(
+        dataset=own.dataset, number=9, status=DatasetVersion.READY, rows=5, validation_rows=3, sha256="1" * 64
+    )
+    answer = operator().post(f"/runs/{run.pk}/evaluations/", asked(run, dataset=other.pk))
+    assert answer.status_code == 422
+    assert "has 3 validation rows" in answer.content.decode()
+    base, checkpoint = started(run, dataset=other.pk, prompts=3)
+    assert {base.dataset_version, checkpoint.dataset_version} == {other}
 
 
 def test_an_evaluation_has_nothing_to_save_and_stops_now(run: Run) -> None:

@@ -117,12 +117,13 @@ def test_an_evaluation_is_told_with_its_interval() -> None:
     run.dataset_version.save()
     [checkpoint] = checkpoints.of_run(run)
     assert run.reward_version is not None
-    starting.start(run, [checkpoint], Setup(4, 2, run.reward_version), a_user())
+    starting.start(run, [checkpoint], Setup(run.dataset_version, 4, 2, run.reward_version, 0.5), a_user())
     evaluated(run, 0.0, "")
     evaluated(run, 1.0, checkpoint.folder)
     text = card_of(run)
-    assert "| Before training | tags v1 | 4 | 2 | 0.0 % | 0.0 % | 0.000 |  |" in text
-    assert "| This model | tags v1 | 4 | 2 | 100.0 % | 100.0 % | 1.000 | +1.000 (+1.000 to +1.000) |" in text
+    setup = "sums v1 | 0.5 | tags v1 | 4 | 2"
+    assert f"| Before training | {setup} | 0.0 % | 0.0 % | 0.000 |  |" in text
+    assert f"| This model | {setup} | 100.0 % | 100.0 % | 1.000 | +1.000 (+1.000 to +1.000) |" in text
 
 
 def test_a_merged_model_is_a_whole_one_of_the_run_that_trained_the_adapter() -> None:
