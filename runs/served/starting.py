@@ -16,7 +16,7 @@ from runs.models import Run
 from runs.served.models import Served
 from runs.states import ACTIVE
 from workers.contract import ContractError, HardwareSpec, Rollout, ServerSpec, WeightSync
-from workers.contract.jobs import LOOPBACK, SERVE, ServeJob
+from workers.contract.jobs import LOOPBACK, SERVE, ServeSettings
 
 CPU, GPU, VLLM = "cpu", "gpu", "vllm"
 PLACES = {CPU: "on the CPU", GPU: "on a GPU, by transformers", VLLM: "on a GPU, by vLLM"}
@@ -73,7 +73,7 @@ def live_or_start(checkpoint: Checkpoint, user: User, *, place: str = CPU) -> Ru
     """
     with transaction.atomic():
         Run.objects.select_for_update().get(pk=checkpoint.run.pk)
-        return live(checkpoint) or _start(checkpoint, user, place, ServeJob(), key="")
+        return live(checkpoint) or _start(checkpoint, user, place, ServeSettings(), key="")
 
 
 def start_with_key(
@@ -88,7 +88,7 @@ def start_with_key(
         Run.objects.select_for_update().get(pk=checkpoint.run.pk)
         if live_with_key(checkpoint):
             raise ContractError("this model is served with a key already")
-        job = ServeJob(idle_minutes=idle_minutes, address=address)
+        job = ServeSettings(idle_minutes=idle_minutes, address=address)
         return _start(checkpoint, user, place, job, key=key), key
 
 
@@ -98,7 +98,7 @@ def models_of(run: Run) -> list[str]:
     return ["trained"] if alone else ["trained", "base"]
 
 
-def _start(checkpoint: Checkpoint, user: User, place: str, job: ServeJob, *, key: str) -> Run:
+def _start(checkpoint: Checkpoint, user: User, place: str, job: ServeSettings, *, key: str) -> Run:
     hardware, model = _HARDWARE[place], ""
     if hardware.vllm_server and not checkpoint.is_adapter:
         model = checkpoint.path  # vLLM loads one folder, and no base beside it

@@ -56,7 +56,7 @@ class BenchmarkSettings:
 
 
 @dataclass(frozen=True)
-class ServeJob:
+class ServeSettings:
     idle_minutes: float = 15.0
     """It ends by itself after so long without a turn of the chat or a request."""
     gives_way_s: float = 20.0

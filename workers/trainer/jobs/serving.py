@@ -16,7 +16,7 @@ from pathlib import Path
 
 from workers.contract import ContractError, FileName, Rollout, from_dict
 from workers.contract.chat import REQUESTS, Ask, ChatNews, ChatTurn, Finish
-from workers.contract.jobs import ServeJob
+from workers.contract.jobs import ServeSettings
 from workers.trainer.jobs import Job
 from workers.trainer.jobs.answers import AnswerLines
 from workers.trainer.jobs.asking import Asked, AskError, Engine, Use
@@ -29,7 +29,7 @@ COUNTED_EVERY_S = 1.0
 
 def run(job: Job) -> None:
     try:
-        settings = from_dict(ServeJob, job.spec.run.job, at="job")
+        settings = from_dict(ServeSettings, job.spec.run.job, at="job")
     except ContractError as error:
         raise SpecError(f"The job's settings can't be used: {error}.") from error
     if settings.address and not _is_ip(settings.address):
@@ -69,7 +69,7 @@ def _open(job: Job) -> Engine:
     return TransformersEngine(job)
 
 
-def _chat(job: Job, engine: Engine, use: Use, settings: ServeJob) -> bool:
+def _chat(job: Job, engine: Engine, use: Use, settings: ServeSettings) -> bool:
     """Follow the chat until nobody has used the model for long enough, or STOP is there. Whether it gives way."""
     inlet, stop, counted = _Inlet(job.folder / FileName.CHAT), job.folder / FileName.STOP, _Counted(job)
     with ThreadPoolExecutor(engine.at_once, thread_name_prefix="chat") as threads:
@@ -145,7 +145,7 @@ class _Inlet:
     def wanted(self) -> bool:
         return self._news.wanted
 
-    def patience(self, settings: ServeJob) -> float:
+    def patience(self, settings: ServeSettings) -> float:
         """How many seconds it waits for somebody to use it."""
         return settings.gives_way_s if self.wanted else 60 * settings.idle_minutes
 
