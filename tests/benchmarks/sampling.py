@@ -81,17 +81,23 @@ def main(argv: list[str]) -> dict[str, Any]:
 
 def _chat(stack: Stack, run: RealRun) -> dict[str, float]:
     saved = stack.django(CHECKPOINT, run=run.id)
-    with httpx.Client(base_url=f"{stack.url}/models/{saved}/chat", cookies=stack.cookies("operator")) as client:
-        client.headers["X-CSRFToken"] = _found(r'"X-CSRFToken": "(\w+)"', client.get("/").text)
+    with chat_client(stack, saved) as client:
         started = time.perf_counter()
         client.post("/")
         _wait(lambda: ">ready<" in client.get("/state").text)
         loaded = time.perf_counter() - started
-        first_tokens = [_first_token(client, number) for number in range(MESSAGES)]
+        first_tokens = [first_token(client, number) for number in range(MESSAGES)]
     return {"chat_load_s": round(loaded, 2), "chat_first_token_s": round(statistics.median(first_tokens), 3)}
 
 
-def _first_token(client: httpx.Client, number: int) -> float:
+def chat_client(stack: Stack, saved: int) -> httpx.Client:
+    """An operator's, at the chat of a saved model."""
+    client = stack.client("operator")
+    client.base_url = httpx.URL(f"{stack.url}/models/{saved}/chat")
+    return client
+
+
+def first_token(client: httpx.Client, number: int) -> float:
     before = _last_turn(client)
     form = {"text": f"Compute {number} + 1.", "temperature": 0.7, "max_tokens": 20, "seed": number, "new": "on"}
     started = time.perf_counter()

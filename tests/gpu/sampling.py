@@ -80,7 +80,7 @@ def measure(site: Site, setup: Setup, *, rehearsal: bool) -> dict[str, Any]:
         "max_steps": 1,
     }
     trained, _, _ = person.launch(chosen)
-    _end(site, trained)
+    end(site, trained)
     product: list[float] = []
     alone: list[float] = []
     for number in range(pairs):
@@ -114,8 +114,8 @@ def _evaluate(site: Site, run: str, prompts: int, generations: int) -> str:
     base, *others = started
     for other in others:
         site.person.stop(other)
-        _wait(site, other)
-    _end(site, base)
+        wait(site, other)
+    end(site, base)
     return base
 
 
@@ -125,14 +125,14 @@ def _evaluations(site: Site, run: str) -> list[str]:
     return list(Run.objects.get(pk=run).jobs.order_by("created_at").values_list("pk", flat=True))
 
 
-def _end(site: Site, run: str) -> None:
-    state = _wait(site, run)
+def end(site: Site, run: str) -> None:
+    state = wait(site, run)
     if state.status != "succeeded":
         log = tail(site.folder(run) / "logs" / "trainer.log", 40)
         raise RuntimeError(f"{run} ended as {state.status}, {state.reason}: {state.detail}\n{log}")
 
 
-def _wait(site: Site, run: str) -> Any:
+def wait(site: Site, run: str) -> Any:
     deadline = time.monotonic() + LIMIT_S
     while (state := site.state(run)).status not in FINAL:
         if time.monotonic() > deadline:
