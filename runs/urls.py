@@ -67,6 +67,7 @@ urlpatterns = [
     path("models/", model_views.models, name="models"),
     path("models/<int:event_id>/", model_views.model, name="model"),
     path("models/<int:event_id>/merge", model_file_views.merge, name="merge_model"),
+    path("models/<int:event_id>/gguf", model_file_views.convert, name="convert_model"),
     path("models/<int:event_id>/delete", model_file_views.delete, name="delete_model"),
     path("models/<int:event_id>/benchmark", benchmark_views.benchmark, name="benchmark_model"),
     path("models/<int:event_id>/push", push_views.push, name="push_model"),

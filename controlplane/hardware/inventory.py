@@ -45,6 +45,10 @@ def text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
+def flag(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
 def sandbox(value: Any) -> dict[str, Any] | None:
     """{"backend": "bubblewrap", "tried": {"bubblewrap": "", "landlock": "why it doesn't hold"}}"""
     if not isinstance(value, dict) or not isinstance(value.get("tried"), dict):
@@ -182,6 +186,7 @@ SHAPES: dict[str, Shape] = {
     "model_roots": _texts,
     "models": _texts,
     "model_facts": _models,
+    "converts_to_gguf": flag,
     "versions": _words,
     "trainer": text,
     "port_range": _range,

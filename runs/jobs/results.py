@@ -13,7 +13,16 @@ from runs.models import Run, RunEvent
 from runs.queries import with_attempts
 from runs.states import ACTIVE, RunStatus
 from workers.contract import EventKind
-from workers.contract.jobs import ARCHIVE, KINDS, MERGE, PUSH
+from workers.contract.jobs import ARCHIVE, GGUF, KINDS, MERGE, PUSH
+
+
+@dataclass(frozen=True)
+class MadeFile:
+    """On the host."""
+
+    path: str
+    size: int
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -56,6 +65,15 @@ class JobView:
     def pushed_to(self) -> str:
         """The address on the hub of what a push has brought there."""
         return str(self.facts.get("url", "")) if self.run.kind == PUSH and self.done else ""
+
+    @property
+    def file(self) -> MadeFile | None:
+        """What a conversion has made."""
+        told = self.facts if self.run.kind == GGUF and self.done else {}
+        folder, name, size, checksum = (told.get(key) for key in ("folder", "name", "size", "sha256"))
+        if not (isinstance(folder, str) and isinstance(name, str) and isinstance(size, int)):
+            return None
+        return MadeFile(f"{folder}/{name}", size, str(checksum))
 
     @property
     def megabytes(self) -> str:

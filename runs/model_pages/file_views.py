@@ -1,4 +1,4 @@
-"""What operators do with a model's files: merge it, download it, delete it."""
+"""What operators do with a model's files: merge it, convert it, download it, delete it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.views.decorators.http import require_POST, require_safe
 from controlplane.accounts.roles import operator_required, person
 from controlplane.http.streams import resumable_answer
 from runs import deletions
-from runs.jobs import archives, archiving, merging
+from runs.jobs import archives, archiving, converting, merging
 from runs.model_pages import card, catalogue
 from runs.scheduling.limits import QueueFull
 from workers.contract import ContractError
@@ -25,6 +25,17 @@ def merge(request: HttpRequest, event_id: int) -> HttpResponseBase:
         merging.start(model.checkpoint, person(request), dtype=request.POST.get("dtype", ""))
     except (ContractError, QueueFull) as error:
         messages.error(request, f"This can't be merged: {error}")
+    return redirect("model", event_id)
+
+
+@require_POST
+@operator_required
+def convert(request: HttpRequest, event_id: int) -> HttpResponseBase:
+    model = catalogue.model_for(request, event_id)
+    try:
+        converting.start(model.checkpoint, person(request), kind=request.POST.get("type", ""))
+    except (ContractError, QueueFull) as error:
+        messages.error(request, f"This can't be converted: {error}")
     return redirect("model", event_id)
 
 

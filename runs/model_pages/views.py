@@ -11,10 +11,11 @@ from controlplane.http.htmx import STOP_POLLING
 from controlplane.http.query_params import whole
 from runs import deletions
 from runs.evaluations import results as evaluation_results
-from runs.jobs import benchmarking, merging
+from runs.jobs import benchmarking, converting, merging
 from runs.jobs import results as job_results
 from runs.model_pages import catalogue
 from workers.contract.benchmarks import TASKS, USUAL_EXAMPLES
+from workers.contract.gguf import TYPES
 
 
 @require_safe
@@ -52,6 +53,8 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
         context["asked_again"] = True
         return render(request, "model_pages/_jobs.html", context, status=200 if live else STOP_POLLING)
     evaluations = evaluation_results.of_run(found.run) if found.run.trains else []
+    if converting.is_offered(found.checkpoint):
+        context["gguf"] = {"types": TYPES, "merge_first": converting.MERGE_FIRST}
     context |= {"benchmark_tasks": TASKS, "benchmark_examples": USUAL_EXAMPLES}
     context["evaluations"] = [each for each in evaluations if each.step in (None, found.checkpoint.step)]
     return render(request, "model_pages/model.html", context)

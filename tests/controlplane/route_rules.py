@@ -80,6 +80,7 @@ RULES = {
     "model": READ,
     "merge_model": ACT,
     "archive_model": ACT,
+    "convert_model": ACT,
     "push_model": ADMIN,
     "benchmark_model": ACT,
     "delete_model": ACT,

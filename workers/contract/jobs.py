@@ -14,6 +14,7 @@ ARCHIVE = "archive"
 PUSH = "push"
 BENCHMARK = "benchmark"
 SERVE = "serve"
+GGUF = "gguf"
 
 FLOAT32 = "float32"
 LOOPBACK = "127.0.0.1"
@@ -56,6 +57,14 @@ class BenchmarkSettings:
 
 
 @dataclass(frozen=True)
+class GgufSettings:
+    name: str
+    """The file, without its ending."""
+    type: str
+    """Of workers.contract.gguf.TYPES."""
+
+
+@dataclass(frozen=True)
 class ServeSettings:
     idle_minutes: float = 15.0
     """It ends by itself after so long without a turn of the chat or a request."""
@@ -88,6 +97,7 @@ KINDS: dict[str, JobKind] = {
     ARCHIVE: JobKind("Download", "Downloads", loads_models=False),
     PUSH: JobKind("Push to the hub", "Pushes to the hub", loads_models=False, pushes=True),
     BENCHMARK: JobKind("Benchmark", "Benchmarks", fetches=True),
+    GGUF: JobKind("Conversion to GGUF", "Conversions to GGUF", loads_models=False),
     SERVE: JobKind("Served model", "Served models", working="It answers."),
 }
 """RunSpec.kind -> the job."""

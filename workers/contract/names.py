@@ -31,6 +31,7 @@ class FileName:
     REAPED = "reaped.json"  # reaper: the receipt of an attempt whose supervisor died
     CHECKPOINTS = "checkpoints"  # trainer's output_dir
     UNFINISHED = "checkpoints/unfinished"  # trainer: a model that a job is still making; removed if it never ends
+    GGUF = "gguf"  # trainer: the folder of the file that a conversion has made
     ARCHIVE = "archive.ready"  # trainer: the model was found whole, and its archive may be sent
     ARCHIVE_SENT = "archive.json"  # supervisor: {"size", "sha256" once all is sent, "refused": why it ends}
     VERSIONS = "versions.json"  # trainer, in each checkpoint: {package: version} of the stack that wrote it

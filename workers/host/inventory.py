@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 
+from workers.contract import gguf
 from workers.host.settings import HostSettings
 from workers.models.stored import stored
 from workers.supervisor import commands, gpulinks, gpus, listening, procfs
@@ -68,6 +69,7 @@ class Inventory:
             "model_roots": [str(root) for root in settings.model_roots],
             "models": [model["model"] for model in models],
             "model_facts": models,
+            "converts_to_gguf": _converts(settings),
             "port_range": list(settings.port_range),
             "listening": listening.ports()[:MOST_PORTS],
             "programs": {name: list(argv) for name, argv in asdict(commands.programs(settings)).items()},
@@ -87,6 +89,12 @@ def folder_id(runs_dir: Path) -> str:
     except OSError as error:
         log.warning("no id for %s: %s", runs_dir, error)
         return ""
+
+
+def _converts(settings: HostSettings) -> bool:
+    """Whether llama.cpp's script is where the host's owner says."""
+    script = settings.llama_cpp_dir / gguf.SCRIPT if settings.llama_cpp_dir else None
+    return script is not None and os.path.isfile(script) and os.access(script, os.R_OK)
 
 
 class Gpus:

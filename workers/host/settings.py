@@ -47,6 +47,9 @@ class HostSettings:
     lm_eval_tasks: Path | None = None
     """A folder with more tasks as lm-eval's YAML files."""
 
+    llama_cpp_dir: Path | None = None
+    """A checkout of llama.cpp, whose script converts models to GGUF; None: this host converts none."""
+
     model_roots: tuple[Path, ...] = ()
     """Folders that may contain local models; the data folder's models/ is always included if it exists."""
     hf_token_file: Path | None = None
@@ -136,6 +139,7 @@ class HostSettings:
             "hf_token_file",
             "dataset_cache_dir",
             "lm_eval_tasks",
+            "llama_cpp_dir",
         ):  # absolute for the supervisor, which has another working directory
             if name in values:
                 values[name] = values[name].absolute()

@@ -101,7 +101,12 @@ def trainer_environment(
         return _pushing_environment(settings, source, secrets)
     reward_secrets = {name: value for name, value in secrets.items() if name != HUB_TOKEN}
     safe = {} if settings.trainer_command else _SAFE_PATH
-    more = _benchmarking(settings) if spec.run.kind == jobs.BENCHMARK else {**reward_secrets, **_offline(spec)}
+    if spec.run.kind == jobs.BENCHMARK:
+        more = _benchmarking(settings)
+    elif spec.run.kind == jobs.GGUF:
+        more = {variable("llama_cpp_dir"): str(settings.llama_cpp_dir or "")}
+    else:
+        more = {**reward_secrets, **_offline(spec)}
     return {**_base(settings, source), **commands.trainer_environment(spec), **more, **safe}
 
 

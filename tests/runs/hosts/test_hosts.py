@@ -48,6 +48,8 @@ def a_lost_run(status: str = RunStatus.RUNNING) -> tuple[Host, Attempt]:
         ({"gpus": [3, {}, {"index": "x"}, {"index": True}, {"index": -1}]}, {"gpus": []}),
         ({"gpus": "many"}, {}),
         ({"cpu_slots": "two", "memory_mib": -4, "disk_total_mib": 7.9}, {"disk_total_mib": 7}),
+        ({"converts_to_gguf": True}, {"converts_to_gguf": True}),
+        ({"converts_to_gguf": "yes"}, {}),
         ({"port_range": [5, 1]}, {}),
         ({"port_range": [21000, 21003]}, {"port_range": [21000, 21003]}),
         ({"listening": [80, "x", 0, 70000, 22, 80]}, {"listening": [22, 80]}),

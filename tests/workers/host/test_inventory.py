@@ -56,6 +56,15 @@ def test_the_runs_folder_is_announced_as_an_absolute_path(tmp_path: Path, monkey
     assert Inventory(replace(settings_in(tmp_path), runs_dir=Path("."))).take()["runs_dir"] == str(tmp_path)
 
 
+def test_a_host_says_that_it_converts_models_only_while_the_script_is_there(tmp_path: Path) -> None:
+    assert Inventory(settings_in(tmp_path)).take()["converts_to_gguf"] is False
+    made = Inventory(replace(settings_in(tmp_path), llama_cpp_dir=tmp_path / "llama.cpp"))
+    assert made.take()["converts_to_gguf"] is False
+    (tmp_path / "llama.cpp").mkdir()
+    (tmp_path / "llama.cpp/convert_hf_to_gguf.py").touch()
+    assert made.take()["converts_to_gguf"] is True
+
+
 def test_links_are_told_and_asked_for_once() -> None:
     asked = Counter[str]()
 

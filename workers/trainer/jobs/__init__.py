@@ -9,14 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from workers.contract import AttemptSpec, EventKind, FileName
-from workers.contract.jobs import ARCHIVE, BENCHMARK, MERGE, PUSH, SERVE
+from workers.contract.jobs import ARCHIVE, BENCHMARK, GGUF, MERGE, PUSH, SERVE
 from workers.trainer import data
 from workers.trainer.metrics import LineFile
 
 ADAPTER_CONFIG = "adapter_config.json"
 EVERY_S = 0.5
 """Progress is written at most this often."""
-_MODULES = {MERGE: "merging", ARCHIVE: "archiving", PUSH: "pushing", BENCHMARK: "benchmarking", SERVE: "serving"}
+_MODULES = {
+    MERGE: "merging",
+    ARCHIVE: "archiving",
+    PUSH: "pushing",
+    BENCHMARK: "benchmarking",
+    GGUF: "converting",
+    SERVE: "serving",
+}
 
 
 class Stopped(Exception):

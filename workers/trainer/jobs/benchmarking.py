@@ -11,21 +11,18 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import workers
 from workers.contract import benchmarks, from_dict
 from workers.contract.jobs import BenchmarkSettings
-from workers.trainer.jobs import Job
+from workers.trainer.jobs import Job, programs
 from workers.trainer.spec import SpecError
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parents[1]
 PYTHON, TASKS = "GRPO_LM_EVAL_PYTHON", "GRPO_LM_EVAL_TASKS"
 PERCENT = re.compile(r"Running \w+ requests: +(\d+)%")
-LAST_LINES = 60
 UNFETCHED = re.compile(
     r"Couldn't reach|ConnectionError|ConnectError|LocalEntryNotFoundError|OfflineModeIsEnabled|DatasetNotFoundError"
     r"|Name or service not known|Max retries exceeded"
@@ -82,7 +79,7 @@ def _python(job: Job) -> str:
         )
         print(built.stderr, flush=True)
         if built.returncode:
-            raise SpecError(NOT_INSTALLED.format(why=_last(built.stderr.splitlines())))
+            raise SpecError(NOT_INSTALLED.format(why=programs.last_of(built.stderr.splitlines())))
     if shutil.which(python) is None:
         raise SpecError(f"{PYTHON} names {python}, and there is no such program on this host.")
     return python
@@ -127,28 +124,13 @@ def _benchmark(
     }
     (out / "config.yaml").write_text(json.dumps(config))  # JSON is YAML, and no path in it needs quoting
     command = [python, "-m", "lm_eval", "run", "--config", str(out / "config.yaml")]
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace"
-    )
-    assert process.stdout is not None  # noqa: S101  # a pipe was asked for
-    last: deque[str] = deque(maxlen=LAST_LINES)
-    for line in _lines(process.stdout):
-        if found := PERCENT.search(line):
-            job.progress(done + int(found[1]))
-        else:
-            print(line, flush=True)
-            last.append(line)
-    if process.wait() != 0:
-        return [], _why(task, list(last))
+    code, last = programs.follow(command, percent=PERCENT, progress=lambda percent: job.progress(done + percent))
+    if code != 0:
+        return [], _why(task, last)
     written = sorted(out.rglob("results_*.json"))
     if not written:
         return [], f"{task}: lm-eval has written no results."
     return _results(task, json.loads(written[-1].read_bytes())), ""
-
-
-def _lines(stream: IO[str]) -> Iterator[str]:
-    """Progress bars write over themselves with carriage returns, which text mode makes line breaks."""
-    return (line.strip() for line in stream if line.strip())
 
 
 def _why(task: str, last: list[str]) -> str:
@@ -156,12 +138,8 @@ def _why(task: str, last: list[str]) -> str:
     if UNKNOWN.search(text):
         return f"lm-eval has no task {task}."
     if UNFETCHED.search(text):
-        return f"The data of {task} can't be fetched from the hub on this host: {_last(last)}"
-    return f"{task} failed: {_last(last)}"
-
-
-def _last(lines: list[str]) -> str:
-    return next((line.strip()[:300] for line in reversed(lines) if line.strip()), "nothing was said")
+        return f"The data of {task} can't be fetched from the hub on this host: {programs.last_of(last)}"
+    return f"{task} failed: {programs.last_of(last)}"
 
 
 def _results(task: str, document: dict[str, Any]) -> list[dict[str, Any]]:

@@ -32,6 +32,7 @@ from workers.contract.hub_files import INDEX, ONLY_PICKLES, PICKLES
 from workers.contract.jobs import FLOAT32, MergeSettings
 from workers.contract.model_archive import WEIGHTS, model_files
 from workers.trainer.jobs import ADAPTER_CONFIG, Job
+from workers.trainer.jobs.disk import check_room, to_disk
 from workers.trainer.spec import SpecError, versions
 
 PROMPTS, TOKENS, AT_ONCE = 20, 64, 5
@@ -39,8 +40,6 @@ ADAPTER = "adapter_model.safetensors"
 ORIGIN = "merged_from.json"
 """In the merged model's folder: where it comes from, and how it was compared."""
 SHARD = "5GB"
-LEAST_FREE = 256 << 20
-"""Bytes that stay free on the disk."""
 
 
 def run(job: Job) -> None:
@@ -182,13 +181,8 @@ def _check_adapter(job: Job) -> None:
 
 def _check_room(job: Job, base: Path, settings: MergeSettings) -> None:
     stored = sum(path.stat().st_size for path in base.glob("*.safetensors"))
-    needed = stored * (2 if settings.dtype == FLOAT32 and _dtype_in(base) != FLOAT32 else 1) + LEAST_FREE
-    free = shutil.disk_usage(job.folder).free
-    if free < needed:
-        raise SpecError(
-            f"The merged model needs {needed / 1e9:.1f} GB in {job.folder}, and {free / 1e9:.1f} GB are free. "
-            "Delete models that you no longer need, or free space on the host."
-        )
+    made = stored * (2 if settings.dtype == FLOAT32 and _dtype_in(base) != FLOAT32 else 1)
+    check_room(job.folder, made, "The merged model")
     memory, available = stored * (1 if _dtype_in(base) == FLOAT32 else 2), _available_memory()
     if "cpu" in _device(job).values() and available < memory:
         raise SpecError(
@@ -326,18 +320,7 @@ def _keep(job: Job, unfinished: Path, facts: dict[str, Any]) -> None:
     (unfinished / ORIGIN).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     name = f"{FileName.CHECKPOINTS}/checkpoint-{step}"
     size = sum(path.stat().st_size for path in unfinished.iterdir())
-    _to_disk(unfinished)
+    to_disk(unfinished)
     os.rename(unfinished, job.folder / name)
     data = {"step": step, "path": name, "bytes": size, "kept": [step], "versions": wrote}
     job.metrics.event(EventKind.CHECKPOINT, data, step=step)
-
-
-def _to_disk(folder: Path) -> None:
-    """A host that loses its power must not be left with a complete name and empty files."""
-    for path in [*folder.iterdir(), folder]:
-        with suppress(OSError):  # some file systems can't for folders
-            descriptor = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)

@@ -1,0 +1,40 @@
+"""Converting a model to GGUF by llama.cpp's own script: whether its host can, and the job."""
+
+from __future__ import annotations
+
+from controlplane.accounts.models import User
+from controlplane.hardware import inventory
+from runs.checkpoints import Checkpoint
+from runs.jobs import archiving, starting
+from runs.models import Run
+from workers.contract import ContractError
+from workers.contract.gguf import SCRIPT, TYPES
+from workers.contract.jobs import GGUF, GgufSettings
+
+MERGE_FIRST = (
+    "This model is an adapter, and a GGUF file holds all weights: merge it first, then convert the merged model."
+)
+
+
+def is_offered(checkpoint: Checkpoint) -> bool:
+    """Whether the model's host has announced that it converts models."""
+    host = checkpoint.event.attempt.host
+    return bool(host and inventory.clean(host.inventory).get("converts_to_gguf"))
+
+
+def start(checkpoint: Checkpoint, user: User, *, kind: str) -> Run:
+    """The conversion of this model to this type that is under way already, or a new one.
+
+    Raises ContractError with words for people, and QueueFull.
+    """
+    if kind not in TYPES:
+        raise ContractError(f"{kind!r} is not among the types of a GGUF file")
+    if not is_offered(checkpoint):
+        raise ContractError(f"its host names no folder of llama.cpp with {SCRIPT} (GRPO_LLAMA_CPP_DIR)")
+    if checkpoint.is_adapter:
+        raise ContractError(MERGE_FIRST)
+    settings = GgufSettings(f"{archiving.name_of(checkpoint)}-{kind}", kind)
+    job = starting.start_once(checkpoint, GGUF, user, settings=settings)
+    if job.spec["job"]["type"] != kind:
+        raise ContractError(f"a conversion of this model to {job.spec['job']['type']} is under way: wait for its end")
+    return job

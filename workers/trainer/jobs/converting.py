@@ -1,0 +1,156 @@
+"""Convert a model to one GGUF file by llama.cpp's own script, which the host's owner has put there.
+
+The script is a process of its own, on the CPU. It gets no secret, no token and no way to the hub, and it reads weights
+as safetensors only.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from workers.contract import FileName, from_dict
+from workers.contract.gguf import ENDING, SCRIPT, TYPES, is_name
+from workers.contract.hub_files import ONLY_PICKLES, PICKLES, is_complete
+from workers.contract.jobs import FLOAT32, GgufSettings
+from workers.trainer.jobs import Job, programs
+from workers.trainer.jobs.disk import check_room, to_disk
+from workers.trainer.spec import SpecError
+
+FOLDER = "GRPO_LLAMA_CPP_DIR"
+WEIGHTS = "model*.safetensors"
+"""What the script reads; without any it would read pickles."""
+MAGIC = b"GGUF"
+PERCENT = re.compile(r"^Writing: +(\d+)%")
+FULL = (errno.ENOSPC, errno.EDQUOT)
+NO_ROOM = re.compile(r"No space left on device|Disk quota exceeded")
+NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "PYTHONPATH")
+
+
+def run(job: Job) -> None:
+    """Raises SpecError if the model can't be converted; then nothing is kept."""
+    settings = from_dict(GgufSettings, job.spec.run.job)
+    if settings.type not in TYPES or not is_name(settings.name):
+        raise SpecError(f"{settings.name!r} of type {settings.type!r} can't be made.")
+    script = _script()
+    _check_model(job)
+    check_room(job.folder, _size(job.checkpoint, settings.type), "The GGUF file")
+    unfinished = job.folder / FileName.UNFINISHED
+    try:
+        unfinished.mkdir(parents=True)
+        _make(job, settings, script, unfinished / f"{settings.name}{ENDING}")
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise SpecError(_no_room(job)) from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _make(job: Job, settings: GgufSettings, script: Path, made: Path) -> None:
+    job.begin(100)
+    job.stage("converting")
+    command = [sys.executable, str(script), str(job.checkpoint), "--outfile", str(made), "--outtype", settings.type]
+    environment = _environment(made.parent / "home")
+    code, last = programs.follow(command, percent=PERCENT, progress=job.progress, environment=environment)
+    if code != 0:
+        raise SpecError(_why(job, code, last))
+    job.stage("computing its checksum")
+    try:
+        with made.open("rb") as file:
+            whole = file.read(len(MAGIC)) == MAGIC
+            file.seek(0)
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        whole, checksum = False, ""
+    if not whole:
+        raise SpecError(f"{SCRIPT} has ended well, but written no GGUF file: {programs.last_of(last)}")
+    to_disk(made.parent)
+    kept = job.folder / FileName.GGUF / made.name
+    kept.parent.mkdir(exist_ok=True)
+    os.rename(made, kept)
+    job.progress(100)
+    facts = {"folder": str(kept.parent), "name": kept.name, "size": kept.stat().st_size, "sha256": checksum}
+    job.result("The file is on the host.", **facts)
+
+
+# --- before anything slow ----------------------------------------------------------------------------------------
+
+
+def _script() -> Path:
+    folder = os.environ.get(FOLDER, "")
+    if not folder:
+        raise SpecError(f"This host doesn't convert models: {FOLDER} names no checkout of llama.cpp.")
+    script = Path(folder) / SCRIPT
+    if not script.is_file():
+        raise SpecError(f"{FOLDER} names {folder}, and there is no {SCRIPT} in it.")
+    return script
+
+
+def _check_model(job: Job) -> None:
+    folder = job.checkpoint
+    if job.is_adapter:
+        raise SpecError(f"{folder.name} is a LoRA adapter: merge it into its base, and convert the merged model.")
+    if not any(folder.glob(WEIGHTS)):
+        pickled = any(path for pattern in PICKLES for path in folder.glob(pattern))
+        raise SpecError(f"{folder.name} can't be converted. " + (ONLY_PICKLES if pickled else "It has no weights."))
+    if not is_complete(folder):
+        raise SpecError(f"{folder.name} is incomplete: its configuration, its tokenizer or a part of it is missing.")
+    code = next(folder.glob("*.py"), None)
+    if code is not None and not job.spec.run.model.trust_remote_code:  # the script would run it for some models
+        raise SpecError(f"{folder.name} brings code of its own ({code.name}), which the run was not allowed to trust.")
+
+
+def _size(folder: Path, kind: str) -> float:
+    """Of the file, by the weights' size and their dtype."""
+    config = json.loads((folder / "config.json").read_bytes())
+    stored = 32 if (config.get("dtype") or config.get("torch_dtype")) == FLOAT32 else 16
+    return sum(path.stat().st_size for path in folder.glob(WEIGHTS)) * TYPES[kind].bits / stored
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """`home`: in place of the folder that may hold a token for the hub. Without PYTHONSAFEPATH, since the script finds
+    its modules beside itself."""
+    inherited = {name: os.environ[name] for name in INHERITED if name in os.environ}
+    threads = {name: value for name, value in os.environ.items() if name.startswith(("OMP_", "MKL_"))}
+    ours = {
+        "HF_HOME": str(home),
+        "HF_HUB_OFFLINE": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",  # nothing is written into the owner's checkout
+    }
+    return {**inherited, **threads, **ours}
+
+
+# --- the end -----------------------------------------------------------------------------------------------------
+
+
+def _why(job: Job, code: int, last: Sequence[str]) -> str:
+    text, end = "\n".join(last), programs.last_of(last)
+    if NO_ROOM.search(text):
+        return _no_room(job)
+    if code < 0:
+        return f"{SCRIPT} was ended by {signal.Signals(-code).name}: {end}"
+    if found := NO_MODULE.search(end):
+        if found[1].partition(".")[0] in ("gguf", "conversion"):
+            return f"{SCRIPT} lacks a part of llama.cpp: {FOLDER} must name a whole checkout, with gguf-py. {end}"
+        return (
+            f"{SCRIPT} needs a module that the trainer's interpreter ({sys.executable}) lacks: install it there, or "
+            f"name a folder that has it in GRPO_TRAINER_PYTHONPATH. {end}"
+        )
+    return f"{SCRIPT} failed: {end}"
+
+
+def _no_room(job: Job) -> str:
+    return f"No space left on device: the GGUF file didn't fit into {job.folder}."
