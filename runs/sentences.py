@@ -82,6 +82,8 @@ def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Wa
 def of_attempt(attempt: Attempt) -> str:
     """One sentence for the status line."""
     if attempt.status in FINAL:
+        if attempt.reason == EndReason.COMPLETED and attempt.run.kind in KINDS:
+            return TRAINED["done"]
         limited = attempt.reason in (EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED) and attempt.detail
         return f"{sentence(attempt.reason).rstrip('.')}: {attempt.detail}" if limited else sentence(attempt.reason)
     if attempt.stop_mode and attempt.status != RunStatus.STOPPING:

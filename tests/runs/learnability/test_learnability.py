@@ -154,7 +154,7 @@ def test_prompts_solved_too_rarely_or_too_often_are_left_out_of_a_new_version() 
     three_prompts(check)
     text = filtered(check).content.decode()
     made = DatasetVersion.objects.get(parent=check.dataset_version)
-    assert made.source == {"filter": {"left_out": [1, 3]}, "why": f"solved 20 to 80 % in run {check.pk}"}
+    assert made.source == {"filter": {"left_out": [1, 3]}, "why": f"keeping prompts solved 20 to 80 % in run {check.pk}"}
     assert "without 2 rows by number" in text
 
 
