@@ -36,7 +36,7 @@ class EvaluationForm(forms.Form):
             min_value=1,
             max_value=rows,
             initial=min(64, rows),
-            help_text=f"Of the {rows:,} validation rows, drawn by the run's seed.",
+            help_text=f"Drawn from the {rows:,} validation rows with the run's seed.",
         )
         self.fields["generations"] = forms.IntegerField(
             min_value=1,
@@ -50,7 +50,7 @@ class EvaluationForm(forms.Form):
             initial=run.reward_version_id,
             label="Reward config",
             empty_label=None,
-            help_text="Another one than the run's shows what that one missed.",
+            help_text="A config other than the run's can show what that one missed.",
         )
 
     def setup(self) -> Setup:

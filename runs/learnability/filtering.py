@@ -40,9 +40,14 @@ def keep_solved(run: Run, low: int, high: int, user: User) -> DatasetVersion:
     counts = list(difficulty.prompts(run).values_list("row", "solved", "completions"))
     left_out = tuple(sorted(row for row, solved, count in counts if not low <= 100 * solved / count <= high))
     if not left_out:
-        raise DatasetError(f"Every sampled prompt is solved {low} to {high} % of the time, so there is nothing to leave out.")
+        raise DatasetError(
+            f"Every sampled prompt is solved {low} to {high} % of the time, so there is nothing to leave out."
+        )
     if len(left_out) == len(counts) and not coverage(run).unsampled:
         raise DatasetError(f"No prompt is solved {low} to {high} % of the time, so no row would be left.")
     return deriving.derive(
-        user, run.dataset_version, RowFilter(left_out=left_out), why=f"keeping prompts solved {low} to {high} % in run {run.pk}"
+        user,
+        run.dataset_version,
+        RowFilter(left_out=left_out),
+        why=f"keeping prompts solved {low} to {high} % in run {run.pk}",
     )

@@ -81,7 +81,7 @@ class JobKind:
     """Whether it fetches data from the hub while it runs, without a token."""
     working: str = "At work."
     """On pages, while it runs."""
-    stopped: str = "It makes nothing then, and the model stays as it is."
+    stopped: str = "Nothing is made, and the model stays as it is."
     """On pages, before it is stopped."""
 
 
@@ -93,7 +93,10 @@ KINDS: dict[str, JobKind] = {
         "Benchmark", "Benchmarks", fetches=True, stopped="Tasks that are done keep their results; the others get none."
     ),
     SERVE: JobKind(
-        "Served model", "Served models", working="It answers.", stopped="Answers in progress are cut off; the chat stays."
+        "Served model",
+        "Served models",
+        working="Loaded and answering.",
+        stopped="Answers in progress are cut off; the chat stays.",
     ),
 }
 """RunSpec.kind -> the job."""

@@ -125,8 +125,8 @@ def room_for(tokens: int, context: int | None, wanted: int) -> int:
         return wanted
     if tokens >= context:
         raise AskError(
-            f"The chat has {tokens:,} tokens, and this model takes {context:,} with its answer. Send a shorter message, or "
-            "begin a new chat."
+            f"The chat has {tokens:,} tokens, and this model takes {context:,} with its answer: "
+            "send a shorter message, or begin a new chat."
         )
     return min(wanted, context - tokens)
 
