@@ -105,7 +105,7 @@ def _obstacles(checkpoint: Checkpoint) -> Iterator[str]:
         yield "Its run is to be resumed by itself: call that off first."
     for other in _active(run):
         if _uses(other, checkpoint):
-            yield f"{_named(other)} is {other.latest().status} and needs it: wait for its end, or stop it."
+            yield f"{_named(other)} is {other.latest().status} and needs it. Stop it, or wait for its end."
 
 
 def _consequences(checkpoint: Checkpoint) -> Iterator[str]:
@@ -126,7 +126,10 @@ def _consequences(checkpoint: Checkpoint) -> Iterator[str]:
     if not left:
         yield "It is the last checkpoint of its run, which can then only start again from step 0."
     else:
-        yield f"Its run can't be resumed from step {checkpoint.step} then; the newest one left is step {left[0].step}."
+        yield (
+            f"Its run can no longer be resumed from step {checkpoint.step}; the newest checkpoint left is that of step "
+            f"{left[0].step}."
+        )
 
 
 def _active(run: Run) -> QuerySet[Run]:
@@ -150,4 +153,4 @@ def _uses(run: Run, checkpoint: Checkpoint) -> bool:
 
 
 def _named(run: Run) -> str:
-    return f"The {KINDS[run.kind].label.lower()} job {run.name}" if run.kind in KINDS else f"The run {run.name}"
+    return f"The {'job' if run.kind in KINDS else 'run'} “{run.name}”"

@@ -42,6 +42,11 @@ TRAINED = {
     "failed": "The trainer stopped early and saved: a reward failed on too many rows.",
     "done": "The job is done.",
 }
+ENDS_OF_JOBS: dict[str, str] = {
+    EndReason.COMPLETED: TRAINED["done"],
+    EndReason.TRAINER_EXITED: "The process ended before the job was done.",
+}
+"""Where a job's end is another than that of a training."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,8 @@ def waiting_words(text: str, how: str, run_id: str, name: str, owner: str) -> Wa
 def of_attempt(attempt: Attempt) -> str:
     """One sentence for the status line."""
     if attempt.status in FINAL:
+        if attempt.run.kind in KINDS and attempt.reason in ENDS_OF_JOBS:
+            return ENDS_OF_JOBS[attempt.reason]
         limited = attempt.reason in (EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED) and attempt.detail
         return f"{sentence(attempt.reason).rstrip('.')}: {attempt.detail}" if limited else sentence(attempt.reason)
     if attempt.stop_mode and attempt.status != RunStatus.STOPPING:

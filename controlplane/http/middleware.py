@@ -7,6 +7,7 @@ from collections.abc import Callable
 from django.contrib.auth.middleware import LoginRequiredMiddleware
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import resolve_url
+from django.utils.cache import patch_vary_headers
 
 from controlplane.http.errors import bad_request, error_json, wants_json
 
@@ -27,7 +28,8 @@ POLICY = "; ".join(
 
 class ProtectiveHeaders:
     """The strict Content-Security-Policy; cookies that are only sent encrypted again if they came so; and pages that
-    only the browser may keep. (It may: otherwise a form would be empty after a step back.)"""
+    only the browser may keep. (It may: otherwise a form would be empty after a step back.) A part of a page that htmx
+    asked for at the page's own address is never shown in its place."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
@@ -36,6 +38,7 @@ class ProtectiveHeaders:
         response = self.get_response(request)
         response.headers["Content-Security-Policy"] = POLICY
         response.headers.setdefault("Cache-Control", "private")
+        patch_vary_headers(response, ["HX-Request"])
         if request.is_secure():
             for cookie in response.cookies.values():
                 cookie["secure"] = True

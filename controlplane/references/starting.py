@@ -52,10 +52,10 @@ def leave_out(check: ReferenceCheck, user: User) -> DatasetVersion:
         raise DatasetError("The check is not over yet: stop it, or wait for its end.")
     failed = tuple(check.failures.order_by("row").values_list("row", flat=True).distinct())
     if not failed:
-        raise DatasetError("No answer fails: nothing is to be left out.")
+        raise DatasetError("No answer fails, so there is nothing to leave out.")
     if len(failed) >= check.dataset_version.rows:
-        raise DatasetError("Every answer fails: no row would be left.")
-    why = f"without answers that fail {check.reward_version}"
+        raise DatasetError("Every answer fails, so no row would be left.")
+    why = f"leaving out answers that fail {check.reward_version}"
     return deriving.derive(user, check.dataset_version, RowFilter(left_out=failed), why=why)
 
 

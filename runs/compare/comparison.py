@@ -27,6 +27,8 @@ MAX_RUNS = 20
 """More curves in one chart can't be told apart."""
 MOST_METRICS = 12
 FIRST_METRICS = ("reward", "kl", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
+FIRST_OF_EVALUATIONS = ("eval_reward", "eval_completions/mean_length")
+"""Which train nothing."""
 COLOURS = 8
 DASHES = ("solid", "dash", "dot")
 ABSENT = "not set"
@@ -240,4 +242,5 @@ def shown_metrics(request: HttpRequest, known: Sequence[ComparedMetric]) -> list
     """The metrics that the address requests; unknown ones are ignored."""
     names = {metric.name for metric in known}
     requested = [name for name in listed(request.GET.get("m", "")) if name in names]
-    return requested[:MOST_METRICS] or [name for name in FIRST_METRICS if name in names] or sorted(names)[:1]
+    usual = ([name for name in first if name in names] for first in (FIRST_METRICS, FIRST_OF_EVALUATIONS))
+    return requested[:MOST_METRICS] or next(filter(None, usual), sorted(names)[:1])

@@ -47,7 +47,7 @@ class EvaluationForm(forms.Form):
         self.fields["prompts"] = forms.IntegerField(
             min_value=1,
             initial=min(64, self.held_out),
-            help_text="Of the dataset's validation rows, drawn by the run's seed.",
+            help_text="Drawn from the dataset's validation rows with the run's seed.",
         )
         self.fields["generations"] = forms.IntegerField(
             min_value=1,
@@ -61,7 +61,7 @@ class EvaluationForm(forms.Form):
             initial=run.reward_version_id,
             label="Reward config",
             empty_label=None,
-            help_text="Another one than the run's shows what that one missed.",
+            help_text="A config other than the run's can show what that one missed.",
         )
         self.fields["temperature"] = forms.FloatField(
             min_value=0.01,

@@ -36,13 +36,18 @@ def keep_solved(run: Run, low: int, high: int, user: User) -> DatasetVersion:
     Prompts that were not sampled and validation rows stay. Raises DatasetError if nothing would change or stay.
     """
     if low > high:
-        raise DatasetError(f"No prompt is solved by at least {low} % and at most {high} %.")
+        raise DatasetError(f"{low} % is more than {high} %: the lower percentage comes first.")
     counts = list(difficulty.prompts(run).values_list("row", "solved", "completions"))
     left_out = tuple(sorted(row for row, solved, count in counts if not low <= 100 * solved / count <= high))
     if not left_out:
-        raise DatasetError(f"Every sampled prompt is solved {low} to {high} % of the time: nothing is to be left out.")
+        raise DatasetError(
+            f"Every sampled prompt is solved {low} to {high} % of the time, so there is nothing to leave out."
+        )
     if len(left_out) == len(counts) and not coverage(run).unsampled:
-        raise DatasetError(f"No prompt is solved {low} to {high} % of the time: no row would be left.")
+        raise DatasetError(f"No prompt is solved {low} to {high} % of the time, so no row would be left.")
     return deriving.derive(
-        user, run.dataset_version, RowFilter(left_out=left_out), why=f"solved {low} to {high} % in run {run.pk}"
+        user,
+        run.dataset_version,
+        RowFilter(left_out=left_out),
+        why=f"keeping prompts solved {low} to {high} % in run {run.pk}",
     )

@@ -17,6 +17,7 @@ from runs.metrics.series import kind_of
 from runs.models import Run
 from runs.spec import spec_of
 from workers.contract import ContractError, EventKind, RunSpec
+from workers.contract.jobs import KINDS
 
 __all__ = ["Chart", "ChartBound", "ChartGroup", "ChartLine", "Tile", "beta", "updates_per_batch"]
 
@@ -32,7 +33,7 @@ LIMITS = "limits/"
 _NO_CHART = frozenset(
     {"epoch", "num_tokens", "total_flos", "train_loss", "train_runtime"}
     | {f"{of}_{rate}_per_second" for of in ("train", "eval") for rate in ("samples", "steps")}
-    | {"eval_runtime", "eval_num_tokens", "eval_epoch"}
+    | {"eval_runtime", "eval_num_tokens", "eval_epoch", "job/done"}
 )
 """Bookkeeping metrics of the trainer."""
 
@@ -48,7 +49,9 @@ def plan_of(run: Run) -> list[ChartGroup]:
 
 
 def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -> list[ChartGroup]:
-    """Chart groups in reading order. `names`: the metrics that the run has reported."""
+    """Chart groups in reading order; a job trains nothing. `names`: the metrics that the run has reported."""
+    if spec.kind in KINDS:
+        return [chart_catalogue.of_machine(spec, gpus)]
     training = list(chart_catalogue.of_training(spec, names))
     return [*training, *chart_catalogue.of_rollout(spec), chart_catalogue.of_machine(spec, gpus)]
 

@@ -65,7 +65,7 @@ def archive_several(request: HttpRequest) -> HttpResponseBase:
     chosen = queries.runs_for(request).filter(pk__in=_chosen(request))
     if served := [run.name for run in chosen if tags.serving(run)]:
         names = ", ".join(served)
-        messages.warning(request, f"{names} can't be archived: its model is served. Stop the served model first.")
+        messages.warning(request, f"{names} can't be archived: its model is served. Stop serving it first.")
     outcome = tags.archive(_chosen(request), person(request))
     return _report(request, outcome, "Archived {}.", "Skipped {}: still running, served, or already archived.")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from bisect import bisect_right
 from dataclasses import dataclass
-from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
@@ -16,6 +15,7 @@ from controlplane.accounts.roles import operator_required, person
 from runs import checkpoints, queries
 from runs.checkpoints import Checkpoint
 from runs.metrics.series import Series, series
+from runs.model_pages.catalogue import SavedModel
 from runs.models import Run
 from runs.run_page import limits
 from runs.scheduling import launching
@@ -97,24 +97,11 @@ def _table(run: Run, saved: list[Checkpoint]) -> tuple[dict[str, str], list[Chec
             best=each is winner,
             resumable=each.usable and checkpoints.trains_on(run, each.step),
             recommended=each is recommended,
-            as_model=_as_model(run, each),
+            as_model=SavedModel(each).as_model,
         )
         for each, values in zip(saved, figures, strict=True)
     ]
     return labels, rows, best_by
-
-
-def _as_model(run: Run, checkpoint: Checkpoint) -> str:
-    if run.spec.get("lora") or not checkpoint.usable or not checkpoint.path:
-        return ""
-    choices = {
-        "model": checkpoint.path,
-        "host": checkpoint.event.attempt.host_id,
-        "dataset_version": run.dataset_version_id,
-        "reward_version": run.reward_version_id,
-        "profile": run.profile_id,
-    }
-    return urlencode({name: value for name, value in choices.items() if value})
 
 
 def figure_at(history: Series, name: str, step: int) -> float | None:

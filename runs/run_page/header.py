@@ -12,6 +12,7 @@ from django.utils import timezone
 from controlplane.accounts.models import User
 from runs import checkpoints, queries
 from runs.health.page import card
+from runs.jobs import results as job_results
 from runs.metrics import step_time
 from runs.metrics.trend import mean
 from runs.models import Attempt, Lease, MetricRow, Run
@@ -23,6 +24,7 @@ from runs.states import ACTIVE, FINAL, EndReason, RunStatus
 from workers.contract import LOG_NAMES, EventKind, Phase, StopMode, jobs
 
 TELLING = re.compile(r"error|exception|traceback|out of memory|killed|refus|fail|no space", re.IGNORECASE)
+AWAY = "The host is out of reach: the run stops when it reconnects, and may go on until then."
 LAST_LINES = 10
 PACE_OVER = 10
 _VLLM = {EndReason.VLLM_EXITED, EndReason.VLLM_NOT_READY, EndReason.VLLM_HUNG, EndReason.PORT_IN_USE}
@@ -104,6 +106,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "live": attempt.status in ACTIVE,
         "final": final,
         "ran": _ran(attempt),
+        "job": job_results.view(run) if run.kind in jobs.KINDS else None,
         "epoch": run.last_metrics.get("epoch"),
         "unreadable": problem,
         "out_of_reach": _moment(summary["out_of_reach_since"]),
@@ -208,7 +211,7 @@ def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
         "The receipt then shows that they ended and that their resources are free.",
     ]
     if queries.out_of_reach_since(attempt, timezone.now()):
-        after.append("The host is out of reach: the run stops when it reconnects, and may train until then.")
+        after.append(AWAY)
     offered = []
     if run.trains and attempt.stop_mode != StopMode.SAVE and attempt.status != RunStatus.STOPPING:
         first = "The trainer finishes the current step, saves a checkpoint and ends, within two minutes."
@@ -233,7 +236,7 @@ def stops(run: Run, attempt: Attempt) -> list[StopDialog]:
 def stop_follows(attempt: Attempt, *, away: bool) -> str:
     """What will happen after a requested stop."""
     if away:
-        return "The host is out of reach: the run stops when it reconnects, and may train until then."
+        return AWAY
     if attempt.status == RunStatus.STOPPING:
         return f"{stopping(attempt)} It has two minutes for this." if is_saving(attempt) else stopping(attempt)
     if attempt.claimed_at is None:
@@ -242,6 +245,10 @@ def stop_follows(attempt: Attempt, *, away: bool) -> str:
 
 
 def _lost(run: Run) -> str:
+    if run.kind in jobs.KINDS:
+        return jobs.KINDS[run.kind].stopped
+    if not run.trains:
+        return "Completions that have arrived stay; the others are not sampled."
     saved = checkpoints.last(run)
     if saved is None:
         if run.step:
@@ -270,7 +277,7 @@ def _plural(count: int) -> str:
 
 
 def _resume_step(run: Run) -> int | None:
-    saved = checkpoints.last(run)
+    saved = checkpoints.last(run) if run.trains else None
     return saved.step if saved and checkpoints.trains_on(run, saved.step) else None
 
 

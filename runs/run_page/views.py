@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
-from runs import queries
+from runs import checkpoints, queries
 from runs.health import drawn
 from runs.metrics import run_charts
 from runs.models import Run
@@ -22,7 +22,7 @@ from runs.scheduling import recovery, stopping
 from runs.sentences import STOPS
 from runs.spec import spec_of
 from runs.states import ACTIVE
-from workers.contract import ContractError, EventKind, StopMode
+from workers.contract import ContractError, EventKind, StopMode, jobs
 
 TABS = {
     "charts": "Charts",
@@ -32,14 +32,18 @@ TABS = {
     "checkpoints": "Checkpoints",
     "spec": "Spec",
 }
+TABS_OF_A_JOB = {"logs": "Logs", "events": "Events", "spec": "Spec", "charts": "Machine"}
 
 
 @require_safe
 def run(request: HttpRequest, run_id: str) -> HttpResponse:
     run = queries.run_for(request, run_id)
-    tab = request.GET.get("tab", "charts")
-    if tab not in TABS:
-        tab = "charts"
+    is_job = run.kind in jobs.KINDS
+    tabs = TABS_OF_A_JOB if is_job else TABS
+    first = next(iter(tabs))
+    tab = request.GET.get("tab", first)
+    if tab not in tabs:
+        tab = first
     groups = drawn.with_bounds(run_charts.plan_of(run), run)
     page = {
         "id": run.pk,
@@ -52,21 +56,24 @@ def run(request: HttpRequest, run_id: str) -> HttpResponse:
         "events": [_mark(e) for e in queries.events(run) if e["kind"] in run_charts.MARKED],
         "starts": [at.timestamp() for at in run.events.filter(kind=EventKind.TRAINING).values_list("at", flat=True)],
         "tab": tab,
+        "first": first,
     }
     context = {
         **header.head(run, person(request)),
+        "about": checkpoints.by_folder(run.spec.get("start_from", "")) if is_job else None,
         "groups": groups,
         "tiles": [(tile, None if tile.note else run.last_metrics.get(tile.metric)) for tile in _tiles(run)],
         "page": page,
-        "tabs": [
-            (name, label, reverse(f"run_{name}", args=[run.pk])) for name, label in TABS.items() if name != "charts"
-        ],
+        "tabs": tabs.items(),
+        "panels": [(name, reverse(f"run_{name}", args=[run.pk])) for name in tabs if name != "charts"],
         "tab": tab,
     }
     return render(request, "run_page/run.html", context)
 
 
 def _tiles(run: Run) -> list[run_charts.Tile]:
+    if run.kind in jobs.KINDS:
+        return []
     try:
         return run_charts.tiles(spec_of(run), run_charts.gpus_of(run))
     except ContractError:  # a spec of another version: its figures are unknown

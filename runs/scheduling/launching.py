@@ -35,6 +35,7 @@ from workers.contract import (
     from_dict,
     to_dict,
 )
+from workers.contract.jobs import KINDS
 
 log = logging.getLogger(__name__)
 
@@ -127,6 +128,8 @@ def _resume(
     checkpoint: Checkpoint | None = None,
     planned_on: Attempt | None = None,
 ) -> Attempt:
+    if run.kind in KINDS:
+        raise NotResumable("A job isn't resumed. Start it again on its model's page.")
     try:
         with transaction.atomic():
             limits.claim_room(run.owner_id)

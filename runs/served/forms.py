@@ -23,9 +23,13 @@ class AskForm(forms.Form):
     system = forms.CharField(
         label="System prompt", required=False, widget=forms.Textarea(attrs={"rows": 2, "autocomplete": "off"})
     )
-    temperature = forms.FloatField(min_value=0, max_value=2, initial=0.7, help_text="0 takes the likeliest token.")
-    max_tokens = forms.IntegerField(min_value=1, max_value=MOST_TOKENS, initial=512, label="Most tokens")
-    seed = forms.IntegerField(min_value=0, max_value=2**31 - 1, initial=0, help_text="The same one, the same answers.")
+    temperature = forms.FloatField(
+        min_value=0, max_value=2, initial=0.7, help_text="0 always takes the likeliest token."
+    )
+    max_tokens = forms.IntegerField(min_value=1, max_value=MOST_TOKENS, initial=512, label="Maximum tokens")
+    seed = forms.IntegerField(
+        min_value=0, max_value=2**31 - 1, initial=0, help_text="The same seed gives the same answers."
+    )
     new = forms.BooleanField(required=False, label="New chat", help_text="Without the messages above.")
     row = forms.IntegerField(required=False, min_value=0, max_value=2**31 - 1, widget=forms.HiddenInput)
 
@@ -76,7 +80,7 @@ class ServeForm(PlaceForm):
         min_value=1,
         max_value=LONGEST_IDLE,
         initial=60,
-        label="Ends after idle minutes",
+        label="Idle minutes until it stops",
         help_text="Without a request or a message.",
         widget=forms.TextInput(attrs={"inputmode": "numeric", "autocomplete": "off"}),
     )
@@ -88,6 +92,6 @@ class ServeForm(PlaceForm):
             label="Listens on",
             choices=[(address, address) for address in addresses],
             initial=addresses[0],
-            help_text="127.0.0.1 reaches programs on its host alone. Others are set on the Hardware page.",
+            help_text="127.0.0.1 is reached only from the host itself. Others are allowed on the Hardware page.",
         )
         self.order_fields(["place", "address", "idle_minutes"])

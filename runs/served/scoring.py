@@ -15,7 +15,7 @@ from workers.rewards import LIBRARY, Completion
 from workers.rewards.reward import Row
 
 SECONDS = 15.0
-NEEDS = "It needs what a row of the dataset tells ({}): use a prompt of the dataset."
+NEEDS = "needs values of a dataset row ({}): use a prompt of the dataset"
 
 
 def score(answer: Answer) -> None:

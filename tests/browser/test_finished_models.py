@@ -46,8 +46,13 @@ def adapter(stack: Stack) -> RealRun:
     return run
 
 
+def more(page: Page, act: str) -> None:
+    page.get_by_text("More", exact=True).click()
+    page.get_by_role("button", name=act, exact=True).click()
+
+
 def merge(page: Page) -> None:
-    page.get_by_role("button", name="Merge", exact=True).click()
+    more(page, "Merge into its base")
     page.get_by_role("dialog").get_by_role("button", name="Merge", exact=True).click()
     expect(page.get_by_text("20 of 20 prompts get the same greedy tokens")).to_be_visible()
     page.get_by_role("link", name="Open the merged model").click()
@@ -56,7 +61,7 @@ def merge(page: Page) -> None:
 
 def download(page: Page, folder: Path) -> bytes:
     """The weights in the archive, whose checksum is that on the page."""
-    page.get_by_role("button", name="Download").click()
+    more(page, "Download")
     save = page.get_by_role("link", name="Save")
     expect(save).to_be_visible()
     checksum = page.get_by_text("sha256", exact=False).locator("code").last.get_attribute("title")
@@ -82,6 +87,6 @@ def train_on(page: Page, model: str) -> None:
 
 
 def delete(page: Page) -> None:
-    page.get_by_role("button", name="Delete", exact=True).click()
+    more(page, "Delete")
     page.get_by_role("button", name="Delete model").click()
     expect(page.get_by_text("This model was deleted")).to_be_visible()

@@ -116,7 +116,7 @@ def test_what_is_at_work_on_it_forbids_it(model: tuple[Run, str]) -> None:
     judged.save()
     shown = text(operator(), page)
     assert "This model can’t be deleted now" in shown
-    for words in (f"The merge job {job.name} is queued", "The run further is queued", "The run judged is queued"):
+    for words in (f"The job “{job.name}” is queued", "The run “further” is queued", "The run “judged” is queued"):
         assert words in shown
         assert words in delete(page)
     assert events(run) == []

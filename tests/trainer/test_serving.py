@@ -105,7 +105,7 @@ def test_both_models_answer_a_turn_and_the_same_seed_gives_the_same_answer(serve
     assert served.answer(2, "base")[0] == served.answer(3, "base")[0] != base
     served.news(turn(4, "base", plain="Compute 1 + 1."), turn(5, "base", plain="x" * 3000))
     assert served.answer(4, "base")[1]["prompt_tokens"] < end["prompt_tokens"]
-    assert "3,000 tokens, and this model reads 2,048" in served.answer(5, "base")[1]["error"]
+    assert "3,000 tokens, and this model takes 2,048" in served.answer(5, "base")[1]["error"]
 
 
 LONG = Sampling(temperature=2.0, max_tokens=2000, seed=1)

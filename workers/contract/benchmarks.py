@@ -13,11 +13,11 @@ class Task:
 
 
 TASKS = {
-    "gsm8k": Task("GSM8K", "grade-school mathematics, answers are generated"),
+    "gsm8k": Task("GSM8K", "grade-school mathematics, generated answers"),
     "arc_easy": Task("ARC easy", "science questions, four choices"),
     "arc_challenge": Task("ARC challenge", "harder science questions, four choices"),
-    "hellaswag": Task("HellaSwag", "how a text goes on, four choices"),
-    "winogrande": Task("WinoGrande", "whom a pronoun means, two choices"),
+    "hellaswag": Task("HellaSwag", "how a text continues, four choices"),
+    "winogrande": Task("WinoGrande", "what a pronoun refers to, two choices"),
     "mmlu_elementary_mathematics": Task("MMLU, elementary mathematics", "four choices"),
     "mmlu_high_school_mathematics": Task("MMLU, high-school mathematics", "four choices"),
 }

@@ -90,15 +90,24 @@ class JobKind:
     """Whether it fetches data from the hub while it runs, without a token."""
     working: str = "At work."
     """On pages, while it runs."""
+    stopped: str = "Nothing is made, and the model stays as it is."
+    """On pages, before it is stopped."""
 
 
 KINDS: dict[str, JobKind] = {
     MERGE: JobKind("Merge", "Merges", reads_rows=True),
     ARCHIVE: JobKind("Download", "Downloads", loads_models=False),
     PUSH: JobKind("Push to the hub", "Pushes to the hub", loads_models=False, pushes=True),
-    BENCHMARK: JobKind("Benchmark", "Benchmarks", fetches=True),
+    BENCHMARK: JobKind(
+        "Benchmark", "Benchmarks", fetches=True, stopped="Tasks that are done keep their results; the others get none."
+    ),
     GGUF: JobKind("Conversion to GGUF", "Conversions to GGUF", loads_models=False),
-    SERVE: JobKind("Served model", "Served models", working="It answers."),
+    SERVE: JobKind(
+        "Served model",
+        "Served models",
+        working="Loaded and answering.",
+        stopped="Answers in progress are cut off; the chat stays.",
+    ),
 }
 """RunSpec.kind -> the job."""
 

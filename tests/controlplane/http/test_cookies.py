@@ -39,3 +39,8 @@ def test_cookies_are_sent_encrypted_only_where_pages_are() -> None:
 def test_no_cache_on_the_way_keeps_a_page() -> None:
     assert "private" in Client().get("/sign-in/")["Cache-Control"]
     assert viewer().get("/runs/")["Cache-Control"] == "private"
+
+
+@pytest.mark.django_db
+def test_a_part_of_a_page_is_never_taken_for_the_page_after_a_step_back() -> None:
+    assert "HX-Request" in viewer().get("/runs/", headers={"HX-Request": "true"})["Vary"]

@@ -53,7 +53,7 @@ def test_answers_that_fail_are_listed_and_left_out_of_a_new_version():
     datasets_worker.work(derived)
     derived.refresh_from_db()
     assert (derived.rows, derived.parent) == (5, version)
-    assert derived.source["why"] == "without answers that fail config v1"
+    assert derived.source["why"] == "leaving out answers that fail config v1"
 
 
 def test_solutions_run_against_their_own_tests_in_the_sandbox():

@@ -8,9 +8,12 @@ from runs import checkpoints
 from runs.host_api.ingest import accept
 from runs.jobs import results, starting
 from runs.models import Attempt, Priority, Run, RunEvent
-from runs.scheduling import queueing
+from runs.scheduling import launching, queueing
 from runs.spec import spec_of
-from tests.runs.builders import a_host, a_run, a_user, an_attempt, event
+from runs.states import RunStatus
+from runs.transitions import move
+from tests.controlplane.people import operator
+from tests.runs.builders import FREE, a_host, a_run, a_user, an_attempt, event
 from tests.runs.model_pages.test_model_pages import saved
 from workers.contract import ContractError, LoraSpec, RecoverySpec
 from workers.contract.jobs import MERGE
@@ -57,6 +60,31 @@ def test_a_job_shows_how_far_it_is_and_then_its_result(trained: Run) -> None:
     accept(attempt, [event(2, "result", text="All equal.", facts={"equal": 3})])
     [told] = results.of_checkpoint(checkpoint)
     assert (told.text, told.facts) == ("All equal.", {"equal": 3})
+
+
+def test_the_page_of_a_job_leads_back_to_its_model_and_has_nothing_of_a_training(trained: Run) -> None:
+    attempt = an_attempt(RunStatus.RUNNING, run=merge(trained))
+    [checkpoint] = checkpoints.of_run(trained)
+    answer = operator().get(f"/runs/{attempt.run_id}/")
+    page = answer.content.decode()
+    assert f'<a href="/models/{checkpoint.event.pk}/">sums · step 1</a>' in " ".join(page.replace("\n", " ").split())
+    assert [group.title for group in answer.context["groups"]] == ["Machine"]
+    assert 'class="tiles"' not in page
+    assert "the model stays as it is" in page  # what a stop does
+    for words in ("Clone", "Completions", "no step has been trained", "(deleted)"):
+        assert words not in page
+
+
+def test_a_job_that_is_over_says_what_it_has_made_and_is_not_resumed(trained: Run) -> None:
+    attempt = an_attempt(RunStatus.RUNNING, run=merge(trained))
+    accept(attempt, [event(1, "checkpoint", step=1, path="checkpoints/checkpoint-1", bytes=9, kept=[1])])
+    move(attempt, RunStatus.SUCCEEDED, reason="completed", actor="test", facts={"receipt": FREE})
+    page = operator().get(f"/runs/{attempt.run_id}/").content.decode()
+    assert "The job is done." in page
+    assert "Open the merged model" in page
+    assert "Resume" not in page
+    with pytest.raises(launching.NotResumable, match="Start it again"):
+        launching.resume(attempt.run, a_user())
 
 
 def test_nothing_is_started_on_a_checkpoint_that_is_gone(trained: Run) -> None:

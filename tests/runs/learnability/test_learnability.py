@@ -154,15 +154,18 @@ def test_prompts_solved_too_rarely_or_too_often_are_left_out_of_a_new_version() 
     three_prompts(check)
     text = filtered(check).content.decode()
     made = DatasetVersion.objects.get(parent=check.dataset_version)
-    assert made.source == {"filter": {"left_out": [1, 3]}, "why": f"solved 20 to 80 % in run {check.pk}"}
+    assert made.source == {
+        "filter": {"left_out": [1, 3]},
+        "why": f"keeping prompts solved 20 to 80 % in run {check.pk}",
+    }
     assert "without 2 rows by number" in text
 
 
 @pytest.mark.parametrize(
     ("bounds", "words"),
     [
-        ({"low": 0, "high": 100}, "nothing is to be left out"),
-        ({"low": 80, "high": 20}, "No prompt is solved by at least 80 %"),
+        ({"low": 0, "high": 100}, "there is nothing to leave out"),
+        ({"low": 80, "high": 20}, "80 % is more than 20 %"),
         ({"low": "many"}, "whole percentages from 0 to 100"),
         ({"high": 101}, "whole percentages from 0 to 100"),
     ],

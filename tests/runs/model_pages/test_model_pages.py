@@ -50,7 +50,7 @@ def test_the_list_is_searched_by_name_and_base_model() -> None:
 def test_an_empty_installation_says_where_models_come_from() -> None:
     page = text(viewer(), "/models/")
     assert "No run has saved a model yet" in page
-    assert "No model lies on a host" in page
+    assert "No host has a model" in page
 
 
 def test_a_model_shows_its_lineage() -> None:

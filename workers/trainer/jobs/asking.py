@@ -124,7 +124,10 @@ def room_for(tokens: int, context: int | None, wanted: int) -> int:
     if context is None:
         return wanted
     if tokens >= context:
-        raise AskError(f"The chat has {tokens:,} tokens, and this model reads {context:,} with its answer.")
+        raise AskError(
+            f"The chat has {tokens:,} tokens, and this model takes {context:,} with its answer: "
+            "send a shorter message, or begin a new chat."
+        )
     return min(wanted, context - tokens)
 
 

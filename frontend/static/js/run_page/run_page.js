@@ -25,7 +25,8 @@ const panelOf = (/** @type {string} */ name) => /** @type {HTMLElement} */ (root
 const series = new Series(page.starts);
 const regions = new Regions(page.head);
 const charts = new ChartsPage(panelOf("charts"), page, series);
-const completions = new CompletionsTab(panelOf("completions"), page);
+// A job samples nothing.
+const completions = panelOf("completions") ? new CompletionsTab(panelOf("completions"), page) : null;
 const bar = connectionBar();
 const known = new Set(page.events.map((/** @type {any} */ event) => event.id));
 
@@ -100,7 +101,7 @@ function onFrame(frame) {
   if (frame.events?.length) onEvents(frame.events);
   if (frame.run) onRun(frame.run);
   if (frame.logs && openTab() === "logs") logs?.news(frame.logs);
-  if (typeof frame.samples === "number" && openTab() === "completions") completions.news(frame.samples);
+  if (typeof frame.samples === "number" && openTab() === "completions") completions?.news(frame.samples);
 }
 
 /** @param {any[]} events  some of which may have come before */
@@ -139,7 +140,7 @@ function show(name, text) {
 
 // --- tabs ------------------------------------------------------------------------------------------------------
 
-const openTab = () => /** @type {HTMLElement} */ (root.querySelector('[data-tab][aria-selected="true"]'))?.dataset.tab ?? "charts";
+const openTab = () => /** @type {HTMLElement} */ (root.querySelector('[data-tab][aria-selected="true"]'))?.dataset.tab ?? page.first;
 
 function tabs() {
   const all = /** @type {HTMLElement[]} */ ([...root.querySelectorAll("[data-tab]")]);
@@ -161,10 +162,10 @@ function tabs() {
     const link = event.target instanceof Element ? event.target.closest("[data-tab], [data-tab-link]") : null;
     if (!(link instanceof HTMLElement) || event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
-    const name = link.dataset.tab ?? link.dataset.tabLink ?? "charts";
+    const name = link.dataset.tab ?? link.dataset.tabLink ?? page.first;
     // A tab is a place to come back to, what is filtered or chosen within one is not.
     if (name !== openTab()) urlstate.push();
-    urlstate.set("tab", name === "charts" ? null : name);
+    urlstate.set("tab", name === page.first ? null : name);
     urlstate.flush();
     void open(name, link.dataset.unfold);
     if (!link.dataset.unfold) uncover();
@@ -185,7 +186,7 @@ async function open(name, unfold) {
   charts.shown(name === "charts");
   feed?.send({ type: "logs", watch: name === "logs" });
   if (name === "charts") startCharts();
-  else if (name === "completions") completions.open();
+  else if (name === "completions") completions?.open();
   else if (name === "logs" && logs) logs.news();
   else await readPanel(name);
   if (unfold) reveal(panelOf(name).querySelector(`[data-fold="${unfold}"]`));
@@ -263,10 +264,10 @@ function startCharts() {
 
 tabs();
 addEventListener("popstate", () => {
-  const moved = completions.goBack();
-  const named = new URLSearchParams(location.search).get("tab") ?? "charts";
+  const moved = completions?.goBack();
+  const named = new URLSearchParams(location.search).get("tab") ?? page.first;
   if (named !== openTab() && root.querySelector(`[data-tab="${CSS.escape(named)}"]`)) void open(named);
-  else if (moved && named === "completions") completions.open();
+  else if (moved && named === "completions") completions?.open();
   urlstate.keep("c.", "l.");
 });
 if (page.tab === "charts") startCharts();
