@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import re
 import statistics
@@ -57,6 +58,7 @@ GRPO = {name: value for name, value in demo.CONFIG["grpo"].items() if not name.s
 
 def main(argv: list[str]) -> dict[str, Any]:
     argparse.ArgumentParser(prog="bench sampling").parse_args(argv)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request
     python = Path(os.environ.get("GRPO_TRAINER_PYTHON") or ROOT / ".venv-train" / "bin" / "python")
     stack = Stack.start(Path(tempfile.mkdtemp(prefix="gt-")), {"GRPO_TRAINER_PYTHON": str(python)})
     try:
