@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +12,14 @@ from typing import Any
 from runs.completions import groups, solving
 from runs.completions.groups import StoredCompletion
 from runs.completions.reading import valid
+from runs.metrics.series import series
 from runs.models import Run
 from runs.new_run import past_runs
 from runs.preflight import duration
 from runs.spec import spec_of
 from workers.contract import RunSpec
 from workers.contract.batch import Batch
+from workers.contract.names import reward_time
 
 MOST_READ = 2048
 """Groups; a check with huge generations has more."""
@@ -48,6 +51,8 @@ class ComponentResult:
     """The share of groups in which all its scores are equal, 0 to 1."""
     failed: float
     """The share of completions without a score, 0 to 1; rewards that don't apply to a row count, too."""
+    time_s: float | None = None
+    """For a batch of completions, on the first rank; None: a model, which TRL calls itself."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +106,10 @@ def of_run(run: Run) -> CheckResult:
     rows = valid(run).filter(mode="train").order_by("pk").values_list("data", "solved", "completions")[:MOST_READ]
     sampled = [(groups.completions(data), done, count) for data, done, count in rows]
     step_s = _step_s(run, spec)
+    names = [reward.name for reward in spec.rewards]
     steps = spec.grpo.get("max_steps")
     return CheckResult(
-        **_of_groups([group for group, _, _ in sampled], [reward.name for reward in spec.rewards]),
+        **_of_groups([group for group, _, _ in sampled], names, _times(run, names)),
         solve_rate=_share(sum(n for _, n, _ in sampled), sum(n for _, _, n in sampled)) if solved.bounds else None,
         rates=Counter(_rate(n / count) for _, n, count in sampled if count) if solved.bounds else {},
         step_s=step_s,
@@ -112,7 +118,9 @@ def of_run(run: Run) -> CheckResult:
     )
 
 
-def _of_groups(sampled: Sequence[list[StoredCompletion]], names: Iterable[str]) -> dict[str, Any]:
+def _of_groups(
+    sampled: Sequence[list[StoredCompletion]], names: Iterable[str], times: Mapping[str, float]
+) -> dict[str, Any]:
     every = [one for group in sampled for one in group]
     lengths = [one.tokens for one in every if one.tokens is not None]
     return {
@@ -121,11 +129,11 @@ def _of_groups(sampled: Sequence[list[StoredCompletion]], names: Iterable[str]) 
         "flat": _share(sum(_is_flat(one.reward for one in group) for group in sampled), len(sampled)),
         "cut": _share(sum(one.end == "length" for one in every), len(every)),
         "mean_tokens": fmean(lengths) if lengths else None,
-        "components": tuple(_component(name, sampled) for name in names),
+        "components": tuple(_component(name, sampled, times.get(name)) for name in names),
     }
 
 
-def _component(name: str, sampled: Sequence[list[StoredCompletion]]) -> ComponentResult:
+def _component(name: str, sampled: Sequence[list[StoredCompletion]], time_s: float | None) -> ComponentResult:
     by_group = [[one.rewards.get(name) for one in group] for group in sampled]
     every = [score for scores in by_group for score in scores]
     scored = [score for score in every if score is not None]
@@ -136,7 +144,15 @@ def _component(name: str, sampled: Sequence[list[StoredCompletion]]) -> Componen
         high=max(scored, default=None),
         flat=_share(sum(map(_is_flat, by_group)), len(by_group)),
         failed=_share(len(every) - len(scored), len(every)),
+        time_s=time_s,
     )
+
+
+def _times(run: Run, names: Sequence[str]) -> dict[str, float]:
+    """Reward -> its mean time for a batch, without the first one, which includes one-time work."""
+    histories = series(run, [reward_time(name) for name in names], sys.maxsize)["series"]
+    values = {name: histories[reward_time(name)]["value"] for name in names if reward_time(name) in histories}
+    return {name: fmean(taken[1:] or taken) for name, taken in values.items() if taken}
 
 
 def _is_flat(scores: Iterable[float | None]) -> bool:

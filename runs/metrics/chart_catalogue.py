@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from runs.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour
 from workers.contract import RewardSpec, Rollout, RunSpec
 from workers.contract.best import OTHER_REWARD
+from workers.contract.names import reward_time
 from workers.rewards.library import LIBRARY
 
 Range = tuple[float | None, float | None]
@@ -58,7 +59,7 @@ def of_training(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
         yield ChartGroup("Reward components", components, folded=len(components) > MANY)
     yield ChartGroup("Policy", tuple(_policy(spec)))
     yield ChartGroup("Completions", _completions())
-    yield ChartGroup("Speed", tuple(_speed(spec)))
+    yield ChartGroup("Speed", (*_speed(spec), *_reward_times(spec, names)))
 
 
 def of_rollout(spec: RunSpec) -> Iterator[ChartGroup]:
@@ -233,6 +234,17 @@ def _completions() -> tuple[Chart, ...]:
 
 
 # --- speed -----------------------------------------------------------------------------------------------------
+
+
+def _reward_times(spec: RunSpec, names: Collection[str]) -> Iterator[Chart]:
+    lines = tuple(
+        ChartLine(metric, reward.name, colour(i))
+        for i, reward in enumerate(spec.rewards)
+        if (metric := reward_time(reward.name)) in names
+    )
+    if len(lines) > 1:  # one alone is the rewards' part of the step
+        help_text = "Seconds that each reward takes for a batch, on the trainer's first rank"
+        yield Chart("reward-time", "Time of each reward", lines, format="seconds", zero=True, help=help_text)
 
 
 def _speed(spec: RunSpec) -> Iterator[Chart]:

@@ -42,3 +42,5 @@ def test_a_check_ends_by_itself_with_the_starting_model_s_completions(
     # With two updates on each generation a policy that had moved would show a ratio other than 1.
     assert {values["mean_ratio"] for values in builders.logs(folders[0]).values()} == {1.0}
     assert of_kind(folders[0], "checkpoint") == []
+    timed = {name for line in of_kind(folders[0], "train") for name in line["data"] if name.startswith("time/rewards/")}
+    assert timed == {f"time/rewards/{reward.name}_s" for reward in builders.REWARDS}

@@ -114,6 +114,11 @@ class StepPart(StrEnum):
     SAVING = "saving"
 
 
+def reward_time(name: str) -> str:
+    """The metric of the seconds that one reward takes for a batch of completions, on the first rank."""
+    return f"time/{StepPart.REWARDS}/{name}_s"
+
+
 BETWEEN_STEPS = frozenset({StepPart.EVALUATION, StepPart.SAVING})
 """These are no parts of a step."""
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
 from workers.contract import AttemptSpec, RewardSpec
+from workers.contract.names import reward_time
 from workers.rewards import LIBRARY, Completion, Cost, Tools, score
 from workers.rewards.tools import Unavailable
 from workers.sandbox import Backend, Sandbox, SandboxUnavailable, selftest
@@ -88,8 +90,10 @@ def _function(spec: RewardSpec, batches: Batches, tools: Tools, failures: Failur
         **_: Any,
     ) -> Any:
         generated, rows = batches.of(completions, row, completion_ids)
+        begun = time.perf_counter()
         with doing(spec.name):
             scored = score(reward, generated, rows, spec.params, tools)
+        log_metric(reward_time(spec.name), time.perf_counter() - begun)
         failures.note(spec.name, row, scored.failures)
         log_metric(f"rewards/{spec.name}/failed", len(scored.failures) / max(len(generated), 1))
         return scored.values

@@ -138,6 +138,16 @@ def test_the_run_s_time_is_that_of_the_steps_after_the_first() -> None:
     assert (found.step_s, found.run_s) == (2.0, 600.0)
 
 
+def test_each_reward_s_time_is_that_of_the_batches_after_the_first() -> None:
+    check = a_check()
+    attempt = check.attempts.get()
+    name = check.spec["rewards"][0]["name"]
+    for step, seconds in enumerate((9.0, 1.0, 3.0), 1):
+        values = {f"time/rewards/{name}_s": seconds}
+        MetricRow.objects.create(run=check, attempt=attempt, seq=step, t=step, kind="train", step=step, values=values)
+    assert [component.time_s for component in results.of_run(check).components] == [2.0]
+
+
 def three_prompts(check: Run) -> None:
     """One never, one sometimes and one always solved; validation rows and others were not sampled."""
     told(check, group(0.0, 0.0, row=1), group(1.0, 0.0, row=2), group(1.0, 1.0, row=3))
