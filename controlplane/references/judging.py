@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,8 @@ class Judge:
     reward: Reward | None = None
     skipped: str = ""
     """Why it judges no reference answer."""
+    form: bool = False
+    """It scores the answers' form (style, length): its mean is told, and no answer fails by it."""
 
     @property
     def full(self) -> float | None:
@@ -65,6 +68,8 @@ class Judged:
     scored: int
     """Without rows that it doesn't apply to."""
     failed: list[FailedAnswer]
+    total: float = 0.0
+    """The sum of the scores."""
     unavailable: str = ""
     """Why nothing could be scored on this machine."""
 
@@ -82,7 +87,10 @@ def judge(one: Judge, rows: Sequence[Row], tools: Tools) -> Judged:
     failures = {failure.index: failure for failure in scores.failures}
     gone = next((failure.message for failure in scores.failures if failure.kind == "unavailable"), "")
     if gone:
-        return Judged(0, [], gone)
+        return Judged(0, [], unavailable=gone)
+    total = math.fsum(value for value in scores.values if value is not None)
+    if one.form:
+        return Judged(sum(value is not None for value in scores.values), [], total)
     failed, counted = [], 0
     for index, (row, value) in enumerate(zip(rows, scores.values, strict=True)):
         failure = failures.get(index)
@@ -93,7 +101,7 @@ def judge(one: Judge, rows: Sequence[Row], tools: Tools) -> Judged:
             note = UNREAD if unread else scores.notes[index] if index < len(scores.notes) else ""
             message = (failure.message if failure else note)[:LONGEST_MESSAGE]
             failed.append(FailedAnswer(row["row"], one.name, value, message, _excerpt(row["answer"])))
-    return Judged(counted, failed)
+    return Judged(counted, failed, total)
 
 
 def completion(answer: str, params: Mapping[str, Any]) -> str:
@@ -124,9 +132,8 @@ def _judge(part: Mapping[str, Any]) -> Judge:
         return Judge(name, skipped="Only the trainer can score it.")
     if reward.cost is Cost.HTTP:
         return Judge(name, skipped="It asks another server.")
-    if {"answer", "test_cases"}.isdisjoint(reward.needs) and reward.group is not RewardGroup.CUSTOM:
-        return Judge(name, skipped="It judges the form of a completion, not its answer.")
-    return Judge(name, spec, reward)
+    form = {"answer", "test_cases"}.isdisjoint(reward.needs) and reward.group is not RewardGroup.CUSTOM
+    return Judge(name, spec, reward, form=form)
 
 
 def _excerpt(answer: str) -> str:

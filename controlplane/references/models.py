@@ -27,7 +27,7 @@ class ReferenceCheck(models.Model):
     """Of these, rows without an answer."""
     failed_rows = models.IntegerField(default=0)
     counts = models.JSONField(default=dict)
-    """Component -> {"scored", "failed"}: answers."""
+    """Component -> {"scored", "failed"}: answers; "total": the sum of their scores."""
 
     class Meta:
         ordering = ("-pk",)

@@ -23,6 +23,7 @@ class ComponentResult:
     failed: int
     untold: int
     """Answers that it doesn't apply to."""
+    mean: float | None
 
 
 def components(check: ReferenceCheck) -> list[ComponentResult]:
@@ -31,7 +32,8 @@ def components(check: ReferenceCheck) -> list[ComponentResult]:
     for judge in judges(check.reward_version.components):
         counts = check.counts.get(judge.name, {})
         scored, failed = int(counts.get("scored", 0)), int(counts.get("failed", 0))
-        found.append(ComponentResult(judge, scored, failed, 0 if judge.skipped else answered - scored))
+        mean = counts["total"] / scored if scored and "total" in counts else None
+        found.append(ComponentResult(judge, scored, failed, 0 if judge.skipped else answered - scored, mean))
     return found
 
 
@@ -46,6 +48,6 @@ def verdict(check: ReferenceCheck) -> Verdict:
     if failed:
         text = f"{answers} fail: on these rows a right completion can't get the full reward."
         return Verdict("bad", text, "Correct them, or train on a version without these rows.")
-    if not any(result.scored for result in components(check)):
+    if not any(result.scored for result in components(check) if not result.judge.form):
         return Verdict("watch", "No component applied to any answer.", "Rows without tests have nothing to run.")
     return Verdict("good", f"All {answered:,} answers that were checked get the full score.")

@@ -29,7 +29,7 @@ def start(version: DatasetVersion, rewards: RewardVersion, user: User) -> Refere
     if "answer" not in version.columns and not (version.mapping or {}).get("answer"):
         raise DatasetError(f"{version} has no answers: map that column first.")
     if all(judge.skipped for judge in judges(rewards.components)):
-        raise DatasetError(f"No component of {rewards} judges an answer or runs tests.")
+        raise DatasetError(f"No component of {rewards} can score an answer here.")
     same = ReferenceCheck.objects.filter(dataset_version=version, reward_version=rewards)
     with transaction.atomic():
         live = same.filter(status__in=ReferenceCheck.LIVE).first()

@@ -94,9 +94,9 @@ def _store(check: ReferenceCheck, looked_at: int, unanswered: int, judged: Seque
     check.unanswered += unanswered
     check.failed_rows += len({each.row for each in failed})
     for one, result in judged:
-        before = check.counts.get(one.name, {"scored": 0, "failed": 0})
-        found = {"scored": result.scored, "failed": len(result.failed)}
-        check.counts[one.name] = {name: before[name] + number for name, number in found.items()}
+        before = check.counts.get(one.name, {})
+        found = {"scored": result.scored, "failed": len(result.failed), "total": result.total}
+        check.counts[one.name] = {name: before.get(name, 0) + number for name, number in found.items()}
     with transaction.atomic():
         progress = {name: getattr(check, name) for name in ("done", "unanswered", "failed_rows", "counts")}
         if _still(check).update(**progress):

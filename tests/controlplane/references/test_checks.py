@@ -21,6 +21,7 @@ pytestmark = [pytest.mark.django_db, pytest.mark.processes]
 NUMBERS = [{"question": f"{n} + {n}?", "answer": str(2 * n)} for n in range(5)]
 TAG = {"name": "right", "function": "numeric_match", "params": {"source": "answer tag"}}
 FORM = {"name": "form", "function": "think_tags"}
+ASKS = {"name": "asks", "function": "judge", "params": {"endpoint": "elsewhere"}}
 TESTS = {"name": "tests", "function": "tests_passed"}
 MAPPING = ColumnMapping(prompt="question", answer="answer")
 CODE = [
@@ -37,10 +38,11 @@ def checked(version: DatasetVersion, *components: dict[str, Any]) -> ReferenceCh
     return check
 
 
-def test_an_answer_is_put_where_the_component_looks_for_it_and_others_are_not_asked():
-    check = checked(ready(NUMBERS, MAPPING), TAG, FORM)
+def test_an_answer_is_put_where_the_component_looks_for_it_and_its_form_fails_nothing():
+    check = checked(ready(NUMBERS, MAPPING), TAG, FORM, ASKS)
     assert (check.status, check.problem, check.done, check.failed_rows) == ("succeeded", "", 5, 0)
-    assert check.counts == {"right": {"scored": 5, "failed": 0}}
+    form = {"scored": 5, "failed": 0, "total": 0.0}
+    assert check.counts == {"right": {"scored": 5, "failed": 0, "total": 5.0}, "form": form}
 
 
 def test_answers_that_fail_are_listed_and_left_out_of_a_new_version():
@@ -74,7 +76,11 @@ def test_a_check_that_was_interrupted_goes_on_after_what_is_stored(monkeypatch):
     )
     worker.work()
     check.refresh_from_db()
-    assert (check.status, check.done, check.counts) == ("succeeded", 5, {"right": {"scored": 5, "failed": 1}})
+    assert (check.status, check.done, check.counts) == (
+        "succeeded",
+        5,
+        {"right": {"scored": 5, "failed": 1, "total": 2.0}},
+    )
 
 
 def test_a_stopped_check_stores_nothing_more():
@@ -106,7 +112,7 @@ def test_rows_that_are_gone_end_a_check_with_a_sentence():
     ("mapping", "component", "words"),
     [
         (ColumnMapping(prompt="question"), TAG, "has no answers"),
-        (MAPPING, FORM, "No component of config v1 judges an answer"),
+        (MAPPING, ASKS, "No component of config v1 can score an answer"),
     ],
 )
 def test_what_cannot_be_checked_is_refused(mapping, component, words):

@@ -11,7 +11,7 @@ from controlplane.references.models import ReferenceCheck
 from controlplane.rewards import saving
 from tests.controlplane.datasets.steps import ready
 from tests.controlplane.people import operator, viewer
-from tests.controlplane.references.test_checks import FORM, MAPPING, NUMBERS, TAG
+from tests.controlplane.references.test_checks import ASKS, FORM, MAPPING, NUMBERS, TAG
 
 pytestmark = [pytest.mark.django_db, pytest.mark.processes]
 
@@ -39,7 +39,7 @@ def test_a_check_is_followed_to_its_end_and_says_what_fails(client):
     version = check.dataset_version
     for words in (
         "1 of the 6 answers that were checked fail",
-        "judges the form of a completion",
+        "form only",
         "&lt;b&gt;none&lt;/b&gt;",
     ):
         assert words in page
@@ -66,9 +66,9 @@ def test_a_check_can_be_stopped(client):
 
 def test_the_form_says_what_cannot_be_checked(client):
     version = ready(NUMBERS, MAPPING)
-    rewards = saving.make("config", [FORM])
+    rewards = saving.make("config", [ASKS])
     answer = client.post("/datasets/references/", {"dataset_version": version.pk, "reward_version": rewards.pk})
-    assert (answer.status_code, "judges an answer or runs tests" in answer.content.decode()) == (422, True)
+    assert (answer.status_code, "can score an answer here" in answer.content.decode()) == (422, True)
     assert client.post("/datasets/references/", {"dataset_version": "x", "reward_version": "9" * 30}).status_code == 422
 
 
