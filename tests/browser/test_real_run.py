@@ -363,7 +363,7 @@ def test_the_checkpoints_are_those_that_were_saved_and_what_is_gone_is_said(run:
         there = (run.stack.runs_dir / row.locator("code").inner_text() / "model.safetensors").exists()
         expect(row.get_by_text("removed since")).to_have_count(0 if there else 1)
         expect(row.get_by_role("button", name="Copy the folder")).to_have_count(1 if there else 0)
-    page.get_by_role("link", name="Use as model").first.click()
+    page.get_by_role("link", name="Train on").first.click()
     expect(page.locator("#inspection dl")).to_contain_text("Parameters")
 
 

@@ -101,11 +101,11 @@ def test_a_checkpoint_of_all_weights_can_be_the_model_of_another_run() -> None:
     Attempt.objects.filter(pk=attempt.pk).update(host=host)
     accept(attempt, [event(1, "checkpoint", step=1, path="checkpoints/checkpoint-1")])
     page = f"/runs/{attempt.run_id}/checkpoints/"
-    assert "Use as model" not in text(operator(), page), "the host has not said where its runs are"
+    assert "Train on" not in text(operator(), page), "the host has not said where its runs are"
     Host.objects.update(inventory={**host.inventory, "runs_dir": "/srv/my runs"})
     folder = f"/srv/my runs/{attempt.run_id}/1/checkpoints/checkpoint-1"
     assert f'data-copy="{folder}"' in text(viewer(), page)
-    assert "Use as model" not in text(viewer(), page)
+    assert "Train on" not in text(viewer(), page)
     (link,) = re.findall(r'href="(/runs/new/[^"]*)"', text(operator(), page))
     form = text(operator(), html.unescape(link))
     assert f'value="{folder}"' in form
@@ -120,4 +120,4 @@ def test_an_adapter_is_no_model() -> None:
     Host.objects.update(inventory={**host.inventory, "runs_dir": "/srv/runs"})
     page = text(operator(), f"/runs/{attempt.run_id}/checkpoints/")
     assert "/srv/runs/" in page
-    assert "Use as model" not in page
+    assert "Train on" not in page
