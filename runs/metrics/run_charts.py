@@ -30,7 +30,6 @@ DERIVED = {"tokens_per_second": "num_tokens"}
 """Figures that the browser computes, and the metrics they derive from."""
 LIMITS = "limits/"
 """Before what a run has used of its limits, which its page shows as bars."""
-_NO_CHART_BELOW = (LIMITS, "eval_time/")
 _NO_CHART = frozenset(
     {"epoch", "num_tokens", "total_flos", "train_loss", "train_runtime"}
     | {f"{of}_{rate}_per_second" for of in ("train", "eval") for rate in ("samples", "steps")}
@@ -61,7 +60,7 @@ def unforeseen(names: Iterable[str], planned: Sequence[ChartGroup] = ()) -> Char
     """Charts of metrics that no planned chart shows; metrics with a common prefix share a chart."""
     drawn = {*metrics(planned), *_NO_CHART}
     prefixes: dict[str, list[str]] = {}
-    for name in sorted(name for name in set(names) - drawn if not name.startswith(_NO_CHART_BELOW)):
+    for name in sorted(name for name in set(names) - drawn if not name.startswith(LIMITS)):
         prefixes.setdefault(name.rpartition("/")[0] or name, []).append(name)
     taken: set[str] = set()
     return ChartGroup("Other", tuple(c for prefix, of in prefixes.items() for c in _alike(prefix, of, taken)))

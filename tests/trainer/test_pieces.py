@@ -107,6 +107,7 @@ def test_a_row_that_a_reward_raises_on_scores_none_is_counted_and_told(
     for step in range(2):
         assert function(completions=["ab", ""], row=[0, 5], log_metric=told.__setitem__) == [0.5, None]
         failures.settle(step, lambda notes: notes)
+    assert told.pop("time/rewards/mine_s") > 0
     assert told == {"rewards/mine/failed": 0.5}
     assert capsys.readouterr().err.count("ZeroDivisionError: division by zero\n") == 2  # its words and its traceback
     assert [(event["reward"], event["row"], event["count"], event["of"]) for event in events] == [("mine", 5, 1, 2)]

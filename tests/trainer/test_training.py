@@ -97,6 +97,10 @@ def samples_agree_with_metrics(folder: Path, logged: dict[int, dict[str, float]]
 def the_parts_of_each_step_make_up_its_time(folder: Path) -> None:
     steps = {line["step"]: line["data"] for line in of_kind(folder, "train") if "loss" in line["data"]}
     of = {step: {n: v for n, v in values.items() if n.startswith("time/")} for step, values in steps.items()}
+    each = {n: v for n, v in of[1].items() if n.startswith("time/rewards/")}
+    assert each.keys() == {f"time/rewards/{reward.name}_s" for reward in builders.REWARDS}
+    assert sum(each.values()) < of[1]["time/rewards_s"]
+    of = {step: {n: v for n, v in parts.items() if n not in each} for step, parts in of.items()}
     generates = {"time/generation_s", "time/rewards_s", "time/logps_s", "time/update_s"}
     assert {step: set(parts) for step, parts in of.items()} == {
         1: generates,

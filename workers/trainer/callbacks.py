@@ -42,7 +42,8 @@ class MetricsWriter(TrainerCallback):  # type: ignore[misc]  # transformers has 
         logs: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
-        logs = logs or {}
+        # Times are those of steps; TRL has put what rewards told in an evaluation under eval_.
+        logs = {name: value for name, value in (logs or {}).items() if not name.startswith("eval_time/")}
         times = self._times.taken() if "loss" in logs else {}  # an evaluation logs too
         # Of a vLLM that sleeps, torch counts what it has given back too: more than the card may have.
         peaks = {} if getattr(args, "vllm_enable_sleep_mode", False) else memory.peaks()
