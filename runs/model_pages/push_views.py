@@ -30,7 +30,7 @@ class PushForm(forms.Form):
     add = forms.BooleanField(
         required=False,
         label="Add to the existing repository",
-        help_text="Replaces files with the same names and keeps the others. Without it, nothing that exists is touched.",
+        help_text="Replaces files with the same names and keeps the others. Otherwise nothing existing is touched.",
     )
     card = forms.CharField(
         label="Model card",
