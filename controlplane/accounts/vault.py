@@ -112,7 +112,7 @@ def _hub_token() -> str:
     if secret is None:
         raise NotGiven(
             f"No token of the model hub is stored. An admin can add one under Settings, Secrets, as {HUB_TOKEN}: "
-            "it needs the right to write."
+            "it needs write access."
         )
     return _key(secret)
 

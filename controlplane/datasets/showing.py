@@ -144,8 +144,8 @@ def source(version: DatasetVersion) -> dict[str, str]:
     if version.source_kind == DatasetVersion.PATH:
         return {"kind": "a path on the server", "words": str(details.get("path", "")), "more": ""}
     if version.source_kind == DatasetVersion.DERIVED:
-        parts = [filter_words(details.get("filter") or {}), str(details.get("why", ""))]
-        return {"kind": "a filter", "words": ", ".join(filter(None, parts)), "more": ""}
+        words, why = filter_words(details.get("filter") or {}), str(details.get("why", ""))
+        return {"kind": "a filter", "words": words, "why": why}
     return {"kind": "an upload", "words": version.file_name, "more": ""}
 
 

@@ -165,7 +165,7 @@ def _evaluations(checkpoint: Checkpoint, run: Run) -> list[str]:
     if not any(each.step == checkpoint.step for each in done):
         return []
     setup = ("Model", "Dataset", "Temperature", "Rewards", "Prompts", "Completions of each")
-    heads = (*setup, "pass@1", "pass@k", "Reward", "Reward over before")
+    heads = (*setup, "pass@1", "pass@k", "Reward", "Change in reward")
     sentences = dict.fromkeys(_plain(solving.of(each.run.spec).sentence()) for each in done)
     merged = ["Of the adapter, before it was merged.", ""] if run != checkpoint.run else []
     told = ["", *sentences, "", "The last column is the mean difference by prompt, with its 95 % interval."]

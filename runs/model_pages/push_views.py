@@ -19,7 +19,7 @@ from workers.contract.jobs import PushSettings
 class PushForm(forms.Form):
     repository = forms.CharField(
         max_length=200,
-        help_text="Its name on the hub. The owner is the stored token's account, or an organisation of it.",
+        help_text="Its name on the hub. The owner is the stored token's account, or one of its organisations.",
         widget=forms.TextInput(
             attrs={"placeholder": "owner/name", "autocomplete": "off", "spellcheck": "false", "class": "code"}
         ),
@@ -30,7 +30,7 @@ class PushForm(forms.Form):
     add = forms.BooleanField(
         required=False,
         label="Add to the existing repository",
-        help_text="Files of the same names are replaced there, others stay. Otherwise nothing that exists is touched.",
+        help_text="Replaces files with the same names and keeps the others. Otherwise nothing existing is touched.",
     )
     card = forms.CharField(
         label="Model card",

@@ -109,8 +109,8 @@ class LaunchForm(LimitFields, forms.Form):
         label="Evaluate with other rewards",
         required=False,
         empty_label="only the run’s own",
-        help_text="A second reward config for the held-out rows, never trained on. Its total is eval_other_reward: the "
-        "best checkpoint can be kept by it, and the run ended by it.",
+        help_text="A second reward config that scores the held-out rows and is never trained on. Its total is "
+        "eval_other_reward, by which the best checkpoint can be kept and the run ended early.",
     )
     profile = forms.ModelChoiceField(
         HardwareProfile.objects.none(),

@@ -44,7 +44,7 @@ def _of_evaluations(draft: Draft) -> Iterator[Finding]:
     if both := [reward.name for reward in draft.eval_rewards if reward.name in trained_on]:
         yield stop(
             "eval_reward_version",
-            f"{', '.join(both)} is a component of both reward configs: their metrics would have one name.",
+            f"{', '.join(both)} is a component of both reward configs: their metrics would have the same name.",
             "Give the components other names in one of them.",
         )
     for reward in draft.eval_rewards:

@@ -51,6 +51,7 @@ def test_an_empty_installation_says_where_models_come_from() -> None:
     page = text(viewer(), "/models/")
     assert "No run has saved a model yet" in page
     assert "No host has a model" in page
+    assert "No model on a host matches" in text(viewer(), "/models/?q=qwen")
 
 
 def test_a_model_shows_its_lineage() -> None:
