@@ -16,7 +16,7 @@ from workers.contract import EventKind, OutboxLine, Receipt
 
 ACTOR = "reaper"
 MAX_LAUNCHES = 3
-_ENDS = {"completed": EndReason.COMPLETED, "stopped": EndReason.STOPPED_BY_USER}
+_ENDS = {"completed": EndReason.COMPLETED, "done": EndReason.COMPLETED, "stopped": EndReason.STOPPED_BY_USER}
 """What a trainer's last word means, if the supervisor that would have judged its exit is gone."""
 
 

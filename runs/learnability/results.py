@@ -54,6 +54,12 @@ class ComponentResult:
     time_s: float | None = None
     """For a batch of completions, on the first rank; None: a model, which TRL calls itself."""
 
+    @property
+    def time(self) -> str:
+        if self.time_s is None:
+            return "–"
+        return f"{self.time_s:.3g} s" if self.time_s >= 1 else f"{max(1, round(1000 * self.time_s))} ms"
+
 
 @dataclass(frozen=True)
 class Verdict:

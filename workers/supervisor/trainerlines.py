@@ -20,13 +20,16 @@ class TrainerProgress:
     """It left its training loop."""
     stopped: bool = False
     """It did so before its last step because STOP was there."""
+    is_job: bool = False
+    """What has ended is a job: its steps are parts of its work."""
 
     def note(self, line: Line) -> None:
         if line.step is not None:
             self.step = line.step
         if line.kind == EventKind.TRAINED:
             self.ended = True
-            self.stopped = (line.data() or {}).get("how") == "stopped"
+            how = (line.data() or {}).get("how")
+            self.stopped, self.is_job = how == "stopped", how == "done"
 
 
 def trainer_line(text: bytes) -> Line | None:
