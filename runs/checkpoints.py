@@ -95,6 +95,12 @@ def of_run(run: Run) -> list[Checkpoint]:
     return [_checkpoint(event, existing, resumes, refused, deletions) for event in newest]
 
 
+def models_of(run: Run) -> list[Checkpoint]:
+    """The run's own checkpoints that still exist, then the merged models made of them."""
+    merges = run.jobs.filter(kind=MERGE).order_by("-created_at")
+    return [each for source in (run, *merges) for each in of_run(source) if each.usable]
+
+
 def last(run: Run) -> Checkpoint | None:
     """The newest one that can be resumed from."""
     return next((checkpoint for checkpoint in of_run(run) if checkpoint.usable), None)

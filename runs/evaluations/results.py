@@ -42,8 +42,8 @@ class PromptResult:
 @dataclass(frozen=True)
 class EvaluationResult:
     run: Run
-    step: int | None
-    """None: the model that the evaluated run started with."""
+    folder: str
+    """Of the checkpoint, relative to RUNS_DIR; "": the model that the evaluated run started with."""
     prompts: dict[int, PromptResult]
     """By row of the dataset."""
     pass_1: float | None
@@ -60,6 +60,16 @@ class EvaluationResult:
     """Of the mean reward over the base's, paired by prompt."""
     base: str = ""
     """The id of the base's evaluation."""
+
+    @property
+    def step(self) -> int | None:
+        """None: the model that the evaluated run started with."""
+        return int(self.folder.rpartition("-")[2]) if self.folder else None
+
+    @property
+    def merged(self) -> bool:
+        """Whether its weights are those of a merge of the checkpoint."""
+        return bool(self.folder) and not self.folder.startswith(f"{self.run.source_id}/")
 
     @property
     def setup(self) -> SetupKey:
@@ -100,7 +110,7 @@ def _read(evaluation: Run) -> EvaluationResult:
     told = bool(solved.bounds) and sampled > 0
     return EvaluationResult(
         run=evaluation,
-        step=_step(evaluation),
+        folder=checkpoint_of(evaluation),
         prompts=prompts,
         pass_1=sum(each.solved for each in prompts.values()) / sampled if told else None,
         pass_k=fmean(each.solved > 0 for each in prompts.values()) if told else None,
@@ -112,11 +122,6 @@ def _read(evaluation: Run) -> EvaluationResult:
         live=live,
         ended_well=attempt.status == RunStatus.SUCCEEDED,
     )
-
-
-def _step(evaluation: Run) -> int | None:
-    folder = checkpoint_of(evaluation)
-    return int(folder.rpartition("-")[2]) if folder else None
 
 
 def _against(one: EvaluationResult, base: EvaluationResult | None) -> EvaluationResult:

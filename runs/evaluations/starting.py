@@ -18,6 +18,7 @@ from runs.spec import LaunchRequest, spec_of
 from runs.states import EndReason
 from workers.contract import ContractError
 from workers.contract.evaluation import EVALUATION
+from workers.contract.jobs import MERGE
 
 GENERATIONS = 4
 MOST_GENERATIONS = 256
@@ -80,6 +81,11 @@ def setup_of(evaluation: Run) -> SetupKey:
     )
 
 
+def words_of(checkpoint: Checkpoint) -> str:
+    merged = ", merged" if checkpoint.run.kind == MERGE else ""
+    return f"Step {checkpoint.step}{merged}"
+
+
 def temperature_of(run: Run) -> float:
     """Of its completions; TRL's default where the run hasn't set it."""
     return float(run.spec["grpo"].get("temperature", 1.0))
@@ -110,7 +116,7 @@ def _request(run: Run, checkpoint: Checkpoint | None, setup: Setup) -> LaunchReq
     spec = spec_of(run)
     if run.profile is None:
         raise ContractError("its hardware profile was deleted")
-    what = f"step {checkpoint.step}" if checkpoint else "before training"
+    what = words_of(checkpoint).lower() if checkpoint else "before training"
     return LaunchRequest(
         name=f"{run.name[:90]} · {what}",
         model=spec.model,
@@ -119,7 +125,7 @@ def _request(run: Run, checkpoint: Checkpoint | None, setup: Setup) -> LaunchReq
         reward_version=setup.rewards,
         profile=run.profile,
         grpo={**spec.grpo, "num_generations_eval": setup.generations, "temperature": setup.temperature},
-        lora=spec.lora,
+        lora=None if checkpoint and not checkpoint.is_adapter else spec.lora,
         attn_implementation=spec.attn_implementation,
         eval_rows=setup.prompts,
         start_from=checkpoint.folder if checkpoint else spec.start_from,

@@ -32,12 +32,12 @@ class DatasetChoice(forms.ModelChoiceField):  # type: ignore[type-arg]  # not su
 class EvaluationForm(forms.Form):
     def __init__(self, request: HttpRequest, run: Run, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.usable = [each for each in checkpoints.of_run(run) if each.usable]
+        self.usable = checkpoints.models_of(run)
         offered = ready_versions(request).filter(validation_rows__gt=0)
         own = offered.filter(pk=run.dataset_version_id).first() or offered.first()
         self.held_out = own.validation_rows if own else 0
         self.fields["checkpoints"] = forms.MultipleChoiceField(
-            choices=[(str(each.event.pk), f"step {each.step}") for each in self.usable],
+            choices=[(str(each.event.pk), starting.words_of(each)) for each in self.usable],
             initial=[str(each.event.pk) for each in self.usable[:1]],
             widget=forms.CheckboxSelectMultiple,
         )

@@ -161,13 +161,16 @@ def _lora(run: Run) -> list[str]:
 def _evaluations(checkpoint: Checkpoint, run: Run) -> list[str]:
     if not run.trains:
         return []
-    done = [each for each in results.of_run(run) if each.ended_well and each.step in (None, checkpoint.step)]
-    if not any(each.step == checkpoint.step for each in done):
+    at_step = [each for each in results.of_run(run) if each.ended_well and each.step in (None, checkpoint.step)]
+    own = [each for each in at_step if each.folder in ("", checkpoint.folder)]
+    of_itself = any(each.folder for each in own)
+    done = own if of_itself else [each for each in at_step if not each.merged]
+    if not any(each.folder for each in done):
         return []
     setup = ("Model", "Dataset", "Temperature", "Rewards", "Prompts", "Completions of each")
     heads = (*setup, "pass@1", "pass@k", "Reward", "Change in reward")
     sentences = dict.fromkeys(_plain(solving.of(each.run.spec).sentence()) for each in done)
-    merged = ["Of the adapter, before it was merged.", ""] if run != checkpoint.run else []
+    merged = [] if of_itself else ["Of the adapter, before it was merged.", ""]
     told = ["", *sentences, "", "The last column is the mean difference by prompt, with its 95 % interval."]
     return ["## Evaluation", "", *merged, *_table(heads, [_evaluated(each) for each in done]), *told]
 

@@ -52,9 +52,9 @@ def model(request: HttpRequest, event_id: int) -> HttpResponse:
     if asked_again:
         context["asked_again"] = True
         return render(request, "model_pages/_jobs.html", context, status=200 if live else STOP_POLLING)
-    evaluations = evaluation_results.of_run(found.run) if found.run.trains else []
     if converting.is_offered(found.checkpoint):
         context["gguf"] = {"types": TYPES, "merge_first": converting.MERGE_FIRST}
     context |= {"benchmark_tasks": TASKS, "benchmark_examples": USUAL_EXAMPLES}
-    context["evaluations"] = [each for each in evaluations if each.step in (None, found.checkpoint.step)]
+    evaluations = evaluation_results.of_run(found.trained_by)
+    context["evaluations"] = [each for each in evaluations if each.folder in ("", found.checkpoint.folder)]
     return render(request, "model_pages/model.html", context)

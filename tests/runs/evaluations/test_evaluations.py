@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from controlplane.datasets.models import DatasetVersion
+from runs import checkpoints
 from runs.compare import prompts
 from runs.evaluations import results
 from runs.host_api import uploads
 from runs.host_api.ingest import accept
+from runs.jobs import starting as jobs
 from runs.models import Run
 from runs.states import EndReason, RunStatus, final_status
 from runs.transitions import move
@@ -19,7 +21,9 @@ from tests.runs import builders
 from tests.runs.builders import FREE
 from tests.runs.new_run import launching_page
 from tests.runs.new_run.launching_page import a_ready_host
+from workers.contract import LoraSpec, to_dict
 from workers.contract.evaluation import EVALUATION
+from workers.contract.jobs import MERGE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 
@@ -100,6 +104,23 @@ def test_another_dataset_is_evaluated_on_as_far_as_it_has_validation_rows(run: R
     assert "has 3 validation rows" in answer.content.decode()
     base, checkpoint = started(run, dataset=other.pk, prompts=3)
     assert {base.dataset_version, checkpoint.dataset_version} == {other}
+
+
+def test_a_merged_model_is_evaluated_as_all_weights_beside_the_adapter(run: Run) -> None:
+    Run.objects.filter(pk=run.pk).update(spec={**run.spec, "lora": to_dict(LoraSpec(r=4))})
+    [adapter] = checkpoints.of_run(Run.objects.get(pk=run.pk))
+    attempt = builders.an_attempt(run=jobs.start(adapter, MERGE, builders.a_user()))
+    saved = {"step": 4, "path": "checkpoints/checkpoint-4", "bytes": 10, "kept": [4]}
+    accept(attempt, [builders.event(1, "checkpoint", **saved)])
+    merged = attempt.run.events.get(kind="checkpoint")
+    page = operator().get(f"/runs/{run.pk}/evaluations/").content.decode()
+    assert "Step 4, merged" in page
+    started(run, checkpoints=[merged.pk])
+    base, evaluation = run.jobs.filter(kind=EVALUATION).order_by("created_at")
+    assert (base.spec["lora"], evaluation.spec["lora"]) == ({**to_dict(LoraSpec(r=4))}, None)
+    assert evaluation.spec["start_from"] == f"{attempt.run_id}/1/checkpoints/checkpoint-4"
+    assert [result.merged for result in results.of_run(run)] == [False, True]
+    assert "This model" in operator().get(f"/models/{merged.pk}/").content.decode()
 
 
 def test_an_evaluation_has_nothing_to_save_and_stops_now(run: Run) -> None:
