@@ -20,6 +20,7 @@ from runs.compare import prompts as compare_prompts
 from runs.compare.comparison import Chosen, ComparedMetric
 from runs.compare.curves import AXES, curves, finals
 from runs.metrics import step_time
+from workers.contract.jobs import KINDS
 
 MOST_CURVES_OF = 50
 """Runs per answer of curves; the page requests fewer."""
@@ -34,7 +35,12 @@ def compare(request: HttpRequest) -> HttpResponse:
     metrics = comparison.metrics(chosen.runs)
     selected = comparison.shown_metrics(request, metrics)
     different, equal_count = comparison.differences(chosen.runs)
-    others = queries.runs_for(request).filter(archived_at=None).exclude(pk__in=chosen.runs).exclude(kind="trial")
+    others = (
+        queries.runs_for(request)
+        .filter(archived_at=None)
+        .exclude(pk__in=chosen.runs)
+        .exclude(kind__in=("trial", *KINDS))
+    )
     context = {
         **_table(chosen),
         "chosen": chosen,
@@ -42,6 +48,7 @@ def compare(request: HttpRequest) -> HttpResponse:
         "shown": selected,
         "most_metrics": comparison.MOST_METRICS,
         "axes": AXES,
+        "trained": any(run.trains for run in chosen.runs),
         "differences": different,
         "same": equal_count,
         "others": others.values_list("pk", "name", "owner__username")[:OFFERED_RUNS],

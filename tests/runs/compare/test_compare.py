@@ -20,6 +20,8 @@ from runs.metrics import folding
 from runs.models import Attempt, Run, SampleRow
 from tests.controlplane.people import signed_in
 from tests.runs.builders import a_host, a_run, an_attempt, event, train
+from workers.contract.evaluation import EVALUATION
+from workers.contract.jobs import MERGE
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 
@@ -66,6 +68,19 @@ def test_the_page_names_each_run_and_takes_the_address_order(client: Client) -> 
     text = page(client, second, first)
     assert "Compare 2 runs" in text
     assert text.index(">second</a>") < text.index(">first</a>")
+
+
+def test_evaluations_have_no_steps_whose_time_could_be_compared(client: Client) -> None:
+    runs = going("first"), going("second")
+    assert "Where a step’s time goes" in page(client, *runs)
+    Run.objects.update(kind=EVALUATION)
+    assert "Where a step’s time goes" not in page(client, *runs)
+
+
+def test_a_job_is_not_offered_for_comparison(client: Client) -> None:
+    first, second = going("first"), going("second")
+    Run.objects.filter(pk=second.pk).update(kind=MERGE)
+    assert second.pk not in page(client, first)
 
 
 def test_runs_that_are_not_there_are_named_and_the_others_shown(client: Client) -> None:
