@@ -103,7 +103,6 @@ def same_output(
             continue
         reference = references[source]
         if reference.kind:
-            notes[index] = reference.message
             failures.append(Failure(index, reference.kind, reference.message, reference.traceback))
         elif code is None:
             values[index], notes[index] = 0.0, "It has no code."

@@ -12,6 +12,7 @@ from tests.workers.rewards.sandboxes import BACKENDS, best_tools, tools_on
 from workers.rewards import LIBRARY, Scores, Tools, score
 from workers.rewards.tools import MOST_KEPT
 from workers.sandbox import Sandbox, selftest
+from workers.trainer.failures import Failures
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 
@@ -113,7 +114,16 @@ def test_a_reference_that_judges_nothing_is_a_failure_and_punishes_nobody(
     assert scores.values == [None, None]
     assert [(each.index, each.kind) for each in scores.failures] == [(0, kind), (1, kind)]
     assert says in scores.failures[0].message
-    assert scores.notes == [scores.failures[0].message] * 2
+
+
+def test_a_run_is_told_which_row_has_a_reference_that_judges_nothing(tools: Tools) -> None:
+    events: list[dict[str, Any]] = []
+    failures = Failures(share=0.5, event=lambda _, data, step: events.append(data))
+    failures.note("prints", [7, 7], given(["print(1)"] * 2, "x = 1", tools).failures)
+    failures.settle(0, lambda notes: notes)
+    [event] = events
+    assert (event["row"], event["count"], event["of"]) == (7, 2, 2)
+    assert event["message"] == "The row's reference answer prints nothing, so it has no score."
 
 
 @pytest.mark.parametrize("answer", [None, "", "  \n"])
