@@ -184,7 +184,7 @@ def _rewards(spec: RunSpec, last: Mapping[str, Any]) -> Iterator[str]:
 
 
 _SLOW = {
-    ("python_executes", "tests_passed"): (
+    ("python_executes", "tests_passed", "same_output"): (
         "{names} {runs} code in the sandbox: a shorter time limit, fewer tests a row or more CPU cores help."
     ),
     ("python",): "{names} {runs} custom code: batch its work, and cache what repeats between completions.",

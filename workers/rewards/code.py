@@ -12,7 +12,6 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from workers.rewards.reward import (
     Completion,
@@ -32,6 +31,8 @@ from workers.rewards.sandboxed import (
     code_of,
     ending,
     failure,
+    limits_of,
+    run_each,
     sandbox,
     with_setup,
     without_trouble,
@@ -93,7 +94,7 @@ def python_syntax(
     reward for what the code does."""
     codes = [code_of(completion, params) for completion in completions]
     jobs = {index: Job(PARSER, "parses", (code,)) for index, code in enumerate(codes) if code and _is_tame(code)}
-    outcomes = _run(jobs, tools, Limits(disk_mb=0))
+    outcomes = run_each(jobs, tools, Limits(disk_mb=0))
     good = {index for index, outcome in outcomes.items() if outcome.kind is Kind.OK and outcome.value is True}
     values: list[float | None] = [1.0 if index in good else params.wrong_score for index in range(len(codes))]
     return Scores(values, without_trouble(outcomes, values))
@@ -107,7 +108,7 @@ def python_executes(
     nobody calls run well."""
     codes = [code_of(completion, params) for completion in completions]
     jobs = {index: Job(with_setup(code, params)) for index, code in enumerate(codes) if code}
-    outcomes = _run(jobs, tools, _limits(params))
+    outcomes = run_each(jobs, tools, limits_of(params))
     notes = [ending(outcomes[index]) if index in outcomes else "It has no code." for index in range(len(codes))]
     values: list[float | None] = [params.wrong_score if note else 1.0 for note in notes]
     return Scores(values, without_trouble(outcomes, values), notes)
@@ -124,7 +125,7 @@ def tests_passed(
     values: list[float | None] = [0.0 if row_tests else None for row_tests in tests]
     notes = ["It has no code." if row_tests else "" for row_tests in tests]
     jobs = {i: TestJob(with_setup(code, params), tests[i]) for i, code in enumerate(codes) if code and tests[i]}
-    outcomes = sandbox(tools).test(list(jobs.values()), _limits(params)) if jobs else []
+    outcomes = sandbox(tools).test(list(jobs.values()), limits_of(params)) if jobs else []
     for index, outcome in zip(jobs, outcomes, strict=True):
         count = len(tests[index])
         # Relative to the row's own tests: a test without a result has not passed.
@@ -144,7 +145,7 @@ def python_style(
     codes = [code_of(completion, params) for completion in completions]
     argv = _ruff(params)
     jobs = {index: Program(argv, stdin=code) for index, code in enumerate(codes) if code}
-    outcomes = _run(jobs, tools, RUFF_LIMITS)
+    outcomes = run_each(jobs, tools, RUFF_LIMITS)
     works = _ruff_works(argv, outcomes, tools)
     lowest = _style_range(params)[0]
     values: list[float | None] = [lowest] * len(codes)
@@ -164,16 +165,6 @@ def python_style(
             values[index] = _style_score(count, params)
             notes[index] = ", ".join(f"{code}: {times}" for code, times in list(findings.items())[:20])
     return Scores(values, failures, notes)
-
-
-def _run(jobs: dict[int, Any], tools: Tools, limits: Limits) -> dict[int, Outcome]:
-    """Each job's outcome by its index; no sandbox is opened without jobs."""
-    outcomes = sandbox(tools).run(list(jobs.values()), limits) if jobs else []
-    return dict(zip(jobs, outcomes, strict=True))
-
-
-def _limits(params: RunParams) -> Limits:
-    return Limits(seconds=params.seconds, memory_mb=params.memory_mb)
 
 
 def _is_tame(code: str) -> bool:
@@ -227,7 +218,7 @@ def _ruff_works(argv: tuple[str, ...], outcomes: dict[int, Outcome], tools: Tool
     the code is not the cause."""
     if all(_findings(outcome) is not None for outcome in outcomes.values()):
         return True
-    return _findings(_run({0: Program(argv)}, tools, RUFF_LIMITS)[0]) is not None
+    return _findings(run_each({0: Program(argv)}, tools, RUFF_LIMITS)[0]) is not None
 
 
 def _findings(outcome: Outcome) -> dict[str | None, int] | None:

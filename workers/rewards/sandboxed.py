@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from workers.rewards.extract import last_code_block
 from workers.rewards.reward import Completion, Failure, Params, param
 from workers.rewards.tools import Tools
-from workers.sandbox import Kind, Outcome, Sandbox
+from workers.sandbox import Job, Kind, Limits, Outcome, Program, Sandbox
+
+KeyT = TypeVar("KeyT")
 
 LONGEST_SOURCE = 50_000
 PRELOADED = (
@@ -63,6 +66,16 @@ def code_of(completion: Completion, params: CodeParams) -> str | None:
 
 def with_setup(code: str, params: RunParams) -> str:
     return f"{params.setup}\n{code}" if params.setup.strip() else code
+
+
+def limits_of(params: RunParams) -> Limits:
+    return Limits(seconds=params.seconds, memory_mb=params.memory_mb)
+
+
+def run_each(jobs: Mapping[KeyT, Job | Program], tools: Tools, limits: Limits) -> dict[KeyT, Outcome]:
+    """Each job's outcome by its key; no sandbox is opened without jobs."""
+    outcomes = sandbox(tools).run(list(jobs.values()), limits) if jobs else []
+    return dict(zip(jobs, outcomes, strict=True))
 
 
 def failure(index: int, outcome: Outcome) -> Failure:

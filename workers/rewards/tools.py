@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workers.sandbox import Sandbox
 
+MOST_KEPT = 256
+"""Results kept for later batches; the least recently used goes first."""
 SECRET_PREFIX = "GRPO_SECRET_"  # noqa: S105  the name of the variables, no secret
 
 
@@ -58,7 +61,23 @@ class Tools:
         self.trainer = dict(trainer or {})
         """What only the trainer's process has, by name; empty elsewhere."""
         self._sandboxes: dict[tuple[str, ...], Sandbox] = {}
+        self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = threading.Lock()
+
+    def kept(self, key: Hashable) -> Any:
+        """What `keep` was given for this key; None if it was nothing, or long ago."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+            return self._kept.get(key)
+
+    def keep(self, key: Hashable, value: Any) -> None:
+        """Keep what several completions or batches need. The key names the reward and all that the value depends on."""
+        with self._lock:
+            self._kept[key] = value
+            self._kept.move_to_end(key)
+            while len(self._kept) > MOST_KEPT:
+                self._kept.popitem(last=False)
 
     def sandbox(self, *preload: str) -> Sandbox:
         """A sandbox whose zygote has these modules imported. Raises workers.sandbox.SandboxUnavailable."""

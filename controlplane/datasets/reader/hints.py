@@ -63,8 +63,9 @@ def _of_answers(figures: Mapping[str, Any]) -> Iterator[Hint]:
         yield Hint("note", "Rows without an answer", text)
     if code > rows / 2 and tests < code:
         text = (
-            f"{code - tests:,} rows of code have no test_cases: whether such code is right can't be rewarded, only "
-            "that it parses and runs."
+            f"{code - tests:,} rows of code have an answer and no test_cases. Where answers are programs that print, "
+            "“Prints what the reference prints” compares completions with them; other code can only be rewarded for "
+            "parsing and running."
         )
         yield Hint("note", "Code without tests", text)
 

@@ -9,6 +9,7 @@ import pytest
 from controlplane.datasets import sizes
 from controlplane.datasets.reader.hints import hints
 from controlplane.datasets.reader.statistics import MOST_NAMES, Lengths, NameCounts, Statistics
+from workers.rewards import LIBRARY
 
 
 def told(*rows: dict[str, Any], **repeats: int) -> dict[str, Any]:
@@ -102,6 +103,11 @@ def test_difficulty_tags_tests_code_and_the_split_are_counted() -> None:
 )
 def test_what_a_practitioner_would_say_is_said(found: dict[str, Any], title: str) -> None:
     assert title in [hint["title"] for hint in hints(found)]
+
+
+def test_code_with_answers_and_no_tests_is_told_which_reward_compares_it() -> None:
+    (hint,) = [one for one in hints(told(a_row(answer="def f(): pass"))) if one["title"] == "Code without tests"]
+    assert LIBRARY["same_output"].title in hint["text"]
 
 
 def test_a_good_set_gets_no_warning_and_what_needs_attention_comes_first() -> None:

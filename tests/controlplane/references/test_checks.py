@@ -23,6 +23,7 @@ TAG = {"name": "right", "function": "numeric_match", "params": {"source": "answe
 FORM = {"name": "form", "function": "think_tags"}
 ASKS = {"name": "asks", "function": "judge", "params": {"endpoint": "elsewhere"}}
 TESTS = {"name": "tests", "function": "tests_passed"}
+PRINTS = {"name": "prints", "function": "same_output", "params": {"seconds": 2.0}}
 MAPPING = ColumnMapping(prompt="question", answer="answer")
 CODE = [
     {"question": "Double it.", "answer": "def double(n):\n    return 2 * n", "tests": ["assert double(2) == 4"]},
@@ -65,6 +66,16 @@ def test_solutions_run_against_their_own_tests_in_the_sandbox():
     wrong, endless = check.failures.all()
     assert (wrong.score, wrong.message[:19]) == (0.0, "0 of 1 tests passed")
     assert endless.message
+
+
+def test_programs_that_cannot_be_compared_are_listed_with_what_they_did():
+    answers = ["print(1)", "```python\nprint(2)\n```", "print(1 / 0)", "def double(n):\n    return 2 * n"]
+    check = checked(ready([{"question": f"{n}?", "answer": each} for n, each in enumerate(answers)], MAPPING), PRINTS)
+    assert check.counts == {"prints": {"scored": 4, "failed": 2, "total": 2.0}}
+    fails, silent = check.failures.all()
+    assert (fails.score, silent.score) == (None, None)
+    assert "ZeroDivisionError: division by zero" in fails.message
+    assert "prints nothing" in silent.message
 
 
 def test_a_check_that_was_interrupted_goes_on_after_what_is_stored(monkeypatch):

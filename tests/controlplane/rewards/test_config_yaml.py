@@ -19,6 +19,7 @@ SCHEMA = '{\n  "type": "object"\n}\n'
 PARTS = [
     {"name": "right", "function": "numeric_match", "weight": 2.0, "params": {"tolerance": 0.5, "relative": True}},
     {"name": "json", "function": "json_valid", "weight": -0.25, "params": {"schema": SCHEMA}},
+    {"name": "prints", "function": "same_output", "weight": 1.0, "params": {"standard_input": "1\n2\n"}},
     {"name": "yes", "function": "think_tags", "weight": 1.0, "params": {"tag": "off", "needs_text_after": False}},
 ]
 GOOD = "name: n\ncomponents:\n- function: length\n"

@@ -17,7 +17,7 @@ from workers.rewards import LIBRARY, Cost, Params, Reward, Scores
 from workers.rewards.custom import PythonParams
 from workers.rewards.scoring import all_failed
 from workers.rewards.tools import Unavailable
-from workers.sandbox import SandboxUnavailable
+from workers.sandbox import SandboxUnavailable, selftest
 
 THINKS = RewardSpec(name="thinks", function="think_tags")
 RIGHT = RewardSpec(name="right", function="numeric_match", weight=2.0)
@@ -143,6 +143,16 @@ def test_without_a_sandbox_nothing_runs_and_the_reason_is_told(monkeypatch: pyte
     [column] = trial.missing
     assert (column.how, column.why) == (How.UNAVAILABLE, "bubblewrap: user namespaces are refused.")
     assert [one.total for one in trial.group] == [2.0, 0.0]
+
+
+@pytest.mark.skipif(selftest.probe().backend is None, reason="no sandbox holds on this machine")
+def test_a_reference_answer_that_prints_nothing_is_told_and_no_zero():
+    prints = RewardSpec(name="prints", function="same_output")
+    trial = scoring.try_on([prints, RIGHT], ROW | {"answer": "x = 4"}, ["```python\nprint(4)\n```", "no code"])
+    turns.close()
+    assert [failure.index for failure in trial.columns[0].column.failures] == [0, 1]
+    assert "prints nothing" in trial.group[0].scores[0].failed
+    assert trial.columns[0].column.values == [None, None]
 
 
 def test_an_endpoint_that_is_not_there_is_a_failure_and_no_zero(monkeypatch: pytest.MonkeyPatch):

@@ -43,7 +43,7 @@ def one(key: str, completion: str, tools: Tools, row: Any = None, **params: Any)
     return scores.values[0]
 
 
-@pytest.mark.parametrize("key", ["python_syntax", "python_executes", "tests_passed"])
+@pytest.mark.parametrize("key", ["python_syntax", "python_executes", "tests_passed", "same_output"])
 def test_a_sandbox_that_fails_itself_says_nothing_of_the_code(
     key: str, tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,7 +51,7 @@ def test_a_sandbox_that_fails_itself_says_nothing_of_the_code(
     monkeypatch.setattr(Sandbox, "run", lambda self, jobs, limits: [gone] * len(jobs))
     untested = outcomes.TestOutcome((outcomes.TestResult(passed=False),) * 3, gone)
     monkeypatch.setattr(Sandbox, "test", lambda self, jobs, limits: [untested] * len(jobs))
-    scores = given(key, ADD, tools, TESTS)
+    scores = given(key, ADD, tools, TESTS | {"answer": "print(1)"})
     assert scores.values == [None]
     assert [(each.index, each.kind, each.message) for each in scores.failures] == [(0, "killed", "It went away.")]
 
@@ -251,7 +251,7 @@ def test_a_batch_without_code_opens_no_sandbox() -> None:
 
 def test_rewards_of_code_share_one_sandbox() -> None:
     with best_tools() as tools:
-        for key in ("python_syntax", "python_executes", "tests_passed", "python_style", "python"):
+        for key in ("python_syntax", "python_executes", "tests_passed", "same_output", "python_style", "python"):
             example = LIBRARY[key].examples[0]
             score(LIBRARY[key], [example.completion], [example.row], example.params, tools)
         assert len(tools._sandboxes) == 1

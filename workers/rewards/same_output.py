@@ -1,0 +1,219 @@
+"""A reward on what code prints: the same as the row's reference answer, where rows have an answer and no tests.
+
+Both are programs of their own in the sandbox. The reference's run is shared by the completions of a group, and kept for
+later batches.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workers.rewards.reward import Completion, Cost, Example, Failure, Reward, RewardGroup, Row, Scores, param
+from workers.rewards.sandboxed import (
+    LONGEST_SOURCE,
+    CodeParams,
+    RunParams,
+    code_of,
+    ending,
+    failure,
+    limits_of,
+    run_each,
+    with_setup,
+    without_trouble,
+)
+from workers.rewards.tools import Tools
+from workers.sandbox import Job, Kind, Outcome
+
+COMPARISONS = ("ignoring trailing white space", "exactly")
+LONGEST_SHOWN = 60
+"""Characters of a printed line in a note."""
+TESTS_ARE_NEEDED = (
+    "It defines functions, and this reward compares printed output alone: add test_cases and use “Tests passed”."
+)
+_DEFINES = re.compile(r"^\s*(async\s+def|def|class)\s", re.MULTILINE)
+_SETTLED = (Kind.OK, Kind.ERROR, Kind.MEMORY, Kind.OUTPUT)
+"""Ends that don't depend on how busy the machine is: only these are kept for later batches."""
+
+# The longest standard input fits into a pipe, so nobody need read it. That of the fork itself is empty.
+PROGRAM = """
+import builtins, os, sys
+from types import ModuleType
+
+def run(source, text):
+    builtins.exit = builtins.quit = sys.exit
+    ours, theirs = os.pipe()
+    os.write(theirs, text.encode("utf-8", "replace"))
+    os.close(theirs)
+    os.dup2(ours, 0)
+    os.close(ours)
+    program = sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        exec(compile(source, "<program>", "exec", dont_inherit=True), program.__dict__)
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+"""
+
+
+@dataclass(frozen=True)
+class SameOutputParams(RunParams):
+    setup: str = param(
+        "",
+        "Put before the completion's code and the reference's: imports that the prompts take for granted.",
+        widget="code",
+        longest=10_000,
+    )
+    standard_input: str = param("", "What both programs can read from standard input.", widget="text", longest=10_000)
+    compare: str = param(
+        COMPARISONS[0],
+        "Trailing white space is that at the ends of lines, and empty lines at the end.",
+        choices=COMPARISONS,
+    )
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """A reference answer that was run."""
+
+    printed: str = ""
+    kind: str = ""
+    """Why it can't judge completions, as a Failure's kind; "" if it can."""
+    message: str = ""
+    traceback: str = ""
+
+
+def same_output(
+    completions: Sequence[Completion], rows: Sequence[Row], params: SameOutputParams, tools: Tools
+) -> Scores:
+    """0 or 1. 1: the last code block, run as a program, ends well and prints what the row's answer prints. 0: it prints
+    something else, an exception, another exit code than 0, a limit, or no code. A row whose answer fails or prints
+    nothing is a failure and has no score; rows without an answer don't count. For tasks that are programs, with
+    reference answers and no tests."""
+    sources = [_reference_source(row, params) for row in rows]
+    references = _references([source for source in sources if source], params, tools)
+    codes = [code_of(completion, params) for completion in completions]
+    values: list[float | None] = [None] * len(codes)
+    notes = [""] * len(codes)
+    failures: list[Failure] = []
+    jobs: dict[int, Job] = {}
+    for index, (source, code) in enumerate(zip(sources, codes, strict=True)):
+        if source is None:
+            continue
+        reference = references[source]
+        if reference.kind:
+            failures.append(Failure(index, reference.kind, reference.message, reference.traceback))
+        elif code is None:
+            values[index], notes[index] = 0.0, "It has no code."
+        else:
+            jobs[index] = _job(with_setup(code, params), params)
+    outcomes = run_each(jobs, tools, limits_of(params))
+    for index, outcome in outcomes.items():
+        notes[index] = _difference(outcome, references[sources[index] or ""].printed, params)
+        values[index] = 0.0 if notes[index] else 1.0
+    return Scores(values, failures + without_trouble(outcomes, values), notes)
+
+
+def _job(source: str, params: SameOutputParams) -> Job:
+    return Job(PROGRAM, "run", (source, params.standard_input))
+
+
+def _reference_source(row: Row, params: SameOutputParams) -> str | None:
+    """The code of the row's answer, "" if it has none, None without an answer. An answer needs no fence, whatever
+    completions need."""
+    answer = row.get("answer")
+    if answer is None or not str(answer).strip():
+        return None
+    code = code_of(Completion(str(answer)), CodeParams(needs_block=False))
+    return with_setup(code, params) if code else ""
+
+
+def _references(sources: Sequence[str], params: SameOutputParams, tools: Tools) -> dict[str, _Reference]:
+    """Each different source, run unless its result is kept; "" stands for answers without code."""
+    no_code = f"The row's reference answer has no code, or more than {LONGEST_SOURCE:,} characters."
+    found = {"": _Reference(kind="error", message=no_code)}
+    keys = {one: ("same_output", one, params.standard_input, limits_of(params)) for one in sources if one}
+    found |= {one: kept for one, key in keys.items() if (kept := tools.kept(key)) is not None}
+    fresh = {one: _job(one, params) for one in keys if one not in found}
+    for one, outcome in run_each(fresh, tools, limits_of(params)).items():
+        found[one] = _reference(one, outcome)
+        if outcome.kind in _SETTLED:
+            tools.keep(keys[one], found[one])
+    return found
+
+
+def _reference(source: str, outcome: Outcome) -> _Reference:
+    if outcome.trouble:
+        why = failure(0, outcome)
+        return _Reference(kind=why.kind, message=why.message, traceback=why.traceback)
+    if outcome.kind is not Kind.OK:
+        why = failure(0, outcome)
+        message = f"The row's reference answer fails, so it has no score. {why.message}"
+        return _Reference(kind=why.kind, message=message[:500], traceback=why.traceback)
+    if not outcome.stdout.strip():
+        message = "The row's reference answer prints nothing, so it has no score."
+        return _Reference(kind="error", message=f"{message} {TESTS_ARE_NEEDED}" if _DEFINES.search(source) else message)
+    return _Reference(outcome.stdout)
+
+
+def _difference(outcome: Outcome, expected: str, params: SameOutputParams) -> str:
+    """One sentence about a program that failed or printed something else; "" if it printed what was expected."""
+    if end := ending(outcome):
+        return end
+    printed = outcome.stdout
+    if params.compare != "exactly":
+        printed, expected = _trimmed(printed), _trimmed(expected)
+    if printed == expected:
+        return ""
+    if not printed:
+        return "It prints nothing; the reference does."
+    lines, wanted = printed.split("\n"), expected.split("\n")
+    number = next((n for n, pair in enumerate(zip(lines, wanted, strict=False)) if pair[0] != pair[1]), None)
+    if number is None:
+        return f"It prints {'more' if len(lines) > len(wanted) else 'fewer'} lines than the reference."
+    return f"It prints {_shown(lines[number])} on line {number + 1}; the reference prints {_shown(wanted[number])}."
+
+
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.split("\n")).rstrip()
+
+
+def _shown(line: str) -> str:
+    return repr(line if len(line) <= LONGEST_SHOWN else f"{line[:LONGEST_SHOWN]}…")
+
+
+_SUM = "```python\nprint(sum(range(10)))\n```"
+_ROW = {"answer": "total = 0\nfor n in range(10):\n    total += n\nprint(total)"}
+_DOUBLES = {"answer": "print(2 * int(input()))"}
+
+REWARDS = (
+    Reward(
+        key="same_output",
+        title="Prints what the reference prints",
+        help="1 when the last code block, run as a program, prints what the row's reference answer prints.",
+        params=SameOutputParams,
+        range=(0.0, 1.0),
+        batch=same_output,
+        group=RewardGroup.CODE,
+        cost=Cost.SANDBOX,
+        needs=("answer",),
+        low="No code, an exception, a limit was reached, or it prints something else.",
+        high="The code ends well and prints the same.",
+        use="For programs with a reference answer and no tests. Only printed output is compared: functions that nobody "
+        "calls need tests, and an answer that prints the time or random numbers matches nothing. A row whose answer "
+        "fails or prints nothing has no score and counts as a failure, so check the dataset's answers first.",
+        examples=(
+            Example(_SUM, 1.0, _ROW, why="Both print 45, however they compute it."),
+            Example("```python\nprint(sum(range(11)))\n```", 0.0, _ROW, why="It prints 55, the reference 45."),
+            Example(
+                "```python\nn = int(input())\nprint(n + n)\n```",
+                1.0,
+                _DOUBLES,
+                {"standard_input": "21\n"},
+                why="Both read 21 and print 42.",
+            ),
+            Example("```python\nprint(45, end='')\n```", 0.0, _ROW, {"compare": "exactly"}, why="No line break."),
+        ),
+    ),
+)
