@@ -200,7 +200,13 @@ def test_bad_requests_are_refused_in_words(listening: Served) -> None:
         ({"max_tokens": 0}, "max_tokens must be"),
         ({"temperature": "hot"}, "temperature must be"),
         ({"n": 2}, "n can't be 2"),
-        ({"prompt": ["a", "b"]}, "must be one text"),
+        ({"prompt": []}, "list of at most 32"),
+        ({"prompt": ["a", [1, -1]]}, "must be a text or a list of tokens"),
+        ({"prompt": ["a", "b"], "stream": True}, "A stream answers one prompt"),
+        ({"prompt": [10**9]}, "There is no token 1000000000"),
+        ({"echo": True}, "go together"),
+        ({"echo": True, "logprobs": 6}, "logprobs must be a number from 0 to 5"),
+        ({"echo": True, "logprobs": 1}, "max_tokens is 0, or 1"),
         ({"prompt": "x" * 100_001}, "100,001 characters"),
         ({"prompt": "x" * 5_000}, "5,000 tokens"),
         ({"stop": [""]}, "stop must be"),
@@ -213,6 +219,48 @@ def test_bad_requests_are_refused_in_words(listening: Served) -> None:
         large.sendall(b"Content-Length: 1048577\r\n\r\n")
         assert b" 413 " in large.recv(100)  # the body is not waited for
     assert ask(listening, "/v1/other", plain)[0] == 404
+
+
+def completions(served: Served, **body: Any) -> list[dict[str, Any]]:
+    status, text = ask(served, "/v1/completions", {"temperature": 0, **body})
+    assert status == 200, text
+    choices: list[dict[str, Any]] = json.loads(text)["choices"]
+    assert [each["index"] for each in choices] == list(range(len(choices)))
+    return choices
+
+
+PROMPTS = ["Compute 1 + 1.", "What is 2 + 3? Say it in words."]
+
+
+def direct(preloaded: Preloaded, model: Path) -> list[dict[str, Any]]:
+    """Of each prompt, by a forward pass of its own."""
+    asked = json.dumps({"model": str(model), "prompts": PROMPTS})
+    done: list[dict[str, Any]] = json.loads(preloaded.run("-m", "tests.trainer.forward_pass", stdin=asked).stdout)
+    return done
+
+
+def test_prompts_are_scored_as_by_a_forward_pass(listening: Served, preloaded: Preloaded, tiny_model: Path) -> None:
+    expected = direct(preloaded, tiny_model)
+    scoring = {"prompt": [each["ids"] for each in expected], "echo": True, "logprobs": 1}
+    for choice, own in zip(completions(listening, model="base", max_tokens=1, **scoring), expected, strict=True):
+        found = choice["logprobs"]
+        assert found["token_logprobs"][0] is found["top_logprobs"][0] is None
+        assert found["token_logprobs"][1:-1] == pytest.approx(own["logprobs"], abs=1e-4)
+        assert [max(top.values()) for top in found["top_logprobs"][1:]] == pytest.approx(own["best"], abs=1e-4)
+        assert found["token_logprobs"][-1] == max(found["top_logprobs"][-1].values())
+        assert choice["text"] == "".join(found["tokens"])
+    alone = completions(listening, model="base", max_tokens=0, **scoring | {"prompt": expected[1]["ids"]})
+    assert alone[0]["logprobs"]["token_logprobs"][1:] == pytest.approx(expected[1]["logprobs"], abs=1e-4)
+    trained = completions(listening, model="trained", max_tokens=0, **scoring)
+    assert trained[1]["logprobs"]["token_logprobs"] != alone[0]["logprobs"]["token_logprobs"]
+
+
+def test_tokens_are_answered_as_their_text(listening: Served, preloaded: Preloaded, tiny_model: Path) -> None:
+    tokens = [each["ids"] for each in direct(preloaded, tiny_model)]
+    options = {"model": "base", "max_tokens": 8}
+    texts = [each["text"] for each in completions(listening, prompt=PROMPTS, **options)]
+    assert [each["text"] for each in completions(listening, prompt=tokens, **options)] == texts
+    assert completions(listening, prompt=tokens[1], **options)[0]["text"] == texts[1] != ""
 
 
 @pytest.fixture
