@@ -64,6 +64,9 @@ class Engine(Protocol):
     def answer(self, asked: Asked, tell: Callable[[str], None], ended: Callable[[], bool]) -> Answered:
         """Answer, telling each piece of text as it comes, and end at once when `ended`. Raises AskError."""
 
+    def answers(self, asked: Sequence[Asked], ended: Callable[[], bool]) -> list[tuple[str, Answered]]:
+        """The whole answers to prompts for one model, sampled alike. Raises AskError."""
+
     def score(self, asked: Sequence[Asked], top: int, ended: Callable[[], bool]) -> list[Scored]:
         """Prompts for one model, each with a further token if max_tokens is 1. Raises AskError."""
 

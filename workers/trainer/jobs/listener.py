@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from workers.trainer.jobs.asking import Answered, Asked, AskError, Engine, Use
+from workers.trainer.jobs.asking import Answered, AskError, Engine, Use
 from workers.trainer.jobs.openai_shapes import BadRequest, Request, Shape, read_request
 from workers.trainer.spec import TrainerError
 
@@ -162,16 +162,11 @@ class _Handler(BaseHTTPRequestHandler):
                 if request.top is not None:
                     document = request.scored(desk.engine.score(request.asked, request.top, self._gone))
                 else:
-                    document = request.whole([self._text(asked) for asked in request.asked])
+                    document = request.whole(desk.engine.answers(request.asked, self._gone))
         except AskError as error:
             raise _Refusal(400, str(error)) from None
         desk.use.count_request()
         self._send(200, document)
-
-    def _text(self, asked: Asked) -> tuple[str, Answered]:
-        pieces: list[str] = []
-        done = self.server.desk.engine.answer(asked, pieces.append, self._gone)
-        return "".join(pieces), done
 
     def _stream(self, request: Request) -> None:
         desk, pieces = self.server.desk, _Pieces(self, request)

@@ -87,6 +87,30 @@ class TransformersEngine:
         tokens = output[0][len(ids) :].tolist()
         return Answered(self._finish(tokens, most, text, ended), len(tokens), len(ids))
 
+    def answers(self, asked: Sequence[Asked], ended: Callable[[], bool]) -> list[tuple[str, Answered]]:
+        prompts, first = [self._ids(each) for each in asked], asked[0]
+        width, model = max(map(len, prompts)), self._models[first.ask.model]
+        most = room_for(width, self.context, first.sampling.max_tokens)
+        settings = self._settings(model, first, most)
+        rows = [[settings.pad_token_id] * (width - len(ids)) + ids for ids in prompts]
+        mask = [[0] * (width - len(ids)) + [1] * len(ids) for ids in prompts]
+        texts = _Texts(self._tokenizer, width, first.stop, len(prompts))
+        torch.manual_seed(first.sampling.seed)
+        with torch.inference_mode(), self._as(first.ask.model):
+            output = model.generate(
+                input_ids=torch.tensor(rows, device=self._device),
+                attention_mask=torch.tensor(mask, device=self._device),
+                generation_config=settings,
+                stopping_criteria=[texts, _Ends(ended)],
+            )
+        found = []
+        for ids, all_tokens, length in zip(prompts, output[:, width:].tolist(), texts.lengths, strict=True):
+            tokens, ended_itself = _until(self._ends(model), all_tokens[:length])
+            stopped = ended_itself or length is not None
+            finish = Finish.STOP if stopped else Finish.LENGTH if len(tokens) >= most else Finish.STOPPED
+            found.append((texts.text(tokens), Answered(finish, len(tokens), len(ids))))
+        return found
+
     def score(self, asked: Sequence[Asked], top: int, ended: Callable[[], bool]) -> list[Scored]:
         prompts = [self._ids(each) for each in asked]
         further = any(each.sampling.max_tokens for each in asked)
@@ -147,6 +171,32 @@ class _Ends(StoppingCriteria):  # type: ignore[misc]  # transformers is untyped 
         return torch.full((input_ids.shape[0],), self._ended(), device=input_ids.device, dtype=torch.bool)
 
 
+class _Texts(StoppingCriteria):  # type: ignore[misc]  # transformers is untyped here
+    """Ends each of several answers at a stop text."""
+
+    def __init__(self, tokenizer: Any, width: int, stops: tuple[str, ...], rows: int) -> None:
+        self._tokenizer = tokenizer
+        self._width = width
+        self._stops = stops
+        self.lengths: list[int | None] = [None] * rows
+        """Tokens until the stop text had come."""
+
+    def __call__(self, input_ids: Any, scores: Any, **_: Any) -> Any:
+        if self._stops:
+            for row, tokens in enumerate(input_ids[:, self._width :].tolist()):
+                if self.lengths[row] is None and cut_at(self._decoded(tokens), self._stops) is not None:
+                    self.lengths[row] = len(tokens)
+        ended = [length is not None for length in self.lengths]
+        return torch.tensor(ended, device=input_ids.device, dtype=torch.bool)
+
+    def text(self, tokens: list[int]) -> str:
+        text = self._decoded(tokens)
+        return text[: cut_at(text, self._stops)]
+
+    def _decoded(self, tokens: list[int]) -> str:
+        return str(self._tokenizer.decode(tokens, skip_special_tokens=True))
+
+
 class _Text(BaseStreamer):  # type: ignore[misc]  # transformers is untyped here
     """Tells text as it becomes certain, up to a stop text."""
 
@@ -191,6 +241,12 @@ class _Text(BaseStreamer):  # type: ignore[misc]  # transformers is untyped here
         told, self._held = self._held[: len(self._held) - keep], self._held[max(0, len(self._held) - keep) :]
         if told:
             self._tell(told)
+
+
+def _until(ends: list[int], tokens: list[int]) -> tuple[list[int], bool]:
+    """The tokens of an answer with the one that ends it, and whether there is one: padding follows it."""
+    last = next((place for place, token in enumerate(tokens) if token in ends), None)
+    return (tokens, False) if last is None else (tokens[: last + 1], True)
 
 
 def _tokenizer(job: Job) -> Any:

@@ -85,6 +85,14 @@ class VllmEngine:
                     break  # vLLM ends a generation when its client hangs up
         return Answered(finish, tokens, len(ids))
 
+    def answers(self, asked: Sequence[Asked], ended: Callable[[], bool]) -> list[tuple[str, Answered]]:
+        found = []
+        for each in asked:
+            pieces: list[str] = []
+            done = self.answer(each, pieces.append, ended)
+            found.append(("".join(pieces), done))
+        return found
+
     def score(self, asked: Sequence[Asked], top: int, ended: Callable[[], bool]) -> list[Scored]:
         prompts = [prompt_ids(self._tokenizer, each) for each in asked]
         further = any(each.sampling.max_tokens for each in asked)
