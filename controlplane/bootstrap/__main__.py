@@ -26,11 +26,11 @@ def main() -> None:
         constraint = Path(folder) / "torch"
         constraint.write_text(f"torch=={CPU.torch}\n")
         whole = Path(folder) / "whole.lock"
-        for group, environment in (("train", TRAINER), ("lm-eval", LM_EVAL)):
-            _compile(["--group", group, "--constraint", str(constraint)], whole)
-            left_out = sorted({name for name in locked(whole) if NOT_LOCKED.match(name)})
-            flags = [f"--no-emit-package={name}" for name in left_out]
-            _compile(["--group", group, "--constraint", str(constraint), *flags], environment.lock)
+        _compile(["--group", "train", "--constraint", str(constraint)], whole)
+        left_out = sorted({name for name in locked(whole) if NOT_LOCKED.match(name)})
+        flags = [f"--no-emit-package={name}" for name in left_out]
+        _compile(["--group", "train", "--constraint", str(constraint), *flags], TRAINER.lock)
+    _compile(["--group", "lm-eval"], LM_EVAL.lock)
 
 
 def locked(lock: Path) -> dict[str, set[str]]:

@@ -32,9 +32,7 @@ class Environment:
     needs: tuple[str, ...]
     """Modules that a suitable environment of another origin must have."""
     trainer: bool = False
-    """With torch."""
-    vllm: bool = True
-    """With torch for a GPU comes vLLM."""
+    """With torch, and on a GPU with vLLM."""
 
     @property
     def python(self) -> Path:
@@ -82,9 +80,7 @@ LM_EVAL = Environment(
     "the benchmarks",
     ROOT / ".venv-lm-eval",
     ROOT / "requirements-lm-eval.lock",
-    ("torch", "lm_eval"),
-    trainer=True,
-    vllm=False,
+    ("lm_eval", "transformers", "aiohttp"),
 )
 """Built when somebody first asks for a benchmark."""
 
@@ -119,7 +115,7 @@ def _build(environment: Environment) -> None:
     installer.make_environment(environment.folder)
     installer.install_lock(environment.python, environment.lock)
     if environment.trainer:
-        torch.install(installer, environment.python, vllm=environment.vllm)
+        torch.install(installer, environment.python)
     environment.stamp.write_text(environment.fingerprint())
     environment.building.unlink()
     say(f"Installed {environment.title}.")

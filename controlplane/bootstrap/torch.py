@@ -63,8 +63,8 @@ def driver() -> int | None:
     return int(major) if major.isdecimal() else None
 
 
-def install(installer: Installer, python: Path, *, vllm: bool = True) -> None:
-    """`vllm`: where a GPU answers, vLLM and what profiles may ask for come with torch."""
+def install(installer: Installer, python: Path) -> None:
+    """Where a GPU answers, vLLM and what profiles may ask for come with torch."""
     if not has_gpu():
         say("No GPU answers: installing the CPU build of torch (about 200 MB) …")
         _install_cpu(installer, python)
@@ -73,13 +73,10 @@ def install(installer: Installer, python: Path, *, vllm: bool = True) -> None:
         say("installing the CPU build of torch (about 200 MB) …")
         _install_cpu(installer, python)
     else:
-        _install_gpu(installer, python, vllm=vllm)
+        _install_gpu(installer, python)
 
 
-def _install_gpu(installer: Installer, python: Path, *, vllm: bool) -> None:
-    if not vllm:
-        say("A GPU answers: installing torch with CUDA (several gigabytes) …")
-        return installer.install(python, [f"torch=={GPU.torch}"], "torch")
+def _install_gpu(installer: Installer, python: Path) -> None:
     say("A GPU answers: installing torch with CUDA and vLLM (several gigabytes) …")
     requirements = [f"torch=={GPU.torch}", f"vllm=={GPU.vllm}", *GPU.extras, *_direct_pins()]
     installer.install(python, requirements, "torch and vLLM")

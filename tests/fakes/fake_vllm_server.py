@@ -227,6 +227,8 @@ class Routes(BaseHTTPRequestHandler):
             state.generation_tokens += sum(len(s["tokens"]) for s in sequences)
         log(f"Generated {len(sequences)} sequences with model '{request['model']}'")
         choices = [choice(request, i, prompts[i // n], sequence) for i, sequence in enumerate(sequences)]
+        if request.get("echo"):
+            _add_prompts(choices, state.engine.ask(op="score", prompts=prompts, adapter=adapter)["scored"])
         head = {"id": f"cmpl-{state.finished}", "object": "text_completion", "created": int(time.time())}
         head["model"] = request["model"]
         return _events(head, choices) if request.get("stream") else {**head, "choices": choices}
@@ -293,6 +295,14 @@ def _events(head: dict[str, Any], choices: list[dict[str, Any]]) -> list[str]:
     tokens = sum(each["tokens_made"] for each in choices)
     parts.append({"choices": [], "usage": {"completion_tokens": tokens}})
     return [*(json.dumps({**head, **part}) for part in parts), "[DONE]"]
+
+
+def _add_prompts(choices: list[dict[str, Any]], scored: list[dict[str, Any]]) -> None:
+    for each, prompt in zip(choices, scored, strict=True):
+        found = each["logprobs"]
+        for name, part in (("tokens", "tokens"), ("token_logprobs", "logprobs"), ("top_logprobs", "top")):
+            found[name] = [*prompt[part], *found[name]]
+        each["text"] = "".join(prompt["tokens"]) + each["text"]
 
 
 def choice(request: dict[str, Any], index: int, prompt: list[int], sequence: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ torch.manual_seed(0)  # vLLM's own default: the same requests get the same compl
 
 
 class Backend:
-    """Answers the front's three requests: generate, load, unload."""
+    """Answers the front's requests: generate, score, load, unload."""
 
     def __init__(self, model: str, dtype: str, *, processed_logprobs: bool) -> None:
         dtype = {"half": "float16", "float": "float32"}.get(dtype, dtype)
@@ -35,8 +35,9 @@ class Backend:
 
     def __call__(self, request: dict[str, Any]) -> dict[str, Any]:
         op = request.pop("op")
+        ops = {"generate": self.generate, "score": self.score, "load": self.load, "unload": self.unload}
         try:
-            return {"generate": self.generate, "load": self.load, "unload": self.unload}[op](**request)
+            return ops[op](**request)
         except (RuntimeError, ValueError, KeyError, OSError) as error:
             return {"error": f"{type(error).__name__}: {error}"}
 
@@ -66,6 +67,20 @@ class Backend:
         tokens = output.sequences[:, width:]
         chosen = logprobs.gather(-1, tokens.unsqueeze(-1)).squeeze(-1)
         return {"sequences": [self._sequence(t, p) for t, p in zip(tokens.tolist(), chosen.tolist(), strict=True)]}
+
+    def score(self, prompts: list[list[int]], adapter: str | None) -> dict[str, Any]:
+        """The prompts' own tokens, each with its log probability and the most probable one; the first has none."""
+        scored = []
+        with torch.inference_mode(), self._under(adapter):
+            for prompt in prompts:
+                logprobs = self.model(torch.tensor([prompt])).logits[0].float().log_softmax(-1)
+                own = [logprobs[place, token].item() for place, token in enumerate(prompt[1:])]
+                best = [(self.tokenizer.decode([place.argmax()]), place.max().item()) for place in logprobs[:-1]]
+                names = [self.tokenizer.decode([token]) for token in prompt]
+                places = zip(names[1:], own, best, strict=True)
+                top = [{name: value, most: high} for name, value, (most, high) in places]
+                scored.append({"tokens": names, "logprobs": [None, *own], "top": [None, *top]})
+        return {"scored": scored}
 
     def _under(self, adapter: str | None) -> contextlib.AbstractContextManager[Any]:
         if adapter is not None:

@@ -145,24 +145,29 @@ def test_a_model_that_nobody_uses_gives_way_after_its_answers(
     assert "another run waited" in served.wait_for("result")["text"]
 
 
-@pytest.fixture
-def listening(
-    runs_dir: Path, tiny_model: Path, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
-) -> Served:
+def a_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return int(probe.getsockname()[1])
+
+
+@pytest.fixture
+def with_key(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The settings of a job that listens."""
     monkeypatch.setenv(KEY_DIGEST, hashlib.sha256(KEY.encode()).hexdigest())
-    folder = a_job(
-        runs_dir / tmp_path.name / "1", tiny_model, job={"address": "127.0.0.1"}, placement={"ports": (port,)}
-    )
-    served = Served(folder, start)
+    return {"address": "127.0.0.1"}
+
+
+@pytest.fixture
+def listening(runs_dir: Path, tiny_model: Path, tmp_path: Path, start: Start, with_key: dict[str, Any]) -> Served:
+    place = {"ports": (a_free_port(),)}
+    served = Served(a_job(runs_dir / tmp_path.name / "1", tiny_model, job=with_key, placement=place), start)
     served.wait_for("result")
     return served
 
 
 def port_of(served: Served) -> int:
-    return builders.spec_of(served.folder).placement.ports[0]
+    return builders.spec_of(served.folder).placement.ports[-1]
 
 
 def ask(served: Served, path: str, body: dict[str, Any] | None = None, *, key: str = KEY) -> tuple[int, str]:
@@ -200,7 +205,13 @@ def test_bad_requests_are_refused_in_words(listening: Served) -> None:
         ({"max_tokens": 0}, "max_tokens must be"),
         ({"temperature": "hot"}, "temperature must be"),
         ({"n": 2}, "n can't be 2"),
-        ({"prompt": ["a", "b"]}, "must be one text"),
+        ({"prompt": []}, "list of at most 32"),
+        ({"prompt": ["a", [1, -1]]}, "must be a text or a list of tokens"),
+        ({"prompt": ["a", "b"], "stream": True}, "A stream answers one prompt"),
+        ({"prompt": [10**9]}, "There is no token 1000000000"),
+        ({"echo": True}, "go together"),
+        ({"echo": True, "logprobs": 6}, "logprobs must be a number from 0 to 5"),
+        ({"echo": True, "logprobs": 1}, "max_tokens is 0, or 1"),
         ({"prompt": "x" * 100_001}, "100,001 characters"),
         ({"prompt": "x" * 5_000}, "5,000 tokens"),
         ({"stop": [""]}, "stop must be"),
@@ -215,6 +226,50 @@ def test_bad_requests_are_refused_in_words(listening: Served) -> None:
     assert ask(listening, "/v1/other", plain)[0] == 404
 
 
+def completions(served: Served, **body: Any) -> list[dict[str, Any]]:
+    status, text = ask(served, "/v1/completions", {"temperature": 0, **body})
+    assert status == 200, text
+    choices: list[dict[str, Any]] = json.loads(text)["choices"]
+    assert [each["index"] for each in choices] == list(range(len(choices)))
+    return choices
+
+
+PROMPTS = ["Compute 1 + 1.", "What is 2 + 3? Say it in words."]
+
+
+def direct(preloaded: Preloaded, model: Path) -> list[dict[str, Any]]:
+    """Of each prompt, by a forward pass of its own."""
+    asked = json.dumps({"model": str(model), "prompts": PROMPTS})
+    done: list[dict[str, Any]] = json.loads(preloaded.run("-m", "tests.trainer.forward_pass", stdin=asked).stdout)
+    return done
+
+
+def test_prompts_are_scored_as_by_a_forward_pass(listening: Served, preloaded: Preloaded, tiny_model: Path) -> None:
+    expected = direct(preloaded, tiny_model)
+    scoring = {"prompt": [each["ids"] for each in expected], "echo": True, "logprobs": 1}
+    for choice, own in zip(completions(listening, model="base", max_tokens=1, **scoring), expected, strict=True):
+        found = choice["logprobs"]
+        assert found["token_logprobs"][0] is found["top_logprobs"][0] is None
+        assert found["token_logprobs"][1:-1] == pytest.approx(own["logprobs"], abs=1e-4)
+        assert [max(top.values()) for top in found["top_logprobs"][1:]] == pytest.approx(own["best"], abs=1e-4)
+        assert found["token_logprobs"][-1] == max(found["top_logprobs"][-1].values())
+        assert choice["text"] == "".join(found["tokens"])
+    alone = completions(listening, model="base", max_tokens=0, **scoring | {"prompt": expected[1]["ids"]})
+    assert alone[0]["logprobs"]["token_logprobs"][1:] == pytest.approx(expected[1]["logprobs"], abs=1e-4)
+    trained = completions(listening, model="trained", max_tokens=0, **scoring)
+    assert trained[1]["logprobs"]["token_logprobs"] != alone[0]["logprobs"]["token_logprobs"]
+
+
+def test_tokens_are_answered_as_their_text(listening: Served, preloaded: Preloaded, tiny_model: Path) -> None:
+    tokens = [each["ids"] for each in direct(preloaded, tiny_model)]
+    options = {"model": "base", "max_tokens": 8}
+    texts = [each["text"] for each in completions(listening, prompt=PROMPTS, **options)]
+    assert [each["text"] for each in completions(listening, prompt=tokens, **options)] == texts
+    assert completions(listening, prompt=tokens[1], **options)[0]["text"] == texts[1] != ""
+    cut = [each["text"] for each in completions(listening, prompt=tokens, stop=texts[1][1], **options)]
+    assert cut == [text.split(texts[1][1])[0] for text in texts]
+
+
 @pytest.fixture
 def server(preloaded: Preloaded, tiny_model: Path) -> Iterator[RunningVllm]:
     flags = ("--enable-lora", "--max-lora-rank", "8", "--max-loras", "3")
@@ -224,12 +279,13 @@ def server(preloaded: Preloaded, tiny_model: Path) -> Iterator[RunningVllm]:
 
 
 def test_a_vllm_server_answers_as_transformers_does(
-    server: RunningVllm, runs_dir: Path, tiny_model: Path, tmp_path: Path, start: Start
+    server: RunningVllm, runs_dir: Path, tiny_model: Path, tmp_path: Path, start: Start, with_key: dict[str, Any]
 ) -> None:
     spec = ServerSpec(weight_sync=WeightSync.LORA, request_timeout_s=60)
     hardware = {"rollout": Rollout.SERVER, "server": spec}
-    here = a_job(runs_dir / tmp_path.name / "1", tiny_model)
-    there = a_job(runs_dir / tmp_path.name / "2", tiny_model, hardware=hardware, placement={"ports": (server.port,)})
+    ports, folder = (server.port, a_free_port()), runs_dir / tmp_path.name
+    here = a_job(folder / "1", tiny_model, job=with_key, placement={"ports": (a_free_port(),)})
+    there = a_job(folder / "2", tiny_model, job=with_key, hardware=hardware, placement={"ports": ports})
     both = [Served(folder, start) for folder in (here, there)]
     for served in both:
         served.news(turn(1, "trained", "base"))
@@ -238,3 +294,14 @@ def test_a_vllm_server_answers_as_transformers_does(
         assert text == other
         assert (end["tokens"], end["why"]) == (others_end["tokens"], others_end["why"])
     assert both[1].wait_for("result")["facts"]["engine"] == "vLLM"
+    assert_same_scores(*both)
+
+
+def assert_same_scores(here: Served, there: Served) -> None:
+    scoring = {"prompt": PROMPTS, "max_tokens": 0, "echo": True, "logprobs": 1}
+    for model in ("trained", "base"):
+        ours, theirs = (completions(served, model=model, **scoring) for served in (here, there))
+        for one, other in zip(ours, theirs, strict=True):
+            assert one["text"] == other["text"]
+            pairs = zip(one["logprobs"]["token_logprobs"][1:], other["logprobs"]["token_logprobs"][1:], strict=True)
+            assert all(a == pytest.approx(b, abs=1e-4) for a, b in pairs)

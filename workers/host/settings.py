@@ -43,7 +43,7 @@ class HostSettings:
     """Argument list before the model's name; default: trainer_python -m workers.trainer.fetch."""
 
     lm_eval_python: str = ""
-    """The interpreter with lm-eval and torch; "": .venv-lm-eval beside the source, built at the first benchmark."""
+    """The interpreter with lm-eval; "": .venv-lm-eval beside the source, built at the first benchmark."""
     lm_eval_tasks: Path | None = None
     """A folder with more tasks as lm-eval's YAML files."""
 

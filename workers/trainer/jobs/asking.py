@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from workers.contract.chat import Ask, Finish, Sampling
 
 WAITS_S = 0.1
+LOWEST = -9999.0
+"""In place of the log probability of what can't come: JSON has no infinity."""
 
 
 class AskError(Exception):
@@ -24,6 +26,8 @@ class Asked:
     sampling: Sampling
     stop: tuple[str, ...] = ()
     """Texts that end the answer and don't belong to it."""
+    tokens: tuple[int, ...] = ()
+    """The prompt, in place of a text."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,18 @@ class Answered:
     finish: Finish
     tokens: int
     prompt_tokens: int
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A prompt's tokens, each with its log probability after those before it; the first has none."""
+
+    tokens: tuple[str, ...]
+    logprobs: tuple[float | None, ...]
+    top: tuple[dict[str, float] | None, ...]
+    """The most probable tokens at each place, and the prompt's own."""
+    further: bool
+    """The last token isn't the prompt's: the model goes on with it."""
 
 
 class Engine(Protocol):
@@ -47,6 +63,12 @@ class Engine(Protocol):
 
     def answer(self, asked: Asked, tell: Callable[[str], None], ended: Callable[[], bool]) -> Answered:
         """Answer, telling each piece of text as it comes, and end at once when `ended`. Raises AskError."""
+
+    def answers(self, asked: Sequence[Asked], ended: Callable[[], bool]) -> list[tuple[str, Answered]]:
+        """The whole answers to prompts for one model, sampled alike. Raises AskError."""
+
+    def score(self, asked: Sequence[Asked], top: int, ended: Callable[[], bool]) -> list[Scored]:
+        """Prompts for one model, each with a further token if max_tokens is 1. Raises AskError."""
 
     def close(self) -> None: ...
 
@@ -103,8 +125,11 @@ class Room:
             self._room.release()
 
 
-def prompt_ids(tokenizer: Any, ask: Ask) -> list[int]:
+def prompt_ids(tokenizer: Any, asked: Asked) -> list[int]:
     """The prompt's tokens. Raises AskError if the chat template refuses the messages."""
+    if asked.tokens:
+        return list(asked.tokens)
+    ask = asked.ask
     if not ask.messages:
         return _ids(tokenizer(ask.plain)["input_ids"])
     if not tokenizer.chat_template:

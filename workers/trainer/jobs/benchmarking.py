@@ -1,28 +1,46 @@
 """Standard benchmarks of a model by EleutherAI's lm-eval, in an environment of its own: one process per task.
 
-A task that fails is told with its reason; the others go on.
+The model answers on loopback, with a key that only this process and lm-eval's have. A task that fails is told with its
+reason; the others go on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import workers
 from workers.contract import benchmarks, from_dict
-from workers.contract.jobs import BenchmarkSettings
+from workers.contract.chat import TRAINED
+from workers.contract.jobs import LOOPBACK, BenchmarkSettings
 from workers.trainer.jobs import Job, programs
+from workers.trainer.jobs.asking import Engine, Use
+from workers.trainer.jobs.listener import Listener
+from workers.trainer.jobs.serving import open_engine
 from workers.trainer.spec import SpecError
 
 SOURCE_ROOT = Path(workers.__file__).resolve().parents[1]
 PYTHON, TASKS = "GRPO_LM_EVAL_PYTHON", "GRPO_LM_EVAL_TASKS"
-PERCENT = re.compile(r"Running \w+ requests: +(\d+)%")
+PERCENT = re.compile(r"Requesting API: +(\d+)%")
+BATCH = 8
+"""Prompts of one request, where the engine takes one request at a time."""
+LONGEST = 16_384
+"""Tokens of a prompt and its answer, if the model takes more: a batch of them fits in a request's body."""
+USUAL_LENGTH = 2048
+"""For a model that doesn't say how much it takes: lm-eval's own."""
+PATIENCE_S = 3600
+"""For one request: a CPU is slow."""
 UNFETCHED = re.compile(
     r"Couldn't reach|ConnectionError|ConnectError|LocalEntryNotFoundError|OfflineModeIsEnabled|DatasetNotFoundError"
     r"|Name or service not known|Max retries exceeded"
@@ -40,17 +58,18 @@ def run(job: Job) -> None:
     if wrong := [task for task in settings.tasks if not benchmarks.is_name(task)]:
         raise SpecError(f"{wrong[0]!r} is not the name of a benchmark.")
     python = _python(job)
-    model = _model_arguments(job)
-    job.begin(100 * len(settings.tasks))
     done: list[dict[str, Any]] = []
     failed: list[dict[str, str]] = []
-    for number, task in enumerate(settings.tasks):
-        job.stage(f"{task}, {number + 1} of {len(settings.tasks)}")
-        found, why = _benchmark(job, python, model, task, settings.limit, done=100 * number)
-        done += found
-        failed += [{"task": task, "why": why}] if why else []
-        job.progress(100 * (number + 1))
-        job.result(_words(done, failed), results=done, failed=failed)
+    job.stage("loading the model")
+    with _served(job) as model:
+        job.begin(100 * len(settings.tasks))
+        for number, task in enumerate(settings.tasks):
+            job.stage(f"{task}, {number + 1} of {len(settings.tasks)}")
+            found, why = _benchmark(job, python, model, task, settings.limit, done=100 * number)
+            done += found
+            failed += [{"task": task, "why": why}] if why else []
+            job.progress(100 * (number + 1))
+            job.result(_words(done, failed), results=done, failed=failed)
     if not done:
         raise SpecError(" ".join(dict.fromkeys(each["why"] for each in failed)))
 
@@ -85,16 +104,55 @@ def _python(job: Job) -> str:
     return python
 
 
-def _model_arguments(job: Job) -> dict[str, Any]:
-    """Of lm-eval's model type `hf`, which loads adapters too."""
-    whole = str(job.checkpoint)
-    model = {"pretrained": _base_folder(job), "peft": whole} if job.is_adapter else {"pretrained": whole}
-    remote = {"trust_remote_code": True} if job.spec.run.model.trust_remote_code else {}
-    return {**model, "tokenizer": whole, "dtype": "auto", **remote}
+@dataclass(frozen=True)
+class _Served:
+    arguments: dict[str, Any]
+    """Of lm-eval's model type local-completions."""
+    batch: int
+    key: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of lm-eval's process: a proxy is for the hub alone."""
+        direct = ",".join(filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), LOOPBACK)))
+        return {**os.environ, "OPENAI_API_KEY": self.key, "NO_PROXY": direct, "no_proxy": direct}
+
+
+@contextlib.contextmanager
+def _served(job: Job) -> Iterator[_Served]:
+    model = job.spec.run.model
+    if not Path(job.base).is_dir():  # fetched from the hub, which is then asked for nothing but a task's data
+        model = replace(model, path=_base_folder(job), revision=None)
+    job = replace(job, spec=replace(job.spec, run=replace(job.spec.run, model=model)))
+    engine = open_engine(job, with_base=False)
+    key = secrets.token_urlsafe(32)
+    digest = hashlib.sha256(key.encode()).hexdigest()
+    with contextlib.closing(engine), Listener.open(LOOPBACK, 0, engine, Use(), digest=digest) as listener:
+        together = {"num_concurrent": engine.at_once} if engine.at_once > 1 else {}
+        arguments = {**_arguments(job, engine), **together, "base_url": f"{listener.address}/v1/completions"}
+        yield _Served(arguments, 1 if together else BATCH, key)
+
+
+def _arguments(job: Job, engine: Engine) -> dict[str, Any]:
+    from transformers import AutoTokenizer
+
+    folder = str(job.checkpoint) if (job.checkpoint / "tokenizer_config.json").is_file() else job.base
+    remote = job.spec.run.model.trust_remote_code
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=remote)
+    begins = tokenizer.bos_token_id
+    return {
+        "model": TRAINED,
+        "tokenizer": folder,
+        "tokenizer_backend": "huggingface",
+        # As the tokenizer itself does it: lm-eval would leave it out.
+        "add_bos_token": begins is not None and tokenizer("1")["input_ids"][0] == begins,
+        "max_length": min(engine.context or USUAL_LENGTH, LONGEST),
+        "timeout": PATIENCE_S,
+        **({"trust_remote_code": True} if remote else {}),
+    }
 
 
 def _base_folder(job: Job) -> str:
-    """Also of a base that was fetched from the hub: lm-eval then asks it for nothing but a task's data."""
     if Path(job.base).is_dir():
         return job.base
     from huggingface_hub import snapshot_download
@@ -106,25 +164,28 @@ def _base_folder(job: Job) -> str:
 
 
 def _benchmark(
-    job: Job, python: str, model: dict[str, Any], task: str, limit: int, *, done: int
+    job: Job, python: str, model: _Served, task: str, limit: int, *, done: int
 ) -> tuple[list[dict[str, Any]], str]:
     """Its results, one for each metric, or why there are none."""
     out = job.folder / "lm-eval" / task
     out.mkdir(parents=True, exist_ok=True)
-    on_gpu = job.spec.run.hardware.trainer_gpus > 0
     config = {
-        "model": "hf",
-        "model_args": model,
+        "model": "local-completions",
+        "model_args": model.arguments,
         "tasks": [task],
         "output_path": str(out),
-        "device": "cuda:0" if on_gpu else "cpu",
-        "batch_size": "auto" if on_gpu else 4,
+        "batch_size": model.batch,
         **({"limit": limit} if limit else {}),
         **({"include_path": os.environ[TASKS]} if os.environ.get(TASKS) else {}),
     }
     (out / "config.yaml").write_text(json.dumps(config))  # JSON is YAML, and no path in it needs quoting
     command = [python, "-m", "lm_eval", "run", "--config", str(out / "config.yaml")]
-    code, last = programs.follow(command, percent=PERCENT, progress=lambda percent: job.progress(done + percent))
+    code, last = programs.follow(
+        command,
+        percent=PERCENT,
+        progress=lambda percent: job.progress(done + percent),
+        environment=model.environment,
+    )
     if code != 0:
         return [], _why(task, last)
     written = sorted(out.rglob("results_*.json"))

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import hmac
 import json
-import os
 import select
 import socket
 import socketserver
@@ -20,8 +19,6 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from workers.contract.chat import KEY_DIGEST
-from workers.trainer.jobs import Job
 from workers.trainer.jobs.asking import Answered, AskError, Engine, Use
 from workers.trainer.jobs.openai_shapes import BadRequest, Request, Shape, read_request
 from workers.trainer.spec import TrainerError
@@ -42,11 +39,8 @@ class Listener:
 
     @classmethod
     @contextlib.contextmanager
-    def open(cls, job: Job, host: str, engine: Engine, use: Use) -> Iterator[Listener]:
-        port = job.spec.placement.ports[-1]
-        digest = os.environ.pop(KEY_DIGEST, "")
-        if not digest:
-            raise TrainerError("The key for requests did not arrive, so nothing listens.")
+    def open(cls, host: str, port: int, engine: Engine, use: Use, *, digest: str) -> Iterator[Listener]:
+        """`port` 0: any that is free. `digest`: the SHA-256 of the key, in hex."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             server = _Server(host, port, family, _Desk(engine, use, digest))
@@ -56,7 +50,7 @@ class Listener:
         thread.start()
         shown = f"[{host}]" if ":" in host else host
         try:
-            yield cls(server, f"http://{shown}:{port}")
+            yield cls(server, f"http://{shown}:{server.server_address[1]}")
         finally:
             server.shutdown()
             server.server_close()
@@ -159,10 +153,26 @@ class _Handler(BaseHTTPRequestHandler):
             desk.places.release()
 
     def _answer(self, request: Request) -> None:
+        desk = self.server.desk
+        if request.stream:
+            self._stream(request)
+            return
+        try:
+            with desk.engine.turn(self._gone):
+                if request.top is not None:
+                    document = request.scored(desk.engine.score(request.asked, request.top, self._gone))
+                else:
+                    document = request.whole(desk.engine.answers(request.asked, self._gone))
+        except AskError as error:
+            raise _Refusal(400, str(error)) from None
+        desk.use.count_request()
+        self._send(200, document)
+
+    def _stream(self, request: Request) -> None:
         desk, pieces = self.server.desk, _Pieces(self, request)
         try:
             with desk.engine.turn(self._gone):
-                done = desk.engine.answer(request.asked, pieces.add, self._gone)
+                done = desk.engine.answer(request.asked[0], pieces.add, self._gone)
         except AskError as error:
             if not pieces.begun:
                 raise _Refusal(400, str(error)) from None
@@ -222,24 +232,18 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class _Pieces:
-    """An answer on its way to a client, as a stream of events or as one document."""
+    """An answer on its way to a client, as a stream of events."""
 
     def __init__(self, handler: _Handler, request: Request) -> None:
         self._handler, self._request = handler, request
-        self._text = ""
         self.begun = False
         """Whether something of the answer was sent, so that its status can't change."""
 
     def add(self, text: str) -> None:
-        if not self._request.stream:
-            self._text += text
-        elif text:
+        if text:
             self._event(self._request.piece(text, first=not self.begun))
 
     def end(self, done: Answered) -> None:
-        if not self._request.stream:
-            self._handler._send(200, self._request.whole(self._text, done))
-            return
         for part in self._request.last(done, first=not self.begun):
             self._event(part)
         self._write(b"data: [DONE]\n\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,13 +16,13 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from workers.contract import ContractError, FileName, Rollout, from_dict
-from workers.contract.chat import REQUESTS, Ask, ChatNews, ChatTurn, Finish
+from workers.contract.chat import KEY_DIGEST, REQUESTS, Ask, ChatNews, ChatTurn, Finish
 from workers.contract.jobs import ServeSettings
 from workers.trainer.jobs import Job
 from workers.trainer.jobs.answers import AnswerLines
 from workers.trainer.jobs.asking import Asked, AskError, Engine, Use
 from workers.trainer.jobs.listener import Listener
-from workers.trainer.spec import SpecError
+from workers.trainer.spec import SpecError, TrainerError
 
 LOOK_S = 0.03
 COUNTED_EVERY_S = 1.0
@@ -35,13 +36,17 @@ def run(job: Job) -> None:
     if settings.address and not _is_ip(settings.address):
         raise SpecError(f"{settings.address!r} is no IP address to listen on.")
     job.stage("loading the model")
-    engine = _open(job)
+    engine = open_engine(job)
     use = Use()
     with contextlib.ExitStack() as stack:
         stack.callback(engine.close)
         address = ""
         if settings.address:
-            listener = stack.enter_context(Listener.open(job, settings.address, engine, use))
+            digest = os.environ.pop(KEY_DIGEST, "")
+            if not digest:
+                raise TrainerError("The key for requests did not arrive, so nothing listens.")
+            port = job.spec.placement.ports[-1]
+            listener = stack.enter_context(Listener.open(settings.address, port, engine, use, digest=digest))
             address = listener.address
         facts = {"models": list(engine.models), "template": engine.template, "engine": engine.name, "address": address}
         job.begin(1)
@@ -59,14 +64,15 @@ def _is_ip(text: str) -> bool:
     return True
 
 
-def _open(job: Job) -> Engine:
+def open_engine(job: Job, *, with_base: bool = True) -> Engine:
+    """`with_base`: beside all weights too, by transformers; an adapter always has it."""
     if job.spec.run.hardware.rollout is Rollout.SERVER:
         from workers.trainer.jobs.vllmengine import VllmEngine
 
         return VllmEngine(job)
     from workers.trainer.jobs.transformersengine import TransformersEngine
 
-    return TransformersEngine(job)
+    return TransformersEngine(job, with_base=with_base)
 
 
 def _chat(job: Job, engine: Engine, use: Use, settings: ServeSettings) -> bool:

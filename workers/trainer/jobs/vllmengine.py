@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +19,7 @@ from workers.contract import servers_of
 from workers.contract.chat import BASE, TRAINED, Finish
 from workers.contract.commands import served_name
 from workers.trainer.jobs import Job
-from workers.trainer.jobs.asking import Answered, Asked, AskError, Room, prompt_ids, room_for
+from workers.trainer.jobs.asking import Answered, Asked, AskError, Room, Scored, prompt_ids, room_for
 from workers.trainer.spec import SpecError
 from workers.trainer.vllmclient import AdapterClient
 
@@ -59,7 +59,7 @@ class VllmEngine:
         return self._room.turn(ended)
 
     def answer(self, asked: Asked, tell: Callable[[str], None], ended: Callable[[], bool]) -> Answered:
-        ids = prompt_ids(self._tokenizer, asked.ask)
+        ids = prompt_ids(self._tokenizer, asked)
         sampling = asked.sampling
         request = {
             "model": self._served[asked.ask.model],
@@ -85,8 +85,44 @@ class VllmEngine:
                     break  # vLLM ends a generation when its client hangs up
         return Answered(finish, tokens, len(ids))
 
+    def answers(self, asked: Sequence[Asked], ended: Callable[[], bool]) -> list[tuple[str, Answered]]:
+        found = []
+        for each in asked:
+            pieces: list[str] = []
+            done = self.answer(each, pieces.append, ended)
+            found.append(("".join(pieces), done))
+        return found
+
+    def score(self, asked: Sequence[Asked], top: int, ended: Callable[[], bool]) -> list[Scored]:
+        prompts = [prompt_ids(self._tokenizer, each) for each in asked]
+        further = any(each.sampling.max_tokens for each in asked)
+        for ids in prompts:
+            room_for(len(ids), self.context, 1)
+        request = {
+            "model": self._served[asked[0].ask.model],
+            "prompt": prompts,
+            "max_tokens": 1,
+            "temperature": 0,
+            "logprobs": top,
+            "echo": True,
+        }
+        with self._answered(request) as response:
+            choices = json.loads(response.read())["choices"]
+        found = [each["logprobs"] for each in sorted(choices, key=lambda each: int(each["index"]))]
+        return [_scored(each, len(ids), further) for each, ids in zip(found, prompts, strict=True)]
+
     def _events(self, request: dict[str, Any]) -> Generator[dict[str, Any]]:
         """The parts of a streamed answer."""
+        with self._answered(request) as response:
+            for line in response:
+                data = line.decode(errors="replace").removeprefix("data:").strip()
+                if data == "[DONE]":
+                    return
+                if data.startswith("{"):
+                    yield json.loads(data)
+
+    @contextlib.contextmanager
+    def _answered(self, request: dict[str, Any]) -> Iterator[http.client.HTTPResponse]:
         connection = http.client.HTTPConnection(self._address.hostname or "", self._address.port, timeout=SILENCE_S)
         try:
             headers = {"Content-Type": "application/json"}
@@ -95,16 +131,18 @@ class VllmEngine:
             if response.status != http.client.OK:
                 text = response.read(2000).decode(errors="replace")
                 raise AskError(f"The vLLM server refused this ({response.status}): {' '.join(text.split())[:300]}")
-            for line in response:
-                data = line.decode(errors="replace").removeprefix("data:").strip()
-                if data == "[DONE]":
-                    return
-                if data.startswith("{"):
-                    yield json.loads(data)
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            yield response
+        except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError) as error:
             raise AskError(f"The vLLM server broke off: {error or type(error).__name__}") from error
         finally:
             connection.close()
 
     def close(self) -> None:
         self._served.clear()
+
+
+def _scored(found: dict[str, Any], prompt: int, further: bool) -> Scored:
+    """Of `logprobs` in vLLM's answer, which ends with a token that the prompt, of so many tokens, doesn't have."""
+    count = prompt + further
+    tops = (None if top is None else dict(top) for top in found["top_logprobs"][:count])
+    return Scored(tuple(found["tokens"][:count]), tuple(found["token_logprobs"][:count]), tuple(tops), further)
