@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+SOURCE = "a-small-disk"
+"""Its name among the mounts, by which a test that counts them leaves out those of tests beside it."""
+
 
 @contextmanager
 def mounted(folder: Path, size: str) -> Iterator[Path]:
     """In memory, or a skip where none can be mounted."""
     folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], capture_output=True)
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", SOURCE, str(folder)], capture_output=True)
     if done.returncode:
         pytest.skip(f"a small file system cannot be mounted here: {done.stderr.decode().strip()}")
     yield folder
