@@ -28,7 +28,7 @@ class Judge:
     skipped: str = ""
     """Why it judges no reference answer."""
     form: bool = False
-    """It scores the answers' form (style, length): its mean is told, and no answer fails by it."""
+    """It scores the answers' form (style, length): the page shows its mean, and no answer fails because of it."""
 
     @property
     def full(self) -> float | None:

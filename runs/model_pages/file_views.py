@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.contrib import messages
 from django.http import Http404, HttpRequest, HttpResponseBase
 from django.shortcuts import redirect
@@ -10,6 +12,7 @@ from django.views.decorators.http import require_POST, require_safe
 from controlplane.accounts.roles import operator_required, person
 from controlplane.http.streams import resumable_answer
 from runs import deletions
+from runs.checkpoints import Checkpoint
 from runs.jobs import archives, archiving, converting, merging
 from runs.model_pages import card, catalogue
 from runs.scheduling.limits import QueueFull
@@ -20,34 +23,24 @@ from workers.contract.jobs import ARCHIVE
 @require_POST
 @operator_required
 def merge(request: HttpRequest, event_id: int) -> HttpResponseBase:
-    model = catalogue.model_for(request, event_id)
-    try:
-        merging.start(model.checkpoint, person(request), dtype=request.POST.get("dtype", ""))
-    except (ContractError, QueueFull) as error:
-        messages.error(request, f"This can't be merged: {error}")
-    return redirect("model", event_id)
+    dtype = request.POST.get("dtype", "")
+    return _start(request, event_id, "merged", lambda model: merging.start(model, person(request), dtype=dtype))
 
 
 @require_POST
 @operator_required
 def convert(request: HttpRequest, event_id: int) -> HttpResponseBase:
-    model = catalogue.model_for(request, event_id)
-    try:
-        converting.start(model.checkpoint, person(request), kind=request.POST.get("type", ""))
-    except (ContractError, QueueFull) as error:
-        messages.error(request, f"This can't be converted: {error}")
-    return redirect("model", event_id)
+    kind = request.POST.get("type", "")
+    return _start(request, event_id, "converted", lambda model: converting.start(model, person(request), kind=kind))
 
 
 @require_POST
 @operator_required
 def archive(request: HttpRequest, event_id: int) -> HttpResponseBase:
-    model = catalogue.model_for(request, event_id)
-    try:
-        archiving.start(model.checkpoint, person(request), card=card.text(model.checkpoint))
-    except (ContractError, QueueFull) as error:
-        messages.error(request, f"This can't be downloaded: {error}")
-    return redirect("model", event_id)
+    def start(model: Checkpoint) -> object:
+        return archiving.start(model, person(request), card=card.text(model))
+
+    return _start(request, event_id, "downloaded", start)
 
 
 @require_POST
@@ -72,3 +65,13 @@ def download(request: HttpRequest, event_id: int, job_id: str) -> HttpResponseBa
     name = f"{archiving.name_of(model.checkpoint)}.tar"
     etag = f'"{job.pk}-{found.size}"'
     return resumable_answer(request, found.path.open("rb"), "application/x-tar", save_as=name, etag=etag)
+
+
+def _start(request: HttpRequest, event_id: int, done: str, start: Callable[[Checkpoint], object]) -> HttpResponseBase:
+    """A job on a model. `done`: what happens to the model, as a participle."""
+    model = catalogue.model_for(request, event_id)
+    try:
+        start(model.checkpoint)
+    except (ContractError, QueueFull) as error:
+        messages.error(request, f"This can't be {done}: {error}")
+    return redirect("model", event_id)

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +35,16 @@ FINAL = ("succeeded", "failed", "stopped")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.gpu.sampling", description=__doc__.splitlines()[0])
+    return prove(argv, "sampling", __doc__, measure)
+
+
+def prove(argv: list[str] | None, name: str, about: str, measure: Callable[[Site, Setup], dict[str, Any]]) -> int:
+    """Measure one installation with one model, on one GPU or in a rehearsal; writes DIR/<name>.json."""
+    parser = argparse.ArgumentParser(prog=f"python -m tests.gpu.{name}", description=about.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--rehearsal", action="store_true", help="on the CPU")
     options = parser.parse_args(argv)
-    work = Path(tempfile.gettempdir()) / "gpu-sampling"
+    work = Path(tempfile.gettempdir()) / f"gpu-{name}"
     setup = CPU if options.rehearsal else COLOCATE
     options.out.mkdir(parents=True, exist_ok=True)
     python = trainer_python()
@@ -53,17 +59,18 @@ def main(argv: list[str] | None = None) -> int:
     try:
         site.open()
         wait_for_models(making)
-        answer = measure(site, setup, rehearsal=options.rehearsal)
+        answer = measure(site, setup)
         answer |= {"machine": machine(), "versions": versions(site.host())}
     finally:
         site.close()
     text = json.dumps(answer, indent=1, ensure_ascii=False)
-    (options.out / "sampling.json").write_text(text + "\n", encoding="utf-8")
+    (options.out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     print(text, flush=True)
     return 0
 
 
-def measure(site: Site, setup: Setup, *, rehearsal: bool) -> dict[str, Any]:
+def measure(site: Site, setup: Setup) -> dict[str, Any]:
+    rehearsal = setup.gpus == 0
     person = site.person
     rows, generations, pairs = (12, 2, 1) if rehearsal else (ROWS, GENERATIONS, PAIRS)
     dataset = person.upload("halves", 2 * rows, share="0.5")

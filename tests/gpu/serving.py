@@ -8,23 +8,18 @@ Writes DIR/serving.json.
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 import statistics
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 import httpx
 
 from tests.benchmarks.sampling import chat_client, first_token
-from tests.gpu.installation import Site, busy, read_gpus, tail
-from tests.gpu.prove import machine, make_models, trainer_python, versions, wait_for_models
-from tests.gpu.sampling import end, wait
-from tests.gpu.setups import COLOCATE, CPU, Setup
+from tests.gpu.installation import Site, busy, tail
+from tests.gpu.sampling import end, prove, wait
+from tests.gpu.setups import Setup
 
 MESSAGES = 5
 LIMIT_S = 200.0
@@ -40,39 +35,14 @@ result = Run.objects.filter(kind="serve").latest("created_at").pk
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.gpu.serving", description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--rehearsal", action="store_true", help="on the CPU")
-    options = parser.parse_args(argv)
-    work = Path(tempfile.gettempdir()) / "gpu-serving"
-    setup = CPU if options.rehearsal else COLOCATE
-    options.out.mkdir(parents=True, exist_ok=True)
-    python = trainer_python()
-    making = make_models(work / "models", python, [setup])
-    site = Site(
-        models=work / "models",
-        cache=work / "cache",
-        trainer_python=python,
-        baseline=read_gpus(),
-        rehearsal=options.rehearsal,
-    )
-    try:
-        site.open()
-        wait_for_models(making)
-        answer = measure(site, setup, place="cpu" if options.rehearsal else "vllm")
-        answer |= {"machine": machine(), "versions": versions(site.host())}
-    finally:
-        site.close()
-    text = json.dumps(answer, indent=1, ensure_ascii=False)
-    (options.out / "serving.json").write_text(text + "\n", encoding="utf-8")
-    print(text, flush=True)
-    return 0
+    return prove(argv, "serving", __doc__, measure)
 
 
-def measure(site: Site, setup: Setup, *, place: str) -> dict[str, Any]:
+def measure(site: Site, setup: Setup) -> dict[str, Any]:
     """`load_s`: from the click until the model answers. `chat_first_token_s`: from the POST of a message to the first
     text on the page, the median. `free`: the receipt of the stop."""
-    trained = _trained(site, setup, gpus=setup.gpus)
+    place = "vllm" if setup.gpus else "cpu"
+    trained = _trained(site, setup)
     saved = site.stack.django(CHECKPOINT, run=trained)
     begun = time.monotonic()
     address, key = _serve(site, saved, place)
@@ -97,9 +67,9 @@ def measure(site: Site, setup: Setup, *, place: str) -> dict[str, Any]:
     }
 
 
-def _trained(site: Site, setup: Setup, *, gpus: int) -> str:
+def _trained(site: Site, setup: Setup) -> str:
     """An adapter of one step, its completions by the trainer itself."""
-    profile = site.person.make_profile(site.shipped("cpu"), "adapter", {"trainer_gpus": gpus})
+    profile = site.person.make_profile(site.shipped("cpu"), "adapter", {"trainer_gpus": setup.gpus})
     chosen = {
         **site.launch_values(profile),
         "name": "adapter",
