@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from controlplane.bootstrap.environments import BASE, LM_EVAL, ROOT, TEST, TRAINER
+from controlplane.bootstrap.environments import BASE, ON_DEMAND, ROOT, TEST, TRAINER
 from controlplane.bootstrap.torch import CPU
 
 NOT_LOCKED = re.compile(r"^(torch|triton|vllm|nvidia-|cuda-)")
@@ -30,7 +30,8 @@ def main() -> None:
         left_out = sorted({name for name in locked(whole) if NOT_LOCKED.match(name)})
         flags = [f"--no-emit-package={name}" for name in left_out]
         _compile(["--group", "train", "--constraint", str(constraint), *flags], TRAINER.lock)
-    _compile(["--group", "lm-eval"], LM_EVAL.lock)
+    for name, environment in ON_DEMAND.items():
+        _compile(["--group", name], environment.lock)
 
 
 def locked(lock: Path) -> dict[str, set[str]]:

@@ -82,7 +82,17 @@ LM_EVAL = Environment(
     ROOT / "requirements-lm-eval.lock",
     ("lm_eval", "transformers", "aiohttp"),
 )
-"""Built when somebody first asks for a benchmark."""
+ENVIRONMENTS = Environment(
+    "environments of others",
+    ROOT / ".venv-environments",
+    ROOT / "requirements-environments.lock",
+    ("reasoning_gym", "textarena", "openenv"),
+)
+ATROPOS = Environment(
+    "Atropos", ROOT / ".venv-atropos", ROOT / "requirements-atropos.lock", ("atroposlib", "uvicorn", "openai")
+)
+ON_DEMAND = {"lm-eval": LM_EVAL, "environments": ENVIRONMENTS, "atropos": ATROPOS}
+"""By the group in pyproject.toml: built when something first needs them."""
 
 
 def build(environment: Environment) -> None:

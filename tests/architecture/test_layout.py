@@ -20,6 +20,8 @@ FILES = {
     "pyproject.toml",
     "requirements.lock",
     "requirements-test.lock",
+    "requirements-atropos.lock",
+    "requirements-environments.lock",
     "requirements-lm-eval.lock",
     "requirements-train.lock",
     ".gitignore",

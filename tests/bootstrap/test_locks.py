@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.bootstrap.__main__ import NOT_LOCKED, locked
-from controlplane.bootstrap.environments import BASE, LM_EVAL, ROOT, TEST, TRAINER
+from controlplane.bootstrap.environments import BASE, ON_DEMAND, ROOT, TEST, TRAINER
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 GROUPS = PROJECT["dependency-groups"]
@@ -17,7 +17,7 @@ WANTED = [
     (BASE.lock, PROJECT["project"]["dependencies"]),
     (TEST.lock, [*PROJECT["project"]["dependencies"], *GROUPS["test"]]),
     (TRAINER.lock, GROUPS["train"]),
-    (LM_EVAL.lock, GROUPS["lm-eval"]),
+    *((environment.lock, GROUPS[name]) for name, environment in ON_DEMAND.items()),
 ]
 
 
@@ -31,7 +31,7 @@ def test_a_lock_holds_every_requirement_at_its_pin(lock: Path, requirements: lis
         assert pin is None or pin in have[name], f"{lock.name} has {name} {have[name]}, not {pin}"
 
 
-@pytest.mark.parametrize("lock", [BASE.lock, TEST.lock, TRAINER.lock, LM_EVAL.lock], ids=lambda lock: lock.name)
+@pytest.mark.parametrize("lock", [lock for lock, _ in WANTED], ids=lambda lock: lock.name)
 def test_a_lock_names_no_machine_and_hashes_everything(lock: Path) -> None:
     text = lock.read_text()
     assert "://" not in text
@@ -46,7 +46,7 @@ def test_the_tests_run_on_the_versions_that_are_shipped() -> None:
 
 
 def test_what_differs_by_driver_stays_out_of_the_trainers_lock() -> None:
-    for lock in (TRAINER.lock, LM_EVAL.lock):
+    for lock in (TRAINER.lock, *(environment.lock for environment in ON_DEMAND.values())):
         assert not [name for name in locked(lock) if NOT_LOCKED.match(name)]
 
 

@@ -39,7 +39,7 @@ TINY_WRITTEN = {
     "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
 }
 Benchmark = Callable[..., "subprocess.CompletedProcess[str]"]
-needs_lm_eval = pytest.mark.skipif(not LM_EVAL.is_built(), reason="python3 -m controlplane.bootstrap.benchmarks")
+needs_lm_eval = pytest.mark.skipif(not LM_EVAL.is_built(), reason="python3 -m controlplane.bootstrap.on_demand lm-eval")
 
 
 @pytest.fixture

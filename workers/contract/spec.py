@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from workers.contract import jobs
 from workers.contract.documents import ContractError
+from workers.contract.episodes import EpisodeSpec
 from workers.contract.hardware import HardwareSpec, Rollout
 from workers.contract.limits import LimitsSpec, Spent
 from workers.contract.names import MAX_SERVERS, SCHEMA, SERVER_ROLES
@@ -61,6 +62,8 @@ class RewardSpec:
     """A key in workers.rewards.LIBRARY."""
     weight: float = 1.0
     params: dict[str, Any] = field(default_factory=dict)
+    per_turn: bool = False
+    """Scores each turn of an episode by itself, and is credited to that turn's tokens."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ class RunSpec:
     """Of a learnability check: at least this many prompt groups; 0: workers.contract.learnability.GROUPS."""
     job: dict[str, Any] = field(default_factory=dict)
     """The settings of a job, as the dataclass of its kind in workers.contract.jobs has them."""
+    episodes: EpisodeSpec | None = None
     schema: int = SCHEMA
 
     @property

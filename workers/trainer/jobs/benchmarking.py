@@ -47,8 +47,8 @@ UNFETCHED = re.compile(
 )
 UNKNOWN = re.compile(r"Tasks not found|No tasks (specified|found)")
 NOT_INSTALLED = (
-    "lm-eval could not be installed on this host ({why}). Run `python3 -m controlplane.bootstrap.benchmarks` there, or "
-    "name an interpreter that has it in GRPO_LM_EVAL_PYTHON."
+    "lm-eval could not be installed on this host ({why}). Run `python3 -m controlplane.bootstrap.on_demand lm-eval` "
+    "there, or name an interpreter that has it in GRPO_LM_EVAL_PYTHON."
 )
 
 
@@ -91,7 +91,7 @@ def _python(job: Job) -> str:
         # Environments made by uv have no pip: the machine's own Python may have one.
         machines = getattr(sys, "_base_executable", sys.executable)
         built = subprocess.run(
-            [machines, "-m", "controlplane.bootstrap.benchmarks"],
+            [machines, "-m", "controlplane.bootstrap.on_demand", "lm-eval"],
             cwd=SOURCE_ROOT,
             stderr=subprocess.PIPE,
             text=True,

@@ -1,0 +1,124 @@
+"""A calculator: the four operations, powers, brackets and a few functions, on numbers alone."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workers.contract.episodes import ToolError
+from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
+from workers.rewards.parameters import Params, param
+from workers.rewards.tools import Tools
+
+LONGEST = 400
+LARGEST = 1e100
+MOST_PARTS = 200
+_TWO: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "abs": abs, "max": max, "min": min, "round": round, "sqrt": math.sqrt, "log": math.log, "log10": math.log10,
+    "exp": math.exp, "sin": math.sin, "cos": math.cos, "tan": math.tan, "floor": math.floor, "ceil": math.ceil,
+}  # fmt: skip
+_CONSTANTS = {"pi": math.pi, "e": math.e}
+
+
+class Unreadable(ValueError):
+    """The text isn't arithmetic that is carried out."""
+
+
+@dataclass(frozen=True)
+class CalculatorParams(Params):
+    digits: int = param(10, "Significant digits of the answer.", min=1, max=15)
+
+
+def value_of(text: str) -> float | int:
+    """Raises Unreadable, ZeroDivisionError, OverflowError or ValueError."""
+    if len(text) > LONGEST:
+        raise Unreadable(f"The expression is longer than {LONGEST} characters.")
+    try:
+        tree = ast.parse(text.strip().replace("^", "**"), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise Unreadable("The expression can't be read.") from None
+    if sum(1 for _ in ast.walk(tree)) > MOST_PARTS:
+        raise Unreadable("The expression has too many parts.")
+    return _value(tree.body)
+
+
+def _value(node: ast.expr) -> float | int:
+    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
+        return _bounded(node.value)
+    if isinstance(node, ast.Name) and node.id in _CONSTANTS:
+        return _CONSTANTS[node.id]
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
+        value = _value(node.operand)
+        return -value if isinstance(node.op, ast.USub) else value
+    if isinstance(node, ast.BinOp) and type(node.op) in _TWO:
+        left, right = _value(node.left), _value(node.right)
+        if isinstance(node.op, ast.Pow) and left and abs(right) * math.log10(max(abs(left), 1.0) + 1) > 100:
+            raise OverflowError("The result is too large.")
+        return _bounded(_TWO[type(node.op)](left, right))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS:
+        if node.keywords:
+            raise Unreadable("Functions take plain numbers only.")
+        try:
+            return _bounded(_FUNCTIONS[node.func.id](*(_value(one) for one in node.args)))
+        except TypeError:
+            raise Unreadable(f"{node.func.id} doesn't take {len(node.args)} numbers.") from None
+    raise Unreadable("Only numbers, + - * / // % **, brackets and common functions can be used.")
+
+
+def _bounded(value: Any) -> float | int:
+    if isinstance(value, complex) or (isinstance(value, float) and not math.isfinite(value)):
+        raise Unreadable("The result is not a real number.")
+    if abs(value) > LARGEST:
+        raise OverflowError("The result is too large.")
+    return value  # type: ignore[no-any-return]
+
+
+class _Calculator(Session):
+    def __init__(self, name: str, params: CalculatorParams) -> None:
+        self._name, self._digits = name, params.digits
+
+    def tools(self) -> list[ToolDescription]:
+        schema = {
+            "type": "object",
+            "properties": {"expression": {"type": "string", "description": "Arithmetic, such as (3 + 4) * 2 ** 3."}},
+            "required": ["expression"],
+        }
+        return [ToolDescription(self._name, "Calculate the value of an arithmetic expression.", schema)]
+
+    def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
+        try:
+            value = value_of(arguments["expression"])
+        except ZeroDivisionError:
+            return Result("It divides by zero.", ToolError.RAISED)
+        except (ValueError, OverflowError) as error:
+            return Result(str(error) if isinstance(error, Unreadable) else "It has no value.", ToolError.RAISED)
+        return Result(str(value) if isinstance(value, int) else f"{value:.{self._digits}g}")
+
+
+def _open(name: str, params: CalculatorParams, tools: Tools) -> Session:
+    return _Calculator(name, params)
+
+
+ENTRY = Entry(
+    key="calculator",
+    title="Calculator",
+    help="Works out an arithmetic expression.",
+    params=CalculatorParams,
+    kind=EntryKind.TOOL,
+    open=_open,
+    use="For models that know what to calculate and calculate badly. It evaluates no code: numbers, operators and a "
+    "few functions only.",
+)

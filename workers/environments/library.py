@@ -1,0 +1,11 @@
+"""All entries, by key. Specs refer to these keys: never rename one or change its meaning."""
+
+from __future__ import annotations
+
+from workers.environments import calculator
+from workers.environments.entry import Entry
+
+_ENTRIES: tuple[Entry, ...] = (calculator.ENTRY,)
+"""In the order of the pages."""
+
+LIBRARY: dict[str, Entry] = {entry.key: entry for entry in _ENTRIES}
