@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from controlplane.datasets.tool_templates import ToolTemplate
 from controlplane.hardware.prices import Money
 from controlplane.hardware.sandboxes import HostSandbox
 from runs.scheduling.limits import Allowance
 from workers.contract import HardwareSpec, LimitsSpec, LoraSpec, RewardSpec, ServerSpec
 from workers.contract.batch import Batch
+from workers.contract.episodes import EpisodeSpec
 
 TRL_DEFAULTS: dict[str, Any] = {
     "beta": 0.0,
@@ -99,6 +101,8 @@ class HostFacts:
     """How the host isolates code run by rewards."""
     gpu_hour: Money | None = None
     """The price of one GPU for one hour."""
+    inventory: dict[str, Any] = field(default_factory=dict)
+    """All that it has announced about itself."""
 
     @property
     def usable(self) -> bool:
@@ -165,6 +169,9 @@ class Draft:
     keep_best: str = ""
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     priority: int = 0
+    episodes: EpisodeSpec | None = None
+    tool_template: ToolTemplate | None = None
+    """What the model's chat template makes of tools; None: not known, or not asked."""
     owner: Allowance | None = None
     """The user who would launch it, with limits and usage; None: no user."""
 

@@ -22,6 +22,7 @@ VERBS = {
     "check": ("check_file", "run"),
     "import": ("import_rows", "run"),
     "render": ("render_rows", "run"),
+    "tools": ("tool_template", "run"),
     "look": ("find_rows", "look"),
     "derive": ("derive_rows", "run"),
     "export": ("export_rows", "export"),
