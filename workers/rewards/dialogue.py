@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,13 @@ _SEARCHED = (
     {"role": "tool", "content": "It was designed by Stephen Sauvestre."},
     {"role": "assistant", "content": "Stephen Sauvestre."},
 )  # fmt: skip
+
+_PLAYED = (
+    {"role": "assistant", "content": "[A1]"},
+    {"role": "user", "content": "You hit nothing.", "reward": 0.0},
+    {"role": "assistant", "content": "[B2]"},
+    {"role": "user", "content": "You have won.", "reward": 1.0},
+)
 
 
 @dataclass(frozen=True)
@@ -109,6 +117,28 @@ def answer_in_results(completion: Completion, row: Mapping[str, Any], params: An
     if not phrases:
         return None
     return float(any(_holds(result, phrases) for result in _results(completion, params)))
+
+
+def environment_reward(completion: Completion, row: Mapping[str, Any], params: Params) -> float | None:
+    """Any number: the sum of what the environment gave for the turns, as a game or a server of environments does. A
+    higher one is better, 0 may mean that nothing was won. Completions for which it gave nothing don't count. For
+    environments that know best; each turn by itself, it is a reward per step."""
+    given = [message["reward"] for message in completion.turns if message.get("role") != "assistant"
+             and isinstance(message.get("reward"), int | float)]  # fmt: skip
+    return float(sum(given)) if given else None
+
+
+def environment_reward(completion: Completion, row: Mapping[str, Any], params: Params) -> float | None:
+    """Any number: the sum of what the environment gave for the turns, as a game or a server of environments does. A
+    higher one is better, 0 may mean that nothing was won. Completions for which it gave nothing don't count. For
+    environments that know best; each turn by itself, it is a reward per step."""
+    given = [turn["reward"] for turn in completion.turns if turn.get("role") != "assistant" and _is_given(turn)]
+    return float(sum(given)) if given else None
+
+
+def _is_given(message: Mapping[str, Any]) -> bool:
+    reward = message.get("reward")
+    return isinstance(reward, int | float) and math.isfinite(reward)
 
 
 def _holds(result: str, phrases: list[str]) -> bool:
@@ -216,8 +246,8 @@ REWARDS = (
         range=(0.0, 1.0),
         low="A call that can't be carried out, or none at all.",
         high="Every call can be carried out.",
-        use="For models that are learning to call tools, beside a reward on what the calls are for. Runs have no tools "
-        "yet: calls are judged as they are written, and none is carried out.",
+        use="For models that are learning to call tools, beside a reward on what the calls are for. In a run "
+        "without an environment calls are judged as they are written, and none is carried out.",
         examples=(
             Example("<tool_call>{\"name\": \"search\", \"arguments\": {\"query\": \"Eiffel\"}}</tool_call>", 1.0,
                     why="It can be read, and has a name and arguments."),
@@ -235,8 +265,8 @@ REWARDS = (
         range=(0.0, 1.0),
         low="As many as the maximum or more, or none where there is a minimum.",
         high="Between the minimum and the target.",
-        use="So that a model looks things up (a minimum of calls) and comes to an end (a target). Runs have no tools "
-        "yet, so every completion is one turn.",
+        use="So that a model looks things up (a minimum of calls) and comes to an end (a target). In a run without "
+        "an environment every completion is one turn.",
         examples=(
             Example("Stephen Sauvestre.", 1.0, turns=_SEARCHED, why="Two turns of the model; four are fine."),
             Example("I know it: Gustave Eiffel.", 0.0, params={"counted": "calls"}, why="It called nothing."),
@@ -253,13 +283,32 @@ REWARDS = (
         needs=("answer",),
         low="No result holds the answer, or there are no results.",
         high="A result holds it, word for word.",
-        use="For search: it rewards the query that found the answer, whatever the model then makes of it. Runs have no "
-        "tools yet, so tool messages never come and their score is 0.",
+        use="For search: it rewards the query that found the answer, whatever the model then makes of it. Let it "
+        "score each turn, and the turn with the good query gets the credit. In a run without an environment there are "
+        "no tool messages, and its score is 0.",
         examples=(
             Example("Stephen Sauvestre.", 1.0, row={"answer": "Stephen Sauvestre"}, turns=_SEARCHED,
                     why="The search's result names him."),
             Example("Gustave Eiffel.", 0.0, row={"answer": "Gustave Eiffel"}, turns=_SEARCHED,
                     why="The model says so, no result does."),
+        ),
+    ),
+    Reward(
+        key="environment_reward",
+        title="What the environment gave",
+        help="The sum of the rewards that a game or a server of environments gave for the turns.",
+        group=RewardGroup.TOOLS,
+        whole=environment_reward,
+        params=Params,
+        range=(-1.0, None),
+        typical=(-1.0, 1.0),
+        low="The environment gave little or nothing; it has its own scale.",
+        high="The environment gave much; it has its own scale.",
+        use="For environments that score what happens in them. Let it score the whole completion for the result of a "
+        "game, or each turn where the environment gives something for each step.",
+        examples=(
+            Example("[B2]", 1.0, turns=_PLAYED, why="It gave 0 for the first turn and 1 for the second."),
+            Example("[B2]", None, why="Nobody gave anything."),
         ),
     ),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from workers.rewards import (
     language,
     maths,
     model,
+    ranking,
     same_output,
     structured,
     tags,
@@ -33,6 +34,7 @@ _MODULES: tuple[tuple[Reward, ...], ...] = (
     dialogue.REWARDS,
     model.REWARDS,
     judge.REWARDS,
+    ranking.REWARDS,
     trl_builtin.REWARDS,
     custom.REWARDS,
 )
