@@ -11,7 +11,7 @@ from controlplane.hardware.sandboxes import HostSandbox
 from runs.scheduling.limits import Allowance
 from workers.contract import HardwareSpec, LimitsSpec, LoraSpec, RewardSpec, ServerSpec
 from workers.contract.batch import Batch
-from workers.contract.episodes import EpisodeSpec
+from workers.contract.episodes import EpisodeSpec, PartSpec
 
 TRL_DEFAULTS: dict[str, Any] = {
     "beta": 0.0,
@@ -185,10 +185,23 @@ class Draft:
         """All that the run would compute."""
         return (*(self.rewards or ()), *(self.eval_rewards if self.eval_rows else ()))
 
+    @property
+    def every_part(self) -> tuple[RewardSpec | PartSpec, ...]:
+        """The rewards, and the parts of the environment."""
+        return (*self.every_reward, *(self.episodes.parts if self.episodes else ()))
+
     def model_size(self, name: str) -> int:
         """A size that the host has read from the model; 0: unknown."""
         size = (self.inspection or {}).get(name)
         return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else 0
+
+    @property
+    def result_tokens(self) -> int:
+        """What tools' results add to an episode beyond the completion length, where they don't count: assumed are one
+        call a turn and results of full length."""
+        if self.episodes is None or self.episodes.gateway or self.episodes.limits.count_outputs:
+            return 0
+        return max(self.episodes.limits.turns - 1, 0) * self.episodes.limits.output_tokens
 
     @property
     def schema(self) -> dict[str, Any] | None:
