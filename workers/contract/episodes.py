@@ -127,6 +127,8 @@ class EpisodeSpec:
 TURNS_MEAN, TURNS_MAX = "episodes/turns/mean", "episodes/turns/max"
 CUT = "episodes/cut"
 """Share of episodes ended by a limit: of turns, time or length."""
+FAILED = "episodes/failed"
+"""Share of episodes whose environment broke; they have no reward."""
 TOOL_SHARE = "episodes/tool_share"
 """Share of the episodes' tokens that the model didn't write."""
 SECONDS_P95 = "episodes/seconds/p95"

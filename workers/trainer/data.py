@@ -110,16 +110,23 @@ def prompt_text(prompt: Any) -> str:
 
 
 def completion_text(completion: Any) -> str:
-    """The generated text: TRL passes text for text prompts and messages for chats."""
-    return completion if isinstance(completion, str) else _content(completion[-1])
+    """The last text that the model wrote: TRL passes text for text prompts and messages for chats."""
+    if isinstance(completion, str):
+        return completion
+    own = (message for message in reversed(completion) if message.get("role") == "assistant")
+    return _content(next(own, completion[-1]))
 
 
 def turns(messages: Any) -> list[Any] | None:
     """Messages that are more than one text (a chat, or tool calls), in a form that can be written as JSON."""
     if isinstance(messages, str) or (len(messages) == 1 and not messages[0].get("tool_calls")):
         return None
-    plain: list[Any] = json.loads(json.dumps(messages, default=str))
-    return plain
+    return plain(messages)
+
+
+def plain(messages: Any) -> list[Any]:
+    made: list[Any] = json.loads(json.dumps(messages, default=str))
+    return made
 
 
 def _content(message: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workers.contract.episodes import EpisodeEnd
 from workers.trainer.data import Rows, prompt_text, turns
 from workers.trainer.metrics import LineFile
 
@@ -21,12 +22,14 @@ class Sample:
     text: str
     tokens: int
     end: str
-    """Why it ended (see `end_of`)."""
+    """Why it ended (see `end_of`, and of an episode EpisodeEnd)."""
     rewards: list[float]
     """One per reward function, those of evaluations only in an evaluation; NaN if it gave none."""
     advantage: float
     turns: list[Any] | None = None
     """The messages, if there was more than one text."""
+    prompt: Any = None
+    """What the model got, where an environment added to the row's."""
 
 
 def end_of(completion: Any, tokens: Sequence[int], *, ends: Container[int], longest: int) -> str:
@@ -58,16 +61,17 @@ class SampleFile:
         for start in range(0, len(samples), group):
             members = samples[start : start + group]
             row = self._rows.by_id[members[0].row]
+            prompt = members[0].prompt or row["prompt"]
             line = {
                 "step": step,
                 "t": now,
                 "row": row["row"],
-                "prompt": prompt_text(row["prompt"]),
+                "prompt": prompt_text(prompt),
                 "answer": row.get("answer"),
                 "completions": [self._completion(sample) for sample in members],
                 "mode": mode,
             }
-            prompt_turns = turns(row["prompt"])
+            prompt_turns = turns(prompt)
             self._file.write(line if prompt_turns is None else {**line, "turns": prompt_turns})
 
     def _completion(self, sample: Sample) -> dict[str, Any]:
@@ -78,7 +82,7 @@ class SampleFile:
             **extra,
             "text": sample.text,
             "tokens": sample.tokens,
-            "ended": sample.end == "eos",
+            "ended": sample.end in ("eos", EpisodeEnd.DONE),
             "end": sample.end,
             "rewards": dict(zip(self._names, rewards, strict=False)),
             "reward": sum(weighted) if weighted else None,

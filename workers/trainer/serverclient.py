@@ -63,6 +63,8 @@ class AdapterGeneration:
         self._settings = settings
         self._folder = folder
         self._version = 0
+        self.max_completion_length: int = settings["max_completion_length"]
+        """Of one generation; episodes lower it for a turn."""
         self.vllm_client = servers
         if accelerator.is_main_process:
             self.vllm_client.check()
@@ -103,7 +105,7 @@ class AdapterGeneration:
     def _sampling(self, n: int) -> dict[str, Any]:
         settings = self._settings
         sampling = {name: settings[name] for name in ("temperature", "top_p", "top_k", "repetition_penalty")}
-        sampling |= {"n": n, "min_p": settings["min_p"] or 0.0, "max_tokens": settings["max_completion_length"]}
+        sampling |= {"n": n, "min_p": settings["min_p"] or 0.0, "max_tokens": self.max_completion_length}
         if settings.get("structured_outputs_regex") is not None:
             sampling["structured_outputs"] = {"regex": settings["structured_outputs_regex"]}
         return {**sampling, **(settings.get("generation_kwargs") or {})}

@@ -14,6 +14,7 @@ from workers.contract import (
     AttemptSpec,
     ContractError,
     FileName,
+    ModelSpec,
     RunSpec,
     commands,
     evaluation,
@@ -118,6 +119,11 @@ def _release(number: object) -> list[str]:
 def is_local(model: str) -> bool:
     """Whether it is a folder on this host, absolute or below the working directory."""
     return commands.is_local(model) or Path(model).is_dir()
+
+
+def path_of(model: ModelSpec) -> str:
+    """As transformers takes it."""
+    return str(Path(model.path).expanduser()) if model.path.startswith("~") else model.path
 
 
 def _check_version(spec: AttemptSpec) -> None:

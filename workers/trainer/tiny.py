@@ -27,9 +27,16 @@ WORDS = ("<think>", "</think>", "<answer>", "</answer>", "user", "assistant", "s
 """One token each; they are ordinary text, which decoding keeps."""
 
 CHAT_TEMPLATE = (
-    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if tools %}<|im_start|>system\nTools:{% for tool in tools %} {{ tool['function']['name'] }}"
+    "({{ tool['function']['parameters']['properties'] | join(', ') }}){% endfor %}<|im_end|>\n{% endif %}"
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "{% for call in message['tool_calls'] or [] %}<tool_call>"
+    '{"name": {{ call["function"]["name"] | tojson }}, "arguments": {{ call["function"]["arguments"] | tojson }}}'
+    "</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
+"""Tools are one line of names, because a byte is a token. Calls are JSON in tags, which
+workers.trainer.episodes.templates reads."""
 
 SHAPE: dict[str, Any] = {
     "hidden_size": 128,

@@ -15,10 +15,11 @@ from workers.trainer import config, data, hardware, memory, ranks, rewardmodels,
 from workers.trainer.activity import Activity
 from workers.trainer.callbacks import MetricsWriter, StopCallback
 from workers.trainer.environment import local_rank, rank
+from workers.trainer.episodes import setup
 from workers.trainer.failures import Failures
 from workers.trainer.metrics import LineFile
 from workers.trainer.samples import SampleFile
-from workers.trainer.spec import NoStepsError, RewardFailedError, SpecError
+from workers.trainer.spec import NoStepsError, RewardFailedError, SpecError, path_of
 from workers.trainer.trainer import WatchedTrainer
 
 
@@ -33,13 +34,16 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     if not evaluates:
         config.check_steps(arguments, len(rows.train))
 
+    played = setup.prepare(spec, rows, tools, chat_arguments=arguments.chat_template_kwargs or {})
     metrics.event(EventKind.STAGE, {"stage": "loading model"})
     of_evaluations = frozenset(reward.name for reward in spec.run.eval_rewards)
     failures = Failures(share=spec.run.failed_share, event=metrics.event, spared=of_evaluations)
     activity = Activity(folder, rank())
     stop = StopCallback(folder, failures)
     with serverclient.rollouts(spec, folder) as servers:
-        trainer = _trainer(spec, rows, folder, arguments, tools, failures, activity)
+        trainer = _trainer(spec, rows, folder, arguments, tools, failures, activity, played)
+    if played is not None:
+        setup.bound(played.rollouts, trainer)
     trainer.add_callback(MetricsWriter(metrics, stop, trainer.times))
     trainer.add_callback(stop)
 
@@ -81,6 +85,7 @@ def _trainer(
     tools: Tools,
     failures: Failures,
     activity: Activity,
+    played: setup.Setup | None,
 ) -> WatchedTrainer:
     run = spec.run
     functions: list[Any] = list(rewards.functions(run.every_reward, rows, tools, failures, activity.doing))
@@ -103,7 +108,7 @@ def _trainer(
             reward_names=[reward.name for reward in run.every_reward],
             trained_on=len(run.rewards),
             models=[reward_model.index for reward_model in models],
-            model=str(Path(run.model.path).expanduser()) if run.model.path.startswith("~") else run.model.path,
+            model=path_of(run.model),
             reward_funcs=functions,
             reward_processing_classes=tokenizers,
             args=arguments,
@@ -112,6 +117,8 @@ def _trainer(
             peft_config=config.lora(run.lora),
             keep_best=run.keep_best,
             only_samples=run.kind == EVALUATION,
+            episodes=played.rollouts if played else None,
+            processing_class=played.tokenizer if played else None,
             quantization_config=hardware.quantization(run),
         )
     except (ValueError, NotImplementedError, OSError) as error:

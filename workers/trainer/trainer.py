@@ -9,21 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
 from workers.contract import StepPart, best
+from workers.contract.episodes import EpisodeEnd
 from workers.rewards import Failure
 from workers.trainer import rollout_state, rotary
 from workers.trainer.activity import Activity
-from workers.trainer.data import completion_text, turns
-from workers.trainer.failures import Failures, Noted
+from workers.trainer.data import completion_text, plain, turns
+from workers.trainer.episodes import figures, templates
+from workers.trainer.episodes.rollout import EVALUATED, Rollouts
+from workers.trainer.failures import Failures
 from workers.trainer.samples import Sample, SampleFile, end_of
 from workers.trainer.spec import SpecError
 from workers.trainer.timing import StepTimes
+
+T = TypeVar("T")
 
 
 class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types here
@@ -38,11 +43,12 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         models: Sequence[int] = (),
         keep_best: str = "",
         only_samples: bool = False,
+        episodes: Rollouts | None = None,
         **arguments: Any,
     ) -> None:
         """`trained_on`: the number of rewards that are; those after them are computed in evaluations only. `models`:
         indexes of the rewards that are models. `keep_best`: a metric; the best checkpoint by it stays.
-        `only_samples`: evaluations generate and score, without a loss."""
+        `only_samples`: evaluations generate and score, without a loss. `episodes`: completions have several turns."""
         self.times = StepTimes(finish=_finish, doing=activity.doing)
         self._activity = activity
         self._samples = samples
@@ -53,7 +59,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         self._epochs_done = 0
         self._scored: tuple[list[Any], list[list[int]], torch.Tensor] | None = None
         self._policy_logps: torch.Tensor | None = None
-        super().__init__(**arguments)
+        self._episodes = episodes
+        super().__init__(**arguments, rollout_func=episodes)
         self.reward_func_names = list(
             reward_names
         )  # TRL names a model reward after the model: two of one would be merged
@@ -81,7 +88,12 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
 
     def _generate(self, *args: Any, **kwargs: Any) -> Any:
         with self.times.within(StepPart.GENERATION):
-            return super()._generate(*args, **kwargs)
+            if self._episodes is None:
+                return super()._generate(*args, **kwargs)
+            with templates.calls_unread(self._tokenizer):
+                generated = super()._generate(*args, **kwargs)
+        self._metrics_of_episodes()
+        return generated
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         with self._activity.doing(StepPart.EVALUATION):
@@ -97,11 +109,14 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         with self.times.within(StepPart.REWARDS):
+            if self._episodes is not None:  # TRL has decoded each as one text
+                completions = [episode.messages for episode in self._episodes.episodes]
             rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
             if self._only_evaluated.reward_funcs and not self.model.training:
                 others = self._calculate_only_evaluated(inputs, prompts, completions, completion_ids_list)
                 rewards = torch.cat([rewards, others], dim=1)
             self._look_at_models(rewards, [example["row"] for example in inputs])
+            self._leave_out_broken(rewards)
             self._failures.settle(self.state.global_step + self.model.training, self._of_all_ranks)
         self._scored = completions, completion_ids_list, rewards
         trained_on = len(self._trained_on.reward_funcs)
@@ -141,11 +156,27 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             self._failures.note(name, rows, failed)
             self._log_metric(f"rewards/{name}/failed", len(failed) / max(len(rows), 1))
 
-    def _of_all_ranks(self, notes: list[Noted]) -> list[Noted]:
-        gathered: list[Noted] = gather_object(notes) if self.accelerator.num_processes > 1 else notes
+    def _leave_out_broken(self, rewards: torch.Tensor) -> None:
+        """An episode whose environment broke has no reward: what happened to it is not the model's doing."""
+        if self._episodes is not None:
+            broken = self._of_all_ranks([episode.end == EpisodeEnd.FAILED for episode in self._episodes.episodes])
+            rewards[torch.tensor(broken, device=rewards.device)] = torch.nan
+
+    def _metrics_of_episodes(self) -> None:
+        assert self._episodes is not None  # noqa: S101  # checked by the caller
+        told = self._of_all_ranks([figures.Told.of(episode) for episode in self._episodes.episodes])
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        for name, value in figures.metrics(told, self._episodes.tools).items():
+            metrics[name].append(value)
+
+    def _of_all_ranks(self, notes: list[T]) -> list[T]:
+        gathered: list[T] = gather_object(notes) if self.accelerator.num_processes > 1 else notes
         return gathered
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
+        if self._episodes is not None:
+            step = self.state.global_step if self.model.training else EVALUATED
+            self._episodes.note([example["row"] for example in inputs], step=step)
         output = super()._generate_and_score_completions(inputs)
         self._log_masked(output)
         self._record([example["row"] for example in inputs], output["advantages"])
@@ -169,22 +200,23 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         self._scored = None
         own_rewards = rewards[self.accelerator.process_index * len(rows) :][: len(rows)]  # `rewards` is all ranks'
         ends = {*self.eos_token_ids, self._tokenizer.pad_token_id}
+        episodes = self._episodes.episodes if self._episodes is not None else [None] * len(rows)
         samples = [
             Sample(
                 row,
                 completion_text(completion),
                 len(tokens),
-                end_of(completion, tokens, ends=ends, longest=self.max_completion_length),
+                episode.end if episode else end_of(completion, tokens, ends=ends, longest=self.max_completion_length),
                 scores,
                 advantage,
-                turns(completion),
+                plain(completion) if episode else turns(completion),
+                episode.prompt if episode else None,
             )
-            for row, completion, tokens, scores, advantage in zip(
-                rows, completions, ids, own_rewards.tolist(), advantages.tolist(), strict=True
+            for row, completion, tokens, scores, advantage, episode in zip(
+                rows, completions, ids, own_rewards.tolist(), advantages.tolist(), episodes, strict=True
             )
         ]
-        if self.accelerator.num_processes > 1:
-            samples = gather_object(samples)
+        samples = self._of_all_ranks(samples)
         training = self.model.training
         self._samples.write(
             samples,

@@ -64,6 +64,7 @@ class AdapterClient:
         self._timeout = request_timeout_s
         self._adapters = adapters
         self._adapter: str | None = None
+        self._longest: int | None = None
         self._who = f"The vLLM server {role} at {self._address}" if role else f"The vLLM server at {self._address}"
 
     def check(self) -> None:
@@ -77,6 +78,8 @@ class AdapterClient:
                 raise ServerError(f"{self._who} serves no model.")
         if self._served_name not in names:
             raise ServerError(f"Another vLLM server answers at {self._address}: it serves {', '.join(names)}.")
+        lengths = [model.get("max_model_len") for model in models if model.get("id") == self._served_name]
+        self._longest = next((length for length in lengths if isinstance(length, int)), None)
         for name in names:
             if name.startswith(self._adapters) and name != self._served_name:
                 self._text("/v1/unload_lora_adapter", {"lora_name": name})
@@ -90,7 +93,7 @@ class AdapterClient:
         if status == http.client.OK:
             config: dict[str, Any] = self._decoded("/server_info", body)["vllm_config"]
             return config
-        return {"model_config": {"logprobs_mode": "processed_logprobs"}}
+        return {"model_config": {"logprobs_mode": "processed_logprobs", "max_model_len": self._longest}}
 
     def use_adapter(self, name: str, path: Path) -> str | None:
         """Load an adapter and sample from it from now on. Returns the one it replaces, which is unloaded."""

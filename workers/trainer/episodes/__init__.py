@@ -1,0 +1,1 @@
+"""Episodes in the trainer: rollouts of several turns."""

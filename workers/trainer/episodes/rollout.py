@@ -1,0 +1,214 @@
+"""The rollouts of a run with episodes: turns of the model and answers of the environment, until no episode is live.
+
+TRL's own loop for `tools=` runs one call after another and knows no games; this one stands on its rollout_func and
+env_mask. All live episodes write their next turn together, then all their calls are carried out side by side. Prompts
+and completions are never tokenized again: an answer's tokens are appended to those that the model has written, so that
+the loss sees what was sampled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workers.contract.episodes import EpisodeEnd, EpisodeSpec
+from workers.environments.executor import Answer, Call, Executor, Move, Played
+from workers.trainer.episodes.episode import Episode, Message, Turn
+from workers.trainer.episodes.generation import Wanted, Written, generate
+from workers.trainer.episodes.templates import Chat, without_thinking
+from workers.trainer.spec import SpecError
+
+EOS, LENGTH, STOP = "eos", "length", "stop"
+EVALUATED = -1
+"""In place of a step: all evaluations play the same episodes."""
+
+
+def reset_seed(seed: int, step: int, row: int) -> int:
+    """Of an episode, from the run's seed. The members of a group play the same."""
+    digest = hashlib.sha256(f"{seed} {step} {row}".encode()).digest()
+    return int.from_bytes(digest[:4], "big")
+
+
+class Rollouts:
+    """TRL's rollout_func. `episodes` are those of the last generation on this rank, in the inputs' order."""
+
+    def __init__(
+        self, spec: EpisodeSpec, executor: Executor, chat: Chat, *, rows: Mapping[int, Any], seed: int, context: int
+    ) -> None:
+        """`context`: tokens that prompt and completion may have together."""
+        self._limits = spec.limits
+        self._executor = executor
+        self._chat = chat
+        self._rows = rows
+        self._seed = seed
+        self.context = context
+        self._row_ids: list[int] = []
+        self._step = 0
+        self.episodes: list[Episode] = []
+        self.tools = [tool.name for tool in executor.descriptions]
+
+    def bound(self, context: int | None) -> None:
+        """The backend's own limit, where it has one."""
+        self.context = min(self.context, context or self.context)
+
+    def note(self, rows: Sequence[int], *, step: int) -> None:
+        """What TRL doesn't tell a rollout_func: the prompts' rows. `step`: of the training, or EVALUATED."""
+        self._row_ids, self._step = list(rows), step
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
+        began = time.monotonic()
+        longest, ends = trainer.max_completion_length, frozenset(trainer.eos_token_ids)
+        rows = [self._rows[row] for row in self._row_ids]
+        seeds = [reset_seed(self._seed, self._step, row) for row in self._row_ids]
+        played = self._executor.begin(rows, seeds)
+        try:
+            self.episodes = [self._episode(*each) for each in zip(rows, seeds, prompts, played, strict=True)]
+            lively = _Loop(self, played, longest=longest, ends=ends, deadline=began + self._limits.episode_s)
+            lively.run(trainer, began)
+        finally:
+            self._executor.close(played)
+        return {
+            "prompt_ids": [one.prompt_ids for one in self.episodes],
+            "completion_ids": [one.ids for one in self.episodes],
+            "logprobs": [one.logprobs for one in self.episodes] if lively.has_logprobs else None,
+            "env_mask": [one.own for one in self.episodes],
+        }
+
+    def _episode(self, row: Mapping[str, Any], seed: int, prompt: Any, played: Played) -> Episode:
+        messages = self._chat.with_opening(prompt, played.opening)
+        ids = self._chat.prompt_ids(messages)
+        if len(ids) >= self.context:
+            raise SpecError(
+                f"The prompt of row {row['row']} has {len(ids)} tokens with the tools and what the environment says, "
+                f"and the model's context holds {self.context}."
+            )
+        return Episode(row, seed, prompt=messages, prompt_ids=ids)
+
+
+class _Loop:
+    """One generation's turns."""
+
+    def __init__(
+        self, of: Rollouts, played: Sequence[Played], *, longest: int, ends: frozenset[int], deadline: float
+    ) -> None:
+        self._limits, self._executor, self._chat = of._limits, of._executor, of._chat
+        self._context = of.context
+        self._both = list(zip(of.episodes, played, strict=True))
+        self._longest, self._ends, self._deadline = longest, ends, deadline
+        self.has_logprobs = True
+
+    def run(self, trainer: Any, began: float) -> None:
+        while True:
+            live = [each for each in self._both if each[0].live]
+            written = generate(trainer, [self._wanted(episode) for episode, _ in live])
+            if written is None:
+                return
+            for (episode, _), of_turn in zip(live, written, strict=True):
+                self._take(episode, of_turn)
+            self._answer(live)
+            for episode, _ in live:
+                episode.seconds = time.monotonic() - began
+
+    # --- the model's turn ---------------------------------------------------------------------------------------------
+
+    def _wanted(self, episode: Episode) -> Wanted:
+        room = self._context - len(episode.prompt_ids) - len(episode.ids)
+        return Wanted([*episode.prompt_ids, *episode.ids], min(self._left(episode), room), room)
+
+    def _left(self, episode: Episode) -> int:
+        """Tokens that the model may still write."""
+        return self._longest - (len(episode.ids) if self._limits.count_outputs else sum(episode.own))
+
+    def _take(self, episode: Episode, written: Written) -> None:
+        """Append what the model wrote, and end the episode if it was cut off."""
+        ids = written.ids
+        start, before = len(episode.ids), [*episode.prompt_ids, *episode.ids]
+        episode.ids += ids
+        episode.own += [1] * len(ids)
+        if written.logprobs is None:
+            self.has_logprobs = False
+        else:
+            episode.logprobs += written.logprobs
+        message = {**self._chat.parsed(ids, before), "tokens": len(ids)}
+        episode.turns.append(Turn(start, len(episode.ids), message))
+        if not self._ended(episode) and written.full:
+            episode.end = LENGTH
+
+    def _ended(self, episode: Episode) -> bool:
+        return bool(episode.ids) and episode.ids[-1] in self._ends
+
+    # --- the environment's turn -----------------------------------------------------------------------------------
+
+    def _answer(self, live: Sequence[tuple[Episode, Played]]) -> None:
+        moves, moving = [], []
+        for episode, played in live:
+            move = self._move(episode, played) if episode.live else None
+            if move is not None:
+                moves.append(move)
+                moving.append(episode)
+        for episode, move, answers in zip(moving, moves, self._executor.carry_out(moves), strict=True):
+            self._append(episode, move, answers)
+
+    def _move(self, episode: Episode, played: Played) -> Move | None:
+        """What the environment is asked; None, with the episode's end, if it is asked nothing."""
+        turn = episode.turns[-1]
+        calls = [
+            Call(call["function"]["name"], call["function"]["arguments"]) for call in turn.message.get("tool_calls", ())
+        ]
+        last = len(episode.turns) >= self._limits.turns
+        if played.problem:
+            episode.end = EpisodeEnd.FAILED
+        elif time.monotonic() >= self._deadline:
+            episode.end = EpisodeEnd.TIME
+        elif not calls and not self._executor.has_game:
+            episode.end = EOS if self._ended(episode) else STOP
+        elif calls and last and not self._executor.keeps_state:
+            episode.end = EpisodeEnd.TURNS
+        else:
+            text = "" if calls else without_thinking(turn.message["content"])
+            return Move(played, calls, text, self._deadline)
+        return None
+
+    def _append(self, episode: Episode, move: Move, answers: Sequence[Answer]) -> None:
+        turn = episode.turns[-1]
+        names = [call.name for call in move.calls] or [""]
+        turn.answers = [self._message(name, answer) for name, answer in zip(names, answers, strict=True)]
+        if any(answer.failed for answer in answers):
+            episode.end = EpisodeEnd.FAILED
+        elif any(answer.done for answer in answers):
+            episode.end = EpisodeEnd.DONE
+        elif len(episode.turns) >= self._limits.turns:
+            episode.end = EpisodeEnd.TURNS
+        elif time.monotonic() >= self._deadline:
+            episode.end = EpisodeEnd.TIME
+        else:
+            self._go_on(episode, turn)
+
+    def _message(self, name: str, answer: Answer) -> Message:
+        text = self._chat.shortened(answer.text, self._limits.output_tokens)
+        message: Message = {"role": "tool", "name": name} if name else {"role": "user"}
+        message |= {"content": text, "tokens": 0, "seconds": round(answer.seconds, 4), "error": answer.error}
+        return message if answer.reward is None else {**message, "reward": answer.reward}
+
+    def _go_on(self, episode: Episode, turn: Turn) -> None:
+        """Append the answers' tokens, if there is room for a turn behind them."""
+        plain: list[Message] = [
+            {key: one[key] for key in ("role", "name", "content") if key in one} for one in turn.answers
+        ]
+        ids = self._chat.answer_ids(plain, ended=self._ended(episode))
+        counted = len(ids) if self._limits.count_outputs else 0
+        wanted = self._wanted(episode)
+        if self._left(episode) - counted < 1 or wanted.room - len(ids) < 1:
+            episode.end = LENGTH
+            return
+        episode.ids += ids
+        episode.own += [0] * len(ids)
+        if self.has_logprobs:
+            episode.logprobs += [0.0] * len(ids)
+        rest = len(ids)
+        for message in turn.answers[1:]:
+            message["tokens"] = min(rest, self._chat.length(message["content"]))
+            rest -= message["tokens"]
+        turn.answers[0]["tokens"] = rest  # with what the template writes around them all

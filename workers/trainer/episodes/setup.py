@@ -1,0 +1,86 @@
+"""What a run with episodes needs before its model is loaded; everything that can be wrong with it is found here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from accelerate.utils import broadcast_object_list
+from transformers import AutoConfig, AutoTokenizer
+
+from workers.contract import AttemptSpec
+from workers.environments.executor import Executor, Unusable
+from workers.rewards import Tools
+from workers.trainer.data import Rows
+from workers.trainer.episodes import templates
+from workers.trainer.episodes.rollout import Rollouts
+from workers.trainer.spec import SpecError, path_of
+
+_UNSTATED = 1 << 20
+"""The context of a model whose config tells none."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    rollouts: Rollouts
+    tokenizer: Any
+    """The trainer's, with the run's chat template: checkpoints are saved with it."""
+
+
+def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict[str, Any]) -> Setup | None:
+    """None where completions are one turn. Raises SpecError."""
+    episodes = spec.run.episodes
+    if episodes is None or episodes.gateway is not None:
+        return None
+    if not rows.by_id.chat:
+        raise SpecError("Episodes are chats, and the dataset's prompts are plain texts. Map them to messages.")
+    try:
+        executor = Executor.of(episodes, tools)
+    except Unusable as error:
+        raise SpecError(f"The environment {episodes.name!r} can't be played. {error}") from error
+    model = path_of(spec.run.model)
+    described = [tool.as_dict() for tool in executor.descriptions]
+    of_chat, of_trainer = _tokenizer(spec, model), _tokenizer(spec, model)
+    template = templates.choose(of_chat, episodes.chat_template, tools=bool(described))
+    of_trainer.chat_template = of_chat.chat_template
+    chat = templates.Chat(of_chat, template, described, chat_arguments)
+    rollouts = Rollouts(
+        episodes,
+        executor,
+        chat,
+        rows=rows.by_id,
+        seed=int(spec.run.grpo.get("seed", 42)),
+        context=_context(spec, model),
+    )
+    return Setup(rollouts, of_trainer)
+
+
+def bound(rollouts: Rollouts, trainer: Any) -> None:
+    """Let the rollouts keep to the context of the engine that generates."""
+    if not trainer.use_vllm:
+        return
+    generation = trainer.vllm_generation
+    if (engine := getattr(generation, "llm", None)) is not None:
+        rollouts.bound(engine.llm_engine.model_config.max_model_len)
+    elif trainer.accelerator.is_main_process:  # which sends the requests of all ranks
+        rollouts.bound(generation.vllm_client.get_server_info()["model_config"].get("max_model_len"))
+    told = [rollouts.context]
+    broadcast_object_list(told, from_process=0)
+    rollouts.bound(told[0])
+
+
+def _tokenizer(spec: AttemptSpec, model: str) -> Any:
+    settings = {"trust_remote_code": spec.run.model.trust_remote_code, "revision": spec.run.model.revision}
+    try:  # as TRL loads it
+        return AutoTokenizer.from_pretrained(model, truncation_side="left", padding_side="left", **settings)
+    except (OSError, ValueError) as error:
+        raise SpecError(f"The model's tokenizer can't be loaded: {error}") from error
+
+
+def _context(spec: AttemptSpec, model: str) -> int:
+    settings = {"trust_remote_code": spec.run.model.trust_remote_code, "revision": spec.run.model.revision}
+    try:
+        config = AutoConfig.from_pretrained(model, **settings).get_text_config()
+    except (OSError, ValueError) as error:
+        raise SpecError(f"The model's config can't be read: {error}") from error
+    return int(getattr(config, "max_position_embeddings", None) or _UNSTATED)

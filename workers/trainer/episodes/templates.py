@@ -1,0 +1,253 @@
+"""The chat template of a run with episodes: how tools and results are shown to the model, how its calls are read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import trl
+from jinja2 import TemplateError
+from trl.chat_template_utils import (
+    add_response_schema,
+    get_training_chat_template,
+    is_chat_template_prefix_preserving,
+    parse_response,
+    supports_tool_calling,
+)
+
+from workers.trainer.episodes.episode import Message
+from workers.trainer.spec import SpecError
+
+CALLS_IN_TAGS: dict[str, Any] = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "tool_calls": {
+            "open": "<tool_call>",
+            "close_pattern": r"</tool_call>\s*",
+            "repeats": True,
+            "content": "json",
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {"close_pattern": r"<\|im_end\|>\s*", "content": "text"},
+    },
+}
+"""Of templates that TRL doesn't know by their text, and that write a call as JSON in <tool_call>, as most do that were
+changed from a known one."""
+_READERS = ("response_template", "response_schema")
+_FOLDER = Path(trl.__file__).parent / "chat_templates"
+_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+_CUT = "\n(cut here: the result is longer than {} tokens)"
+
+
+def named() -> list[str]:
+    """TRL's templates that may stand in for a model's own."""
+    return sorted(path.stem for path in _FOLDER.glob("*.jinja") if not path.stem.endswith("_training"))
+
+
+def choose(tokenizer: Any, name: str, *, tools: bool) -> str | None:
+    """Make the tokenizer ready for episodes: it then reads calls. `name`: of the template in place of its own. Returns
+    the template to render with; None: the tokenizer's. Raises SpecError where they can't be shown."""
+    if name:
+        if name not in named():
+            raise SpecError(f"TRL has no chat template {name!r}. It has: {', '.join(named())}.")
+        tokenizer.chat_template = (_FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
+    if not tokenizer.chat_template:
+        raise SpecError(f"The model has no chat template, and episodes are chats. {_alternatives(tokenizer)}")
+    if tools:
+        _check_tools(tokenizer)
+    template = None
+    if not _keeps_prefixes(tokenizer, tools=tools):
+        try:
+            template = get_training_chat_template(tokenizer)
+        except ValueError:
+            words = "The chat template writes earlier messages anew when others follow, so that a turn's tokens change."
+            raise SpecError(f"{words} {_alternatives(tokenizer)}") from None
+    return template
+
+
+class Chat:
+    """A tokenizer with what the episodes of a run need of it."""
+
+    def __init__(
+        self, tokenizer: Any, template: str | None, tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
+    ) -> None:
+        """`arguments`: the run's chat_template_kwargs."""
+        self._tokenizer = tokenizer
+        self._template = template
+        self._tools = [dict(tool) for tool in tools] or None
+        self._arguments = dict(arguments)
+        self._special = [token for token in tokenizer.all_special_tokens if len(token) > 1]
+        self._prefixes: dict[str, list[int]] = {}
+
+    def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
+        return self._ids(messages, tools=self._tools, add_generation_prompt=True)
+
+    def parsed(self, ids: Sequence[int], before: Sequence[int]) -> Message:
+        """The model's message: its text with its thinking, and its calls. `before`: all tokens before it."""
+        try:
+            read = parse_response(self._tokenizer, list(ids), prefix=list(before), tools=self._tools)
+        except Exception:  # a parser's own, on what a model wrote: nested a thousand deep, cut in a call
+            read = {"content": self._tokenizer.decode(ids, skip_special_tokens=True)}
+        content = read.get("content")
+        text = content if isinstance(content, str) else json.dumps(content, default=str)
+        if read.get("reasoning_content"):
+            text = f"<think>{read['reasoning_content']}</think>{text}"
+        message: Message = {"role": "assistant", "content": text}
+        if calls := [call for each in read.get("tool_calls") or [] if (call := _plain_call(each)) is not None]:
+            message["tool_calls"] = calls
+        return message
+
+    def answer_ids(self, answers: Sequence[Message], *, ended: bool) -> list[int]:
+        """What comes between two of the model's messages: the answers and the beginning of its next. `ended`: the
+        model wrote its end of turn itself; otherwise that comes first."""
+        name = str(answers[0].get("name", ""))
+        if name not in self._prefixes:
+            self._prefixes[name] = self._ids(_dummy(name), add_generation_prompt=False)
+        prefix = self._prefixes[name]
+        full = self._ids([*_dummy(name), *answers], add_generation_prompt=True)
+        ends = [place for place, token in enumerate(prefix) if token == self._tokenizer.eos_token_id]
+        # Templates that end a turn with the EOS token write a newline behind it, which no model does.
+        cut = ends[-1] + 1 if ends else len(prefix)
+        if full[:cut] != prefix[:cut]:
+            raise SpecError("The chat template writes earlier messages anew when others follow.")
+        return full[cut - 1 if ends and not ended else cut :]
+
+    def shortened(self, text: str, tokens: int) -> str:
+        """At most so many tokens, with words where it was cut."""
+        text = self._harmless(text)
+        if len(text) <= tokens:  # a token is a character or more
+            return text
+        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
+        return text if len(ids) <= tokens else self._tokenizer.decode(ids[:tokens]) + _CUT.format(tokens)
+
+    def length(self, text: str) -> int:
+        return len(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def with_opening(self, messages: Sequence[Message], opening: str) -> list[Message]:
+        if not opening:
+            return list(messages)
+        last = messages[-1]
+        return [*messages[:-1], {**last, "content": f"{last['content']}{self._harmless(opening)}"}]
+
+    def _harmless(self, text: str) -> str:
+        """What others wrote ends no message and begins none."""
+        for token in self._special:
+            if token in text:
+                text = text.replace(token, f"{token[0]} {token[1:]}")
+        return text
+
+    def _ids(self, messages: Sequence[Message], **arguments: Any) -> list[int]:
+        ids = self._tokenizer.apply_chat_template(
+            list(messages),
+            tokenize=True,
+            chat_template=self._template,
+            return_dict=False,
+            **arguments,
+            **self._arguments,
+        )
+        return list(ids)
+
+
+@contextlib.contextmanager
+def calls_unread(tokenizer: Any) -> Iterator[None]:
+    """TRL then decodes a completion as one text. Its parser would read several turns as one, and may raise."""
+    held = {name: getattr(tokenizer, name, None) for name in _READERS}
+    for name, value in held.items():
+        if value is not None:
+            setattr(tokenizer, name, None)
+    try:
+        yield
+    finally:
+        for name, value in held.items():
+            if value is not None:
+                setattr(tokenizer, name, value)
+
+
+def without_thinking(text: str) -> str:
+    """What a game reads of a message."""
+    before, closed, after = text.rpartition("</think>")
+    return after.strip() if closed and "<think>" not in before else _THINKING.sub("", text).strip()
+
+
+def _dummy(name: str) -> list[Message]:
+    """The shortest chat that answers can follow. `name`: of the tool; "": the model just spoke."""
+    spoke: Message = {"role": "assistant", "content": "" if name else "dummy"}
+    if name:
+        spoke["tool_calls"] = [{"type": "function", "function": {"name": name, "arguments": {}}}]
+    return [{"role": "user", "content": "dummy"}, spoke]
+
+
+def _plain_call(call: Any) -> Message | None:
+    if not isinstance(call, Mapping):
+        return None
+    function = call.get("function", call)
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        return None
+    try:
+        arguments = json.loads(json.dumps(function.get("arguments") or {}, default=str))
+    except (ValueError, RecursionError):
+        arguments = None
+    return {"type": "function", "function": {"name": function["name"], "arguments": arguments}}
+
+
+def _check_tools(tokenizer: Any) -> None:
+    if not supports_tool_calling(tokenizer):
+        raise SpecError(f"The chat template can't show tools and their results. {_alternatives(tokenizer)}")
+    if any(getattr(tokenizer, name, None) is not None for name in _READERS):
+        return
+    try:
+        add_response_schema(tokenizer)
+    except ValueError:
+        if not _writes_calls_in_tags(tokenizer):
+            words = "The chat template shows tools, but nobody knows how the model's calls are read back."
+            raise SpecError(f"{words} {_alternatives(tokenizer)}") from None
+        tokenizer.response_template = CALLS_IN_TAGS
+
+
+def _alternatives(tokenizer: Any) -> str:
+    """Templates of TRL that can show tools with this tokenizer; those whose special tokens it has come first."""
+    own = tokenizer.chat_template
+    fitting: list[str] = []
+    others: list[str] = []
+    try:
+        for name in named():
+            tokenizer.chat_template = text = (_FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
+            try:
+                usable = supports_tool_calling(tokenizer)
+            except Exception:  # a template for another kind of tokenizer may raise anything
+                usable = False
+            if usable:
+                marks = set(re.findall(r"<\|[a-z_]+\|>", text))
+                known = marks and all(
+                    len(tokenizer(mark, add_special_tokens=False)["input_ids"]) == 1 for mark in marks
+                )
+                (fitting if known else others).append(name)
+    finally:
+        tokenizer.chat_template = own
+    best = f"those made of tokens that it knows: {', '.join(fitting)}; others: " if fitting else ""
+    return f"Choose one of TRL's templates instead ({best}{', '.join(others)}), or another model."
+
+
+def _keeps_prefixes(tokenizer: Any, *, tools: bool) -> bool:
+    try:
+        if tools and not is_chat_template_prefix_preserving(tokenizer):
+            return False
+        before = tokenizer.apply_chat_template(_dummy(""), tokenize=True, return_dict=False)
+        answered = [*_dummy(""), {"role": "user", "content": "dummy"}]
+        after = tokenizer.apply_chat_template(answered, tokenize=True, return_dict=False, add_generation_prompt=True)
+    except (TemplateError, TypeError, ValueError):
+        return False
+    return bool(after[: len(before)] == before)
+
+
+def _writes_calls_in_tags(tokenizer: Any) -> bool:
+    call = {"type": "function", "function": {"name": "find", "arguments": {"word": "a"}}}
+    messages = [{"role": "user", "content": "b"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    shown = tokenizer.apply_chat_template(messages, tokenize=False)
+    inside = shown.partition("<tool_call>")[2].partition("</tool_call>")[0]
+    return "<|im_start|>assistant\n" in shown and '"name"' in inside and '"arguments"' in inside
