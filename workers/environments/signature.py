@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workers.environments.entry import ToolDescription
-from workers.sandbox.syntax import DEEPEST, bracket_depth, is_generator, parsed
+from workers.sandbox.syntax import DEEPEST, deeper, is_generator, parsed
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
 """Of a tool: what every chat format can carry."""
@@ -59,7 +59,7 @@ def problem(source: str) -> str:
 
 
 def _function(source: str) -> ast.FunctionDef:
-    if bracket_depth(source) > DEEPEST:
+    if deeper(source):
         raise NoTool(f"it has more than {DEEPEST} brackets within each other")
     tree = parsed(source)
     if isinstance(tree, str):

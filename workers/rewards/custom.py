@@ -29,7 +29,7 @@ from workers.rewards.sandboxed import failure, sandbox
 from workers.rewards.scoring import all_failed, score
 from workers.rewards.tools import Tools
 from workers.sandbox import Job, Kind, Limits
-from workers.sandbox.syntax import DEEPEST, bracket_depth, is_generator, parsed
+from workers.sandbox.syntax import DEEPEST, deeper, is_generator, parsed
 
 NAME = "reward"
 FIRST = "completions"
@@ -82,7 +82,7 @@ class CodeTrial:
 
 def problem(source: str) -> str:
     """Why the source can't be a reward, judged by its text alone; "" if it can. Nothing of it is executed."""
-    if bracket_depth(source) > DEEPEST:
+    if deeper(source):
         return f"it has more than {DEEPEST} brackets within each other"
     tree = parsed(source)
     if isinstance(tree, str):

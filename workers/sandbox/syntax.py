@@ -169,11 +169,3 @@ def is_generator(function: ast.AST) -> bool:
             return True
         waiting += inside
     return False
-
-
-def bracket_depth(source: str) -> int:
-    depth = deepest = 0
-    for char in source:
-        depth += (char in "([{") - (char in ")]}")
-        deepest = max(deepest, depth)
-    return deepest

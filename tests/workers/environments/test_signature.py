@@ -56,7 +56,8 @@ def test_a_tool_is_described_by_its_signature_and_docstring() -> None:
         ("'bool'", {"type": "boolean"}),
         ("int | str", {"type": ["integer", "string"]}),
         ("typing.Optional[int]", {"type": ["integer", "null"]}),
-        ("dict[str, list[int]]", {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "integer"}}}),
+        ("dict[str, list[int]]",
+         {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "integer"}}}),
     ],
 )  # fmt: skip
 def test_types_become_a_schema(annotation: str, schema: dict[str, object]) -> None:
