@@ -8,7 +8,8 @@ from typing import Any
 from django.http import QueryDict
 
 from controlplane import safe_yaml
-from controlplane.rewards.forms import MOST_COMPONENTS, PARAM, Editor, editor_from, placed
+from controlplane.parameter_forms import PARAM, placed
+from controlplane.rewards.forms import MOST_COMPONENTS, Editor, editor_from
 from controlplane.rewards.models import FAILED_SHARE, RewardVersion
 from controlplane.rewards.reading import specs
 from controlplane.safe_yaml import short

@@ -149,7 +149,7 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     floor.hosts = [view.row for view in hosts]
     if draft.owner is not None and not draft.owner.may_start:
         return Forecast(False, f"Queue: {draft.owner.wait}")
-    result = floor.find(leasing.need_of(draft.hardware, draft.every_part), None)
+    result = floor.find(leasing.need_of(draft.hardware, draft.every_entry), None)
     if not isinstance(result, Shortage):
         host, placement = result
         return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}", placement)

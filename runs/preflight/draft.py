@@ -186,7 +186,7 @@ class Draft:
         return (*(self.rewards or ()), *(self.eval_rewards if self.eval_rows else ()))
 
     @property
-    def every_part(self) -> tuple[RewardSpec | PartSpec, ...]:
+    def every_entry(self) -> tuple[RewardSpec | PartSpec, ...]:
         """The rewards, and the parts of the environment."""
         return (*self.every_reward, *(self.episodes.parts if self.episodes else ()))
 

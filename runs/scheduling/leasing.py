@@ -19,9 +19,9 @@ from controlplane.hardware.models import Host
 from runs.models import Attempt, Lease, Run, Waits
 from workers.contract import HardwareSpec, Placement, Receipt, RewardSpec, WeightSync
 from workers.contract.episodes import PartSpec
-from workers.environments import LIBRARY as ENVIRONMENTS
-from workers.rewards import LIBRARY as REWARDS
-from workers.rewards import Cost
+from workers.environments import LIBRARY as ENTRIES
+from workers.environments import Entry
+from workers.rewards import LIBRARY, Cost, Reward
 
 ACTIVE = Q(state__in=(Lease.HELD, Lease.QUARANTINED))
 BUSY_MIB = 1024
@@ -73,13 +73,13 @@ class Shortage:
     """The holder; of several, the most informative one."""
 
 
-def need_of(hardware: HardwareSpec, parts: Iterable[RewardSpec | PartSpec] = ()) -> Need:
-    """`parts`: the run's rewards and the parts of its environment."""
-    return replace(_need_of(hardware), sandbox=any(runs_code(part) for part in parts))
+def need_of(hardware: HardwareSpec, using: Iterable[RewardSpec | PartSpec] = ()) -> Need:
+    """`using`: the run's rewards and the parts of its environment."""
+    return replace(_need_of(hardware), sandbox=any(runs_code(one) for one in using))
 
 
-def runs_code(part: RewardSpec | PartSpec) -> bool:
-    entry = ENVIRONMENTS.get(part.function) if isinstance(part, PartSpec) else REWARDS.get(part.function)
+def runs_code(one: RewardSpec | PartSpec) -> bool:
+    entry: Reward | Entry | None = (LIBRARY if isinstance(one, RewardSpec) else ENTRIES).get(one.function)
     return entry is not None and entry.cost == Cost.SANDBOX
 
 

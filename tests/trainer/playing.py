@@ -20,7 +20,7 @@ from workers.trainer.__main__ import main as train
 
 CALL = '<tool_call>{"name": "calc", "arguments": {"expression": "1+2"}}</tool_call>'
 ANSWER = "<answer>3</answer>"
-STEPS, BATCH = 40, 4
+STEPS, BATCH = 120, 4
 
 
 @dataclass(frozen=True)

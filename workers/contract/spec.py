@@ -137,8 +137,8 @@ class RunSpec:
         return (*self.rewards, *self.eval_rewards)
 
     @property
-    def every_part(self) -> tuple[RewardSpec | PartSpec, ...]:
-        """What may run code: the rewards, and the parts of the environment."""
+    def every_entry(self) -> tuple[RewardSpec | PartSpec, ...]:
+        """What of the libraries it uses: its rewards, and its environment's parts."""
         return (*self.every_reward, *(self.episodes.parts if self.episodes else ()))
 
 
