@@ -1,8 +1,8 @@
 """A corpus: a Parquet file of documents that the search tool reads, written by the control plane, fetched at the claim.
 
-Its columns are COLUMNS: `id` counts from 0 in the order of the rows, `title` may be empty, `text` is not; both are in the normal form NFC. The schema's
-metadata has {"format": FORMAT, "name", "about"} as JSON under KEY. A part's parameter names a corpus by its title:
-"<name> v<version>".
+Its columns are COLUMNS: `id` counts from 0 in the order of the rows, `title` may be empty, `text` is not; both are in
+the normal form NFC. The schema's metadata has {"format": FORMAT, "name", "about"} as JSON under KEY. A part's parameter
+names a corpus by its title: "<name> v<version>".
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ MOST_DOCUMENTS = 500_000
 LONGEST_TEXT = 20_000
 """Characters of one document; what is longer is cut."""
 LONGEST_TITLE = 300
+MOST_CHARACTERS = 200_000_000
+"""Of all texts: the index of as many takes about 2 GB of the trainer's memory."""
 
 
 def title(name: str, version: int) -> str:

@@ -68,8 +68,8 @@ class PartSpec:
 
 @dataclass(frozen=True)
 class CorpusSpec:
-    """A file of documents that a search reads (workers.contract.corpora). Fetched at the claim. The parameter "corpus" of
-    a part names it as "<name> v<version>"."""
+    """A file of documents that a search reads (workers.contract.corpora). Fetched at the claim. A part's parameter
+    names it by its title, "<name> v<version>"."""
 
     name: str
     version: int

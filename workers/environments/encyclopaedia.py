@@ -13,8 +13,29 @@ ABOUT = "invented people, rivers and towns"
 QUESTIONS = "Sample encyclopaedia questions"
 ENTRIES = 200
 SEED = 7
-_FIRST = "Ba Ce Do Fe Gal Hu Ki Lo Mer Na Or Pel Qui Ros Sa Tor Ul Ve Wen Zo".split()
-_MIDDLE = "da ri lo me nu sha vi ka".split()
+_FIRST = (
+    "Ba",
+    "Ce",
+    "Do",
+    "Fe",
+    "Gal",
+    "Hu",
+    "Ki",
+    "Lo",
+    "Mer",
+    "Na",
+    "Or",
+    "Pel",
+    "Qui",
+    "Ros",
+    "Sa",
+    "Tor",
+    "Ul",
+    "Ve",
+    "Wen",
+    "Zo",
+)
+_MIDDLE = ("da", "ri", "lo", "me", "nu", "sha", "vi", "ka")
 _TOWNS, _RIVERS = ("ford", "stead", "haven", "moor", "wick"), ("ell", "ane", "isk", "oss")
 _FAMILY = ("brook", "vane", "thorpe", "lund", "marsh", "holt")
 _TRADES = ("botanist", "clockmaker", "painter", "bridge builder", "composer", "astronomer", "baker", "printer")
@@ -62,16 +83,17 @@ def _person(draw: random.Random, person: str, river: str, town: str, other: str)
     trade, work, year = draw.choice(_TRADES), draw.choice(_WORKS), draw.randrange(1610, 1890)
     text = (
         f"{person} was a {trade} who was born in {other} in {year}. After years of travel, {person.split()[0]} made "
-        f"{work}, which still stands in the hall of the town. Letters show that the work took {draw.randrange(3, 19)} years."
+        f"{work}, which still stands in the hall of the town. Letters show that the work took {draw.randrange(3, 19)} "
+        "years."
     )
     return _entry(person, text, f"In which town was {person} born?", other)
 
 
 def _river(draw: random.Random, person: str, river: str, town: str, other: str) -> dict[str, str]:
-    length = draw.randrange(21, 940)
+    length, known = draw.randrange(21, 940), ("trout", "red clay", "late ice", "mills")
     text = (
         f"The {river} is a river of {length} kilometres. It rises in the hills above {other} and is crossed by "
-        f"{draw.randrange(2, 30)} bridges. Its water is known for {draw.choice(('trout', 'red clay', 'late ice', 'mills'))}."
+        f"{draw.randrange(2, 30)} bridges. Its water is known for {draw.choice(known)}."
     )
     return _entry(f"{river} (river)", text, f"How many kilometres long is the river {river}?", str(length))
 
@@ -80,7 +102,8 @@ def _town(draw: random.Random, person: str, river: str, town: str, other: str) -
     goods = draw.choice(_GOODS)
     text = (
         f"{town} is a town of {draw.randrange(2, 90) * 100} people on the {river}. It was founded in "
-        f"{draw.randrange(900, 1500)} by settlers from {other}, and its market sells {goods}, which the town is known for."
+        f"{draw.randrange(900, 1500)} by settlers from {other}, and its market sells {goods}, "
+        "which the town is known for."
     )
     return _entry(town, text, f"What is the town of {town} known for selling?", goods)
 

@@ -33,9 +33,12 @@ _CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
 """Chinese and Japanese have no spaces: each character counts as a word."""
 _STOP_WORDS = frozenset(
-    "a about an and are as at be been but by did do does for from had has have how if in into is it its of on or "
-    "so than that the their them then there these they this those to was were what when where which who whom whose "
-    "why will with would".split()
+    re.findall(
+        r"\w+",
+        "a about an and are as at be been but by did do does for from had has have how if in into is it its of on or "
+        "so than that the their them then there these they this those to was were what when where which who whom "
+        "whose why will with would",
+    )
 )
 _building = threading.Lock()
 
@@ -190,6 +193,6 @@ ENTRY = Entry(
     kind=EntryKind.TOOL,
     open=_open,
     cost=Cost.PURE,
-    use="For questions whose answers are in your documents. Make the corpus from a dataset's columns on the Corpora page. "
+    use="For questions whose answers are in your documents. Make the corpus of a dataset's columns, on its page. "
     "Words count, not meanings: a synonym isn't found.",
 )
