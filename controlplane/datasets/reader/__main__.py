@@ -26,6 +26,8 @@ VERBS = {
     "look": ("find_rows", "look"),
     "derive": ("derive_rows", "run"),
     "export": ("export_rows", "export"),
+    "corpus": ("corpus_rows", "run"),
+    "search": ("corpus_rows", "search"),
     "sample": ("sample_rows", "export"),
 }
 """Verb -> the module in this package and its function of the folder and the arguments. Its return value is the answer;
