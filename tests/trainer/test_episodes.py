@@ -24,14 +24,6 @@ GRPO: dict[str, Any] = {"max_steps": 2, "max_completion_length": 160, "save_stra
 """A call has about 76 tokens, its result 13."""
 
 
-@pytest.fixture(scope="session")
-def calling_model(preloaded: Preloaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Calls the calculator in its first turn and answers in its second."""
-    folder = tmp_path_factory.mktemp("models") / "calling"
-    preloaded.run("-m", "tests.trainer.playing", "--calls", folder)
-    return folder
-
-
 def chats() -> list[dict[str, Any]]:
     return [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in builders.rows()]
 
