@@ -20,6 +20,8 @@ def prepare(spec: AttemptSpec) -> None:
     if not online and not any(needs_hub(model.path) for model in models_of(spec.run)):
         # Each request to an unreachable hub costs tens of seconds of retries.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    if spec.run.episodes is not None:
+        os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")  # the warning of its rollout_func, which they stand on
     wait_without_spinning()
     for name in [name for name in os.environ if name.startswith("ACCELERATE_")]:
         del os.environ[name]  # set by `accelerate launch`, whose file may contradict the spec

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workers.contract.episodes import EpisodeEnd
 from workers.trainer.data import Rows, prompt_text, turns
 from workers.trainer.metrics import LineFile
 
@@ -81,7 +82,7 @@ class SampleFile:
             **extra,
             "text": sample.text,
             "tokens": sample.tokens,
-            "ended": sample.end == "eos",
+            "ended": sample.end in ("eos", EpisodeEnd.DONE),
             "end": sample.end,
             "rewards": dict(zip(self._names, rewards, strict=False)),
             "reward": sum(weighted) if weighted else None,

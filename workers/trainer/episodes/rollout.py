@@ -194,7 +194,9 @@ class _Loop:
 
     def _go_on(self, episode: Episode, turn: Turn) -> None:
         """Append the answers' tokens, if there is room for a turn behind them."""
-        plain = [{key: one[key] for key in ("role", "name", "content") if key in one} for one in turn.answers]
+        plain: list[Message] = [
+            {key: one[key] for key in ("role", "name", "content") if key in one} for one in turn.answers
+        ]
         ids = self._chat.answer_ids(plain, ended=self._ended(episode))
         counted = len(ids) if self._limits.count_outputs else 0
         wanted = self._wanted(episode)

@@ -212,7 +212,8 @@ def _check_tools(tokenizer: Any) -> None:
 def _alternatives(tokenizer: Any) -> str:
     """Templates of TRL that can show tools with this tokenizer; those whose special tokens it has come first."""
     own = tokenizer.chat_template
-    fitting, others = [], []
+    fitting: list[str] = []
+    others: list[str] = []
     try:
         for name in named():
             tokenizer.chat_template = text = (_FOLDER / f"{name}.jinja").read_text(encoding="utf-8")
