@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -29,13 +28,6 @@ _SEARCHED = (
     {"role": "tool", "content": "It was designed by Stephen Sauvestre."},
     {"role": "assistant", "content": "Stephen Sauvestre."},
 )  # fmt: skip
-
-_PLAYED = (
-    {"role": "assistant", "content": "[A1]"},
-    {"role": "user", "content": "You hit nothing.", "reward": 0.0},
-    {"role": "assistant", "content": "[B2]"},
-    {"role": "user", "content": "You have won.", "reward": 1.0},
-)
 
 
 @dataclass(frozen=True)
@@ -117,28 +109,6 @@ def answer_in_results(completion: Completion, row: Mapping[str, Any], params: An
     if not phrases:
         return None
     return float(any(_holds(result, phrases) for result in _results(completion, params)))
-
-
-def environment_reward(completion: Completion, row: Mapping[str, Any], params: Params) -> float | None:
-    """Any number: the sum of what the environment gave for the turns, as a game or a server of environments does. A
-    higher one is better, 0 may mean that nothing was won. Completions for which it gave nothing don't count. For
-    environments that know best; each turn by itself, it is a reward per step."""
-    given = [message["reward"] for message in completion.turns if message.get("role") != "assistant"
-             and isinstance(message.get("reward"), int | float)]  # fmt: skip
-    return float(sum(given)) if given else None
-
-
-def environment_reward(completion: Completion, row: Mapping[str, Any], params: Params) -> float | None:
-    """Any number: the sum of what the environment gave for the turns, as a game or a server of environments does. A
-    higher one is better, 0 may mean that nothing was won. Completions for which it gave nothing don't count. For
-    environments that know best; each turn by itself, it is a reward per step."""
-    given = [turn["reward"] for turn in completion.turns if turn.get("role") != "assistant" and _is_given(turn)]
-    return float(sum(given)) if given else None
-
-
-def _is_given(message: Mapping[str, Any]) -> bool:
-    reward = message.get("reward")
-    return isinstance(reward, int | float) and math.isfinite(reward)
 
 
 def _holds(result: str, phrases: list[str]) -> bool:
@@ -291,24 +261,6 @@ REWARDS = (
                     why="The search's result names him."),
             Example("Gustave Eiffel.", 0.0, row={"answer": "Gustave Eiffel"}, turns=_SEARCHED,
                     why="The model says so, no result does."),
-        ),
-    ),
-    Reward(
-        key="environment_reward",
-        title="What the environment gave",
-        help="The sum of the rewards that a game or a server of environments gave for the turns.",
-        group=RewardGroup.TOOLS,
-        whole=environment_reward,
-        params=Params,
-        range=(-1.0, None),
-        typical=(-1.0, 1.0),
-        low="The environment gave little or nothing; it has its own scale.",
-        high="The environment gave much; it has its own scale.",
-        use="For environments that score what happens in them. Let it score the whole completion for the result of a "
-        "game, or each turn where the environment gives something for each step.",
-        examples=(
-            Example("[B2]", 1.0, turns=_PLAYED, why="It gave 0 for the first turn and 1 for the second."),
-            Example("[B2]", None, why="Nobody gave anything."),
         ),
     ),
 )  # fmt: skip

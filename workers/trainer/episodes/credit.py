@@ -16,7 +16,7 @@ tokens that the model didn't write, which carry no loss.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from workers.rewards import advantages
@@ -81,17 +81,14 @@ def spans(completion: Any, length: int) -> list[Span]:
     return found or [(0, length)]
 
 
-def messages_of_model(completion: Any) -> list[dict[str, Any]]:
-    """One for each turn."""
+def note(completion: Any, rewards: Sequence[float | None], made: Sequence[float]) -> None:
+    """Write the rewards and advantages of a completion's turns into the model's messages."""
+    for message, reward, advantage in zip(_of_model(completion), rewards, made, strict=False):
+        message |= {"reward": reward, "advantage": advantage}
+
+
+def _of_model(completion: Any) -> list[dict[str, Any]]:
     return [] if isinstance(completion, str) else [one for one in completion if one.get("role") == "assistant"]
-
-
-def note(completion: Any, rewards: Sequence[float | None], made: Mapping[str, Sequence[float]]) -> None:
-    """Write a completion's turns' rewards, and what was `made` of them, into its messages."""
-    for number, message in enumerate(messages_of_model(completion)):
-        if number < len(rewards):
-            message["reward"] = rewards[number]
-            message |= {name: values[number] for name, values in made.items()}
 
 
 def _turns(values: Sequence[TurnScores]) -> list[int]:
