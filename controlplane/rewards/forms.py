@@ -23,7 +23,7 @@ from controlplane.rewards.balance import Balance, balance, expected, in_words
 from controlplane.rewards.models import AGGREGATIONS, FAILED_SHARE, RewardConfig, RewardVersion
 from controlplane.rewards.saving import Composition
 from controlplane.templatetags.figures import setting
-from workers.contract import ContractError, RewardSpec, from_dict, to_dict
+from workers.contract import ContractError, RewardSpec, from_dict
 from workers.rewards import LIBRARY, Reward
 
 MOST_COMPONENTS = 24
@@ -39,6 +39,7 @@ TEXT_AREAS: dict[str | None, dict[str, Any]] = {
     "text": {"rows": 6},
 }
 """Text inputs by the widget that a reward's schema names."""
+WHOLE, TURNS = "whole", "turns"
 NAME_TAKEN = "A reward config with this name already exists."
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -132,9 +133,18 @@ class ComponentForm(forms.Form):
         min_value=-1e6, max_value=1e6, widget=forms.NumberInput(attrs={"step": "any"}), help_text="0: recorded only."
     )
 
+    scores = forms.ChoiceField(
+        choices=((WHOLE, "the whole completion"), (TURNS, "each turn")),
+        initial=WHOLE,
+        required=False,
+        help_text="Each turn: in a run with an environment, a turn’s score is credited to its own tokens.",
+    )
+
     def __init__(self, reward: Reward, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.reward = reward
+        if not reward.per_turn:
+            del self.fields["scores"]
         for entry in reward.schema():
             self.fields[PARAM + entry["name"]] = _field(entry)
 
@@ -185,7 +195,8 @@ class ComponentForm(forms.Form):
         """The component in its current state, sent or not; None while it has errors."""
         if not self.is_bound:
             values = {name: self.initial.get(name) for name in self.fields}
-            return RewardSpec(str(values["name"]), self.reward.key, float(values["weight"] or 0), _params(values))
+            weight = float(values["weight"] or 0)
+            return RewardSpec(str(values["name"]), self.reward.key, weight, _params(values), _per_turn(values))
         return self.spec() if self.is_valid() else None
 
     def refuse(self, reason: str) -> None:
@@ -202,7 +213,11 @@ class ComponentForm(forms.Form):
     def spec(self) -> RewardSpec:
         fields = self.cleaned_data
         return RewardSpec(
-            name=fields["name"], function=self.reward.key, weight=fields["weight"], params=_params(fields)
+            name=fields["name"],
+            function=self.reward.key,
+            weight=fields["weight"],
+            params=_params(fields),
+            per_turn=_per_turn(fields),
         )
 
 
@@ -257,7 +272,7 @@ class Editor:
     def composition(self) -> Composition:
         """The composition of a valid editor."""
         fields = self.config.cleaned_data
-        parts = [to_dict(form.spec()) for form in self.components]
+        parts = [saving.part_of(form.spec()) for form in self.components]
         return Composition(parts, fields["aggregation"], fields["failed_share"])
 
     def save(self, by: Any) -> tuple[RewardVersion, bool]:
@@ -306,7 +321,10 @@ def filled(spec: RewardSpec) -> ComponentForm:
     reward = LIBRARY[spec.function]
     values = {PARAM + name: value for name, value in (reward.defaults() | spec.params).items()}
     weight = int(spec.weight) if float(spec.weight).is_integer() else spec.weight  # as people write it
-    return ComponentForm(reward, prefix=_prefix(), initial={"name": spec.name, "weight": weight} | values)
+    scores = TURNS if spec.per_turn else WHOLE
+    return ComponentForm(
+        reward, prefix=_prefix(), initial={"name": spec.name, "weight": weight, "scores": scores} | values
+    )
 
 
 def fresh(key: str, used: set[str], like: Mapping[str, Any] | None = None) -> ComponentForm:
@@ -345,6 +363,10 @@ def _prefix() -> str:
 
 def _params(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name.removeprefix(PARAM): value for name, value in fields.items() if name.startswith(PARAM)}
+
+
+def _per_turn(fields: Mapping[str, Any]) -> bool:
+    return bool(fields.get("scores") == TURNS)
 
 
 def _label(name: str) -> str:
