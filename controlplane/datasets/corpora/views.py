@@ -21,7 +21,7 @@ from controlplane.datasets.queries import version_for
 from controlplane.datasets.work_queue import read_progress
 
 TRY_SECONDS = 60.0
-"""To index the documents for one query; 100,000 of 100 words take about 10 seconds."""
+"""To index the documents for one query; 100,000 of 100 words take about 5 seconds."""
 
 
 @require_GET
