@@ -27,6 +27,7 @@ ERRORS: dict[str, str] = {
     ToolError.LIMIT: "over the limit of calls",
     ToolError.UNAVAILABLE: "not available",
 }
+SAME, NONE = "same calls", "no calls"
 LONG_CHARS = 900
 LONG_LINES = 14
 """What answers the model folds beyond these."""
@@ -114,12 +115,8 @@ class Episode:
 
     @property
     def widest(self) -> float:
-        return max((abs(turn.advantage or 0.0) for turn in self.turns), default=0.0)
-
-    @property
-    def scored(self) -> bool:
-        """Whether any turn has a reward or an advantage of its own."""
-        return any(turn.reward is not None or turn.advantage is not None for turn in self.turns)
+        """The largest advantage of a turn; of an episode without any, 1."""
+        return max((abs(turn.advantage) for turn in self.turns if turn.advantage is not None), default=0.0) or 1.0
 
 
 @dataclass(frozen=True)
@@ -182,6 +179,10 @@ class TurnPair:
     change: str
     """Of the calls, in words."""
 
+    @property
+    def same(self) -> bool:
+        return self.change in (SAME, NONE)
+
 
 def paired(before: Episode, after: Episode) -> list[TurnPair]:
     """Two episodes turn by turn."""
@@ -196,7 +197,7 @@ def _change(old: EpisodeTurn | None, new: EpisodeTurn | None) -> str:
         return "only later" if old is None else "only earlier"
     olds, news = ([(call.said.name, call.said.text) for call in turn.calls] for turn in (old, new))
     if olds == news:
-        return "same calls" if olds else "no calls"
+        return SAME if olds else NONE
     if not olds or not news:
         return "calls now" if news else "no longer calls"
     if [name for name, _ in olds] == [name for name, _ in news]:

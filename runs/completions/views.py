@@ -19,10 +19,20 @@ from django.views.decorators.http import require_safe
 
 from controlplane.http.query_params import whole
 from runs import queries
-from runs.completions import difficulty, episodes, filters, group_retention, text_retention
+from runs.completions import difficulty, episode_changes, episodes, filters, group_retention, text_retention
 from runs.completions.difficulty import CLASSES, ORDERS, PERIODS, PromptChoice
+from runs.completions.episodes import Episode
 from runs.completions.filters import ENDS, EPISODE_SORTS, PREFIX, SORTS, CompletionFilter
-from runs.completions.reading import CompletionReader, CompletionTable, GroupView, search, steps, table, valid
+from runs.completions.reading import (
+    CompletionReader,
+    CompletionRow,
+    CompletionTable,
+    GroupView,
+    search,
+    steps,
+    table,
+    valid,
+)
 from runs.completions.solving import names
 from runs.completions.solving import of as solving_of
 from runs.completions.transcripts import turns
@@ -78,7 +88,7 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
         "prompt": turns(view.prompt, row.data.get("turns"), "user"),
         "entries": read,
         "ends_of": _best_and_worst(entries),
-        "widest": max(_widest(entries), *(episode.widest for *_, episode in read if episode), 0),
+        "widest": _widest_of(entries, [episode for *_, episode in read if episode]),
         "earlier": of_step.filter(pk__lt=row.pk).values_list("pk", flat=True).last(),
         "later": of_step.filter(pk__gt=row.pk).values_list("pk", flat=True).first(),
         "rewards_page": "" if row.superseded else _rewards_page(run, row),
@@ -183,6 +193,7 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
         "gone": progress.visits - stored,
         "prompt": turns(text if isinstance(text, str) else "", whole_one.get("turns"), "user"),
         "answer": "" if answer is None else str(answer),
+        "change": episode_changes.change(visits, request.GET.get("before", ""), request.GET.get("after", "")),
         "dots": dots,
         "lowest": min((dot.low for dot in dots), default=None),
         "highest": max((dot.high for dot in dots), default=None),
@@ -219,6 +230,12 @@ def _rewards_page(run: Run, row: SampleRow) -> str:
     version = run.reward_version
     page = reverse("reward_config", args=[version.config_id]) if version else reverse("reward_config_new")
     return f"{page}?{urlencode({'from': 'run', 'run': run.pk, 'group': row.pk, 'replay': run.pk})}"
+
+
+def _widest_of(entries: list[CompletionRow], in_turns: list[Episode]) -> float:
+    of_turns = [turn.advantage for episode in in_turns for turn in episode.turns if turn.advantage is not None]
+    own = [entry.one.advantage for entry in entries if entry.one.advantage is not None]
+    return max(map(abs, (*of_turns, *own)), default=0.0) or 1.0
 
 
 def _widest(entries: Iterable[Any]) -> float:

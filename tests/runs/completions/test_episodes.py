@@ -51,7 +51,7 @@ SEARCHES = [
 def test_a_turn_has_its_words_calls_results_and_credit(attempt: Attempt) -> None:
     row = send(attempt, 3, completion("It was Amundsen.", turns=SEARCHES, end="done"), row=8)
     text = page(attempt, f"completions/{row.pk}/")
-    for shown in ("Turn 3", "South Pole", "timed out", "0.25", "no loss", "−0.75", "+1.25", "ended by the environment"):
+    for shown in ("Turn 3", "South Pole", "timed out", "0.25", "no loss", "−0.75", "+1.3", "ended by the environment"):
         assert shown in text, shown
 
 
@@ -138,3 +138,25 @@ def test_turns_stay_known_without_texts(attempt: Attempt) -> None:
     assert [one.turn_count for one in completions(row.data)] == [None, 1, 2, 3]
     assert '#completion-4"' in page(attempt, turns_from="3")
     assert groups.FIGURES in thinned(row.data)
+
+
+def a_visit(attempt: Attempt, step: int, *calls: dict[str, Any], reward: float) -> SampleRow:
+    said = [model("", *calls, reward=reward, advantage=reward - 0.5), model("So it is.")]
+    return send(attempt, step, completion("So it is.", reward, turns=said), row=5)
+
+
+def test_two_visits_of_a_prompt_stand_beside_each_other_by_turn(attempt: Attempt) -> None:
+    a_visit(attempt, 1, reward=0.0)
+    a_visit(attempt, 9, a_call(query="pole"), reward=0.5)
+    last = a_visit(attempt, 20, a_call(query="south pole"), reward=1.0)
+    text = page(attempt, "prompts/5/")
+    assert "calls now" in text
+    assert "search 1" in text
+    assert "other arguments" in page(attempt, "prompts/5/", before=f"{last.pk - 1}.1")
+    assert "calls now" in page(attempt, "prompts/5/", before="9.x", after="0.1")
+
+
+def test_a_prompt_without_episodes_has_nothing_by_turn(attempt: Attempt) -> None:
+    send(attempt, 1, completion("a"), row=5)
+    send(attempt, 2, completion("b"), row=5)
+    assert "By turn" not in page(attempt, "prompts/5/")
