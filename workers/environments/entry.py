@@ -99,3 +99,5 @@ class Entry(Described):
     """When to use it."""
     admin_only: bool = False
     """Only an admin may put it into an environment or change it there: it holds code."""
+    package: str = ""
+    """The distribution it needs in the interpreter of workers.packages; "": none."""

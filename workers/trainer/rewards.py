@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
+from workers import packages
 from workers.contract import AttemptSpec, RewardSpec
 from workers.contract.names import reward_time
 from workers.rewards import LIBRARY, Completion, Cost, Tools, score
@@ -56,13 +57,24 @@ def tools_for(spec: AttemptSpec) -> Tools:
     share = max(1, len(os.sched_getaffinity(0)) // run.hardware.processes)
     tools = Tools(
         open_sandbox=lambda preload: Sandbox(backend or selftest.best(), preload=preload, parallel=share),
+        open_package=lambda name: packages.open_sandbox(name, backend or selftest.best(), parallel=share),
         trainer=trlrewards.SCORERS,
     )
     for reward in run.every_reward:
+        if package := LIBRARY[reward.function].package:
+            need_package(package, f"The reward {reward.name!r}")
         for entry in LIBRARY[reward.function].schema():
             if entry["widget"] == "secret":
                 _look_for_endpoint(tools, reward, str(reward.params.get(entry["name"], "")))
     return tools
+
+
+def need_package(package: str, who: str) -> None:
+    """Build the interpreter of workers.packages if this host has none yet. Raises SpecError if it isn't there then."""
+    try:
+        packages.build()
+    except packages.PackageMissing as error:
+        raise SpecError(f"{who} needs {package}. {error}") from None
 
 
 def functions(
