@@ -1,4 +1,5 @@
-"""Adding a dataset, or a version of one: an upload, typed rows, a dataset of the hub, a path on the server."""
+"""Adding a dataset, or a version of one: an upload, typed rows, a dataset of the hub, a path on the server, tasks of
+reasoning-gym."""
 
 from __future__ import annotations
 
@@ -16,15 +17,15 @@ from controlplane.accounts.roles import operator_required, person
 from controlplane.datasets import importing, reader_process
 from controlplane.datasets import upload as uploading
 from controlplane.datasets.errors import DatasetError, NameTaken
-from controlplane.datasets.forms import HubForm, PathForm, RowsForm, UploadForm
+from controlplane.datasets.forms import HubForm, PathForm, RowsForm, TasksForm, UploadForm
 from controlplane.datasets.models import Dataset, DatasetVersion
 from controlplane.datasets.queries import dataset_for
 from controlplane.datasets.reader.formats import NAMES
 from controlplane.datasets.receiving import incoming_folder
 from controlplane.datasets.sources import roots
 
-UPLOAD, ROWS, HUB, PATH = "upload", "rows", "hub", "path"
-AddingForm = UploadForm | RowsForm | HubForm | PathForm
+UPLOAD, ROWS, HUB, PATH, TASKS = "upload", "rows", "hub", "path", "tasks"
+AddingForm = UploadForm | RowsForm | HubForm | PathForm | TasksForm
 
 
 @operator_required
@@ -77,8 +78,14 @@ def path(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
     return _added(request, dataset_id, PathForm, PATH)
 
 
+@operator_required
+@require_http_methods(["GET", "POST"])
+def tasks(request: HttpRequest, dataset_id: int | None = None) -> HttpResponse:
+    return _added(request, dataset_id, TasksForm, TASKS)
+
+
 def _added(
-    request: HttpRequest, dataset_id: int | None, form_class: type[RowsForm | HubForm | PathForm], way: str
+    request: HttpRequest, dataset_id: int | None, form_class: type[RowsForm | HubForm | PathForm | TasksForm], way: str
 ) -> HttpResponse:
     dataset = dataset_for(request, dataset_id) if dataset_id is not None else None
     form = form_class(request.POST or None, dataset=dataset)
@@ -92,7 +99,7 @@ def _make(request: HttpRequest, form: AddingForm, dataset: Dataset | None, way: 
     try:
         version = _created(person(request), form, name, new=dataset is None)
     except DatasetError as error:
-        first = {UPLOAD: "file", ROWS: "rows", HUB: "id", PATH: "path"}[way]
+        first = {UPLOAD: "file", ROWS: "rows", HUB: "id", PATH: "path", TASKS: "families"}[way]
         form.add_error("name" if isinstance(error, NameTaken) and dataset is None else first, str(error))
         return _page(request, form, dataset, way)
     return redirect(version)
@@ -103,6 +110,8 @@ def _created(user: User, form: AddingForm, name: str, *, new: bool) -> DatasetVe
         return importing.create_from_hub(user, name, form.source, new=new)
     if isinstance(form, PathForm):
         return importing.create_from_path(user, name, form.cleaned_data["path"], new=new)
+    if isinstance(form, TasksForm):
+        return importing.create_from_tasks(user, name, form.source, new=new)
     if isinstance(form, RowsForm):
         return importing.create_from_upload(user, name, io.BytesIO(form.cleaned_data["rows"].encode()), "rows", new=new)
     file = form.cleaned_data["file"]

@@ -1,4 +1,4 @@
-"""The forms for adding a dataset: an upload, typed rows, the hub, a path on the server."""
+"""The forms for adding a dataset: an upload, typed rows, the hub, a path on the server, tasks of reasoning-gym."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from django import forms
 from controlplane.datasets.errors import SourceRefused
 from controlplane.datasets.models import Dataset
 from controlplane.datasets.receiving import shown_name
-from controlplane.datasets.sources import HubSource, server_path
+from controlplane.datasets.sources import MOST_FAMILIES, HubSource, TasksSource, server_path
+from workers.packages.families import FAMILIES
+from workers.packages.reasoning import MOST_ROWS, MOST_SEED
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 NAME_LENGTH = 80
@@ -165,3 +167,48 @@ class PathForm(_Source):
 
     def proposed_name(self, fields: dict[str, Any]) -> str:
         return PurePath(shown_name(fields["path"].rstrip("/"))).stem
+
+
+def _families() -> list[tuple[str, list[tuple[str, str]]]]:
+    """By kind: (name, what it asks)."""
+    by_kind: dict[str, list[tuple[str, str]]] = {}
+    for name, family in FAMILIES.items():
+        levels = f" ({family.levels} levels)" if family.levels else ""
+        by_kind.setdefault(family.kind, []).append((name, f"{name}: {family.about}{levels}"))
+    return list(by_kind.items())
+
+
+class TasksForm(_Source):
+    named_after = "Left empty: the first family's name. It stays the same over versions."
+
+    families = forms.MultipleChoiceField(
+        choices=_families,
+        help_text=f"Hold Ctrl to choose several, at most {MOST_FAMILIES}: their tasks come in turn.",
+        widget=forms.SelectMultiple(attrs={"size": 14}),
+        error_messages={"required": "Choose at least one family."},
+    )
+    rows = forms.IntegerField(
+        initial=1000, min_value=1, max_value=MOST_ROWS, help_text="Tasks, of all families together."
+    )
+    level = forms.IntegerField(
+        label="Difficulty",
+        initial=0,
+        min_value=0,
+        help_text="A level that each chosen family has, from 1, the easiest. 0: the families' own settings.",
+    )
+    seed = forms.IntegerField(
+        initial=0, min_value=0, max_value=MOST_SEED, help_text="Another seed makes other tasks of the same kind."
+    )
+    field_order = ("families", "rows", "level", "seed", "name")
+
+    def clean(self) -> dict[str, Any]:
+        if not self.errors:
+            fields = {name: self.cleaned_data[name] for name in ("rows", "seed", "level")}
+            try:
+                self.source = TasksSource(tuple(self.cleaned_data["families"]), **fields)
+            except SourceRefused as error:
+                self.add_error("level" if "level" in str(error) else "families", str(error))
+        return super().clean()
+
+    def proposed_name(self, fields: dict[str, Any]) -> str:
+        return str(fields["families"][0])

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Max
@@ -21,7 +22,7 @@ from controlplane.datasets.models import Dataset, DatasetVersion, column_names, 
 from controlplane.datasets.reader import files
 from controlplane.datasets.reader.mapping import ColumnMapping
 from controlplane.datasets.receiving import Readable, received, shown_name
-from controlplane.datasets.sources import HubSource, server_path
+from controlplane.datasets.sources import HubSource, TasksSource, server_path
 from controlplane.datasets.work_queue import send_to_worker
 
 DELETED, BACK, TOO_LATE = "deleted", "back", ""
@@ -60,6 +61,11 @@ def create_from_path(user: User | None, name: str, path: str, *, new: bool = Fal
     """The same with a file, or a folder of shards, on this server. Raises SourceRefused."""
     real = server_path(path)
     return _fetched(user, name, DatasetVersion.PATH, {"path": str(real)}, real.name, new=new)
+
+
+def create_from_tasks(user: User | None, name: str, source: TasksSource, *, new: bool = False) -> DatasetVersion:
+    """The same with tasks that reasoning-gym makes."""
+    return _fetched(user, name, DatasetVersion.TASKS, source.as_dict(), source.title, new=new)
 
 
 def map_again(user: User | None, old: DatasetVersion, mapping: ColumnMapping | None = None) -> DatasetVersion:
@@ -185,7 +191,7 @@ def made(user: User | None, name: str, *, new: bool) -> Iterator[DatasetVersion]
 
 
 def _fetched(
-    user: User | None, name: str, kind: str, source: dict[str, str], title: str, *, new: bool
+    user: User | None, name: str, kind: str, source: dict[str, Any], title: str, *, new: bool
 ) -> DatasetVersion:
     with made(user, name, new=new) as version:
         version.status, version.source_kind, version.source = DatasetVersion.FETCHING, kind, source

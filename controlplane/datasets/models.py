@@ -46,7 +46,7 @@ class DatasetVersion(models.Model):
     """A worker's turn: fetching a source, or checking, importing or deriving."""
     MAY_PASS = ("disk", "server", "source")
     """Kinds of a report's file_error that aren't the file's fault."""
-    UPLOAD, HUB, PATH, DERIVED = "upload", "hub", "path", "derived"
+    UPLOAD, HUB, PATH, DERIVED, TASKS = "upload", "hub", "path", "derived", "tasks"
 
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="versions")
     number = models.IntegerField()
@@ -65,10 +65,11 @@ class DatasetVersion(models.Model):
     sha256 = models.CharField(max_length=64, blank=True)
     """The sha256 of the canonical rows, once ready, by which hosts identify them."""
     source_kind = models.CharField(
-        max_length=16, default=UPLOAD, choices=[(s, s) for s in (UPLOAD, HUB, PATH, DERIVED)]
+        max_length=16, default=UPLOAD, choices=[(s, s) for s in (UPLOAD, HUB, PATH, DERIVED, TASKS)]
     )
     source = models.JSONField(default=dict)
-    """hub: sources.HubSource with "commit", "files" and possibly "renamed_to"; path: {"path"}; derived: {"filter"}."""
+    """hub: sources.HubSource with "commit", "files" and possibly "renamed_to"; path: {"path"}; derived: {"filter"};
+    tasks: sources.TasksSource with the "version" of reasoning-gym."""
     source_sha256 = models.CharField(max_length=64, blank=True, db_index=True)
     """The sha256 of the original file."""
     parent = models.ForeignKey("self", null=True, blank=True, on_delete=models.SET_NULL, related_name="children")

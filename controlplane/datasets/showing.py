@@ -28,6 +28,7 @@ STAGES = {
     "starting": "Starting",
     "fetching": "Fetching from the hub",
     "copying": "Copying the files",
+    "making": "Making the tasks",
     "joining": "Joining the parts",
     "first pass": "First pass: every row is read",
     "second pass": "Second pass: code, duplicates, tokens",
@@ -143,6 +144,8 @@ def source(version: DatasetVersion) -> dict[str, str]:
         return {"kind": "Hugging Face", "words": title, "more": revision[:12]}
     if version.source_kind == DatasetVersion.PATH:
         return {"kind": "a path on the server", "words": str(details.get("path", "")), "more": ""}
+    if version.source_kind == DatasetVersion.TASKS:
+        return {"kind": "reasoning-gym", "words": version.file_name, "more": str(details.get("version", ""))}
     if version.source_kind == DatasetVersion.DERIVED:
         words, why = filter_words(details.get("filter") or {}), str(details.get("why", ""))
         return {"kind": "a filter", "words": words, "why": why}

@@ -1,4 +1,4 @@
-"""Sources of datasets other than an upload: the Hugging Face hub, or a path on the server.
+"""Sources of datasets other than an upload: the Hugging Face hub, a path on the server, or tasks of reasoning-gym.
 
 What is named here is only judged by its words and, for paths, by where it really lies; another process reads it
 (controlplane.datasets.fetching).
@@ -10,15 +10,21 @@ import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
 from controlplane.datasets.errors import SourceRefused
+from workers.packages import reasoning
+from workers.packages.families import VERSION
+from workers.packages.reasoning import Recipe
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
 _REVISION = re.compile(r"[\w][\w./-]{0,199}", re.ASCII)
 _WORD = re.compile(r"[\w][\w .+-]{0,99}")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+MOST_FAMILIES = 20
+"""In one dataset."""
 URL = "Addresses are not read from here. Name a dataset of the hub by its id, such as openai/gsm8k, or upload the file."
 
 
@@ -50,6 +56,41 @@ class HubSource:
     def title(self) -> str:
         """As a file's name would stand on the page."""
         return f"{self.id} · {self.config + ' · ' if self.config else ''}{self.split}"
+
+
+@dataclass(frozen=True)
+class TasksSource:
+    """Tasks that reasoning-gym makes, of its families in turn. `level`: of difficulty, from 1; 0: the families' own
+    settings."""
+
+    families: tuple[str, ...]
+    rows: int
+    seed: int = 0
+    level: int = 0
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.families) <= MOST_FAMILIES or self.rows < len(self.families):
+            raise SourceRefused(f"Choose from 1 to {MOST_FAMILIES} families, and at least one row of each.")
+        for recipe in self.recipes:
+            if why := reasoning.problem(recipe):
+                raise SourceRefused(why)
+
+    @property
+    def recipes(self) -> list[Recipe]:
+        """One for each family: of equally many rows, the first ones of one more."""
+        share, more = divmod(self.rows, len(self.families))
+        return [
+            Recipe(family, share + (place < more), self.seed, self.level) for place, family in enumerate(self.families)
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"families": list(self.families), "version": VERSION}
+
+    @property
+    def title(self) -> str:
+        named = ", ".join(self.families[:3]) + (f" and {len(self.families) - 3} more" if self.families[3:] else "")
+        level = f" · level {self.level}" if self.level else ""
+        return f"{named}{level} · seed {self.seed}"
 
 
 def roots() -> tuple[Path, ...]:

@@ -101,3 +101,5 @@ class Entry(Described):
     """Only an admin may put it into an environment or change it there: it holds code."""
     name_of: Callable[[Any], str] | None = field(default=None, repr=False)
     """The name that checked params give the part; None: a person chooses it."""
+    package: str = ""
+    """The distribution it needs in the interpreter of workers.packages; "": none."""

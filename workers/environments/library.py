@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.environments import calculator, sandboxed, search
+from workers.environments import calculator, sandboxed, search, textarena
 from workers.environments.entry import Entry
 
 _ENTRIES: tuple[Entry, ...] = (
@@ -10,6 +10,7 @@ _ENTRIES: tuple[Entry, ...] = (
     search.ENTRY,
     sandboxed.INTERPRETER,
     sandboxed.OWN_TOOL,
+    textarena.ENTRY,
 )
 """In the order of the pages."""
 

@@ -135,6 +135,8 @@ class Reward(Described):
     """The range with given parameters, where they change it."""
     admin_only: bool = False
     """Only an admin may put it into a config or change it there."""
+    package: str = ""
+    """The distribution it needs in the interpreter of workers.packages; "": none."""
 
     def expected(self, params: Mapping[str, Any]) -> tuple[float, float | None]:
         """Lowest and highest score with these parameters; None: no upper bound."""

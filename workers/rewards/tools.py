@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from workers.packages.interpreter import PackageMissing, open_sandbox
+
 if TYPE_CHECKING:
     from workers.sandbox import Sandbox
 
@@ -59,17 +61,20 @@ class Tools:
         self,
         *,
         open_sandbox: Callable[[tuple[str, ...]], Sandbox],
+        open_package: Callable[[str], Sandbox] | None = None,
         endpoint: Callable[[str], Endpoint] = endpoint_from_environment,
         trainer: Mapping[str, Callable[..., object]] | None = None,
         corpus: Callable[[str], Path] = no_corpora,
     ) -> None:
         self._open = open_sandbox
+        self._open_package = open_package or _open_package
         self.endpoint = endpoint
         self.corpus = corpus
         """The file of a corpus by its title (workers.contract.corpora). Raises Unavailable."""
         self.trainer = dict(trainer or {})
         """What only the trainer's process has, by name; empty elsewhere."""
         self._sandboxes: dict[tuple[str, ...], Sandbox] = {}
+        self._packages: dict[str, Sandbox] = {}
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -102,8 +107,26 @@ class Tools:
                 self._sandboxes[preload] = self._open(preload)
             return self._sandboxes[preload]
 
+    def package(self, name: str) -> Sandbox:
+        """A sandbox of the interpreter that has the packages of others, with workers.packages.inside.`name` imported.
+        Raises Unavailable and workers.sandbox.SandboxUnavailable."""
+        with self._lock:
+            if name not in self._packages:
+                try:
+                    self._packages[name] = self._open_package(name)
+                except PackageMissing as error:
+                    raise Unavailable(str(error)) from None
+            return self._packages[name]
+
     def close(self) -> None:
         with self._lock:
-            opened, self._sandboxes = list(self._sandboxes.values()), {}
+            opened = [*self._sandboxes.values(), *self._packages.values()]
+            self._sandboxes, self._packages = {}, {}
         for sandbox in opened:
             sandbox.close()
+
+
+def _open_package(name: str) -> Sandbox:
+    from workers.sandbox import best_backend
+
+    return open_sandbox(name, best_backend())

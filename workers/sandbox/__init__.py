@@ -1,5 +1,6 @@
 """Runs untrusted code: model-written code, and reward code written by admins. Standard library only."""
 
+from workers.sandbox.layout import Interpreter
 from workers.sandbox.outcomes import (
     Backend,
     Job,
@@ -17,6 +18,7 @@ from workers.sandbox.selftest import best as best_backend
 
 __all__ = [
     "Backend",
+    "Interpreter",
     "Job",
     "Kind",
     "Limits",

@@ -3,13 +3,16 @@ command that shows it nothing else: no home folder, no project data, no system s
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from workers.sandbox.lockdown import WORK
 
@@ -32,17 +35,60 @@ class FileLayout:
     """(path, target) of links in the root folder, such as /lib."""
 
 
+@dataclass(frozen=True)
+class Interpreter:
+    """Another interpreter than this one, and what of ours it may import beside the sandbox."""
+
+    python: str
+    package: str
+    """Its name, such as workers.packages.inside."""
+    folder: str
+    """Where that package lies."""
+
+
 def current() -> FileLayout:
     """The layout of the current interpreter."""
-    libraries = tuple(_real(path) for path in sys.path if Path(path).name in ("site-packages", "dist-packages"))
+    return _layout(_facts(), ())
+
+
+def of(interpreter: Interpreter) -> FileLayout:
+    """Raises OSError if it can't be asked."""
+    command = [interpreter.python, "-I", "-B", "-c", _ASK]
+    try:
+        asked = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ASK_S, check=True)
+        return _layout(json.loads(asked.stdout), (interpreter.folder,))
+    except (subprocess.SubprocessError, ValueError) as error:
+        raise OSError(f"{interpreter.python} could not be asked for its folders: {error}") from None
+
+
+_ASK_S = 60
+_ASK = """
+import json, sys, sysconfig
+print(json.dumps({"executable": sys.executable, "path": sys.path, "base": sys.base_prefix, "prefix": sys.prefix,
+                  "stdlib": [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]}))
+"""
+
+
+def _facts() -> dict[str, Any]:
+    stdlib = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")]
+    return {
+        "executable": sys.executable,
+        "path": sys.path,
+        "base": sys.base_prefix,
+        "prefix": sys.prefix,
+        "stdlib": stdlib,
+    }
+
+
+def _layout(facts: Mapping[str, Any], more: Sequence[str]) -> FileLayout:
+    libraries = tuple(_real(path) for path in facts["path"] if Path(path).name in ("site-packages", "dist-packages"))
     folders = [f"/usr/{name}" for name in _SYSTEM] + [f"/{name}" for name in _SYSTEM] + list(_LINKING)
-    folders += [os.path.join(sys.base_prefix, name) for name in ("bin", "lib", "lib64")]
-    folders += [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), os.path.join(sys.prefix, "bin")]
-    folders += [*libraries, str(PACKAGE)]
+    folders += [os.path.join(facts["base"], name) for name in ("bin", "lib", "lib64")]
+    folders += [*facts["stdlib"], os.path.join(facts["prefix"], "bin"), *libraries, str(PACKAGE), *more]
     links = tuple((path, os.readlink(path)) for path in (f"/{name}" for name in _SYSTEM) if os.path.islink(path))
     real = dict.fromkeys(path for path in folders if os.path.exists(path) and not os.path.islink(path))
     outer = tuple(path for path in real if not any(path.startswith(other + "/") for other in real))
-    return FileLayout(_real(sys.executable), tuple(dict.fromkeys(libraries)), outer, links)
+    return FileLayout(_real(facts["executable"]), tuple(dict.fromkeys(libraries)), outer, links)
 
 
 def _real(path: str) -> str:

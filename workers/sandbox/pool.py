@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from workers.sandbox import plain_values, zygote_process
 from workers.sandbox.evaluation import Evaluation, Task, requests
+from workers.sandbox.layout import Interpreter
 from workers.sandbox.outcomes import (
     Backend,
     Job,
@@ -34,17 +35,25 @@ class Sandbox:
 
     backend: Backend
 
-    def __init__(self, backend: Backend, *, preload: Sequence[str] = (), parallel: int | None = None) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        *,
+        preload: Sequence[str] = (),
+        parallel: int | None = None,
+        interpreter: Interpreter | None = None,
+    ) -> None:
         """`preload`: modules that the prewarmed interpreter imports. `parallel`: concurrent evaluations, by default one
-        per core. Raises SandboxUnavailable."""
+        per core. `interpreter`: another one than this process's. Raises SandboxUnavailable."""
         self.backend = backend
         self._preload = tuple(preload)
+        self._interpreter = interpreter
         self._parallel = parallel or len(os.sched_getaffinity(0))
         self._places = threading.BoundedSemaphore(self._parallel)
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._closed = False
-        self._zygote = zygote_process.start(self.backend, self._preload)
+        self._zygote = zygote_process.start(self.backend, self._preload, self._interpreter)
         zygote_process.close_in_forks(self)
 
     def run(self, jobs: Sequence[Job | Program], limits: Limits = _DEFAULT) -> list[Outcome]:
@@ -144,7 +153,7 @@ class Sandbox:
                 raise SandboxUnavailable("The sandbox was closed.")
             if not self._zygote.alive():
                 self._zygote.close()
-                self._zygote = zygote_process.start(self.backend, self._preload)
+                self._zygote = zygote_process.start(self.backend, self._preload, self._interpreter)
             return self._zygote
 
 

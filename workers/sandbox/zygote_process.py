@@ -20,6 +20,7 @@ from contextlib import ExitStack, suppress
 from typing import IO, Protocol
 
 from workers.sandbox import layout, seccomp, zygote_protocol
+from workers.sandbox.layout import Interpreter
 from workers.sandbox.lockdown import WORK
 from workers.sandbox.outcomes import Backend, SandboxUnavailable
 
@@ -28,8 +29,8 @@ _START_S = 60.0
 _ABOVE_STDIO = 10
 _BOOT = """
 import sys, types
-package, settings = {package!r}, {settings!r}
-for name, path in (("workers", None), ("workers.sandbox", package)):
+settings = {settings!r}
+for name, path in {packages!r}:
     sys.modules[name] = types.ModuleType(name)
     sys.modules[name].__path__ = [path] if path else []
 sys.path += {libraries!r}
@@ -138,8 +139,9 @@ class ZygoteProcess:
         self._process.returncode = 0  # it isn't a child of this process
 
 
-def start(backend: Backend, preload: Sequence[str]) -> ZygoteProcess:
-    """Raises SandboxUnavailable with what bubblewrap, the kernel or Python said."""
+def start(backend: Backend, preload: Sequence[str], interpreter: Interpreter | None = None) -> ZygoteProcess:
+    """`interpreter`: another one than this process's. Raises SandboxUnavailable with what bubblewrap, the kernel or
+    Python said."""
     try:
         with ExitStack() as opened, ExitStack() as handed_over:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -154,7 +156,7 @@ def start(backend: Backend, preload: Sequence[str]) -> ZygoteProcess:
             # in memory: there may be no writable folder
             stderr = opened.enter_context(os.fdopen(os.memfd_create("stderr"), "w+b", buffering=0))
             process = subprocess.Popen(
-                _command(backend, preload, control, owner_above),
+                _command(backend, preload, interpreter, control, owner_above),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=stderr,
@@ -173,8 +175,10 @@ def start(backend: Backend, preload: Sequence[str]) -> ZygoteProcess:
         raise SandboxUnavailable(f"{backend} can't be started: {error}") from None
 
 
-def _command(backend: Backend, preload: Sequence[str], control: int, owner: int) -> list[str]:
-    where = layout.current()
+def _command(
+    backend: Backend, preload: Sequence[str], interpreter: Interpreter | None, control: int, owner: int
+) -> list[str]:
+    where = layout.of(interpreter) if interpreter else layout.current()
     try:
         filters = _filters(backend)
     except seccomp.Unsupported as error:
@@ -189,7 +193,7 @@ def _command(backend: Backend, preload: Sequence[str], control: int, owner: int)
         "preload": list(preload),
         "readable": [*where.folders, *layout.DEVICES],
     }
-    code = _BOOT.format(package=str(layout.PACKAGE), settings=settings, libraries=list(where.libraries))
+    code = _BOOT.format(packages=_packages(interpreter), settings=settings, libraries=list(where.libraries))
     inside = [where.python, "-I", "-S", "-B", "-X", "utf8", "-c", code]
     if backend is not Backend.BUBBLEWRAP:
         return inside
@@ -197,6 +201,16 @@ def _command(backend: Backend, preload: Sequence[str], control: int, owner: int)
     if bwrap is None:
         raise SandboxUnavailable("bubblewrap isn't installed (the program `bwrap`).")
     return layout.bubblewrap_command(bwrap, where, inside)
+
+
+def _packages(interpreter: Interpreter | None) -> list[tuple[str, str]]:
+    """(name, folder) of the packages that it can import; a package above them has no folder."""
+    found = {"workers": "", "workers.sandbox": str(layout.PACKAGE)}
+    if interpreter is not None:
+        above = interpreter.package.split(".")[:-1]
+        found |= {".".join(above[: count + 1]): "" for count in range(len(above))}
+        found[interpreter.package] = interpreter.folder
+    return list(found.items())
 
 
 def _filters(backend: Backend) -> list[bytes]:

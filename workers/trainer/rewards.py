@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workers import packages
 from workers.contract import AttemptSpec, RewardSpec, corpora
 from workers.contract.episodes import PartSpec
 from workers.contract.names import reward_time
@@ -68,10 +69,13 @@ def tools_for(spec: AttemptSpec, folder: Path) -> Tools:
     share = max(1, len(os.sched_getaffinity(0)) // run.hardware.processes)
     tools = Tools(
         open_sandbox=lambda preload: Sandbox(backend or selftest.best(), preload=preload, parallel=share),
+        open_package=lambda name: packages.open_sandbox(name, backend or selftest.best(), parallel=share),
         trainer=trlrewards.SCORERS,
         corpus=_corpora(spec, folder),
     )
     for reward in run.every_reward:
+        if package := LIBRARY[reward.function].package:
+            need_package(package, f"The reward {reward.name!r}")
         for entry in LIBRARY[reward.function].schema():
             if entry["widget"] == "secret":
                 _look_for_endpoint(tools, reward, str(reward.params.get(entry["name"], "")))
@@ -88,6 +92,14 @@ def tools_of_environment(spec: AttemptSpec, tools: Tools, *, at_once: int) -> To
     """Those of a rank's sessions, beside the rewards': calls mostly wait, so that more of them run at once than there
     are cores."""
     return tools.beside(lambda preload: Sandbox(_backend(spec) or selftest.best(), preload=preload, parallel=at_once))
+
+
+def need_package(package: str, who: str) -> None:
+    """Build the interpreter of workers.packages if this host has none yet. Raises SpecError if it isn't there then."""
+    try:
+        packages.build()
+    except packages.PackageMissing as error:
+        raise SpecError(f"{who} needs {package}. {error}") from None
 
 
 def functions(
@@ -179,9 +191,10 @@ def _backend(spec: AttemptSpec) -> Backend | None:
         if spec.placement.unsandboxed:
             print(f"Code runs without a sandbox, as an admin allows on this host. {error}", flush=True)
             return Backend.BARE
+        who = "The reward" if isinstance(running, RewardSpec) else "The tool"
         raise SpecError(
-            f"{'The reward' if isinstance(running, RewardSpec) else 'The tool'} {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed "
-            f"to go without. {error}"
+            f"{who} {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed to go "
+            f"without. {error}"
         ) from None
 
 

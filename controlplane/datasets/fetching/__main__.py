@@ -1,4 +1,4 @@
-"""FOLDER hub|path: stores the source and prints {"bytes", "sha256", ...} or {"refused": {...}}."""
+"""FOLDER hub|path|tasks: stores the source and prints {"bytes", "sha256", ...} or {"refused": {...}}."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from controlplane.datasets.fetching import hub, serverpath
+from controlplane.datasets.fetching import hub, serverpath, tasks
 from controlplane.datasets.fetching.choosing import NotFetched
 from controlplane.datasets.fetching.joining import join
 from controlplane.datasets.reader import files, limits
@@ -45,6 +45,8 @@ def _fetched(folder: Path, verb: str, arguments: dict[str, Any], limit: int) -> 
     if verb == "hub":
         shards, choice, description = hub.fetch(arguments["source"], folder, limit)
         kind = choice.kind
+    elif verb == "tasks":
+        shards, kind = tasks.make(arguments["source"], arguments["backend"], folder, limit)
     else:
         roots = [Path(root) for root in arguments["roots"]]
         shards, kind = serverpath.copy(Path(arguments["source"]["path"]), roots, folder, limit)

@@ -13,6 +13,10 @@ from django.conf import settings
 from controlplane.datasets import reader_process, sources
 from controlplane.datasets.errors import ChildFailed
 from controlplane.datasets.models import DatasetVersion
+from workers import packages
+from workers.contract.packages import PYTHON
+from workers.packages import PackageMissing
+from workers.sandbox import SandboxUnavailable, best_backend
 
 log = logging.getLogger(__name__)
 
@@ -26,12 +30,16 @@ PASSED_ON = (
 def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, Any]:
     """Fetch a version's source into its folder; return the columns to store. Raises ChildFailed and
     reader_process.Unwanted."""
-    arguments = {
+    arguments: dict[str, Any] = {
         "source": version.source,
         "most": settings.DATASET_MAX_BYTES,
         "roots": [str(root) for root in sources.roots()],
     }
-    environment = _of_the_hub(str(version.folder)) if version.source_kind == DatasetVersion.HUB else {}
+    environment: dict[str, str] = {}
+    if version.source_kind == DatasetVersion.HUB:
+        environment = _of_the_hub(str(version.folder))
+    elif version.source_kind == DatasetVersion.TASKS:
+        arguments["backend"], environment[PYTHON] = _for_tasks()
     output = reader_process.work(
         version.folder,
         version.source_kind,
@@ -50,10 +58,19 @@ def fetch(version: DatasetVersion, is_wanted: Callable[[], bool]) -> dict[str, A
         raise ChildFailed(kind, refused["message"], refused["advice"])
     details = answer["found"]
     source = version.source
-    if details:
+    if details and version.source_kind == DatasetVersion.HUB:
         renamed = {"renamed_to": details["id"]} if details["id"] != source["id"] else {}
         source = source | {name: details[name] for name in ("commit", "config", "files")} | renamed
     return {"bytes": answer["bytes"], "source_sha256": answer["sha256"], "source": source}
+
+
+def _for_tasks() -> tuple[str, str]:
+    """The sandbox's backend, and the interpreter with reasoning-gym, which is built now if there is none. Raises
+    ChildFailed."""
+    try:
+        return best_backend(), packages.build()
+    except (PackageMissing, SandboxUnavailable) as error:
+        raise ChildFailed("server", str(error), "Then try again.") from None
 
 
 def _of_the_hub(folder: str) -> dict[str, str]:

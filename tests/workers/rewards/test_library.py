@@ -158,7 +158,7 @@ def test_the_library_is_imported_with_nothing_but_the_standard_library() -> None
             names += [f"{node.module}.{a.name}" for a in node.names] if isinstance(node, ast.ImportFrom) else []
             for name in names:
                 assert name.split(".")[0] in sys.stdlib_module_names or name.startswith(
-                    ("workers.outbound", "workers.rewards", "workers.sandbox")
+                    ("workers.outbound", "workers.packages", "workers.rewards", "workers.sandbox")
                 ), path
 
 

@@ -1,0 +1,83 @@
+"""Tasks of reasoning-gym as the source of a dataset: the form, and the rows where its interpreter is built."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from controlplane.accounts.models import User
+from controlplane.datasets import importing
+from controlplane.datasets.errors import ChildFailed, SourceRefused
+from controlplane.datasets.fetching.starting import fetch
+from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.reader import files
+from controlplane.datasets.sources import TasksSource
+from tests.workers.packages.built import lacks
+
+pytestmark = pytest.mark.django_db
+GOOD = {"families": ["chain_sum", "spell_backward"], "rows": 5, "seed": 3, "level": 2}
+
+
+@pytest.fixture
+def page(client):
+    client.force_login(User.objects.create_user("op", role="operator"))
+    return client
+
+
+def test_the_page_offers_every_family_with_what_it_asks(page):
+    text = page.get("/datasets/tasks/").content.decode()
+    assert "chain_sum: add and subtract whole numbers (11 levels)" in text
+    assert 'label="arithmetic"' in text
+
+
+def test_a_form_makes_a_version_that_waits_for_its_rows(page):
+    page.post("/datasets/tasks/", GOOD)
+    version = DatasetVersion.objects.get()
+    assert (version.status, version.source_kind, version.dataset.name) == ("fetching", "tasks", "chain_sum")
+    assert version.source == {**GOOD, "version": "0.1.25"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"families": []}, "Choose at least one family."),
+        ({"families": ["no_such"]}, "no_such is not one of the available choices."),
+        ({"level": 12}, "chain_sum has no level 12 of difficulty; it has from 1 to 11."),
+        ({"rows": 1}, "at least one row of each"),
+        ({"rows": 10**9}, "less than or equal to 100000"),
+        ({"seed": -1}, "greater than or equal to 0"),
+    ],
+)
+def test_bad_input_is_told_and_nothing_is_made(page, change, words):
+    answer = page.post("/datasets/tasks/", GOOD | change)
+    assert answer.status_code == 400
+    assert words in answer.content.decode()
+    assert not DatasetVersion.objects.exists()
+
+
+def test_rows_are_shared_among_the_families():
+    source = TasksSource(("gcd", "lcm", "bf"), 8)
+    assert [recipe.rows for recipe in source.recipes] == [3, 3, 2]
+    with pytest.raises(SourceRefused):
+        TasksSource((), 8)
+
+
+@pytest.mark.processes
+def test_the_rows_of_several_families_come_in_turn():
+    if why := lacks("reasoning_gym"):
+        pytest.skip(why)
+    version = importing.create_from_tasks(None, "tasks", TasksSource(("gcd", "lcm"), 5, seed=3))
+    found = fetch(version, lambda: True)
+    rows = [json.loads(line) for line in (version.folder / files.SOURCE).read_text().splitlines()]
+    assert [row["family"] for row in rows] == ["gcd", "lcm", "gcd", "lcm", "gcd"]
+    assert [row["reasoning_gym"]["index"] for row in rows] == [0, 0, 1, 1, 2]
+    assert found["source"] == version.source
+
+
+@pytest.mark.processes
+def test_without_the_interpreter_the_words_say_what_to_do(monkeypatch):
+    monkeypatch.setenv("GRPO_ENVIRONMENTS_PYTHON", "/nowhere/python")
+    version = importing.create_from_tasks(None, "tasks", TasksSource(("gcd",), 5))
+    with pytest.raises(ChildFailed, match="/nowhere/python"):
+        fetch(version, lambda: True)

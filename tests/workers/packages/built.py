@@ -1,0 +1,41 @@
+"""Tools with the real interpreter of workers.packages, where it is built."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from workers import packages
+from workers.rewards import Tools
+from workers.sandbox import Backend, Sandbox, selftest
+
+
+@functools.cache
+def lacks(module: str) -> str:
+    """Why a module can't be used here, or ""."""
+    try:
+        python = packages.python()
+    except packages.PackageMissing as error:
+        return str(error)
+    found = subprocess.run([python, "-c", f"import importlib.util as u; exit(not u.find_spec({module!r}))"])
+    return f"{python} has no {module}." if found.returncode else ""
+
+
+@contextmanager
+def tools_with(module: str, backend: Backend | None = None) -> Iterator[Tools]:
+    """Or a skip, with what is missing."""
+    if why := lacks(module):
+        pytest.skip(why)
+    backend = backend or selftest.probe().backend
+    if backend is None or selftest.probe().tried.get(backend):
+        pytest.skip("this sandbox doesn't hold here")
+    with closing(Tools(open_sandbox=None, open_package=functools.partial(_opened, backend))) as tools:  # type: ignore[arg-type]
+        yield tools
+
+
+def _opened(backend: Backend, name: str) -> Sandbox:
+    return packages.open_sandbox(name, backend)

@@ -1,0 +1,74 @@
+"""Games of TextArena for one player: the model's text is a move, and the game answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workers.contract.episodes import ToolError
+from workers.environments.entry import Entry, EntryKind, Observation, Session
+from workers.packages import arena
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Cost
+from workers.rewards.tools import Tools, Unavailable
+from workers.sandbox import Sandbox
+
+RESET_S = 60.0
+_LINES = "; ".join(f"{game}: {about}" for game, about in arena.GAMES.items())
+
+
+@dataclass(frozen=True)
+class TextArenaParams(Params):
+    game: str = param("GuessTheNumber-v0", f"What is played. {_LINES}.", choices=tuple(arena.GAMES))
+    moves: int = param(20, "After so many messages of the model the game is over.", min=1, max=200)
+    unfinished: float = param(0.0, "The reward of a game that these moves didn't end.", min=-1.0, max=1.0)
+
+
+class _Game(Session):
+    """A move plays the game again from its seed, in a process of its own: nothing that a model writes outlives it."""
+
+    def __init__(self, params: TextArenaParams, sandbox: Sandbox) -> None:
+        self._params, self._sandbox = params, sandbox
+        self._seed = 0
+        self._moves: list[str] = []
+
+    def reset(self, row: Mapping[str, Any], seed: int) -> str:
+        self._seed, self._moves = seed, []
+        try:
+            return arena.play(self._params.game, seed, (), self._sandbox, seconds=RESET_S).text
+        except arena.NotPlayed as error:
+            raise Unavailable(f"{self._params.game} didn't begin: {error}") from None
+
+    def answer(self, text: str, seconds: float) -> Observation:
+        moves = [*self._moves, text]
+        try:
+            said = arena.play(self._params.game, self._seed, moves, self._sandbox, seconds=seconds)
+        except arena.NotPlayed as error:
+            kind = ToolError.TIMEOUT if error.late else ToolError.RAISED
+            return Observation(f"The game could not take this move: {error}", error=kind)
+        self._moves = moves
+        if said.done:
+            return Observation(said.text, said.reward, done=True)
+        if len(moves) >= self._params.moves:
+            over = f"{said.text}\nThe game is over: {self._params.moves} moves were made.".strip()
+            return Observation(over, self._params.unfinished, done=True)
+        return Observation(said.text)
+
+
+def _open(name: str, params: TextArenaParams, tools: Tools) -> Session:
+    return _Game(params, tools.package(arena.MODULE))
+
+
+ENTRY = Entry(
+    key="textarena",
+    title="TextArena",
+    help="A text game for one player, such as guess the number, Mastermind or Sokoban.",
+    params=TextArenaParams,
+    kind=EntryKind.GAME,
+    open=_open,
+    cost=Cost.SANDBOX,
+    package="textarena",
+    use="For learning over several turns without any data of one's own: the dataset's prompt comes before the game's "
+    "rules, and the game is drawn by the row's seed. Its reward, mostly 1 for a game that is won, comes at the end.",
+)

@@ -1,0 +1,72 @@
+"""TextArena: the games for one player that work offline, and a move in one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workers.sandbox import Job, Kind, Limits, Sandbox
+
+MODULE = "arena"
+"""Of inside/."""
+LONGEST_MOVE = 4_000
+_SOURCE = "from workers.packages.inside import arena\nplay, games = arena.play, arena.games"
+_MEMORY_MB = 1024
+
+GAMES = {
+    "2048-v0-easy": "slide tiles until one shows the goal",
+    "Bandit-v0": "find the button with the best reward",
+    "Blackjack-v0": "hit or stand, over several hands",
+    "Crosswords-v0": "fill a crossword, letter by letter",
+    "FifteenPuzzle-v0": "slide tiles into order",
+    "FrozenLake-v0": "cross a lake around its holes",
+    "FrozenLake-v0-random": "the same on a random lake",
+    "GuessTheNumber-v0": "guess a number from 1 to 20 by higher and lower",
+    "GuessTheNumber-v0-hardcore": "the same from 1 to 50",
+    "LogicPuzzle-v0": "mark which things belong together, from clues",
+    "Mastermind-v0": "break a code of four digits by its pegs",
+    "Mastermind-v0-hard": "the same with a longer code",
+    "Minesweeper-v0-small": "uncover a small field without its mines",
+    "Minesweeper-v0": "the same on a field of 8 × 8",
+    "PegJump-v0": "jump pegs until one is left",
+    "RushHour-v0": "free the red car",
+    "Secretary-v0": "stop at the best of a series",
+    "Sokoban-v0": "push boxes to their goals",
+    "Sudoku-v0-very-easy": "fill a nearly full sudoku",
+    "Sudoku-v0-easy": "fill a sudoku",
+    "TowerOfHanoi-v0": "move three disks from peg to peg",
+    "TowerOfHanoi-v0-medium": "the same with four disks",
+}
+"""By TextArena's id: what the player does. A test plays a move in each. Of the others, some fetch word lists or ask a
+model, and some of this version mistake a reason for a reward."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What the game says."""
+
+    text: str
+    done: bool = False
+    reward: float | None = None
+    """At the end."""
+
+
+class NotPlayed(Exception):
+    """The game broke, or took too long. The text says how, for people; `late`: it took too long."""
+
+    def __init__(self, words: str, *, late: bool = False) -> None:
+        super().__init__(words)
+        self.late = late
+
+
+def play(game: str, seed: int, moves: Sequence[str], sandbox: Sandbox, *, seconds: float) -> Said:
+    """What it says to the last of all moves so far; to none: its rules. Raises NotPlayed."""
+    limits = Limits(seconds=max(seconds, 0.001), memory_mb=_MEMORY_MB)
+    cut = [move[:LONGEST_MOVE] for move in moves]
+    [outcome] = sandbox.run([Job(_SOURCE, "play", (f"{game}-raw", seed, cut))], limits)
+    if outcome.kind is not Kind.OK:
+        late = outcome.kind is Kind.TIMEOUT
+        raise NotPlayed(outcome.message or f"The game ended as {outcome.kind}.", late=late)
+    said = outcome.value
+    text = "\n".join(part for part in (said["text"], said["reason"]) if part)
+    return Said(text, said["done"], said["reward"])

@@ -1,0 +1,1 @@
+"""What the other interpreter imports: its own package, and the standard library."""
