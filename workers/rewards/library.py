@@ -13,6 +13,7 @@ from workers.rewards import (
     language,
     maths,
     model,
+    ranking,
     same_output,
     structured,
     tags,
@@ -35,6 +36,7 @@ _MODULES: tuple[tuple[Reward, ...], ...] = (
     environment.REWARDS,
     model.REWARDS,
     judge.REWARDS,
+    ranking.REWARDS,
     trl_builtin.REWARDS,
     custom.REWARDS,
 )
