@@ -45,16 +45,16 @@ class ServerFanout:
 
     def __init__(self, clients: Sequence[AdapterClient], *, prefix: str = POLICY, leaves: bool = False) -> None:
         """`prefix` and a number form an adapter's name. `leaves`: unload the last adapter at the end."""
-        self._clients = list(clients)
+        self.clients = list(clients)
         self._prefix = prefix
         self._leaves = leaves
 
     def check(self) -> None:
-        together([client.check for client in self._clients])
+        together([client.check for client in self.clients])
 
     def get_server_info(self) -> dict[str, Any]:
         """TRL's query after building its backend; the first server that biases its log probabilities counts for all."""
-        infos = together([client.get_server_info for client in self._clients])
+        infos = together([client.get_server_info for client in self.clients])
         biased = [info for info in infos if info["model_config"]["logprobs_mode"] != "processed_logprobs"]
         return (biased or infos)[0]
 
@@ -63,21 +63,21 @@ class ServerFanout:
 
     def use_adapter(self, name: str, path: Path) -> str | None:
         """Load an adapter on all servers. Return the one it replaces, which is then unloaded everywhere."""
-        replaced = together([_bound(client.use_adapter, name, path) for client in self._clients])
+        replaced = together([_bound(client.use_adapter, name, path) for client in self.clients])
         return replaced[0]
 
     def complete(self, prompts: list[list[int]], sampling: dict[str, Any]) -> list[Completion]:
         """sampling["n"] completions per prompt, in the prompts' order, whichever server generated them."""
         calls = [
             _bound(client.complete, share, sampling)
-            for client, share in zip(self._clients, shares(prompts, len(self._clients)), strict=True)
+            for client, share in zip(self.clients, shares(prompts, len(self.clients)), strict=True)
             if share
         ]
         return [completion for answer in together(calls) for completion in answer]
 
     def close(self) -> None:
         if self._leaves:
-            together([client.leave for client in self._clients])
+            together([client.leave for client in self.clients])
 
 
 def shares(items: Sequence[T], count: int) -> list[list[T]]:

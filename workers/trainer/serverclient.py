@@ -96,13 +96,14 @@ class AdapterGeneration:
         answer: list[Any] = [None]
         if self._accelerator.is_main_process:
             with profiler or contextlib.nullcontext():
-                answer = [self.vllm_client.complete(everyones[::num_generations], self._sampling(num_generations))]
+                answer = [self.vllm_client.complete(everyones[::num_generations], self.sampling(num_generations))]
         broadcast_object_list(answer, from_process=0)
         start = self._accelerator.process_index * len(prompts)
         own = answer[0][start : start + len(prompts)]
         return prompts, [ids for ids, _ in own], [[[value] for value in values] for _, values in own], None
 
-    def _sampling(self, n: int) -> dict[str, Any]:
+    def sampling(self, n: int) -> dict[str, Any]:
+        """Of one request to a server."""
         settings = self._settings
         sampling = {name: settings[name] for name in ("temperature", "top_p", "top_k", "repetition_penalty")}
         sampling |= {"n": n, "min_p": settings["min_p"] or 0.0, "max_tokens": self.max_completion_length}

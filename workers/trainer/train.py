@@ -18,6 +18,7 @@ from workers.trainer.environment import local_rank, rank
 from workers.trainer.episodes import setup
 from workers.trainer.episodes.crediting import TurnCredit
 from workers.trainer.failures import Failures
+from workers.trainer.gateway import setup as gateway
 from workers.trainer.groups import score_together
 from workers.trainer.metrics import LineFile
 from workers.trainer.samples import SampleFile
@@ -36,7 +37,9 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     if not evaluates:
         config.check_steps(arguments, len(rows.train))
 
-    played = setup.prepare(spec, rows, tools, chat_arguments=arguments.chat_template_kwargs or {})
+    chat_arguments = arguments.chat_template_kwargs or {}
+    served = gateway.prepare(spec, rows, folder, chat_arguments=chat_arguments)
+    played = served or setup.prepare(spec, rows, tools, chat_arguments=chat_arguments)
     metrics.event(EventKind.STAGE, {"stage": "loading model"})
     of_evaluations = frozenset(reward.name for reward in spec.run.eval_rewards)
     failures = Failures(share=spec.run.failed_share, event=metrics.event, spared=of_evaluations)
@@ -46,6 +49,8 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
         trainer = _trainer(spec, rows, folder, arguments, tools, failures, activity, played)
     if played is not None:
         setup.bound(played.rollouts, trainer)
+    if served is not None:
+        served.open(trainer)
     trainer.add_callback(MetricsWriter(metrics, stop, trainer.times))
     trainer.add_callback(stop)
 
@@ -56,6 +61,8 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     else:
         metrics.event(EventKind.STAGE, {"stage": "starting the first step"})
         trainer.train(resume_from_checkpoint=spec.resume_from)
+    if served is not None:
+        served.close()
     if servers is not None:
         servers.close()
     # Destroy the process group explicitly: at the interpreter's exit, one of its threads may abort a finished rank.

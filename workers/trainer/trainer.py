@@ -16,14 +16,15 @@ from accelerate.utils import gather_object
 from trl import GRPOTrainer
 
 from workers.contract import StepPart, best
-from workers.contract.episodes import EpisodeEnd
+from workers.contract.episodes import UNSCORED
 from workers.rewards import Failure
 from workers.trainer import rollout_state, rotary
 from workers.trainer.activity import Activity
 from workers.trainer.data import completion_text, plain, turns
 from workers.trainer.episodes import figures, templates
-from workers.trainer.episodes.crediting import TurnCredit
-from workers.trainer.episodes.rollout import EVALUATED, Rollouts
+from workers.trainer.episodes.crediting import TurnCredit, with_given
+from workers.trainer.episodes.episode import Source
+from workers.trainer.episodes.rollout import EVALUATED
 from workers.trainer.failures import Failures
 from workers.trainer.samples import Sample, SampleFile, end_of
 from workers.trainer.spec import SpecError
@@ -44,7 +45,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         models: Sequence[int] = (),
         keep_best: str = "",
         only_samples: bool = False,
-        episodes: Rollouts | None = None,
+        episodes: Source | None = None,
         turn_credit: TurnCredit | None = None,
         **arguments: Any,
     ) -> None:
@@ -165,7 +166,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
     def _leave_out_broken(self, rewards: torch.Tensor) -> None:
         """An episode whose environment broke has no reward: what happened to it is not the model's doing."""
         if self._episodes is not None:
-            broken = self._of_all_ranks([episode.end == EpisodeEnd.FAILED for episode in self._episodes.episodes])
+            broken = self._of_all_ranks([episode.end in UNSCORED for episode in self._episodes.episodes])
             rewards[torch.tensor(broken, device=rewards.device)] = torch.nan
 
     def _metrics_of_episodes(self) -> None:
@@ -188,6 +189,9 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         outcome = output["advantages"]
         if self._turn_credit is not None:
             output["advantages"] = self._credited(self._turn_credit, outcome, output["completion_ids"].shape[1])
+        if self._episodes is not None:
+            given = [episode.given for episode in self._episodes.episodes]
+            output["advantages"] = with_given(output["advantages"], given, output["completion_ids"].shape[1])
         self._record([example["row"] for example in inputs], outcome)
         return output
 
@@ -207,7 +211,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             group=self.num_generations if training else self.num_generations_eval,
             aggregation=self.multi_objective_aggregation,
             scale=self.scale_rewards,
-            broken=[end == EpisodeEnd.FAILED for end in ends],
+            broken=[end in UNSCORED for end in ends],
             rank=self.accelerator.process_index,
             gather=self._of_all_ranks,
             log=lambda name, value: metrics[name].append(value),

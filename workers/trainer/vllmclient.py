@@ -67,6 +67,15 @@ class AdapterClient:
         self._longest: int | None = None
         self._who = f"The vLLM server {role} at {self._address}" if role else f"The vLLM server at {self._address}"
 
+    @property
+    def address(self) -> str:
+        return self._url
+
+    @property
+    def model(self) -> str:
+        """Under which name the server has the policy now."""
+        return self._adapter or self._served_name or ""
+
     def check(self) -> None:
         """The server that answers is the one meant; adapters of an earlier trainer of this run leave it."""
         answer = self._json("GET", "/v1/models", timeout=CONNECT_TIMEOUT_S)

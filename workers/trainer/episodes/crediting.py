@@ -91,3 +91,16 @@ class TurnCredit:
             average = mean([of_turns[number] for of_turns in rewards if number < len(of_turns)])
             if average is not None:
                 log(turn_reward(number + 1), average)
+
+
+def with_given(advantages: torch.Tensor, given: Sequence[Sequence[float] | None], width: int) -> torch.Tensor:
+    """`advantages` with those that were given for the tokens of an episode in place of its own. `width`: of the
+    completions."""
+    if all(one is None for one in given):
+        return advantages
+    per_token = advantages if advantages.dim() > 1 else advantages.unsqueeze(1).expand(-1, width).clone()
+    for place, values in enumerate(given):
+        if values is not None:
+            row = [*values, *[0.0] * width][:width]
+            per_token[place] = torch.tensor(row, dtype=per_token.dtype, device=per_token.device)
+    return per_token

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 Message = dict[str, Any]
 """As workers.contract.episodes describes it, with the keys that are known by now."""
@@ -50,6 +50,8 @@ class Episode:
     end: str = ""
     """eos | length | stop, or one of EpisodeEnd; "": it goes on."""
     seconds: float = 0.0
+    given: list[float] | None = None
+    """Advantages of its tokens, in place of those from its rewards; None: none were given."""
 
     @property
     def live(self) -> bool:
@@ -64,3 +66,27 @@ class Episode:
         for turn in self.turns:
             yield turn.message
             yield from turn.answers
+
+
+class Source(Protocol):
+    """Where the episodes of a run come from: TRL's rollout_func, with what the trainer wants of it."""
+
+    @property
+    def episodes(self) -> list[Episode]:
+        """Those of the last generation on this rank, in the inputs' order."""
+
+    @property
+    def tools(self) -> Sequence[str]:
+        """By name, as they are charted."""
+
+    @property
+    def context(self) -> int:
+        """Tokens that prompt and completion may have together."""
+
+    def bound(self, context: int | None) -> None:
+        """The backend's own limit, where it has one."""
+
+    def note(self, rows: Sequence[int], *, step: int) -> None:
+        """What TRL doesn't tell a rollout_func."""
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]: ...

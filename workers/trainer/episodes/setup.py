@@ -13,6 +13,7 @@ from workers.environments.executor import Executor, Unusable
 from workers.rewards import Tools
 from workers.trainer.data import Rows
 from workers.trainer.episodes import templates
+from workers.trainer.episodes.episode import Source
 from workers.trainer.episodes.rollout import Rollouts
 from workers.trainer.rewards import tools_of_environment
 from workers.trainer.spec import SpecError, path_of
@@ -23,7 +24,7 @@ _UNSTATED = 1 << 20
 
 @dataclass(frozen=True)
 class Setup:
-    rollouts: Rollouts
+    rollouts: Source
     tokenizer: Any
     """The trainer's, with the run's chat template: checkpoints are saved with it."""
     tools: Tools
@@ -45,7 +46,7 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
         raise SpecError(f"The environment {episodes.name!r} can't be played. {error}") from error
     model = path_of(spec.run.model)
     described = [tool.as_dict() for tool in executor.descriptions]
-    of_chat, of_trainer = _tokenizer(spec, model), _tokenizer(spec, model)
+    of_chat, of_trainer = tokenizer_of(spec, model), tokenizer_of(spec, model)
     template = templates.choose(of_chat, episodes.chat_template, tools=bool(described))
     of_trainer.chat_template = of_chat.chat_template
     chat = templates.Chat(of_chat, template, described, chat_arguments)
@@ -55,12 +56,12 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
         chat,
         rows=rows.by_id,
         seed=int(spec.run.grpo.get("seed", 42)),
-        context=_context(spec, model),
+        context=context_of(spec, model),
     )
     return Setup(rollouts, of_trainer, kit)
 
 
-def bound(rollouts: Rollouts, trainer: Any) -> None:
+def bound(rollouts: Source, trainer: Any) -> None:
     """Let the rollouts keep to the context of the engine that generates."""
     if not trainer.use_vllm:
         return
@@ -74,7 +75,7 @@ def bound(rollouts: Rollouts, trainer: Any) -> None:
     rollouts.bound(told[0])
 
 
-def _tokenizer(spec: AttemptSpec, model: str) -> Any:
+def tokenizer_of(spec: AttemptSpec, model: str) -> Any:
     settings = {"trust_remote_code": spec.run.model.trust_remote_code, "revision": spec.run.model.revision}
     try:  # as TRL loads it
         return AutoTokenizer.from_pretrained(model, truncation_side="left", padding_side="left", **settings)
@@ -82,7 +83,7 @@ def _tokenizer(spec: AttemptSpec, model: str) -> Any:
         raise SpecError(f"The model's tokenizer can't be loaded: {error}") from error
 
 
-def _context(spec: AttemptSpec, model: str) -> int:
+def context_of(spec: AttemptSpec, model: str) -> int:
     settings = {"trust_remote_code": spec.run.model.trust_remote_code, "revision": spec.run.model.revision}
     try:
         config = AutoConfig.from_pretrained(model, **settings).get_text_config()

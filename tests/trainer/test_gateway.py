@@ -1,0 +1,120 @@
+"""Agents train a tiny model through the gateway: the OpenAI package on one side, real TRL on the other."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.fakes.running_vllm import RunningVllm, until
+from tests.trainer import agent, builders
+from tests.trainer.preloaded import Preloaded, Process
+from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync, gateway
+from workers.contract.episodes import EpisodeSpec, GatewaySpec
+
+pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(300)]
+
+KEY = "sk-test"
+GRPO: dict[str, Any] = {"max_steps": 2, "max_completion_length": 60, "save_strategy": "no"}
+AGENTS = 4
+LORA = ("--enable-lora", "--max-lora-rank", "8", "--max-loras", "3", "--logprobs-mode", "processed_logprobs")
+
+
+def attempt(folder: Path, model: Path, *, ports: tuple[int, ...] = (), **options: Any) -> Path:
+    settings = GatewaySpec(**options.pop("settings", {}))
+    rows = [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in builders.rows()]
+    run = {"episodes": EpisodeSpec(gateway=settings), **options.pop("run", {})}
+    return builders.attempt_folder(
+        folder,
+        model=model,
+        dataset=rows,
+        rewards=(RewardSpec("agent", "environment_reward"),),
+        grpo={**GRPO, **options.pop("grpo", {})},
+        placement={"ports": (*ports, free_port())},
+        run=run,
+        **options,
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+@contextlib.contextmanager
+def training(preloaded: Preloaded, folder: Path) -> Iterator[tuple[Process, httpx.Client]]:
+    """The trainer, and a client of its gateway once that listens."""
+    env = {"OMP_NUM_THREADS": "1", gateway.KEY_DIGEST: hashlib.sha256(KEY.encode()).hexdigest()}
+    process = preloaded.start("-m", "workers.trainer", folder, env=env)
+    url = f"http://127.0.0.1:{builders.spec_of(folder).placement.ports[-1]}"
+    client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60)
+    try:
+        until(lambda: process.poll() is not None or listens(client), seconds=120)
+        yield process, client
+    finally:
+        client.close()
+        process.kill()
+        process.communicate()
+
+
+def listens(client: httpx.Client) -> bool:
+    with contextlib.suppress(httpx.TransportError):
+        return client.get("/health").status_code == httpx.codes.OK
+    return False
+
+
+def until_the_end(url: str) -> int:
+    with contextlib.suppress(httpx.TransportError):  # the trainer is gone
+        return agent.work(url, KEY)
+    return 0
+
+
+def ended(process: Process) -> None:
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 0, err[-3000:]
+
+
+def test_agents_with_the_openai_package_train_a_model(preloaded: Preloaded, tiny_model: Path, tmp_path: Path) -> None:
+    folder = attempt(tmp_path / "attempt", tiny_model)
+    with training(preloaded, folder) as (process, client), ThreadPoolExecutor(AGENTS) as agents:
+        for _ in range(AGENTS):
+            agents.submit(until_the_end, str(client.base_url))
+        ended(process)
+    logs = builders.logs(folder)
+    assert sorted(logs) == [1, 2]
+    for log in logs.values():
+        assert log[gateway.REQUESTS] == 16  # two turns in each of eight sessions
+        assert (log[gateway.GONE], log[gateway.STALENESS], log[gateway.DROPPED]) == (0, 0, 0)
+        assert log["episodes/turns/mean"] == 2
+        assert log["rewards/agent/mean"] > 0
+    first, *_ = builders.lines(folder / FileName.SAMPLES)
+    assert [turn["role"] for turn in first["completions"][0]["turns"]][:3] == ["assistant", "user", "assistant"]
+    assert KEY not in (folder / FileName.SPEC).read_text()
+
+
+def test_agents_train_on_a_servers_answers(preloaded: Preloaded, tiny_model: Path, tmp_path: Path) -> None:
+    env = {"VLLM_ALLOW_RUNTIME_LORA_UPDATING": "1", "FAKE_VLLM_LIFETIME": "280", "FAKE_VLLM_ENGINE": "torch"}
+    with RunningVllm(
+        *LORA, preloaded=preloaded, model=str(tiny_model), name="r1-1", OMP_NUM_THREADS="1", **env
+    ) as vllm:
+        vllm.ready(seconds=120)
+        server = ServerSpec(count=1, weight_sync=WeightSync.LORA, request_timeout_s=60)
+        run = {"lora": LoraSpec(r=8, alpha=16)}
+        hardware = {"rollout": Rollout.SERVER, "server": server}
+        grpo = {"learning_rate": 1e-2, "max_steps": 3}
+        folder = attempt(tmp_path / "attempt", tiny_model, ports=(vllm.port,), run=run, hardware=hardware, grpo=grpo)
+        with training(preloaded, folder) as (process, client), ThreadPoolExecutor(AGENTS) as agents:
+            for _ in range(AGENTS):
+                agents.submit(until_the_end, str(client.base_url))
+            ended(process)
+    logs = builders.logs(folder)
+    assert [logs[step]["sampling/sampling_logp_difference/max"] < 1e-4 for step in (1, 2, 3)] == [True] * 3
+    assert logs[3][gateway.STALENESS] == 0

@@ -1,0 +1,114 @@
+"""Atropos' run-api: a child of the trainer on a leased port of loopback, and what its trainer asks it.
+
+It keeps no key and wipes its queue on request, so it listens on loopback only, in the run's process tree.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from workers import outbound
+from workers.contract.gateway import ENVIRONMENT, PYTHON
+from workers.trainer.spec import SpecError, TrainerError
+
+EXIT_ATROPOS = 8
+"""Atropos' run-api can't be reached; the last line on stderr says how."""
+SOURCE_ROOT = Path(__file__).resolve().parents[3]
+READY_S, ANSWER_S, LONGEST_ANSWER = 120.0, 60.0, 1 << 30
+_PROGRAM = (
+    "import ctypes, signal, sys, uvicorn; ctypes.CDLL(None).prctl(1, signal.SIGKILL); "
+    "uvicorn.run('atroposlib.api:app', host='127.0.0.1', port=int(sys.argv[1]), log_level='warning')"
+)
+"""As `run-api --host 127.0.0.1`, and ends with the trainer."""
+_NOT_INSTALLED = (
+    "Atropos could not be installed on this host ({why}). Run `python3 -m controlplane.bootstrap.on_demand atropos` "
+    "there, or name an interpreter that has it in GRPO_ATROPOS_PYTHON."
+)
+Group = dict[str, Any]
+
+
+class AtroposError(TrainerError):
+    """Atropos' run-api is gone, or answers with something else."""
+
+    exit_code = EXIT_ATROPOS
+
+
+class RunApi:
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self._child = subprocess.Popen([_python(), "-c", _PROGRAM, str(port)])
+
+    def wait_until_ready(self) -> None:
+        deadline = time.monotonic() + READY_S
+        while time.monotonic() < deadline:
+            self._check_alive()
+            try:
+                self._send("GET", "/", seconds=1.0)
+                return
+            except AtroposError:
+                time.sleep(0.1)
+        raise AtroposError(f"Atropos' run-api did not answer on port {self.port} within {READY_S:g} s.")
+
+    def register(self, **settings: Any) -> None:
+        """Environments wait until the first batch is asked for."""
+        self._send("POST", "/register", settings)
+        self.batch()
+
+    def batch(self) -> list[Group] | None:
+        """None: none is complete yet."""
+        found = self._send("GET", "/batch").get("batch")
+        return found or None
+
+    def close(self) -> None:
+        self._child.terminate()
+        try:
+            self._child.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+    def _check_alive(self) -> None:
+        if (code := self._child.poll()) is not None:
+            raise AtroposError(f"Atropos API not reachable: its run-api on port {self.port} ended with {code}.")
+
+    def _send(self, method: str, path: str, body: Any = None, *, seconds: float = ANSWER_S) -> dict[str, Any]:
+        content = None if body is None else json.dumps(body).encode()
+        headers = {"Content-Type": "application/json"}
+        try:
+            answer = outbound.send(
+                method, self.url + path, body=content, headers=headers, seconds=seconds, limit=LONGEST_ANSWER
+            )
+            document = json.loads(answer.whole())
+        except outbound.OutboundError as error:
+            self._check_alive()
+            raise AtroposError(f"Atropos API not reachable: {path} on port {self.port} failed. {error}") from error
+        except ValueError as error:
+            raise AtroposError(f"Atropos' run-api answered {path} with invalid JSON.") from error
+        if answer.status != 200 or not isinstance(document, dict):
+            raise AtroposError(f"Atropos' run-api refused {path} ({answer.status}): {str(document)[:300]}")
+        return document
+
+
+def _python() -> str:
+    """The interpreter with atroposlib; its environment is built if this host has none yet."""
+    ours = SOURCE_ROOT / ENVIRONMENT / "bin" / "python"
+    python = os.environ.get(PYTHON) or str(ours)
+    if Path(python) == ours and not ours.exists():
+        # Environments made by uv have no pip: the machine's own Python may have one.
+        machines = getattr(sys, "_base_executable", sys.executable)
+        command = [machines, "-m", "controlplane.bootstrap.on_demand", "atropos"]
+        built = subprocess.run(command, cwd=SOURCE_ROOT, stderr=subprocess.PIPE, text=True)
+        print(built.stderr, flush=True)
+        if built.returncode:
+            raise SpecError(_NOT_INSTALLED.format(why=(built.stderr.strip().splitlines() or ["no reason given"])[-1]))
+    if shutil.which(python) is None:
+        raise SpecError(f"{PYTHON} names {python}, and there is no such program on this host.")
+    return python

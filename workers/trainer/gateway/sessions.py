@@ -1,0 +1,198 @@
+"""The tasks of a step and the sessions of the agents that work on them. Everything here happens on one event loop.
+
+A task is a prompt and a member of its group. Each is handed to one agent at a time. An agent that doesn't end its
+session in time is gone: its task is handed out once more, and if that one is gone too, the task ends without a score.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from workers.trainer.gateway.branches import Branches
+
+TRIES = 2
+"""How often a task is handed out."""
+_REMEMBERED = 20_000
+"""Sessions whose end can still be told."""
+
+
+class Refused(Exception):
+    """A request that gets a sentence in place of what it asked for."""
+
+    def __init__(self, status: int, text: str, code: str | None = None) -> None:
+        super().__init__(text)
+        self.status, self.text, self.code = status, text, code
+
+
+@dataclass
+class Task:
+    row: Mapping[str, Any]
+    prompt: Any
+    handed_out: int = 0
+    session: Session | None = None
+    """The one that counts, once it has ended or is gone for good."""
+
+
+@dataclass
+class Session:
+    id: str
+    task: Task
+    began: float
+    branches: Branches = field(default_factory=Branches)
+    reward: float | None = None
+    gone: bool = False
+    seconds: float = 0.0
+    requests: int = 0
+    timer: asyncio.TimerHandle | None = None
+
+
+class Desk:
+    def __init__(self, *, session_s: float) -> None:
+        self._session_s = session_s
+        self._tasks: Sequence[Task] = ()
+        self._waiting: deque[Task] = deque()
+        self._open: dict[str, Session] = {}
+        self._over: OrderedDict[str, Refused] = OrderedDict()
+        self._changed = asyncio.Condition()
+        self._closed = False
+        self.done = threading.Event()
+        """All sessions of the step have ended."""
+        self.on_done: Callable[[], None] = lambda: None
+        self.agents_waiting = 0
+        self.gone = 0
+        """Sessions of the current step whose agent went away."""
+
+    @property
+    def open_sessions(self) -> int:
+        return len(self._open)
+
+    @property
+    def tasks_waiting(self) -> int:
+        return len(self._waiting)
+
+    # --- the trainer's side ---------------------------------------------------------------------------------------
+
+    async def begin(self, tasks: Sequence[Task]) -> None:
+        self._tasks, self._waiting, self.gone = tasks, deque(tasks), 0
+        self.done.clear()
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def give_up(self) -> None:
+        """End the step with what is there: whoever has no session yet, or an open one, counts as gone."""
+        for session in list(self._open.values()):
+            self._count_as_gone(session)
+            self._drop(session, Refused(410, "The run is being stopped, and with it this session."))
+        while self._waiting:
+            task = self._waiting.popleft()
+            self._count_as_gone(Session("", task, time.monotonic()))
+        self._look_whether_done()
+
+    async def close(self) -> None:
+        """The run ends; whoever waits for a task learns it."""
+        self._closed = True
+        for session in list(self._open.values()):
+            self._drop(session, Refused(410, "The run has ended, and with it this session."))
+        async with self._changed:
+            self._changed.notify_all()
+
+    # --- the agents' side -----------------------------------------------------------------------------------------
+
+    async def take(self, wait_s: float) -> Session | None:
+        """A session on the next task; None if there is none within `wait_s`."""
+        self.agents_waiting += 1
+        try:
+            async with self._changed:
+                await asyncio.wait_for(self._changed.wait_for(lambda: self._waiting or self._closed), wait_s)
+        except TimeoutError:
+            return None
+        finally:
+            self.agents_waiting -= 1
+        if self._closed:
+            raise Refused(410, "The run has ended. There are no more tasks.")
+        if not self._waiting:
+            return None  # another agent that waited was faster
+        return self._open_one(self._waiting.popleft())
+
+    def give_back(self, session: Session) -> None:
+        """Its agent never got it."""
+        session.task.handed_out -= 1
+        self._drop(session, Refused(410, "The session was never taken up."))
+        self._waiting.appendleft(session.task)
+        self._waker = asyncio.ensure_future(self._wake())
+
+    def find(self, session_id: str) -> Session:
+        """An open session. Raises Refused, with why it isn't open."""
+        if (session := self._open.get(session_id)) is not None:
+            return session
+        if (why := self._over.get(session_id)) is not None:
+            raise Refused(why.status, why.text)
+        raise Refused(404, f"There is no session {session_id[:64]!r}. Take a task first: POST /v1/sessions.")
+
+    def score(self, session_id: str, reward: object) -> Session:
+        session = self.find(session_id)
+        if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
+            raise Refused(400, 'The reward must be a finite number: {"reward": 1.0}.')
+        if session.reward is not None:
+            raise Refused(409, f"The session has a reward already: {session.reward:g}. The first one counts.")
+        session.reward = float(reward)
+        return session
+
+    def end(self, session_id: str, reward: object = None) -> Session:
+        session = self.find(session_id)
+        if reward is not None:
+            self.score(session_id, reward)
+        session.task.session = session
+        self._drop(session, Refused(409, "The session has ended already. Its first end counts; take another task."))
+        self._look_whether_done()
+        return session
+
+    # --- inside ---------------------------------------------------------------------------------------------------
+
+    def _open_one(self, task: Task) -> Session:
+        task.handed_out += 1
+        session = Session(secrets.token_urlsafe(12), task, time.monotonic())
+        session.timer = asyncio.get_running_loop().call_later(self._session_s, self._lose, session)
+        self._open[session.id] = session
+        return session
+
+    def _lose(self, session: Session) -> None:
+        self.gone += 1
+        again = session.task.handed_out < TRIES
+        what = "its task was handed out again" if again else "its task counts as not answered"
+        self._drop(session, Refused(410, f"The session took longer than {self._session_s:g} s, and {what}."))
+        if again:
+            self._waiting.append(session.task)
+            self._waker = asyncio.ensure_future(self._wake())
+        else:
+            self._count_as_gone(session)
+            self._look_whether_done()
+
+    def _count_as_gone(self, session: Session) -> None:
+        session.gone, session.task.session = True, session
+
+    async def _wake(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    def _drop(self, session: Session, why: Refused) -> None:
+        self._open.pop(session.id, None)
+        session.seconds = time.monotonic() - session.began
+        if session.timer is not None:
+            session.timer.cancel()
+        self._over[session.id] = why
+        while len(self._over) > _REMEMBERED:
+            self._over.popitem(last=False)
+
+    def _look_whether_done(self) -> None:
+        if self._tasks and all(task.session is not None for task in self._tasks):
+            self.done.set()
+            self.on_done()

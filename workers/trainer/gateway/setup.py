@@ -1,0 +1,145 @@
+"""A run's gateway: what must fit before the model is loaded, and its opening once there is a policy to ask."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workers.contract import AttemptSpec, FileName, commands, gateway, servers_of
+from workers.contract.episodes import GatewaySpec
+from workers.contract.jobs import LOOPBACK
+from workers.trainer.data import Rows
+from workers.trainer.episodes import setup
+from workers.trainer.gateway.agents import AgentRollouts
+from workers.trainer.gateway.atropos import AtroposRollouts
+from workers.trainer.gateway.conversing import Conversing
+from workers.trainer.gateway.endpoint import Endpoint
+from workers.trainer.gateway.engine import MainThread, Servers
+from workers.trainer.gateway.run_api import RunApi
+from workers.trainer.gateway.sessions import Desk
+from workers.trainer.gateway.shim import Shim
+from workers.trainer.spec import SpecError, path_of
+
+ANYWHERE = "0.0.0.0"  # noqa: S104  # asked for by the run, and a key is asked for in any case
+GIVEN_REWARD = "environment_reward"
+
+
+@dataclass(frozen=True)
+class GatewaySetup(setup.Setup):
+    rollouts: AgentRollouts | AtroposRollouts
+    spec: AttemptSpec
+    settings: GatewaySpec
+    conversing: Conversing
+
+    def open(self, trainer: Any) -> None:
+        """On rank 0 the endpoint listens from now on."""
+        engine = _engine(self.spec, trainer)
+        self.conversing.ends = frozenset(trainer.eos_token_ids)
+        if not trainer.accelerator.is_main_process:
+            self.rollouts.open(None, engine)
+            return
+        desk = Desk(session_s=self.settings.session_s)
+        # Without a key nobody is let in.
+        digest = os.environ.pop(gateway.KEY_DIGEST, "") or secrets.token_hex(32)
+        shows = self.settings.shows_answer
+        endpoint = Endpoint(desk, self.conversing, engine, digest=digest, shows_answer=shows)
+        ports = self.spec.placement.ports[-gateway.ports_of(self.spec.run.episodes) :]
+        host = ANYWHERE if self.settings.open_beyond_loopback else LOOPBACK
+        if isinstance(self.rollouts, AgentRollouts):
+            endpoint.open(host, ports[0])
+            self.rollouts.open(endpoint, engine)
+            return
+        api = RunApi(ports[1])
+        shim = Shim(
+            self.conversing,
+            engine,
+            longest=self.settings.max_token_len,
+            requests=self.settings.requests,
+            interval_s=self.settings.interval_s,
+        )
+        endpoint.open(host, ports[0], *shim.routes())
+        api.wait_until_ready()
+        self.rollouts.open(endpoint, engine, shim, api)
+
+    def close(self) -> None:
+        self.rollouts.close()
+
+
+def prepare(spec: AttemptSpec, rows: Rows, folder: Path, *, chat_arguments: dict[str, Any]) -> GatewaySetup | None:
+    """None where no programs drive the episodes. Raises SpecError."""
+    episodes = spec.run.episodes
+    if episodes is None or episodes.gateway is None:
+        return None
+    settings = episodes.gateway
+    _check(spec, settings)
+    model = path_of(spec.run.model)
+    of_chat, of_trainer = setup.tokenizer_of(spec, model), setup.tokenizer_of(spec, model)
+    conversing = Conversing(
+        of_chat,
+        episodes.chat_template,
+        chat_arguments,
+        longest=int(spec.run.grpo.get("max_completion_length", 256)),
+        count_outputs=episodes.limits.count_outputs,
+    )
+    conversing.model = spec.run.name
+    conversing.context = setup.context_of(spec, model)
+    if rows.by_id.chat or episodes.chat_template:
+        conversing.check()
+        of_trainer.chat_template = of_chat.chat_template
+    stop = folder / FileName.STOP
+    rollouts: AgentRollouts | AtroposRollouts
+    if settings.kind == gateway.ATROPOS:
+        rollouts = AtroposRollouts(conversing, rows.by_id, stop=stop, settings=settings, run_id=spec.run.run_id)
+    else:
+        rollouts = AgentRollouts(conversing, rows.by_id, stop=stop)
+    return GatewaySetup(rollouts, of_trainer, spec, settings, conversing)
+
+
+def _check(spec: AttemptSpec, settings: GatewaySpec) -> None:
+    if settings.kind not in gateway.KINDS:
+        raise SpecError(f"A gateway is of a kind of {', '.join(gateway.KINDS)}, not {settings.kind!r}.")
+    if not settings.session_s > 0:
+        raise SpecError(f"A session lasts longer than 0 s, not {settings.session_s:g}.")
+    needed = gateway.ports_of(spec.run.episodes)
+    if len(spec.placement.ports) < needed + sum(place.own for place in servers_of(spec)):
+        raise SpecError(f"The gateway needs {needed} ports, and the placement has too few.")
+    if settings.kind != gateway.ATROPOS:
+        return
+    others = [reward.name for reward in spec.run.every_reward if reward.function != GIVEN_REWARD]
+    if others:
+        raise SpecError(
+            f"Atropos' environments bring their own tasks and scores, so {', '.join(others)} can't score them: use "
+            f"the reward {GIVEN_REWARD!r} alone."
+        )
+    if spec.run.grpo.get("eval_strategy", "no") != "no":
+        raise SpecError("Atropos' environments evaluate by themselves: a run that they feed has no evaluation.")
+
+
+def _engine(spec: AttemptSpec, trainer: Any) -> Servers | MainThread:
+    places = servers_of(spec)
+    if not places:
+        return MainThread()
+    generation, server = trainer.vllm_generation, spec.run.hardware.server
+    clients = getattr(generation.vllm_client, "clients", None)  # of a LoRA run
+    if clients is not None:
+        models = [(client.address, lambda client=client: client.model) for client in clients]
+    else:
+        names = [commands.served_name(spec, place) if place.own else generation.model.name_or_path for place in places]
+        models = [(place.address, lambda name=name: name) for place, name in zip(places, names, strict=True)]
+    seconds = server.request_timeout_s if server else 600.0
+    return Servers(models, _sampling(generation), seconds=seconds)
+
+
+def _sampling(generation: Any) -> dict[str, Any]:
+    """The run's, for each request."""
+    if hasattr(generation, "sampling"):  # of a LoRA run
+        made: dict[str, Any] = generation.sampling(1)
+        return made
+    names = ("temperature", "top_p", "top_k", "repetition_penalty")
+    found = {name: getattr(generation, name) for name in names} | {"min_p": generation.min_p or 0.0}
+    if generation.structured_outputs_regex is not None:
+        found["structured_outputs"] = {"regex": generation.structured_outputs_regex}
+    return {**found, **generation.generation_kwargs}
