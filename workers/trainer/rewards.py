@@ -88,12 +88,6 @@ def _corpora(spec: AttemptSpec, folder: Path) -> Callable[[str], Path]:
     return lambda title: paths[title] if title in paths else no_corpora(title)
 
 
-def tools_of_environment(spec: AttemptSpec, tools: Tools, *, at_once: int) -> Tools:
-    """Those of a rank's sessions, beside the rewards': calls mostly wait, so that more of them run at once than there
-    are cores."""
-    return tools.beside(lambda preload: Sandbox(_backend(spec) or selftest.best(), preload=preload, parallel=at_once))
-
-
 def need_package(package: str, who: str) -> None:
     """Build the interpreter of workers.packages if this host has none yet. Raises SpecError if it isn't there then."""
     try:

@@ -15,7 +15,6 @@ from workers.trainer.data import Rows
 from workers.trainer.episodes import templates
 from workers.trainer.episodes.episode import Source
 from workers.trainer.episodes.rollout import Rollouts
-from workers.trainer.rewards import tools_of_environment
 from workers.trainer.spec import SpecError, path_of
 
 _UNSTATED = 1 << 20
@@ -27,8 +26,6 @@ class Setup:
     rollouts: Source
     tokenizer: Any
     """The trainer's, with the run's chat template: checkpoints are saved with it."""
-    tools: Tools
-    """Of the sessions; to be closed at the end."""
 
 
 def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict[str, Any]) -> Setup | None:
@@ -39,9 +36,8 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
     if not rows.by_id.chat:
         raise SpecError("Episodes are chats, and the dataset's prompts are plain texts. Map them to messages.")
     at_once = max(1, episodes.limits.at_once // spec.run.hardware.processes)
-    kit = tools_of_environment(spec, tools, at_once=at_once)
     try:
-        executor = Executor(episodes.parts, replace(episodes.limits, at_once=at_once), kit)
+        executor = Executor(episodes.parts, replace(episodes.limits, at_once=at_once), tools)
     except Unusable as error:
         raise SpecError(f"The environment {episodes.name!r} can't be played. {error}") from error
     model = path_of(spec.run.model)
@@ -58,7 +54,7 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
         seed=int(spec.run.grpo.get("seed", 42)),
         context=context_of(spec, model),
     )
-    return Setup(rollouts, of_trainer, kit)
+    return Setup(rollouts, of_trainer)
 
 
 def bound(rollouts: Source, trainer: Any) -> None:

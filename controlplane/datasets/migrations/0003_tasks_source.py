@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('datasets', '0001_tables'),
+        ('datasets', '0002_corpora'),
     ]
 
     operations = [
