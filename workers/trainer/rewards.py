@@ -121,9 +121,10 @@ def _backend(spec: AttemptSpec) -> Backend | None:
         if spec.placement.unsandboxed:
             print(f"Code runs without a sandbox, as an admin allows on this host. {error}", flush=True)
             return Backend.BARE
+        who = f"{'reward' if isinstance(running, RewardSpec) else 'tool'} {running.name!r}"
         raise SpecError(
-            f"{'The reward' if isinstance(running, RewardSpec) else 'The tool'} {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed "
-            f"to go without. {error}"
+            f"The {who} runs code, and no sandbox holds on this host, where an admin hasn't allowed to go without. "
+            f"{error}"
         ) from None
 
 
