@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from controlplane.environments.forms import LIMIT_LABELS
 from controlplane.environments.models import EnvironmentVersion
-from controlplane.parameter_forms import label
 from controlplane.rewards.differences import Difference, changed_params
 from controlplane.templatetags.figures import setting
 from workers.contract.episodes import EpisodeLimits, PartSpec
@@ -29,7 +29,7 @@ def differences(before: EnvironmentVersion, after: EnvironmentVersion) -> list[D
     for field in fields(EpisodeLimits):
         was, becomes = getattr(first, field.name), getattr(second, field.name)
         if was != becomes:
-            changes.append(Difference(label(field.name).lower(), setting(was), setting(becomes)))
+            changes.append(Difference(LIMIT_LABELS[field.name].lower(), setting(was), setting(becomes)))
     return changes
 
 

@@ -14,7 +14,7 @@ from django.http import QueryDict
 from controlplane.environments import saving
 from controlplane.environments.models import Environment, EnvironmentVersion
 from controlplane.environments.saving import Composition
-from controlplane.parameter_forms import CONTROL, PARAM, PREFIX, ParametersForm, label, new_prefix, params_of
+from controlplane.parameter_forms import CONTROL, PARAM, PREFIX, ParametersForm, new_prefix, params_of
 from workers.contract import ContractError, from_dict, to_dict
 from workers.contract.episodes import EpisodeLimits, PartSpec
 from workers.environments import LIBRARY, Entry, EntryKind
@@ -35,7 +35,15 @@ _BOUNDS: dict[str, tuple[float, float, str]] = {
     "at_once": (1, 128, "Calls that run side by side on the host."),
 }
 """Of each limit: smallest, largest, and what it bounds."""
-_LABELS = {"turns": "Turns", "calls": "Calls in one turn", "output_tokens": "Tokens of a result", "at_once": "At once"}
+LIMIT_LABELS = {
+    "turns": "Turns",
+    "calls": "Calls in one turn",
+    "output_tokens": "Tokens of a result",
+    "call_s": "Time for a call (s)",
+    "episode_s": "Time for an episode (s)",
+    "at_once": "Calls at once on a host",
+    "count_outputs": "Results count against the completion's length",
+}
 
 
 class EnvironmentForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
@@ -63,7 +71,7 @@ class EnvironmentForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptab
 
 class LimitsForm(forms.Form):
     count_outputs = forms.BooleanField(
-        label="Results count against the completion's length",
+        label=LIMIT_LABELS["count_outputs"],
         required=False,
         help_text="Otherwise only what the model writes does.",
     )
@@ -77,7 +85,7 @@ class LimitsForm(forms.Form):
             number = forms.NumberInput(attrs={"min": low, "max": high} | ({} if whole else {"step": "any"}))
             shared: dict[str, Any] = {"min_value": low, "max_value": high, "help_text": text, "widget": number}
             kind: type[forms.IntegerField] = forms.IntegerField if whole else forms.FloatField
-            self.fields[name] = kind(label=_LABELS.get(name) or label(name), **shared)
+            self.fields[name] = kind(label=LIMIT_LABELS[name], **shared)
         self.fields["count_outputs"] = last
 
     def limits(self) -> EpisodeLimits:
@@ -179,7 +187,7 @@ class Editor:
 
 
 def new_editor() -> Editor:
-    return Editor(EnvironmentForm(), LimitsForm(initial=to_dict(EpisodeLimits())), [])
+    return Editor(EnvironmentForm(), _limits_form(EpisodeLimits()), [])
 
 
 def editor_of(version: EnvironmentVersion) -> Editor:
@@ -192,7 +200,7 @@ def editor_of(version: EnvironmentVersion) -> Editor:
             lost.append(str(part.get("name") if isinstance(part, dict) else part))
     problem = f"No longer in the library and removed when you save: {', '.join(lost)}." if lost else ""
     form = EnvironmentForm(instance=version.environment, initial={"based_on": version.number})
-    return Editor(form, LimitsForm(initial=to_dict(version.episode_limits)), rows, problem)
+    return Editor(form, _limits_form(version.episode_limits), rows, problem)
 
 
 def editor_from(post: QueryDict, environment: Environment | None = None) -> Editor:
@@ -219,6 +227,11 @@ def fresh(key: str, used: set[str]) -> PartForm:
     """A new row for an entry of the library, with an unused name."""
     names = [key, *(f"{key}_{n}" for n in range(2, len(used) + 3))]
     return filled(PartSpec(next(name for name in names if name not in used), key))
+
+
+def _limits_form(limits: EpisodeLimits) -> LimitsForm:
+    values = to_dict(limits)  # whole numbers as people write them
+    return LimitsForm(initial={k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in values.items()})
 
 
 def limit_names() -> list[str]:

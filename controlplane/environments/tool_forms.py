@@ -84,11 +84,8 @@ class _Choice(_Optional, forms.TypedChoiceField):
 
 
 def _field(name: str, schema: Mapping[str, Any], required: bool) -> forms.Field:
-    common: dict[str, Any] = {
-        "label": name,
-        "help_text": str(schema.get("description") or "")[:500],
-        "required": required,
-    }
+    note = str(schema.get("description") or "")[:500]
+    common: dict[str, Any] = {"label": name, "help_text": note, "required": required}
     default, kind, choices = schema.get("default"), schema.get("type"), schema.get("enum")
     if kind == "boolean":
         choices = [True, False]

@@ -12,6 +12,7 @@ from django.views.decorators.http import require_GET, require_POST, require_safe
 from controlplane.accounts.roles import operator_required, person
 from controlplane.environments import config_yaml, saving, showing
 from controlplane.environments.differences import differences
+from controlplane.environments.forms import LIMIT_LABELS
 from controlplane.environments.models import Environment, EnvironmentVersion
 from controlplane.environments.queries import environment_for, version_for
 
@@ -42,7 +43,7 @@ def version_page(request: HttpRequest, version: EnvironmentVersion) -> HttpRespo
         "version": version,
         "newest": environment.newest(),
         "parts": showing.parts(version),
-        "limits": version.episode_limits,
+        "limits": [(words, getattr(version.episode_limits, name)) for name, words in LIMIT_LABELS.items()],
     }
     return render(request, "environments/version.html", context)
 
