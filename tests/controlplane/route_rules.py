@@ -99,6 +99,7 @@ RULES = {
     "dry_run": OPERATE,
     "run_dry_run": READ,
     "import_config": OPERATE,
+    "search_example": OPERATE,
     "export_draft": OPERATE,
     "run_export": READ,
     "inspect_model": OPERATE,

@@ -109,8 +109,13 @@ class GatewaySpec:
     """From taking a task to its end, before the session counts as gone."""
     open_beyond_loopback: bool = False
     """Listen on every address of the host; a key is asked for in any case."""
+    shows_answer: bool = False
+    """A task also has the row's answer and tests. Otherwise agents get its prompt and its other columns."""
     max_token_len: int = 2048
     """Told to Atropos: prompt and completion together."""
+    requests: int = 0
+    """Of Atropos' environments that are answered within `interval_s`, the others wait; 0: no limit."""
+    interval_s: float = 10.0
 
 
 @dataclass(frozen=True)
