@@ -8,8 +8,9 @@ from typing import Any
 from django.http import QueryDict
 
 from controlplane import safe_yaml
+from controlplane.parameter_forms import PARAM, placed
 from controlplane.rewards import saving
-from controlplane.rewards.forms import MOST_COMPONENTS, PARAM, TURNS, WHOLE, Editor, editor_from, placed
+from controlplane.rewards.forms import MOST_COMPONENTS, TURNS, WHOLE, Editor, editor_from
 from controlplane.rewards.models import FAILED_SHARE, RewardVersion
 from controlplane.rewards.reading import specs
 from controlplane.safe_yaml import short

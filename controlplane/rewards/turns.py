@@ -138,6 +138,13 @@ class _InTurn(Sandbox):
                 _room.release()
         return outcomes
 
+    def call(self, job: Job, limits: Limits = _DEFAULT) -> Outcome:
+        self._request.wait()
+        try:
+            return self._shared.call(job, limits)
+        finally:
+            _room.release()
+
     def close(self) -> None:
         pass
 

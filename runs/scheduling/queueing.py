@@ -72,7 +72,7 @@ def asked_host(attempt: Attempt) -> int | None:
 def need_of(run: Run) -> Need:
     spec = spec_of(run)
     if spec.kind not in jobs.KINDS:
-        return leasing.need_of(spec.hardware, spec.every_reward)
+        return leasing.need_of(spec.hardware, spec.every_entry)
     need = leasing.need_of(spec.hardware)  # a job scores nothing
     return replace(need, ports=need.ports + jobs.ports_of(spec.kind, spec.job))
 

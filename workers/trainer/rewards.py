@@ -10,8 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from workers.contract import AttemptSpec, RewardSpec
+from workers.contract.episodes import PartSpec
 from workers.contract.names import reward_time
-from workers.rewards import LIBRARY, Completion, Cost, Scores, Tools, score
+from workers.environments import LIBRARY as ENTRIES
+from workers.environments import Entry
+from workers.rewards import LIBRARY, Completion, Cost, Reward, Scores, Tools, score
 from workers.rewards.advantages import mean
 from workers.rewards.tools import Unavailable
 from workers.rewards.turns import split
@@ -151,8 +154,8 @@ def _generated(completion: Any, ids: Sequence[int] | None) -> Generated:
 
 
 def _backend(spec: AttemptSpec) -> Backend | None:
-    """The sandbox backend of this host; None if no reward runs code."""
-    running = next((reward for reward in spec.run.every_reward if LIBRARY[reward.function].cost is Cost.SANDBOX), None)
+    """The sandbox backend of this host; None if no reward and no tool runs code."""
+    running = next((one for one in spec.run.every_entry if _cost(one) is Cost.SANDBOX), None)
     if running is None:
         return None
     try:
@@ -161,10 +164,16 @@ def _backend(spec: AttemptSpec) -> Backend | None:
         if spec.placement.unsandboxed:
             print(f"Code runs without a sandbox, as an admin allows on this host. {error}", flush=True)
             return Backend.BARE
+        what = "reward" if isinstance(running, RewardSpec) else "tool"
         raise SpecError(
-            f"The reward {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed "
+            f"The {what} {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed "
             f"to go without. {error}"
         ) from None
+
+
+def _cost(one: RewardSpec | PartSpec) -> Cost | None:
+    entry: Reward | Entry | None = (LIBRARY if isinstance(one, RewardSpec) else ENTRIES).get(one.function)
+    return entry.cost if entry else None
 
 
 def _look_for_endpoint(tools: Tools, reward: RewardSpec, name: str) -> None:
