@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runs.metrics import run_charts
-from workers.contract import RewardSpec, Rollout, RunSpec
+from workers.contract import RewardSpec, Rollout, RunSpec, outcome_weights
 from workers.contract.batch import Batch
 from workers.rewards import LIBRARY
 
@@ -113,7 +113,7 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] 
         correction=str(grpo.get("vllm_importance_sampling_mode") or "sequence_mask"),
         served=spec.hardware.rollout is Rollout.SERVER,
         max_grad_norm=float(grpo.get("max_grad_norm") or 1.0),
-        components=tuple(_component(reward) for reward in spec.rewards),
+        components=tuple(map(_component, spec.rewards, outcome_weights(spec.rewards))),
         gpus=gpus,
         ranks=ranks,
         max_steps=max(0, int(grpo.get("max_steps") or 0)),
@@ -132,8 +132,8 @@ def _every(spec: RunSpec, what: str) -> int:
     return int(every) if every >= 1 else max(1, int(every * int(spec.grpo.get("max_steps") or 0)))
 
 
-def _component(reward: RewardSpec) -> Component:
+def _component(reward: RewardSpec, weight: float) -> Component:
     entry = LIBRARY.get(reward.function)
     low, high = entry.expected_of(reward.params) if entry else (None, None)
     checks = entry is not None and not {"answer", "test_cases"}.isdisjoint(entry.needs)
-    return Component(reward.name, reward.weight, low, high, checks)
+    return Component(reward.name, weight, low, high, checks)

@@ -56,6 +56,9 @@ def _component(reward: RewardSpec, data: DataFacts | None, field: str) -> Iterat
     if entry is None:
         yield stop(field, f"{reward.name}: there is no reward {reward.function}.", "Replace it.")
         return
+    if reward.per_turn and not entry.per_turn:
+        cause = f"{reward.name} is to score each turn, and {entry.title} scores whole completions only."
+        yield stop(field, cause, "Let it score the whole completion.")
     for problem in entry.check(reward.params):
         yield stop(field, f"{reward.name}: {problem}.", "Correct the reward config.")
     if data is None or not data.ready:

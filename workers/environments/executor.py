@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workers.contract.episodes import EpisodeLimits, EpisodeSpec, PartSpec, ToolError
+from workers.contract.episodes import EpisodeLimits, PartSpec, ToolError
 from workers.environments import arguments
 from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription
 from workers.environments.library import LIBRARY
@@ -105,10 +105,6 @@ class Executor:
         self._of_tool: dict[str, str] = {}
         self._tool: dict[str, ToolDescription] = {}
         self._describe()
-
-    @classmethod
-    def of(cls, spec: EpisodeSpec, tools: Tools, *, library: Mapping[str, Entry] = LIBRARY) -> Executor:
-        return cls(spec.parts, spec.limits, tools, library=library)
 
     @property
     def descriptions(self) -> list[ToolDescription]:

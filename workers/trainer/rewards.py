@@ -84,6 +84,12 @@ def _corpora(spec: AttemptSpec, folder: Path) -> Callable[[str], Path]:
     return lambda title: paths[title] if title in paths else no_corpora(title)
 
 
+def tools_of_environment(spec: AttemptSpec, tools: Tools, *, at_once: int) -> Tools:
+    """Those of a rank's sessions, beside the rewards': calls mostly wait, so that more of them run at once than there
+    are cores."""
+    return tools.beside(lambda preload: Sandbox(_backend(spec) or selftest.best(), preload=preload, parallel=at_once))
+
+
 def functions(
     specs: Sequence[RewardSpec],
     rows: Rows,
@@ -173,8 +179,9 @@ def _backend(spec: AttemptSpec) -> Backend | None:
         if spec.placement.unsandboxed:
             print(f"Code runs without a sandbox, as an admin allows on this host. {error}", flush=True)
             return Backend.BARE
+        what = "reward" if isinstance(running, RewardSpec) else "tool"
         raise SpecError(
-            f"{'The reward' if isinstance(running, RewardSpec) else 'The tool'} {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed "
+            f"The {what} {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed "
             f"to go without. {error}"
         ) from None
 

@@ -61,6 +61,8 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     # Destroy the process group explicitly: at the interpreter's exit, one of its threads may abort a finished rank.
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
+    if played is not None:
+        played.tools.close()
     tools.close()
     if trainer.state.global_step == 0 and not evaluates:
         raise NoStepsError("The training ended without a step.")
