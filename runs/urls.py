@@ -23,7 +23,7 @@ from runs.model_pages import file_views as model_file_views
 from runs.model_pages import views as model_views
 from runs.new_run import exchange_views
 from runs.new_run import views as new_run_views
-from runs.playground import code_views, editor_views, replay_views
+from runs.playground import code_views, editor_views, episode_views, replay_views
 from runs.playground import views as playground_views
 from runs.run_list import views as run_list_views
 from runs.run_page import checkpoint_views, log_views, notes_and_tags_views
@@ -138,6 +138,12 @@ urlpatterns = [
     path("rewards/try/", playground_views.try_out, name="reward_try"),
     path("rewards/code/", code_views.check, name="reward_code_check"),
     path("rewards/<int:config_id>/", editor_views.edit, name="reward_config"),
+    # The playground of an environment
+    path("environments/tool/", episode_views.check_tool, name="environment_tool_check"),
+    path("environments/<int:environment_id>/v<int:number>/play/", episode_views.page, name="environment_play"),
+    path("environments/<int:environment_id>/v<int:number>/row/", episode_views.call_row, name="environment_call_row"),
+    path("environments/<int:environment_id>/v<int:number>/call/", episode_views.call, name="environment_call"),
+    path("environments/<int:environment_id>/v<int:number>/move/", episode_views.play, name="environment_move"),
     # Hosts and the queue
     path("hardware/", hosts_views.hardware, name="hardware"),
     path("hardware/leases/<int:lease_id>/release/", hosts_views.release_lease, name="release_lease"),
