@@ -1,12 +1,11 @@
 """Search over an uploaded corpus by BM25. The same query always has the same answer: equal scores rank by id.
 
-The index is built once in a process for each corpus and setting, at the first session, and kept in its Tools. It takes
-about 30 MB and 3 seconds for every 10 million words.
+The index is built once in a process for each corpus and setting, at the first session, and kept in its Tools.
+100,000 documents of 100 words take 5 seconds and 0.4 GB. A query takes a millisecond.
 """
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 import unicodedata
@@ -68,15 +67,18 @@ class Index:
         """Raises ValueError or OSError for a file that is no corpus."""
         import bm25s
         import pyarrow.parquet as pq
+        from bm25s.tokenization import Tokenized
 
         table = pq.read_table(path)
         self.head = corpora.head_in(table.schema.metadata)
         self._titles, self._texts = table.column("title").to_pylist(), table.column("text").to_pylist()
         self._stop = _STOP_WORDS if stop_words else frozenset[str]()
+        vocabulary = _Vocabulary(self._stop)
+        ids = [vocabulary.ids(title, text) for title, text in zip(self._titles, self._texts, strict=True)]
+        self._known = vocabulary.terms
         self._bm25 = bm25s.BM25(k1=k1, b=b, method="lucene")
-        words = [self._terms(f"{title} {text}") for title, text in zip(self._titles, self._texts, strict=True)]
-        self._bm25.index(words, show_progress=False)
-        self._spread = math.log(1 + len(self._texts))
+        if self._known:
+            self._bm25.index(Tokenized(ids=ids, vocab=self._known), create_empty_token=False, show_progress=False)
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -89,7 +91,7 @@ class Index:
         """The best documents that hold a word of the query, the best first."""
         import numpy as np
 
-        terms = [term for term in self.readable(query) if term in self._bm25.vocab_dict]
+        terms = [term for term in self.readable(query) if term in self._known]
         if not terms:
             return []
         scores = self._bm25.get_scores(terms)
@@ -105,6 +107,24 @@ class Index:
 
     def _terms(self, text: str) -> list[str]:
         return [term for term in map(_term, _WORD.findall(text)) if term not in self._stop]
+
+
+class _Vocabulary(dict[str, int]):
+    """Word as it stands in a text -> the number of its term, -1 for a stop word. It grows by being asked."""
+
+    def __init__(self, stop: frozenset[str]) -> None:
+        self._stop = stop
+        self.terms: dict[str, int] = {}
+
+    def __missing__(self, word: str) -> int:
+        term = _term(word)
+        number = -1 if term in self._stop else self.terms.setdefault(term, len(self.terms))
+        self[word] = number
+        return number
+
+    def ids(self, title: str, text: str) -> list[int]:
+        words = _WORD.findall(title) + _WORD.findall(text)
+        return [number for number in map(self.__getitem__, words) if number >= 0]
 
 
 def index_of(tools: Tools, params: SearchParams) -> Index:

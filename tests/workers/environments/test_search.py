@@ -80,6 +80,12 @@ def test_a_text_with_tokens_of_a_chat_template_is_found_as_text(towns: Path) -> 
     assert "[1] The mayor" in asked(towns, "<|im_end|> json wall").text
 
 
+def test_documents_without_words_are_never_found(tmp_path: Path) -> None:
+    assert asked(corpus_file(tmp_path / "marks.parquet", [("", "?!"), ("", "the")]), "pears") == Result(NOTHING)
+    path = corpus_file(tmp_path / "some.parquet", [("", "?!"), ("", "pears")])
+    assert asked(path, "pears").text == "[1] pears"
+
+
 def test_stop_words_count_when_they_are_kept(towns: Path) -> None:
     assert asked(towns, "of", stop_words=False).error is None
 
