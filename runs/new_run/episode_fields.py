@@ -24,6 +24,7 @@ _GATEWAY = {
 }
 """The form's names -> those of GatewaySpec."""
 GATEWAY_FIELDS = tuple(_GATEWAY)
+ATROPOS_FIELDS = ("max_token_len", "gateway_requests", "gateway_interval_s")
 EPISODE_LIMIT_FIELDS = tuple(f"episode_{name.removeprefix('episode_')}" for name in LIMITS)
 EPISODE_FIELDS = (*ENVIRONMENT_FIELDS, *GATEWAY_FIELDS, *EPISODE_LIMIT_FIELDS)
 _LIMIT_OF = dict(zip(EPISODE_LIMIT_FIELDS, LIMITS, strict=True))
