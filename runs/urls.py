@@ -53,6 +53,7 @@ urlpatterns = [
     path("runs/new/learnability", new_run_views.check_learnability, name="check_learnability"),
     path("runs/new/dry-run", new_run_views.dry_run, name="dry_run"),
     path("runs/new/import", exchange_views.import_config, name="import_config"),
+    path("runs/new/search-example", exchange_views.search_example, name="search_example"),
     path("runs/new/export", exchange_views.export_draft, name="export_draft"),
     path("runs/new/model", new_run_views.inspect_model, name="inspect_model"),
     path("runs/new/model/<int:inspection_id>", new_run_views.inspection, name="inspection"),
@@ -164,6 +165,7 @@ urlpatterns = [
     # The host API
     path("api/attempts/<slug:attempt_id>/claim", host_api_views.claim, name="api_claim"),
     path("api/attempts/<slug:attempt_id>/dataset", host_api_views.dataset, name="api_dataset"),
+    path("api/attempts/<slug:attempt_id>/corpora/<slug:sha256>", host_api_views.corpus, name="api_corpus"),
     path("api/attempts/<slug:attempt_id>/sync", host_api_views.sync, name="api_sync"),
     path("api/attempts/<slug:attempt_id>/samples", host_api_views.samples, name="api_samples"),
     path("api/attempts/<slug:attempt_id>/logs/<slug:name>", host_api_views.logs, name="api_logs"),

@@ -62,13 +62,20 @@ def changed_params(
 
 def _words(spec: RewardSpec) -> str:
     reward = LIBRARY.get(spec.function)
-    return f"{reward.title if reward else spec.function} × {setting(spec.weight)}"
+    turns = ", each turn" if spec.per_turn else ""
+    return f"{reward.title if reward else spec.function} × {setting(spec.weight)}{turns}"
+
+
+def _scored(spec: RewardSpec) -> str:
+    return "each turn" if spec.per_turn else "the whole completion"
 
 
 def _changed(old: RewardSpec, new: RewardSpec) -> list[Difference]:
     changes = []
     if old.weight != new.weight:
         changes.append(Difference(f"{new.name} weight", setting(old.weight), setting(new.weight)))
+    if old.per_turn != new.per_turn:
+        changes.append(Difference(f"{new.name} scores", _scored(old), _scored(new)))
     return changes + changed_params(new.name, LIBRARY.get(new.function), old.params, new.params)
 
 

@@ -20,13 +20,14 @@ from controlplane.rewards import saving
 from controlplane.rewards.balance import Balance, balance, expected, in_words
 from controlplane.rewards.models import AGGREGATIONS, FAILED_SHARE, RewardConfig, RewardVersion
 from controlplane.rewards.saving import Composition
-from workers.contract import ContractError, RewardSpec, from_dict, to_dict
+from workers.contract import ContractError, RewardSpec, from_dict
 from workers.rewards import LIBRARY, Reward
 
 MOST_COMPONENTS = 24
 _MOST_ROWS = 4 * MOST_COMPONENTS
 """Rows to read, so that a user with too many loses none along with the error."""
 AGGREGATION_WORDS = ("weighted sum, then normalized", "each normalized, then weighted sum")
+WHOLE, TURNS = "whole", "turns"
 NAME_TAKEN = "A reward config with this name already exists."
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
@@ -86,10 +87,18 @@ class ComponentForm(ParametersForm):
     weight = forms.FloatField(
         min_value=-1e6, max_value=1e6, widget=forms.NumberInput(attrs={"step": "any"}), help_text="0: recorded only."
     )
+    scores = forms.ChoiceField(
+        choices=((WHOLE, "the whole completion"), (TURNS, "each turn")),
+        initial=WHOLE,
+        required=False,
+        help_text="Each turn: in a run with an environment, a turn’s score is credited to its own tokens.",
+    )
 
     def __init__(self, reward: Reward, *args: Any, **kwargs: Any) -> None:
         super().__init__(reward, *args, **kwargs)
         self.reward = reward
+        if not reward.per_turn:
+            del self.fields["scores"]
 
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
@@ -101,7 +110,8 @@ class ComponentForm(ParametersForm):
         """The component in its current state, sent or not; None while it has errors."""
         if not self.is_bound:
             values = {name: self.initial.get(name) for name in self.fields}
-            return RewardSpec(str(values["name"]), self.reward.key, float(values["weight"] or 0), params_of(values))
+            weight = float(values["weight"] or 0)
+            return RewardSpec(str(values["name"]), self.reward.key, weight, params_of(values), _per_turn(values))
         return self.spec() if self.is_valid() else None
 
     @property
@@ -113,7 +123,11 @@ class ComponentForm(ParametersForm):
     def spec(self) -> RewardSpec:
         fields = self.cleaned_data
         return RewardSpec(
-            name=fields["name"], function=self.reward.key, weight=fields["weight"], params=params_of(fields)
+            name=fields["name"],
+            function=self.reward.key,
+            weight=fields["weight"],
+            params=params_of(fields),
+            per_turn=_per_turn(fields),
         )
 
 
@@ -168,7 +182,7 @@ class Editor:
     def composition(self) -> Composition:
         """The composition of a valid editor."""
         fields = self.config.cleaned_data
-        parts = [to_dict(form.spec()) for form in self.components]
+        parts = [saving.part_of(form.spec()) for form in self.components]
         return Composition(parts, fields["aggregation"], fields["failed_share"])
 
     def save(self, by: Any) -> tuple[RewardVersion, bool]:
@@ -217,7 +231,9 @@ def filled(spec: RewardSpec) -> ComponentForm:
     reward = LIBRARY[spec.function]
     values = {PARAM + name: value for name, value in (reward.defaults() | spec.params).items()}
     weight = int(spec.weight) if float(spec.weight).is_integer() else spec.weight  # as people write it
-    return ComponentForm(reward, prefix=new_prefix(), initial={"name": spec.name, "weight": weight} | values)
+    scores = TURNS if spec.per_turn else WHOLE
+    initial = {"name": spec.name, "weight": weight, "scores": scores} | values
+    return ComponentForm(reward, prefix=new_prefix(), initial=initial)
 
 
 def fresh(key: str, used: set[str], like: Mapping[str, Any] | None = None) -> ComponentForm:
@@ -237,3 +253,7 @@ def fresh(key: str, used: set[str], like: Mapping[str, Any] | None = None) -> Co
 
 def _wrong(form: forms.BaseForm) -> list[tuple[str, Any]]:
     return list(form.errors.items())
+
+
+def _per_turn(fields: Mapping[str, Any]) -> bool:
+    return bool(fields.get("scores") == TURNS)

@@ -16,6 +16,7 @@ from django.test import Client
 from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve, reverse
 
 from controlplane.accounts.models import Role
+from controlplane.datasets.models import Corpus, CorpusVersion
 from controlplane.hardware.models import ModelInspection
 from controlplane.references.models import ReferenceCheck
 from runs import checkpoints
@@ -83,6 +84,8 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "attempt_id": attempt.pk,
         "dataset_id": version.dataset_id,
         "number": 1,
+        "corpus_id": CorpusVersion.objects.create(corpus=Corpus.objects.create(name="c"), number=1).corpus_id,
+        "sha256": "0" * 64,
         "kind": "csv",
         "config_id": attempt.run.reward_version.config_id,
         "profile_id": attempt.run.profile_id,

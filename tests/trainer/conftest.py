@@ -61,6 +61,14 @@ def starting(preloaded: Preloaded) -> Iterator[Start]:
             process.communicate()
 
 
+@pytest.fixture(scope="session")
+def calling_model(preloaded: Preloaded, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Calls the calculator in its first turn and answers in its second."""
+    folder = tmp_path_factory.mktemp("models") / "calling"
+    preloaded.run("-m", "tests.trainer.playing", "--calls", folder)
+    return folder
+
+
 @pytest.fixture
 def train(start: Start) -> Train:
     """Train a folder to its end."""

@@ -67,6 +67,7 @@ from workers.contract.spec import (
     ServerPlace,
     is_address,
     models_of,
+    outcome_weights,
     servers_of,
 )
 
@@ -125,6 +126,7 @@ __all__ = [
     "from_dict",
     "is_address",
     "models_of",
+    "outcome_weights",
     "precision_of",
     "servers_of",
     "to_dict",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address, ip_address
 from typing import Any
@@ -232,6 +233,15 @@ def models_of(run: RunSpec) -> tuple[ModelSpec, ...]:
         ModelSpec(str(params.get("model", "")), str(params.get("revision") or "") or None) for params in model_params
     ]
     return tuple(dict.fromkeys((run.model, *(model for model in reward_models if model.path))))
+
+
+def outcome_weights(rewards: Sequence[RewardSpec]) -> list[float]:
+    """The weight of each in the total of a completion, by which outcomes are compared: 0 for those that score each
+    turn, which are credited to their turns. Where there is no other with a weight, the total is theirs, and only tells
+    how a run is doing: the advantages come from the turns alone."""
+    if any(reward.weight for reward in rewards if not reward.per_turn):
+        return [0.0 if reward.per_turn else reward.weight for reward in rewards]
+    return [reward.weight for reward in rewards]
 
 
 def servers_of(spec: AttemptSpec) -> tuple[ServerPlace, ...]:

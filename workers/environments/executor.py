@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workers.contract.episodes import EpisodeLimits, EpisodeSpec, PartSpec, ToolError
+from workers.contract.episodes import EpisodeLimits, PartSpec, ToolError
+from workers.environments import arguments
 from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription
 from workers.environments.library import LIBRARY
 from workers.environments.side_by_side import Done, Left, Step, Task, run
-from workers.rewards import schema
 from workers.rewards.tools import Tools, Unavailable
 from workers.sandbox import SandboxUnavailable
 
@@ -27,7 +27,6 @@ CHARACTERS_PER_TOKEN = 16
 """A result is cut to this many for each token of its limit, before anybody counts its tokens."""
 LONGEST_OPENING = 100_000
 """Characters of what a reset adds to the prompt."""
-LONGEST_SCHEMA_SHOWN = 300
 OPENING_S = 60.0
 """For opening and resetting an episode's sessions, at least: the first one may start a program."""
 CLOSING_S = 5.0
@@ -104,12 +103,8 @@ class Executor:
         self._stateful = set(played_in)
         self._described: dict[str, list[ToolDescription]] = {}
         self._of_tool: dict[str, str] = {}
-        self._schemas: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._tool: dict[str, ToolDescription] = {}
         self._describe()
-
-    @classmethod
-    def of(cls, spec: EpisodeSpec, tools: Tools, *, library: Mapping[str, Entry] = LIBRARY) -> Executor:
-        return cls(spec.parts, spec.limits, tools, library=library)
 
     @property
     def descriptions(self) -> list[ToolDescription]:
@@ -176,14 +171,10 @@ class Executor:
     def _add(self, part: PartSpec, tool: ToolDescription) -> None:
         if tool.name in self._of_tool:
             raise Unusable(f"Two tools are called {tool.name!r}: a model could not tell them apart.")
-        try:
-            text = json.dumps(dict(tool.parameters))
-        except (TypeError, ValueError) as error:
-            raise Unusable(f"The parameters of the tool {tool.name!r} are no JSON: {error}.") from None
-        if problem := schema.problem(text):
-            raise Unusable(f"The schema of the tool {tool.name!r} {problem}.")
+        if problem := arguments.schema_problem(tool):
+            raise Unusable(problem)
         self._of_tool[tool.name] = part.name
-        self._schemas[tool.name] = text, tool.parameters
+        self._tool[tool.name] = tool
 
     def _take(self, episode: Played, name: str, opening: _Opening, done: Done) -> None:
         if isinstance(done.value, BaseException):
@@ -223,12 +214,7 @@ class Executor:
             part = self._of_tool[move.calls[numbers[0]].name]
             session = move.played.sessions[part]
             assert session is not None  # noqa: S101  # otherwise it was refused
-            steps = [
-                Step(
-                    _calling(session, move.calls[number].name, self._arguments(move.calls[number])), self._limits.call_s
-                )
-                for number in numbers
-            ]
+            steps = [Step(_calling(session, move.calls[number]), self._limits.call_s) for number in numbers]
             planned.tasks.append((Task(steps, deadline=move.deadline, leave=session.close), numbers))
         return planned
 
@@ -254,7 +240,7 @@ class Executor:
             why = move.played.missing.get(part, "it has ended.")
             failed = part in self._stateful
             return Answer(f"{call.name} is not available: {why}", ToolError.UNAVAILABLE, failed=failed)
-        wrong = self._wrong(call.name, self._arguments(call))
+        wrong = arguments.problem(self._tool[call.name], arguments.read(call.arguments))
         return Answer(wrong, ToolError.ARGUMENTS) if wrong else None
 
     def _reopened(self, played: Played, part: str) -> bool:
@@ -271,32 +257,6 @@ class Executor:
             return False
         played.sessions[part] = opening.session
         return True
-
-    @staticmethod
-    def _arguments(call: Call) -> Any:
-        """Some templates write them as a text of JSON."""
-        return schema.parsed(call.arguments) if isinstance(call.arguments, str) else call.arguments
-
-    def _wrong(self, name: str, arguments: Any) -> str:
-        """What is wrong with them, as a sentence; "": nothing."""
-        text, described = self._schemas[name]
-        if not isinstance(arguments, Mapping) or not all(isinstance(key, str) for key in arguments):
-            return f"The arguments of {name} must be a JSON object."
-        properties = described.get("properties")
-        known: Mapping[str, Any] = properties if isinstance(properties, Mapping) else {}
-        required = described.get("required")
-        missing = [one for one in (required if isinstance(required, list) else ()) if one not in arguments]
-        if missing:
-            return f"{name} needs {', '.join(map(repr, missing))}."
-        closed = "additionalProperties" not in described and "patternProperties" not in described
-        if unknown := [one[:100] for one in arguments if one not in known] if closed else []:
-            has = ", ".join(known) or "none"
-            return f"{name} has no argument {', '.join(map(repr, unknown[:5]))}. Its arguments are: {has}."
-        try:
-            fits = schema.fits(dict(arguments), text)
-        except TimeoutError as error:
-            return f"The arguments of {name} can't be checked: {error}."
-        return "" if fits else f"The arguments of {name} don't fit: they must be {text[:LONGEST_SCHEMA_SHOWN]}"
 
     def _collected(self, planned: _Planned) -> list[Answer]:
         for task, numbers in planned.tasks:
@@ -389,8 +349,8 @@ def _entry_of(part: PartSpec, library: Mapping[str, Entry]) -> tuple[Entry, Any]
     return entry, entry.build(part.params)
 
 
-def _calling(session: Session, name: str, arguments: Mapping[str, Any]) -> Any:
-    return lambda seconds: session.call(name, arguments, seconds)
+def _calling(session: Session, call: Call) -> Any:
+    return lambda seconds: session.call(call.name, arguments.read(call.arguments), seconds)
 
 
 def _saying(session: Session, text: str) -> Any:

@@ -216,8 +216,8 @@ REWARDS = (
         range=(0.0, 1.0),
         low="A call that can't be carried out, or none at all.",
         high="Every call can be carried out.",
-        use="For models that are learning to call tools, beside a reward on what the calls are for. Runs have no tools "
-        "yet: calls are judged as they are written, and none is carried out.",
+        use="For models that are learning to call tools, beside a reward on what the calls are for. In a run "
+        "without an environment calls are judged as they are written, and none is carried out.",
         examples=(
             Example("<tool_call>{\"name\": \"search\", \"arguments\": {\"query\": \"Eiffel\"}}</tool_call>", 1.0,
                     why="It can be read, and has a name and arguments."),
@@ -235,8 +235,8 @@ REWARDS = (
         range=(0.0, 1.0),
         low="As many as the maximum or more, or none where there is a minimum.",
         high="Between the minimum and the target.",
-        use="So that a model looks things up (a minimum of calls) and comes to an end (a target). Runs have no tools "
-        "yet, so every completion is one turn.",
+        use="So that a model looks things up (a minimum of calls) and comes to an end (a target). In a run without "
+        "an environment every completion is one turn.",
         examples=(
             Example("Stephen Sauvestre.", 1.0, turns=_SEARCHED, why="Two turns of the model; four are fine."),
             Example("I know it: Gustave Eiffel.", 0.0, params={"counted": "calls"}, why="It called nothing."),
@@ -253,8 +253,9 @@ REWARDS = (
         needs=("answer",),
         low="No result holds the answer, or there are no results.",
         high="A result holds it, word for word.",
-        use="For search: it rewards the query that found the answer, whatever the model then makes of it. Runs have no "
-        "tools yet, so tool messages never come and their score is 0.",
+        use="For search: it rewards the query that found the answer, whatever the model then makes of it. Let it "
+        "score each turn, and the turn with the good query gets the credit. In a run without an environment there are "
+        "no tool messages, and its score is 0.",
         examples=(
             Example("Stephen Sauvestre.", 1.0, row={"answer": "Stephen Sauvestre"}, turns=_SEARCHED,
                     why="The search's result names him."),

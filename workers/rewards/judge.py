@@ -76,7 +76,7 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
     bodies = {
         index: _body(completion, row, params)
         for index, (completion, row) in enumerate(zip(completions, rows, strict=True))
-        if "{answer}" not in params.rubric or _text(row.get("answer"))  # otherwise there is nothing to compare with
+        if "{answer}" not in params.rubric or plain(row.get("answer"))  # otherwise there is nothing to compare with
     }
     client = JudgeClient(endpoint, concurrency=params.concurrency, timeout_s=params.timeout_s, batch_s=params.batch_s)
     answers = client.answers(list(bodies.values()))
@@ -85,15 +85,15 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
     failures = []
     for index, answer in zip(bodies, answers, strict=True):
         try:
-            reply = _reply_text(answer, endpoint.key)
+            reply = reply_text(answer, endpoint.key)
             notes[index] = reply[-500:]
             values[index] = _score(reply, params)
-        except _NoScore as error:
+        except NoScore as error:
             failures.append(Failure(index, error.kind, str(error)))
     return Scores(values, failures, notes)
 
 
-class _NoScore(Exception):
+class NoScore(Exception):
     """Why an answer has no score."""
 
     def __init__(self, kind: str, words: str) -> None:
@@ -104,8 +104,12 @@ class _NoScore(Exception):
 def _body(completion: Completion, row: Row, params: JudgeParams) -> bytes:
     # A marker of its own for each request: a completion that knew it could close its fence and address the judge.
     mark = secrets.token_hex(8)
-    texts = {"prompt": _prompt(row.get("prompt")), "completion": completion.text, "answer": _text(row.get("answer"))}
-    instruction = _PLACE.sub(lambda place: _fenced(place[1], texts[place[1]], mark), params.rubric)
+    texts = {
+        "prompt": prompt_words(row.get("prompt")),
+        "completion": completion.text,
+        "answer": plain(row.get("answer")),
+    }
+    instruction = _PLACE.sub(lambda place: fenced(place[1], texts[place[1]], mark), params.rubric)
     body: dict[str, Any] = {
         "model": params.model,
         "messages": [{"role": "system", "content": _system(params, mark)}, {"role": "user", "content": instruction}],
@@ -129,31 +133,31 @@ def _system(params: JudgeParams, mark: str) -> str:
     )
 
 
-def _fenced(name: str, text: str, mark: str) -> str:
+def fenced(name: str, text: str, mark: str) -> str:
     cut = text if len(text) <= LONGEST_SENT else f"{text[:LONGEST_SENT]}\n[the rest is left out]"
     return f"[begin {name} {mark}]\n{cut}\n[end {name} {mark}]"
 
 
-def _prompt(prompt: Any) -> str:
+def prompt_words(prompt: Any) -> str:
     if not isinstance(prompt, list | tuple):
-        return _text(prompt)
-    return "\n".join(f"{turn.get('role')}: {_text(turn.get('content'))}" for turn in prompt if isinstance(turn, dict))
+        return plain(prompt)
+    return "\n".join(f"{turn.get('role')}: {plain(turn.get('content'))}" for turn in prompt if isinstance(turn, dict))
 
 
-def _text(value: Any) -> str:
+def plain(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _reply_text(answer: JudgeReply, key: str) -> str:
+def reply_text(answer: JudgeReply, key: str) -> str:
     """The text of the judge's answer, with the key removed if the server repeats it."""
     if answer.trouble:
-        raise _NoScore("timeout" if answer.late else "http", answer.trouble)
+        raise NoScore("timeout" if answer.late else "http", answer.trouble)
     try:
         content = json.loads(answer.body)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError, RecursionError):
-        raise _NoScore("http", "Its answer is not a chat completion.") from None
+        raise NoScore("http", "Its answer is not a chat completion.") from None
     if not isinstance(content, str) or not content.strip():
-        raise _NoScore("not_a_number", "It answered with no text: max_tokens may be too low for it.")
+        raise NoScore("not_a_number", "It answered with no text: max_tokens may be too low for it.")
     return content.replace(key, "[key]") if key else content
 
 
@@ -161,10 +165,10 @@ def _score(reply: str, params: JudgeParams) -> float:
     last = reply.strip().splitlines()[-1].strip()
     number = _number(last, params)
     if number is None:
-        raise _NoScore("not_a_number", f"Its last line is not a score: {last[:100]!r}.")
+        raise NoScore("not_a_number", f"Its last line is not a score: {last[:100]!r}.")
     if not params.lowest <= number <= params.highest:
         scale = f"{params.lowest:g} to {params.highest:g}"
-        raise _NoScore("not_a_number", f"It gave {number:g}, which is not in the scale of {scale}.")
+        raise NoScore("not_a_number", f"It gave {number:g}, which is not in the scale of {scale}.")
     return (number - params.lowest) / (params.highest - params.lowest)
 
 

@@ -47,6 +47,7 @@ REWARDS = (
         range=(-5.0, None),
         typical=(-5.0, 5.0),
         batch=reward_model,
+        per_turn=False,
         group=RewardGroup.MODEL,
         cost=Cost.TRAINER,
         low="The model likes the answer least; there is no minimum.",

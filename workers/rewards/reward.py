@@ -101,11 +101,13 @@ WholeFunction = Callable[[Completion, Row, Any], float | None]
 """As Function, of a whole completion: its turns and tokens too."""
 BatchFunction = Callable[["Sequence[Completion]", "Sequence[Row]", Any, "Tools"], Scores]
 """(completions, rows, params, tools) -> scores: for rewards that run code, ask a server or need the trainer."""
+GroupsFunction = Callable[["Sequence[Sequence[Completion]]", "Sequence[Row]", Any, "Tools"], Scores]
+"""(groups of completions, the row of each, params, tools) -> scores of all completions, in order."""
 
 
 @dataclass(frozen=True)
 class Reward(Described):
-    """One entry of the library. Exactly one of function, whole and batch is set."""
+    """One entry of the library. Exactly one of function, whole, batch and compare is set."""
 
     range: tuple[float, float | None]
     """Lowest and highest score with the default parameters; None: no upper bound."""
@@ -113,6 +115,10 @@ class Reward(Described):
     function: Function | None = None
     whole: WholeFunction | None = None
     batch: BatchFunction | None = None
+    compare: GroupsFunction | None = None
+    """Scores the completions of a group by each other. It gets whole groups, on however many ranks they are."""
+    per_turn: bool = True
+    """It can score each turn of an episode by itself."""
     needs: tuple[str, ...] = ()
     """Dataset columns without which the reward can't say anything."""
     cost: Cost = Cost.PURE

@@ -6,9 +6,10 @@ then count as not applicable.
 
 from __future__ import annotations
 
+import functools
 import math
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workers.rewards.reward import Completion, Failure, Reward, Row, Scores
@@ -25,14 +26,19 @@ def score(
     params: Mapping[str, Any],
     tools: Tools | None = None,
 ) -> Scores:
-    """Score completions; rows[i] is the dataset row of completions[i]. Never raises because of the reward; rewards
-    other than Cost.PURE need `tools`."""
+    """Score completions; rows[i] is the dataset row of completions[i], and neighbours of one row are a group. Never
+    raises because of the reward; rewards other than Cost.PURE need `tools`."""
     built = reward.build(params)
     items = [Completion(one) if isinstance(one, str) else one for one in completions]
-    if reward.batch is not None:
-        if tools is None:
-            return all_failed(len(items), "unavailable", f"{reward.title} can't be scored here.")
-        return _whole_batch(reward, items, rows, built, tools)
+    if (reward.batch or reward.compare) and tools is None:
+        return all_failed(len(items), "unavailable", f"{reward.title} can't be scored here.")
+    if reward.batch and tools:
+        return _safely(functools.partial(reward.batch, items, rows, built, tools), len(items))
+    if reward.compare and tools:
+        bounds = _group_bounds(rows)
+        groups = [items[start:stop] for start, stop in bounds]
+        compared = functools.partial(reward.compare, groups, [rows[start] for start, _ in bounds], built, tools)
+        return _safely(compared, len(items))
     values: list[float | None] = []
     failures: list[Failure] = []
     for index, (completion, row) in enumerate(zip(items, rows, strict=True)):
@@ -64,25 +70,27 @@ def all_failed(count: int, kind: str, message: str, trace: str = "") -> Scores:
     return Scores([None] * count, [Failure(index, kind, message, trace) for index in range(count)])
 
 
-def _whole_batch(
-    reward: Reward, completions: Sequence[Completion], rows: Sequence[Row], params: Any, tools: Tools
-) -> Scores:
-    assert reward.batch is not None  # noqa: S101  # checked by the caller
+def _group_bounds(rows: Sequence[Row]) -> list[tuple[int, int]]:
+    """Where each group of neighbours of one row begins, and behind its end."""
+    starts = [place for place, row in enumerate(rows) if place == 0 or row != rows[place - 1]]
+    return list(zip(starts, [*starts[1:], len(rows)], strict=True))
+
+
+def _safely(scored: Callable[[], Scores], count: int) -> Scores:
     try:
-        batch_scores = reward.batch(completions, rows, params, tools)
+        scores = scored()
     except (Unavailable, SandboxUnavailable) as error:
-        return all_failed(len(completions), "unavailable", str(error))
+        return all_failed(count, "unavailable", str(error))
     except (
         Exception
     ) as error:  # from a library or a server's odd answer: reported and counted, not the end of the training
         failure = failed(0, error)
-        return all_failed(len(completions), failure.kind, failure.message, failure.traceback)
-    if len(batch_scores.values) != len(completions):
-        words = f"It gave {len(batch_scores.values)} scores for {len(completions)} completions."
-        return all_failed(len(completions), "wrong_length", words)
-    failures = list(batch_scores.failures)
-    values = [_checked(index, value, failures) for index, value in enumerate(batch_scores.values)]
-    return Scores(values, failures, batch_scores.notes)
+        return all_failed(count, failure.kind, failure.message, failure.traceback)
+    if len(scores.values) != count:
+        return all_failed(count, "wrong_length", f"It gave {len(scores.values)} scores for {count} completions.")
+    failures = list(scores.failures)
+    values = [_checked(index, value, failures) for index, value in enumerate(scores.values)]
+    return Scores(values, failures, scores.notes)
 
 
 def _checked(index: int, value: Any, failures: list[Failure]) -> float | None:

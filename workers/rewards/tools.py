@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -46,6 +48,10 @@ def endpoint_from_environment(name: str) -> Endpoint:
     raise Unavailable(f"The endpoint named {name} can't be read.")
 
 
+def no_corpora(title: str) -> Path:
+    raise Unavailable(f"There is no corpus named {title} here." if title else "No corpus is chosen.")
+
+
 class Tools:
     """One for each process that scores. Close it at the end: it may own processes."""
 
@@ -55,14 +61,24 @@ class Tools:
         open_sandbox: Callable[[tuple[str, ...]], Sandbox],
         endpoint: Callable[[str], Endpoint] = endpoint_from_environment,
         trainer: Mapping[str, Callable[..., object]] | None = None,
+        corpus: Callable[[str], Path] = no_corpora,
     ) -> None:
         self._open = open_sandbox
         self.endpoint = endpoint
+        self.corpus = corpus
+        """The file of a corpus by its title (workers.contract.corpora). Raises Unavailable."""
         self.trainer = dict(trainer or {})
         """What only the trainer's process has, by name; empty elsewhere."""
         self._sandboxes: dict[tuple[str, ...], Sandbox] = {}
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = threading.Lock()
+
+    def beside(self, open_sandbox: Callable[[tuple[str, ...]], Sandbox]) -> Tools:
+        """Others for the same process, with sandboxes of their own. To be closed, too."""
+        made = copy.copy(self)
+        made._open = open_sandbox
+        made._sandboxes, made._kept, made._lock = {}, OrderedDict(), threading.Lock()
+        return made
 
     def kept(self, key: Hashable) -> Any:
         """What `keep` was given for this key; None if it was nothing, or long ago."""

@@ -8,7 +8,7 @@ from typing import Any
 from peft import LoraConfig
 from trl import GRPOConfig
 
-from workers.contract import AttemptSpec, FileName, LoraSpec, Rollout, RunSpec, servers_of
+from workers.contract import AttemptSpec, FileName, LoraSpec, Rollout, RunSpec, outcome_weights, servers_of
 from workers.contract.training_rules import value_problems
 from workers.trainer import hardware
 from workers.trainer.spec import NoStepsError, SpecError
@@ -33,7 +33,8 @@ def build(spec: AttemptSpec, folder: Path, *, card: float = 1.0) -> GRPOConfig:
         **ALWAYS,
         **_placed(spec, card),
         "output_dir": str(folder / FileName.CHECKPOINTS),
-        "reward_weights": [reward.weight for reward in run.every_reward],  # WatchedTrainer takes them apart
+        # WatchedTrainer takes them apart.
+        "reward_weights": [*outcome_weights(run.rewards), *(reward.weight for reward in run.eval_rewards)],
         "trust_remote_code": run.model.trust_remote_code,
     }
     if run.keep_best and settings.get("save_total_limit"):

@@ -7,23 +7,31 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from workers.contract import AttemptSpec, RewardSpec
+from workers.contract import AttemptSpec, RewardSpec, corpora
 from workers.contract.episodes import PartSpec
 from workers.contract.names import reward_time
 from workers.environments import LIBRARY as ENTRIES
 from workers.environments import Entry
-from workers.rewards import LIBRARY, Completion, Cost, Reward, Tools, score
-from workers.rewards.tools import Unavailable
+from workers.rewards import LIBRARY, Completion, Cost, Reward, Scores, Tools, score
+from workers.rewards.advantages import mean
+from workers.rewards.tools import Unavailable, no_corpora
+from workers.rewards.turns import split
 from workers.sandbox import Backend, Sandbox, SandboxUnavailable, selftest
 from workers.trainer import trlrewards
 from workers.trainer.data import Row, Rows, completion_text, turns
+from workers.trainer.episodes.credit import spans
 from workers.trainer.failures import Failures
 from workers.trainer.spec import SpecError
 
 RewardFunction = Callable[..., list[float | None]]
 Doing = Callable[[str], AbstractContextManager[None]]
+Score = Callable[..., Scores]
+"""As workers.rewards.score."""
+TurnScores = dict[str, list[list[float | None]]]
+"""Of the components that score each turn, by name: scores[completion of this rank][turn], of the last batch."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +60,16 @@ class Batches:
         return self._made
 
 
-def tools_for(spec: AttemptSpec) -> Tools:
-    """The tools of the run's rewards; to be closed at the end. Raises SpecError if something is missing."""
+def tools_for(spec: AttemptSpec, folder: Path) -> Tools:
+    """The tools of the run's rewards and environment; to be closed at the end. `folder`: the attempt's. Raises
+    SpecError if something is missing."""
     run = spec.run
     backend = _backend(spec)
     share = max(1, len(os.sched_getaffinity(0)) // run.hardware.processes)
     tools = Tools(
         open_sandbox=lambda preload: Sandbox(backend or selftest.best(), preload=preload, parallel=share),
         trainer=trlrewards.SCORERS,
+        corpus=_corpora(spec, folder),
     )
     for reward in run.every_reward:
         for entry in LIBRARY[reward.function].schema():
@@ -68,16 +78,45 @@ def tools_for(spec: AttemptSpec) -> Tools:
     return tools
 
 
+def _corpora(spec: AttemptSpec, folder: Path) -> Callable[[str], Path]:
+    episodes = spec.run.episodes
+    paths = {one.title: corpora.path_in(folder, one.sha256) for one in episodes.corpora} if episodes else {}
+    return lambda title: paths[title] if title in paths else no_corpora(title)
+
+
+def tools_of_environment(spec: AttemptSpec, tools: Tools, *, at_once: int) -> Tools:
+    """Those of a rank's sessions, beside the rewards': calls mostly wait, so that more of them run at once than there
+    are cores."""
+    return tools.beside(lambda preload: Sandbox(_backend(spec) or selftest.best(), preload=preload, parallel=at_once))
+
+
 def functions(
-    specs: Sequence[RewardSpec], rows: Rows, tools: Tools, failures: Failures, doing: Doing
+    specs: Sequence[RewardSpec],
+    rows: Rows,
+    tools: Tools,
+    failures: Failures,
+    doing: Doing,
+    *,
+    turn_scores: TurnScores | None = None,
+    together: Score = score,
 ) -> list[RewardFunction]:
     """One function per reward, in order. A reward model's is never called: TRL gets the model instead. `doing` is
-    entered with the name of the reward that is being computed."""
+    entered with the name of the reward that is being computed. `turn_scores` gets what components that score each turn
+    gave. `together` scores what sees whole groups."""
     batches = Batches(rows)
-    return [_function(spec, batches, tools, failures, doing) for spec in specs]
+    kept = {} if turn_scores is None else turn_scores
+    return [_function(spec, batches, tools, failures, doing, kept, together) for spec in specs]
 
 
-def _function(spec: RewardSpec, batches: Batches, tools: Tools, failures: Failures, doing: Doing) -> RewardFunction:
+def _function(
+    spec: RewardSpec,
+    batches: Batches,
+    tools: Tools,
+    failures: Failures,
+    doing: Doing,
+    turn_scores: TurnScores,
+    together: Score,
+) -> RewardFunction:
     """Called by TRL with the columns of a batch. Its name labels the charts.
 
     A row on which the reward fails scores None, so that one odd completion doesn't end a day of training; the share of
@@ -94,15 +133,34 @@ def _function(spec: RewardSpec, batches: Batches, tools: Tools, failures: Failur
     ) -> Any:
         generated, rows = batches.of(completions, row, completion_ids)
         begun = time.perf_counter()
+        parts = [_turns(one) if spec.per_turn else [one] for one in generated]
+        of_parts = [place for place, turns_ in enumerate(parts) for _ in turns_]
+        every, their_rows = [part for turns_ in parts for part in turns_], [rows[place] for place in of_parts]
         with doing(spec.name):
-            scored = score(reward, generated, rows, spec.params, tools)
+            scored = (together if reward.compare else score)(reward, every, their_rows, spec.params, tools)
         log_metric(reward_time(spec.name), time.perf_counter() - begun)
-        failures.note(spec.name, row, scored.failures)
-        log_metric(f"rewards/{spec.name}/failed", len(scored.failures) / max(len(generated), 1))
-        return scored.values
+        failures.note(spec.name, [row[place] for place in of_parts], scored.failures)
+        log_metric(f"rewards/{spec.name}/failed", len(scored.failures) / max(len(every), 1))
+        if not spec.per_turn:
+            return scored.values
+        values = iter(scored.values)
+        turn_scores[spec.name] = [[next(values) for _ in turns_] for turns_ in parts]
+        return [mean(of_turns) for of_turns in turn_scores[spec.name]]
 
     scores.__name__ = spec.name
     return scores
+
+
+def _turns(completion: Generated) -> list[Completion]:
+    """Its turns, each with its ids."""
+    parts = split(completion)
+    at = spans(completion.turns, len(completion.ids)) if len(parts) > 1 else []
+    if len(at) != len(parts):
+        return [completion] if len(parts) == 1 else parts
+    return [
+        Generated(part.text, part.turns, stop - start, completion.ids[start:stop])
+        for part, (start, stop) in zip(parts, at, strict=True)
+    ]
 
 
 def _generated(completion: Any, ids: Sequence[int] | None) -> Generated:
@@ -121,10 +179,10 @@ def _backend(spec: AttemptSpec) -> Backend | None:
         if spec.placement.unsandboxed:
             print(f"Code runs without a sandbox, as an admin allows on this host. {error}", flush=True)
             return Backend.BARE
-        who = f"{'reward' if isinstance(running, RewardSpec) else 'tool'} {running.name!r}"
+        what = "reward" if isinstance(running, RewardSpec) else "tool"
         raise SpecError(
-            f"The {who} runs code, and no sandbox holds on this host, where an admin hasn't allowed to go without. "
-            f"{error}"
+            f"The {what} {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed "
+            f"to go without. {error}"
         ) from None
 
 

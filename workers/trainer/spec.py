@@ -157,3 +157,5 @@ def _check_rewards(spec: AttemptSpec) -> None:
             raise SpecError(f"Reward {reward.name!r} uses {reward.function!r}, which the library doesn't have.")
         if wrong := LIBRARY[reward.function].check(reward.params):
             raise SpecError(f"Reward {reward.name!r}: {'; '.join(wrong)}.")
+        if reward.per_turn and not LIBRARY[reward.function].per_turn:
+            raise SpecError(f"Reward {reward.name!r} scores whole completions only, not each turn.")

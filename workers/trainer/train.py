@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from workers.contract import AttemptSpec, EventKind, FileName
+from workers.contract import AttemptSpec, EventKind, FileName, outcome_weights
 from workers.contract.evaluation import EVALUATION
 from workers.rewards import Tools
 from workers.trainer import config, data, hardware, memory, ranks, rewardmodels, rewards, serverclient
@@ -16,7 +16,9 @@ from workers.trainer.activity import Activity
 from workers.trainer.callbacks import MetricsWriter, StopCallback
 from workers.trainer.environment import local_rank, rank
 from workers.trainer.episodes import setup
+from workers.trainer.episodes.crediting import TurnCredit
 from workers.trainer.failures import Failures
+from workers.trainer.groups import score_together
 from workers.trainer.metrics import LineFile
 from workers.trainer.samples import SampleFile
 from workers.trainer.spec import NoStepsError, RewardFailedError, SpecError, path_of
@@ -59,6 +61,8 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     # Destroy the process group explicitly: at the interpreter's exit, one of its threads may abort a finished rank.
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
+    if played is not None:
+        played.tools.close()
     tools.close()
     if trainer.state.global_step == 0 and not evaluates:
         raise NoStepsError("The training ended without a step.")
@@ -88,7 +92,18 @@ def _trainer(
     played: setup.Setup | None,
 ) -> WatchedTrainer:
     run = spec.run
-    functions: list[Any] = list(rewards.functions(run.every_reward, rows, tools, failures, activity.doing))
+    credit = TurnCredit.of(run)
+    functions: list[Any] = list(
+        rewards.functions(
+            run.every_reward,
+            rows,
+            tools,
+            failures,
+            activity.doing,
+            turn_scores=credit.scores if credit else None,
+            together=score_together,
+        )
+    )
     tokenizers: list[Any] = [None] * len(functions)
     models = rewardmodels.load(run, chat=rows.by_id.chat)
     for reward_model in models:
@@ -97,7 +112,7 @@ def _trainer(
         folder / FileName.SAMPLES,
         rows=rows,
         names=[reward.name for reward in run.every_reward],
-        weights=[reward.weight for reward in run.rewards],
+        weights=outcome_weights(run.rewards),
         writes=rank() == 0,
     )
     try:
@@ -118,6 +133,7 @@ def _trainer(
             keep_best=run.keep_best,
             only_samples=run.kind == EVALUATION,
             episodes=played.rollouts if played else None,
+            turn_credit=credit,
             processing_class=played.tokenizer if played else None,
             quantization_config=hardware.quantization(run),
         )

@@ -22,6 +22,7 @@ from workers.trainer import rollout_state, rotary
 from workers.trainer.activity import Activity
 from workers.trainer.data import completion_text, plain, turns
 from workers.trainer.episodes import figures, templates
+from workers.trainer.episodes.crediting import TurnCredit
 from workers.trainer.episodes.rollout import EVALUATED, Rollouts
 from workers.trainer.failures import Failures
 from workers.trainer.samples import Sample, SampleFile, end_of
@@ -44,11 +45,13 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         keep_best: str = "",
         only_samples: bool = False,
         episodes: Rollouts | None = None,
+        turn_credit: TurnCredit | None = None,
         **arguments: Any,
     ) -> None:
         """`trained_on`: the number of rewards that are; those after them are computed in evaluations only. `models`:
         indexes of the rewards that are models. `keep_best`: a metric; the best checkpoint by it stays.
-        `only_samples`: evaluations generate and score, without a loss. `episodes`: completions have several turns."""
+        `only_samples`: evaluations generate and score, without a loss. `episodes`: completions have several turns.
+        `turn_credit`: of the rewards that score each turn."""
         self.times = StepTimes(finish=_finish, doing=activity.doing)
         self._activity = activity
         self._samples = samples
@@ -60,6 +63,7 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
         self._scored: tuple[list[Any], list[list[int]], torch.Tensor] | None = None
         self._policy_logps: torch.Tensor | None = None
         self._episodes = episodes
+        self._turn_credit = turn_credit
         super().__init__(**arguments, rollout_func=episodes)
         self.reward_func_names = list(
             reward_names
@@ -117,6 +121,8 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
                 rewards = torch.cat([rewards, others], dim=1)
             self._look_at_models(rewards, [example["row"] for example in inputs])
             self._leave_out_broken(rewards)
+            if self._turn_credit is not None:
+                self._turn_credit.leave_out(rewards)
             self._failures.settle(self.state.global_step + self.model.training, self._of_all_ranks)
         self._scored = completions, completion_ids_list, rewards
         trained_on = len(self._trained_on.reward_funcs)
@@ -179,8 +185,33 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
             self._episodes.note([example["row"] for example in inputs], step=step)
         output = super()._generate_and_score_completions(inputs)
         self._log_masked(output)
-        self._record([example["row"] for example in inputs], output["advantages"])
+        outcome = output["advantages"]
+        if self._turn_credit is not None:
+            output["advantages"] = self._credited(self._turn_credit, outcome, output["completion_ids"].shape[1])
+        self._record([example["row"] for example in inputs], outcome)
         return output
+
+    def _credited(self, credit: TurnCredit, outcome: torch.Tensor, width: int) -> torch.Tensor:
+        """The advantages of `width` tokens of each completion. TRL shuffles and splits a batch by its first dimension,
+        and takes advantages of tokens as they are."""
+        assert self._scored is not None  # noqa: S101  # TRL scores before it returns advantages
+        completions, ids, _ = self._scored
+        training = self.model.training
+        metrics = self._metrics["train" if training else "eval"]
+        ends = [episode.end for episode in self._episodes.episodes] if self._episodes else [""] * len(ids)
+        return credit.advantages(
+            outcome,
+            completions,
+            ids,
+            width=width,
+            group=self.num_generations if training else self.num_generations_eval,
+            aggregation=self.multi_objective_aggregation,
+            scale=self.scale_rewards,
+            broken=[end == EpisodeEnd.FAILED for end in ends],
+            rank=self.accelerator.process_index,
+            gather=self._of_all_ranks,
+            log=lambda name, value: metrics[name].append(value),
+        )
 
     def _log_masked(self, output: dict[str, Any]) -> None:
         """The share of sequences, or of tokens, that the correction of vLLM's sampling leaves out of the loss: TRL

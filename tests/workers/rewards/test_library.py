@@ -48,14 +48,14 @@ def test_a_reward_says_what_its_scores_mean_and_when_to_use_it(key: str) -> None
     assert reward.title
     assert reward.examples
     assert (reward.typical is None) == (reward.range[1] is not None)
-    assert [reward.function, reward.whole, reward.batch].count(None) == 2
+    assert [reward.function, reward.whole, reward.batch, reward.compare].count(None) == 3
 
 
 @pytest.mark.parametrize("key", LIBRARY)
 def test_a_function_says_the_same_to_who_reads_the_code(key: str) -> None:
     """Its range comes first, then what the ends mean, and when to use it."""
     reward = LIBRARY[key]
-    words = inspect.getdoc(reward.function or reward.whole or reward.batch) or ""
+    words = inspect.getdoc(reward.function or reward.whole or reward.batch or reward.compare) or ""
     first, *rest = re.split(r"(?<=[.:,;])\s", words, maxsplit=1)
     assert re.search(r"\d|number|function returns", first)
     assert len(" ".join(rest)) > 60
@@ -64,7 +64,7 @@ def test_a_function_says_the_same_to_who_reads_the_code(key: str) -> None:
 
 
 def test_no_two_rewards_share_a_docstring() -> None:
-    functions = [reward.function or reward.whole or reward.batch for reward in LIBRARY.values()]
+    functions = [one.function or one.whole or one.batch or one.compare for one in LIBRARY.values()]
     assert len({inspect.getdoc(function) for function in functions}) == len(LIBRARY)
 
 

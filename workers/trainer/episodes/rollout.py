@@ -79,10 +79,14 @@ class Rollouts:
     def _episode(self, row: Mapping[str, Any], seed: int, prompt: Any, played: Played) -> Episode:
         messages = self._chat.with_opening(prompt, played.opening)
         ids = self._chat.prompt_ids(messages)
+        if len(ids) >= self.context and played.opening:
+            played.problem = played.problem or "what it says at the start doesn't fit into the model's context."
+            messages = list(prompt)
+            ids = self._chat.prompt_ids(messages)
         if len(ids) >= self.context:
             raise SpecError(
-                f"The prompt of row {row['row']} has {len(ids)} tokens with the tools and what the environment says, "
-                f"and the model's context holds {self.context}."
+                f"The prompt of row {row['row']} has {len(ids)} tokens with the tools, and the model's context holds "
+                f"{self.context}."
             )
         return Episode(row, seed, prompt=messages, prompt_ids=ids)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from accelerate.utils import broadcast_object_list
@@ -14,6 +14,7 @@ from workers.rewards import Tools
 from workers.trainer.data import Rows
 from workers.trainer.episodes import templates
 from workers.trainer.episodes.rollout import Rollouts
+from workers.trainer.rewards import tools_of_environment
 from workers.trainer.spec import SpecError, path_of
 
 _UNSTATED = 1 << 20
@@ -25,6 +26,8 @@ class Setup:
     rollouts: Rollouts
     tokenizer: Any
     """The trainer's, with the run's chat template: checkpoints are saved with it."""
+    tools: Tools
+    """Of the sessions; to be closed at the end."""
 
 
 def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict[str, Any]) -> Setup | None:
@@ -34,16 +37,19 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
         return None
     if not rows.by_id.chat:
         raise SpecError("Episodes are chats, and the dataset's prompts are plain texts. Map them to messages.")
+    at_once = max(1, episodes.limits.at_once // spec.run.hardware.processes)
+    kit = tools_of_environment(spec, tools, at_once=at_once)
     try:
-        executor = Executor.of(episodes, tools)
+        executor = Executor(episodes.parts, replace(episodes.limits, at_once=at_once), kit)
     except Unusable as error:
         raise SpecError(f"The environment {episodes.name!r} can't be played. {error}") from error
     model = path_of(spec.run.model)
     described = [tool.as_dict() for tool in executor.descriptions]
     of_chat, of_trainer = _tokenizer(spec, model), _tokenizer(spec, model)
-    template = templates.choose(of_chat, episodes.chat_template, tools=bool(described))
+    chat = templates.choose(
+        of_chat, episodes.chat_template, described, game=executor.has_game, arguments=chat_arguments
+    )
     of_trainer.chat_template = of_chat.chat_template
-    chat = templates.Chat(of_chat, template, described, chat_arguments)
     rollouts = Rollouts(
         episodes,
         executor,
@@ -52,7 +58,7 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
         seed=int(spec.run.grpo.get("seed", 42)),
         context=_context(spec, model),
     )
-    return Setup(rollouts, of_trainer)
+    return Setup(rollouts, of_trainer, kit)
 
 
 def bound(rollouts: Rollouts, trainer: Any) -> None:
@@ -61,7 +67,7 @@ def bound(rollouts: Rollouts, trainer: Any) -> None:
         return
     generation = trainer.vllm_generation
     if (engine := getattr(generation, "llm", None)) is not None:
-        rollouts.bound(engine.llm_engine.model_config.max_model_len)
+        rollouts.bound(engine.llm_engine.vllm_config.model_config.max_model_len)
     elif trainer.accelerator.is_main_process:  # which sends the requests of all ranks
         rollouts.bound(generation.vllm_client.get_server_info()["model_config"].get("max_model_len"))
     told = [rollouts.context]

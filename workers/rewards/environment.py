@@ -1,0 +1,65 @@
+"""The reward that an episode's environment gave: what stands beside its answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workers.rewards.reward import Completion, Example, Params, Reward, RewardGroup, param
+
+_PLAYED = (
+    {"role": "assistant", "content": "e2"},
+    {"role": "user", "content": "A ship is hit.", "reward": 0.25},
+    {"role": "assistant", "content": "e3"},
+    {"role": "user", "content": "It sinks. You have won.", "reward": 1.0},
+)
+
+
+@dataclass(frozen=True)
+class EnvironmentParams(Params):
+    of: str = param(
+        "sum",
+        "What counts: the sum of what the environment gave, or the last of it, where each is the state's own value.",
+        choices=("sum", "last"),
+    )
+
+
+def environment_reward(completion: Completion, row: Mapping[str, Any], params: EnvironmentParams) -> float:
+    """Any number: the sum (or the last) of what the environment gave in the episode, or in the turn where turns are
+    scored by themselves. 0: it gave nothing. Environments choose their own scale, so give it a weight that fits."""
+    given = [value for turn in completion.turns if (value := _given(turn)) is not None]
+    if not given:
+        return 0.0
+    return math.fsum(given) if params.of == "sum" else given[-1]
+
+
+def _given(message: Mapping[str, Any]) -> float | None:
+    """Of a result or an observation; an assistant's is the turn's own score."""
+    value = message.get("reward")
+    if message.get("role") == "assistant" or isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+REWARDS: tuple[Reward, ...] = (
+    Reward(
+        key="environment_reward",
+        title="Environment's reward",
+        help="What the environment gave for the episode's moves.",
+        params=EnvironmentParams,
+        range=(0.0, None),
+        group=RewardGroup.TOOLS,
+        whole=environment_reward,
+        low="It gave nothing.",
+        high="The environment's own highest.",
+        use="For games and environment servers, which know best what a move is worth. Tools give nothing.",
+        examples=(
+            Example("e3", 1.25, turns=_PLAYED, why="A quarter for the hit, 1 for the win."),
+            Example("e3", 1.0, params={"of": "last"}, turns=_PLAYED, why="The last that it gave."),
+            Example("Hello.", 0.0, why="Nothing was played."),
+        ),
+        typical=(0.0, 1.0),
+    ),
+)

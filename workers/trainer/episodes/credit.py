@@ -1,0 +1,100 @@
+"""Credit per turn: the advantage of each token from the outcome of its episode and from the reward of its turn.
+
+    A[i, t] = A_outcome[i] + turn_advantage_coef * A_turn[i, k]    for each token t of turn k of episode i
+    A_turn[i, k] = (r[i, k] - mean_k) / (std_k + 1e-4)
+
+where mean_k and std_k are those of turn k's rewards over the members of the group that have a scored turn k. This is
+MT-GRPO (Zeng et al. 2025, "Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Credit Assignment",
+arXiv:2505.11821), whose authors' trainer computes `outcome + turn_advantage_coef * turn * before_result_mask` for one
+rewarded turn; here each turn has its own term. What divides the difference is TRL's: with scale_rewards "batch" the
+deviation of turn k over the whole batch, with "none" nothing, and with normalize_then_sum each component is normalised
+by itself, as the outcome's are.
+
+A turn that has no score, or no turn to be compared with, adds 0: its tokens get the outcome's advantage. So do the
+tokens that the model didn't write, which carry no loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from workers.rewards import advantages
+
+Span = tuple[int, int]
+"""Where a turn's own tokens begin among the completion's, and behind the last of them."""
+TurnScores = Sequence[Sequence[float | None]]
+"""One component's: scores[completion][turn], of different numbers of turns; None (or NaN): the turn has none."""
+
+
+def turn_advantages(
+    values: Sequence[TurnScores],
+    weights: Sequence[float],
+    group: int,
+    aggregation: str = "sum_then_normalize",
+    scale: str | bool = "group",
+) -> list[list[float]]:
+    """A_turn[completion][turn] of a batch of whole groups. `values`: one for each component."""
+    turns = _turns(values)
+    result = [[0.0] * count for count in turns]
+    for number in range(max(turns, default=0)):
+        columns = [[_score(of, number) for of in component] for component in values]
+        made = advantages.advantages(columns, weights, group, aggregation, scale).advantages
+        for place, advantage in enumerate(made):
+            if number < turns[place]:
+                result[place][number] = advantage
+    return result
+
+
+def turn_rewards(values: Sequence[TurnScores], weights: Sequence[float]) -> list[list[float | None]]:
+    """The weighted sum of the components' scores: [completion][turn]."""
+    turns = _turns(values)
+    columns = [
+        advantages.totals([[_score(of, number) for of in component] for component in values], weights)
+        for number in range(max(turns, default=0))
+    ]
+    return [[columns[number][place] for number in range(count)] for place, count in enumerate(turns)]
+
+
+def per_token(
+    outcomes: Sequence[float], turns: Sequence[Sequence[float]], at: Sequence[Sequence[Span]], coef: float, width: int
+) -> list[list[float]]:
+    """A of each completion's `width` tokens. `turns`: A_turn, whose tokens lie `at` these spans."""
+    result = [[outcome] * width for outcome in outcomes]
+    for tokens, of_turns, own in zip(result, turns, at, strict=True):
+        for advantage, (start, stop) in zip(of_turns, own, strict=True):
+            tokens[start:stop] = [token + coef * advantage for token in tokens[start:stop]]
+    return result
+
+
+def spans(completion: Any, length: int) -> list[Span]:
+    """The turns of a completion of `length` tokens, from what its messages say of theirs; one turn where they say
+    nothing."""
+    if isinstance(completion, str) or any("tokens" not in message for message in completion):
+        return [(0, length)]
+    found, place = [], 0
+    for message in completion:
+        behind = place + message["tokens"]
+        if message["role"] == "assistant":
+            found.append((min(place, length), min(behind, length)))
+        place = behind
+    return found or [(0, length)]
+
+
+def note(completion: Any, rewards: Sequence[float | None], made: Sequence[float]) -> None:
+    """Write the rewards and advantages of a completion's turns into the model's messages."""
+    for message, reward, advantage in zip(_of_model(completion), rewards, made, strict=False):
+        message |= {"reward": reward, "advantage": advantage}
+
+
+def _of_model(completion: Any) -> list[dict[str, Any]]:
+    return [] if isinstance(completion, str) else [one for one in completion if one.get("role") == "assistant"]
+
+
+def _turns(values: Sequence[TurnScores]) -> list[int]:
+    return [max(map(len, of)) for of in zip(*values, strict=True)]
+
+
+def _score(scores: Sequence[float | None], number: int) -> float | None:
+    score = scores[number] if number < len(scores) else None
+    return None if score is None or score != score else score
