@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from controlplane.datasets.corpora.queries import specs_of
+from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import DatasetVersion
 from controlplane.environments.models import EnvironmentVersion
 from controlplane.hardware.models import HardwareProfile, Host
@@ -100,10 +102,20 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         start_from=request.start_from,
         limits=request.limits,
         check_groups=request.check_groups,
-        episodes=request.episodes,
+        episodes=_with_corpora(request.episodes),
     )
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))
+
+
+def _with_corpora(episodes: EpisodeSpec | None) -> EpisodeSpec | None:
+    """With the corpora that its parts search, as they are now."""
+    if episodes is None:
+        return None
+    try:
+        return replace(episodes, corpora=specs_of(episodes.parts))
+    except DatasetError as error:
+        raise ContractError(f"episodes: {error}") from error
 
 
 def rewards_of(version: RewardVersion, *, at: str = "rewards") -> tuple[RewardSpec, ...]:

@@ -87,7 +87,6 @@ class ComponentForm(ParametersForm):
     weight = forms.FloatField(
         min_value=-1e6, max_value=1e6, widget=forms.NumberInput(attrs={"step": "any"}), help_text="0: recorded only."
     )
-
     scores = forms.ChoiceField(
         choices=((WHOLE, "the whole completion"), (TURNS, "each turn")),
         initial=WHOLE,

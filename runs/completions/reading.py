@@ -44,6 +44,15 @@ class CompletionRow:
     """The excerpt in three parts; a search highlights the middle one."""
 
     @property
+    def blank(self) -> str:
+        """What the excerpt is replaced with where there are no words."""
+        if self.one.text is None:
+            return "not kept"
+        if self.one.turns or self.one.text.strip():
+            return ""
+        return "white space only" if self.one.text else "nothing"
+
+    @property
     def end(self) -> str:
         return ENDS.get(self.one.end, self.one.end[:24])
 

@@ -12,6 +12,8 @@ from django.utils import timezone
 from controlplane.accounts import vault
 from controlplane.accounts.models import User
 from controlplane.datasets import tool_templates
+from controlplane.datasets.corpora.queries import specs_of
+from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.tool_templates import ToolTemplate
 from controlplane.hardware import inspections
@@ -79,6 +81,7 @@ def draft_of(
         priority=request.priority,
         owner=owner,
         episodes=request.episodes,
+        corpus_problem=_corpus_problem(request),
         tool_template=_tool_template(request, model, inspection),
     )
 
@@ -204,6 +207,14 @@ def _inspected(hosts: list[HostView], model: str) -> dict[str, Any] | None:
     answers = [row.answer for row in rows if row is not None and isinstance(row.answer, dict)]
     # Any host may take the run, so one that has the model is enough.
     return next((a for a in answers if a.get("ok")), answers[0] if answers else None)
+
+
+def _corpus_problem(request: LaunchRequest) -> str:
+    try:
+        specs_of(request.episodes.parts if request.episodes else ())
+    except DatasetError as error:
+        return str(error)
+    return ""
 
 
 def _tool_template(request: LaunchRequest, model: str, inspection: dict[str, Any] | None) -> ToolTemplate | None:

@@ -14,7 +14,17 @@ from workers.contract.tool_templates import READABLE
 
 LIMITS = ("turns", "calls", "output_tokens", "call_s", "episode_s", "at_once", "count_outputs")
 ENVIRONMENT_FIELDS = ("environment", "driven_by", "turn_advantage_coef", "tool_template")
-GATEWAY_FIELDS = ("session_s", "max_token_len", "open_beyond_loopback")
+_GATEWAY = {
+    "session_s": "session_s",
+    "shows_answer": "shows_answer",
+    "open_beyond_loopback": "open_beyond_loopback",
+    "max_token_len": "max_token_len",
+    "gateway_requests": "requests",
+    "gateway_interval_s": "interval_s",
+}
+"""The form's names -> those of GatewaySpec."""
+GATEWAY_FIELDS = tuple(_GATEWAY)
+ATROPOS_FIELDS = ("max_token_len", "gateway_requests", "gateway_interval_s")
 EPISODE_LIMIT_FIELDS = tuple(f"episode_{name.removeprefix('episode_')}" for name in LIMITS)
 EPISODE_FIELDS = (*ENVIRONMENT_FIELDS, *GATEWAY_FIELDS, *EPISODE_LIMIT_FIELDS)
 _LIMIT_OF = dict(zip(EPISODE_LIMIT_FIELDS, LIMITS, strict=True))
@@ -91,6 +101,28 @@ class EpisodeFields(forms.Form):
         initial=GatewaySpec().max_token_len,
         help_text="Prompt and completion together; its environments keep to it.",
     )
+    shows_answer = forms.BooleanField(
+        label="Tasks show the answer",
+        required=False,
+        help_text="Agents also get the row’s answer and tests, to score themselves.",
+    )
+    gateway_requests = forms.IntegerField(
+        label="Requests of Atropos at most",
+        required=False,
+        min_value=0,
+        max_value=1_000_000,
+        initial=GatewaySpec().requests,
+        help_text="That are answered in the time beside; the others wait. 0: no limit.",
+    )
+    gateway_interval_s = forms.FloatField(
+        label="In so many seconds",
+        required=False,
+        min_value=0.1,
+        max_value=86_400,
+        initial=GatewaySpec().interval_s,
+        help_text="For the limit of requests.",
+        widget=forms.TextInput(attrs={"inputmode": "decimal"}),
+    )
     open_beyond_loopback = forms.BooleanField(
         label="Reachable from other machines",
         required=False,
@@ -141,7 +173,7 @@ def of_spec(spec: EpisodeSpec | None, version: EnvironmentVersion | None) -> dic
         if value != getattr(own, limit):
             values[name] = str(value).lower() if isinstance(value, bool) else value
     if (gateway := spec.gateway) is not None:
-        values |= {"driven_by": gateway.kind, **{name: getattr(gateway, name) for name in GATEWAY_FIELDS}}
+        values |= {"driven_by": gateway.kind, **{name: getattr(gateway, own) for name, own in _GATEWAY.items()}}
     return values
 
 
@@ -152,5 +184,5 @@ def _overridden(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _gateway(values: Mapping[str, Any], kind: str) -> GatewaySpec:
-    given = {name: values[name] for name in GATEWAY_FIELDS if values.get(name) not in (None, "")}
+    given = {own: values[name] for name, own in _GATEWAY.items() if values.get(name) not in (None, "")}
     return GatewaySpec(kind=kind, **given)

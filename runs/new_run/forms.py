@@ -19,7 +19,7 @@ from controlplane.rewards.queries import offered_versions
 from runs import checkpoints
 from runs.models import Priority
 from runs.new_run import advanced_fields, starting
-from runs.new_run.episode_fields import ENVIRONMENT_FIELDS, EPISODE_LIMIT_FIELDS, GATEWAY_FIELDS, EpisodeFields
+from runs.new_run.episode_fields import ATROPOS_FIELDS, ENVIRONMENT_FIELDS, EPISODE_LIMIT_FIELDS, EpisodeFields
 from runs.new_run.limit_fields import LIMIT_FIELDS, LimitFields
 from runs.new_run.recovery_fields import RECOVERY_FIELDS, RecoveryFields
 from runs.new_run.starting import StartChoices
@@ -334,8 +334,8 @@ class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, forms.Form):
         return [self[name] for name in ENVIRONMENT_FIELDS]
 
     @property
-    def gateway_fields(self) -> list[forms.BoundField]:
-        return [self[name] for name in GATEWAY_FIELDS]
+    def atropos_fields(self) -> list[forms.BoundField]:
+        return [self[name] for name in ATROPOS_FIELDS]
 
     @property
     def episode_limits_fold(self) -> dict[str, Any]:

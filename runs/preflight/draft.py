@@ -170,6 +170,8 @@ class Draft:
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     priority: int = 0
     episodes: EpisodeSpec | None = None
+    corpus_problem: str = ""
+    """What is wrong with the corpora that its parts search."""
     tool_template: ToolTemplate | None = None
     """What the model's chat template makes of tools; None: not known, or not asked."""
     owner: Allowance | None = None

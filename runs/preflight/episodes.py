@@ -29,6 +29,9 @@ def check(draft: Draft) -> Iterator[Finding]:
         yield from _gateway(draft, spec)
         return
     yield from _parts(spec)
+    if draft.corpus_problem:
+        fix = "Choose one under Environments; a new corpus can be searched once it has been made."
+        yield stop("environment", draft.corpus_problem, fix)
     yield from _packages(draft, spec)
     yield from _limits(draft, spec)
     yield from _chat(draft, spec)

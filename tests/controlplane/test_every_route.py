@@ -26,6 +26,7 @@ from runs.jobs import archives, archiving
 from runs.models import HealthPreset, Lease, ProfileTrial, SampleRow
 from runs.urls import websocket_urlpatterns
 from tests.controlplane.accounts.secret_rows import an_endpoint
+from tests.controlplane.environments.environments import an_environment
 from tests.controlplane.people import make_user, signed_in
 from tests.controlplane.route_rules import ACT, ADMIN, EDIT, HOST, OPEN, OPERATE, READ, RULES, SELF
 from tests.runs.alerts.builders import a_target
@@ -97,6 +98,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "name": "trainer",
         "sample_id": sample.pk,
         "event_id": attempt.run.events.get(kind="checkpoint").pk,
+        "environment_id": an_environment().environment_id,
         "turn_id": a_turn(attempt.run.events.get(kind="checkpoint")).pk,
         "row": sample.row,
         "view_id": 1,

@@ -19,6 +19,8 @@ from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import CorpusVersion
 from controlplane.datasets.queries import version_for
 from controlplane.datasets.work_queue import read_progress
+from workers.contract.corpora import LONGEST_TEXT
+from workers.environments import encyclopaedia
 
 TRY_SECONDS = 60.0
 """To index the documents for one query; 100,000 of 100 words take about 5 seconds."""
@@ -57,10 +59,12 @@ def new(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
 def sample(request: HttpRequest) -> HttpResponse:
     """The made-up encyclopaedia as a corpus, and a dataset of questions that it answers."""
     try:
-        return redirect(samples.load(person(request)))
+        version = samples.load(person(request))
     except DatasetError as error:
         messages.error(request, str(error))
         return redirect("corpora")
+    messages.info(request, f"Questions that it answers are in the dataset {encyclopaedia.QUESTIONS}.")
+    return redirect(version)
 
 
 @require_GET
@@ -72,7 +76,12 @@ def corpus(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
         context["progress"] = read_progress(version.folder)
     elif version.status == CorpusVersion.READY:
         form = QueryForm(request.GET if "q" in request.GET else None)
-        context |= {"form": form, "preview": version.report.get("preview") or [], "found": _found(version, form)}
+        context |= {
+            "form": form,
+            "longest": LONGEST_TEXT,
+            "preview": version.report.get("preview") or [],
+            "found": _found(version, form),
+        }
     return render(request, "datasets/corpora/corpus.html", context)
 
 

@@ -151,6 +151,7 @@ def test_an_upload_of_documents_becomes_a_corpus_that_answers_queries() -> None:
     made(CorpusVersion.objects.get())
     page = client.get(f"{address}?q=pears").content.decode()
     assert "2 documents, ready to search" in page
+    assert "1 repeated and 1 without text were left out." in page
     assert ("[1] Cedawick" in page, "[2]" in page) == (True, False)
 
 

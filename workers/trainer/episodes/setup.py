@@ -43,9 +43,10 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
     model = path_of(spec.run.model)
     described = [tool.as_dict() for tool in executor.descriptions]
     of_chat, of_trainer = tokenizer_of(spec, model), tokenizer_of(spec, model)
-    template = templates.choose(of_chat, episodes.chat_template, tools=bool(described))
+    chat = templates.choose(
+        of_chat, episodes.chat_template, described, game=executor.has_game, arguments=chat_arguments
+    )
     of_trainer.chat_template = of_chat.chat_template
-    chat = templates.Chat(of_chat, template, described, chat_arguments)
     rollouts = Rollouts(
         episodes,
         executor,

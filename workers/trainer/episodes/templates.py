@@ -14,7 +14,6 @@ from jinja2 import TemplateError
 from trl.chat_template_utils import (
     add_response_schema,
     get_training_chat_template,
-    is_chat_template_prefix_preserving,
     parse_response,
     supports_tool_calling,
 )
@@ -49,9 +48,17 @@ def named() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.jinja") if not path.stem.endswith("_training"))
 
 
-def choose(tokenizer: Any, name: str, *, tools: bool) -> str | None:
-    """Make the tokenizer ready for episodes: it then reads calls. `name`: of the template in place of its own. Returns
-    the template to render with; None: the tokenizer's. Raises SpecError where they can't be shown."""
+def choose(
+    tokenizer: Any,
+    name: str,
+    tools: Sequence[Mapping[str, Any]],
+    *,
+    game: bool,
+    arguments: Mapping[str, Any],
+) -> Chat:
+    """`name`: of the template in place of the tokenizer's own. `game`: the model's texts are answered. `arguments`: the
+    run's chat_template_kwargs. The tokenizer reads calls from then on. Raises SpecError where the template can't show
+    what an episode has."""
     if name:
         if name not in named():
             raise SpecError(f"TRL has no chat template {name!r}. It has: {', '.join(named())}.")
@@ -60,13 +67,20 @@ def choose(tokenizer: Any, name: str, *, tools: bool) -> str | None:
         raise SpecError(f"The model has no chat template, and episodes are chats. {_alternatives(tokenizer)}")
     if tools:
         _check_tools(tokenizer)
-    template = None
-    if not _keeps_prefixes(tokenizer, tools=tools):
-        try:
-            template = get_training_chat_template(tokenizer)
-        except ValueError:
-            words = "The chat template writes earlier messages anew when others follow, so that a turn's tokens change."
-            raise SpecError(f"{words} {_alternatives(tokenizer)}") from None
+    for template in (None, _training_template(tokenizer)):
+        chat = Chat(tokenizer, template, tools, arguments)
+        if chat.goes_on(game=game):
+            return chat
+    words = "The chat template writes earlier messages anew when others follow, so that a turn's tokens change."
+    raise SpecError(f"{words} {_alternatives(tokenizer)}")
+
+
+def _training_template(tokenizer: Any) -> str | None:
+    """TRL's, which leaves earlier messages as they are."""
+    try:
+        template: str | None = get_training_chat_template(tokenizer)
+    except (ValueError, TypeError, TemplateError):
+        return None
     return template
 
 
@@ -76,7 +90,7 @@ class Chat:
     def __init__(
         self, tokenizer: Any, template: str | None, tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
     ) -> None:
-        """`arguments`: the run's chat_template_kwargs."""
+        """`template`: in place of the tokenizer's."""
         self._tokenizer = tokenizer
         self._template = template
         self._tools = [dict(tool) for tool in tools] or None
@@ -116,6 +130,16 @@ class Chat:
         if full[:cut] != prefix[:cut]:
             raise SpecError("The chat template writes earlier messages anew when others follow.")
         return full[cut - 1 if ends and not ended else cut :]
+
+    def goes_on(self, *, game: bool) -> bool:
+        """Answers can follow the model's messages."""
+        answers = [{"role": "tool", "name": tool["function"]["name"], "content": "a"} for tool in self._tools or ()]
+        try:
+            for answer in [*answers, *([{"role": "user", "content": "a"}] if game else [])]:
+                self.answer_ids([answer], ended=True)
+        except (SpecError, TemplateError, TypeError, ValueError):
+            return False
+        return True
 
     def shortened(self, text: str, tokens: int) -> str:
         """At most so many tokens, with words where it was cut."""
@@ -233,21 +257,12 @@ def _alternatives(tokenizer: Any) -> str:
     return f"Choose one of TRL's templates instead ({best}{', '.join(others)}), or another model."
 
 
-def _keeps_prefixes(tokenizer: Any, *, tools: bool) -> bool:
-    try:
-        if tools and not is_chat_template_prefix_preserving(tokenizer):
-            return False
-        before = tokenizer.apply_chat_template(_dummy(""), tokenize=True, return_dict=False)
-        answered = [*_dummy(""), {"role": "user", "content": "dummy"}]
-        after = tokenizer.apply_chat_template(answered, tokenize=True, return_dict=False, add_generation_prompt=True)
-    except (TemplateError, TypeError, ValueError):
-        return False
-    return bool(after[: len(before)] == before)
-
-
 def _writes_calls_in_tags(tokenizer: Any) -> bool:
     call = {"type": "function", "function": {"name": "find", "arguments": {"word": "a"}}}
     messages = [{"role": "user", "content": "b"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
-    shown = tokenizer.apply_chat_template(messages, tokenize=False)
+    try:
+        shown = tokenizer.apply_chat_template(messages, tokenize=False)
+    except (TemplateError, TypeError):
+        return False
     inside = shown.partition("<tool_call>")[2].partition("</tool_call>")[0]
     return "<|im_start|>assistant\n" in shown and '"name"' in inside and '"arguments"' in inside
