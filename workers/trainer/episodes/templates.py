@@ -37,6 +37,8 @@ CALLS_IN_TAGS: dict[str, Any] = {
 }
 """Of templates that TRL doesn't know by their text, and that write a call as JSON in <tool_call>, as most do that were
 changed from a known one."""
+_MOST_NAMES = 256
+"""Of tools, kept with their tokens; a model makes names up."""
 _READERS = ("response_template", "response_schema")
 _FOLDER = Path(trl.__file__).parent / "chat_templates"
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
@@ -120,6 +122,8 @@ class Chat:
         """What comes between two of the model's messages: the answers and the beginning of its next. `ended`: the
         model wrote its end of turn itself; otherwise that comes first."""
         name = str(answers[0].get("name", ""))
+        if len(self._prefixes) > _MOST_NAMES:
+            self._prefixes.clear()
         if name not in self._prefixes:
             self._prefixes[name] = self._ids(_dummy(name), add_generation_prompt=False)
         prefix = self._prefixes[name]
@@ -143,7 +147,7 @@ class Chat:
 
     def shortened(self, text: str, tokens: int) -> str:
         """At most so many tokens, with words where it was cut."""
-        text = self._harmless(text)
+        text = self.harmless(text)
         if len(text) <= tokens:  # a token is a character or more
             return text
         ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -156,9 +160,9 @@ class Chat:
         if not opening:
             return list(messages)
         last = messages[-1]
-        return [*messages[:-1], {**last, "content": f"{last['content']}{self._harmless(opening)}"}]
+        return [*messages[:-1], {**last, "content": f"{last['content']}{self.harmless(opening)}"}]
 
-    def _harmless(self, text: str) -> str:
+    def harmless(self, text: str) -> str:
         """What others wrote ends no message and begins none."""
         for token in self._special:
             if token in text:
