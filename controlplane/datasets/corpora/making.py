@@ -24,8 +24,8 @@ from controlplane.datasets.errors import ChildFailed, DatasetError, NameTaken, N
 from controlplane.datasets.folders import LOCK, held, make_folder
 from controlplane.datasets.models import Corpus, CorpusVersion, DatasetVersion
 from controlplane.datasets.reader import files
-from controlplane.datasets.reader.canonical import SCHEMA
 from controlplane.datasets.worker import FORGOTTEN_AFTER_S, slot, storable
+from workers.contract.dataset import COLUMNS
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def columns_of(version: DatasetVersion) -> list[str]:
         return []
     if version.source_kind != DatasetVersion.DERIVED:
         return version.report_columns
-    return [name for name in SCHEMA.names if name not in ("row_id", "split")]
+    return [name for name in COLUMNS if name not in ("row_id", "split")]
 
 
 def make(
