@@ -117,7 +117,7 @@ def test_two_completions_of_a_group_are_compared_word_by_word(
     page.locator("#diff-a").select_option("2")
     page.locator("#diff-b").select_option("2")
     expect(diff).to_contain_text("The two are identical.")
-    expect(page.locator("[data-completion='4']")).to_contain_text("Tool answers")
+    expect(page.locator("[data-completion='4']")).to_contain_text("Result")
     assert complaints.heard == []
 
 
