@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from workers.environments import calculator, textarena
+from workers.environments import calculator, openenv, textarena
 from workers.environments.entry import Entry
 
-_ENTRIES: tuple[Entry, ...] = (calculator.ENTRY, textarena.ENTRY)
+_ENTRIES: tuple[Entry, ...] = (calculator.ENTRY, textarena.ENTRY, *openenv.ENTRIES)
 """In the order of the pages."""
 
 LIBRARY: dict[str, Entry] = {entry.key: entry for entry in _ENTRIES}
