@@ -16,7 +16,9 @@ from controlplane.accounts.models import HUB_TOKEN, Secret
 from controlplane.http import addresses
 from workers.contract import RewardSpec, RunSpec, jobs
 from workers.contract.commands import hub_models
+from workers.environments import LIBRARY as ENVIRONMENTS
 from workers.rewards import LIBRARY
+from workers.rewards.parameters import Described
 from workers.rewards.tools import SECRET_PREFIX, Endpoint, Unavailable
 
 ENTER_ANEW = "An admin must enter its key again under Settings, Secrets."
@@ -30,6 +32,13 @@ def names_in(rewards: Iterable[RewardSpec]) -> list[str]:
     """The secrets that these rewards name, without duplicates."""
     secret_names = (name for reward in rewards for name in _named(reward.function, reward.params))
     return list(dict.fromkeys(secret_names))
+
+
+def names_of_run(spec: RunSpec) -> list[str]:
+    """Those that its rewards and its environment name, without duplicates."""
+    parts = spec.episodes.parts if spec.episodes else ()
+    of_parts = (name for part in parts for name in _named(part.function, part.params, ENVIRONMENTS))
+    return list(dict.fromkeys([*names_in(spec.every_reward), *of_parts]))
 
 
 def problem(name: str) -> str:
@@ -56,7 +65,7 @@ def for_run(spec: RunSpec) -> dict[str, str]:
         token = _hub_token()
         note_use([HUB_TOKEN], run=spec.run_id)
         return {HUB_TOKEN: token}
-    names = [] if spec.kind in jobs.KINDS else names_in(spec.every_reward)  # a job scores nothing
+    names = [] if spec.kind in jobs.KINDS else names_of_run(spec)  # a job scores nothing
     variables = {SECRET_PREFIX + name: _as_variable(*_open(name)) for name in names}
     if _fetches_from_hub(spec) and (stored := Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()):
         variables[HUB_TOKEN] = _key(stored)
@@ -90,8 +99,8 @@ def note_use(names: Iterable[str], *, run: str = "") -> None:
         Secret.objects.filter(name__in=names).update(used_at=timezone.now(), used_by=run)
 
 
-def _named(function: str, params: Mapping[str, Any]) -> list[str]:
-    entry = LIBRARY.get(function)
+def _named(function: str, params: Mapping[str, Any], library: Mapping[str, Described] = LIBRARY) -> list[str]:
+    entry = library.get(function)
     entries = entry.schema() if entry else []
     values = (params.get(e["name"], e["default"]) for e in entries if e["widget"] == "secret")
     return [value for value in values if isinstance(value, str) and value]

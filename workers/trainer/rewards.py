@@ -12,6 +12,7 @@ from typing import Any
 from workers import packages
 from workers.contract import AttemptSpec, RewardSpec
 from workers.contract.names import reward_time
+from workers.environments import LIBRARY as ENVIRONMENTS
 from workers.rewards import LIBRARY, Completion, Cost, Tools, score
 from workers.rewards.tools import Unavailable
 from workers.sandbox import Backend, Sandbox, SandboxUnavailable, selftest
@@ -65,7 +66,8 @@ def tools_for(spec: AttemptSpec) -> Tools:
             need_package(package, f"The reward {reward.name!r}")
         for entry in LIBRARY[reward.function].schema():
             if entry["widget"] == "secret":
-                _look_for_endpoint(tools, reward, str(reward.params.get(entry["name"], "")))
+                _look_for_endpoint(tools, f"Reward {reward.name!r}", str(reward.params.get(entry["name"], "")))
+    _look_at_environment(spec, tools)
     return tools
 
 
@@ -75,6 +77,18 @@ def need_package(package: str, who: str) -> None:
         packages.build()
     except packages.PackageMissing as error:
         raise SpecError(f"{who} needs {package}. {error}") from None
+
+
+def _look_at_environment(spec: AttemptSpec, tools: Tools) -> None:
+    for part in spec.run.episodes.parts if spec.run.episodes else ():
+        entry = ENVIRONMENTS.get(part.function)
+        if entry is None:
+            continue  # whoever opens it says so
+        if entry.package:
+            need_package(entry.package, f"The environment's part {part.name!r}")
+        for held in entry.schema():
+            if held["widget"] == "secret":
+                _look_for_endpoint(tools, f"The environment's part {part.name!r}", str(part.params.get(held["name"])))
 
 
 def functions(
@@ -136,8 +150,8 @@ def _backend(spec: AttemptSpec) -> Backend | None:
         ) from None
 
 
-def _look_for_endpoint(tools: Tools, reward: RewardSpec, name: str) -> None:
+def _look_for_endpoint(tools: Tools, who: str, name: str) -> None:
     try:
         tools.endpoint(name)
     except Unavailable as error:
-        raise SpecError(f"Reward {reward.name!r}: {error}") from None
+        raise SpecError(f"{who}: {error}") from None
