@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.environments import calculator, sandboxed, search, textarena
+from workers.environments import calculator, openenv, sandboxed, search, textarena
 from workers.environments.entry import Entry
 
 _ENTRIES: tuple[Entry, ...] = (
@@ -11,6 +11,7 @@ _ENTRIES: tuple[Entry, ...] = (
     sandboxed.INTERPRETER,
     sandboxed.OWN_TOOL,
     textarena.ENTRY,
+    *openenv.ENTRIES,
 )
 """In the order of the pages."""
 

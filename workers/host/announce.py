@@ -18,10 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from workers.contract import packages
 from workers.contract.tied import end_with
 from workers.host.inventory import Inventory
 from workers.host.settings import HostSettings
-from workers.supervisor.commands import SOURCE_ROOT, trainer_tool_environment
+from workers.supervisor.commands import SOURCE_ROOT, packages_python, trainer_tool_environment
 from workers.supervisor.control import Control, ControlError
 from workers.supervisor.loops import Loop
 
@@ -66,6 +67,9 @@ class TrainerProbe:
         self.sandbox: dict[str, Any] | None = None
         """{"backend": its name or None, "tried": {each: why it doesn't work, or ""}}; None: not known yet."""
         self._sandbox_due = float("-inf")
+        self.packages: dict[str, str] | None = None
+        """The packages of others in their own interpreter, with their versions; {} if it isn't there, and is built when
+        a run needs it."""
         self.driver = ""
         """Of the host's GPUs, as last read; "" without any."""
         self.cuda: dict[str, Any] | None = None
@@ -85,12 +89,19 @@ class TrainerProbe:
             self._look_at_cuda(versions["torch"])
         if versions and now >= self._sandbox_due:
             self._look_at_sandbox(now)
+        if versions:
+            self._look_at_packages()
         return 60.0 if self.state == "ready" else 5.0
 
     def _ask_versions(self) -> dict[str, str]:
         argv = [self._settings.trainer_python, "-c", _ASK_VERSIONS, *VERSIONS]
         answer = self._ask(argv, timeout_s=60)
         return {str(name): str(value) for name, value in answer.items()} if answer else {}
+
+    def _look_at_packages(self) -> None:
+        argv = [packages_python(self._settings), "-c", _ASK_VERSIONS, *packages.ALL]
+        found = self._ask(argv, timeout_s=60) or {}
+        self.packages = {name: str(found[name]) for name in packages.ALL if name in found}
 
     def _describe(self, versions: dict[str, str]) -> None:
         self.versions = versions
@@ -202,7 +213,7 @@ class Announcer:
         probe = self._probe
         resources = self._inventory.take()
         probe.driver = resources["driver"]
-        known = {"sandbox": probe.sandbox, "cuda": probe.cuda}
+        known = {"sandbox": probe.sandbox, "cuda": probe.cuda, "packages": probe.packages}
         asked = {name: answer for name, answer in known.items() if answer is not None}
         return {**resources, "versions": probe.versions, "trainer": probe.state, **asked}
 

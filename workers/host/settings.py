@@ -47,6 +47,10 @@ class HostSettings:
     lm_eval_tasks: Path | None = None
     """A folder with more tasks as lm-eval's YAML files."""
 
+    environments_python: str = ""
+    """The interpreter with reasoning-gym, TextArena and OpenEnv; "": .venv-environments beside the source, built when a
+    run first needs it."""
+
     llama_cpp_dir: Path | None = None
     """A checkout of llama.cpp, whose script converts models to GGUF; None: this host converts none."""
 

@@ -63,3 +63,8 @@ def open_sandbox(name: str, backend: Backend, *, parallel: int | None = None) ->
         if "ModuleNotFoundError" in str(error):
             raise PackageMissing(f"{interpreter.python} lacks a package: {error} {MISSING}") from None
         raise
+
+
+def remote_command() -> list[str]:
+    """Of the program that asks OpenEnv servers. Raises PackageMissing."""
+    return [python(), "-I", str(INSIDE / "remote.py")]

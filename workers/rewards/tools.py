@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workers.packages.interpreter import PackageMissing, open_sandbox
+from workers.packages.interpreter import PackageMissing, open_sandbox, remote_command
+from workers.packages.process import PackageProcess
 
 if TYPE_CHECKING:
     from workers.sandbox import Sandbox
@@ -74,6 +75,7 @@ class Tools:
         """What only the trainer's process has, by name; empty elsewhere."""
         self._sandboxes: dict[tuple[str, ...], Sandbox] = {}
         self._packages: dict[str, Sandbox] = {}
+        self._program: PackageProcess | None = None
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -110,12 +112,21 @@ class Tools:
                     raise Unavailable(str(error)) from None
             return self._packages[name]
 
+    def program(self) -> PackageProcess:
+        """OpenEnv's client in that interpreter; started by its first request."""
+        with self._lock:
+            if self._program is None:
+                self._program = PackageProcess(remote_command)
+            return self._program
+
     def close(self) -> None:
+        opened: list[Sandbox | PackageProcess]
         with self._lock:
             opened = [*self._sandboxes.values(), *self._packages.values()]
-            self._sandboxes, self._packages = {}, {}
-        for sandbox in opened:
-            sandbox.close()
+            opened += [self._program] if self._program else []
+            self._sandboxes, self._packages, self._program = {}, {}, None
+        for one in opened:
+            one.close()
 
 
 def _open_package(name: str) -> Sandbox:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import workers
-from workers.contract import AttemptSpec, FileName, ServerPlace, benchmarks, commands, jobs
+from workers.contract import AttemptSpec, FileName, ServerPlace, benchmarks, commands, jobs, packages
 from workers.contract.commands import Programs
 from workers.host.settings import HostSettings, variable
 
@@ -106,7 +106,7 @@ def trainer_environment(
     elif spec.run.kind == jobs.GGUF:
         more = {variable("llama_cpp_dir"): str(settings.llama_cpp_dir or "")}
     else:
-        more = {**reward_secrets, **_offline(spec)}
+        more = {**reward_secrets, **_offline(spec), **_packages(settings)}
     return {**_base(settings, source), **commands.trainer_environment(spec), **more, **safe}
 
 
@@ -114,6 +114,14 @@ def _benchmarking(settings: HostSettings) -> dict[str, str]:
     python = settings.lm_eval_python or str(SOURCE_ROOT / benchmarks.ENVIRONMENT / "bin" / "python")
     tasks = settings.lm_eval_tasks
     return {variable("lm_eval_python"): python, **({variable("lm_eval_tasks"): str(tasks)} if tasks else {})}
+
+
+def packages_python(settings: HostSettings) -> str:
+    return settings.environments_python or str(SOURCE_ROOT / packages.ENVIRONMENT / "bin" / "python")
+
+
+def _packages(settings: HostSettings) -> dict[str, str]:
+    return {packages.PYTHON: packages_python(settings)}
 
 
 def _pushing_environment(

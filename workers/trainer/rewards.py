@@ -78,7 +78,8 @@ def tools_for(spec: AttemptSpec, folder: Path) -> Tools:
             need_package(package, f"The reward {reward.name!r}")
         for entry in LIBRARY[reward.function].schema():
             if entry["widget"] == "secret":
-                _look_for_endpoint(tools, reward, str(reward.params.get(entry["name"], "")))
+                _look_for_endpoint(tools, f"Reward {reward.name!r}", str(reward.params.get(entry["name"], "")))
+    _look_at_environment(spec, tools)
     return tools
 
 
@@ -94,6 +95,18 @@ def need_package(package: str, who: str) -> None:
         packages.build()
     except packages.PackageMissing as error:
         raise SpecError(f"{who} needs {package}. {error}") from None
+
+
+def _look_at_environment(spec: AttemptSpec, tools: Tools) -> None:
+    for part in spec.run.episodes.parts if spec.run.episodes else ():
+        entry = ENTRIES.get(part.function)
+        if entry is None:
+            continue  # whoever opens it says so
+        if entry.package:
+            need_package(entry.package, f"The environment's part {part.name!r}")
+        for held in entry.schema():
+            if held["widget"] == "secret":
+                _look_for_endpoint(tools, f"The environment's part {part.name!r}", str(part.params.get(held["name"])))
 
 
 def functions(
@@ -197,8 +210,8 @@ def _cost(one: RewardSpec | PartSpec) -> Cost | None:
     return entry.cost if entry else None
 
 
-def _look_for_endpoint(tools: Tools, reward: RewardSpec, name: str) -> None:
+def _look_for_endpoint(tools: Tools, who: str, name: str) -> None:
     try:
         tools.endpoint(name)
     except Unavailable as error:
-        raise SpecError(f"Reward {reward.name!r}: {error}") from None
+        raise SpecError(f"{who}: {error}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +169,18 @@ def test_what_holds_code_is_announced_once_it_is_known(
     probe.tick(0.0)
     made.tick(1.0)
     assert control.announced[-1]["inventory"]["sandbox"] == HOLDS
+
+
+def test_the_packages_of_others_are_announced_with_their_versions(
+    settings: HostSettings, client: Control, tmp_path: Path
+) -> None:
+    python = an_interpreter(tmp_path, versions={"trl": "1.16.0", "textarena": "0.7.4"}, schema={"trl": "1.16.0"})
+    for other, known in ((python, {"textarena": "0.7.4"}), ("/nowhere/python", {})):
+        held = replace(settings, environments_python=other)
+        probe = probe_of(held, python)
+        probe.tick(0.0)
+        made = Announcer(held, probe, Inventory(held, read_gpus=list), client)
+        assert made.inventory()["packages"] == known
 
 
 def test_a_host_where_nothing_holds_says_why(settings: HostSettings, tmp_path: Path) -> None:

@@ -1,0 +1,227 @@
+"""An environment server by OpenEnv's protocol: its tools, or its text game. The client runs in the interpreter of
+workers.packages; this side sends it text."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from workers import outbound
+from workers.contract.episodes import ToolError
+from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription
+from workers.packages import PackageMissing
+from workers.packages.process import Trouble
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Cost
+from workers.rewards.tools import Endpoint, Tools, Unavailable
+
+MOST_TOOLS = 64
+_ERRORS = {"timeout": ToolError.TIMEOUT, "gone": ToolError.UNAVAILABLE, "raised": ToolError.RAISED}
+_PLACE = re.compile(r"\{(\w{1,60})\}")
+
+
+@dataclass(frozen=True)
+class OpenEnvParams(Params):
+    endpoint: str = param(
+        "", "Name of the server on the secrets page: its address and key.", widget="secret", longest=40
+    )
+    reset: str = param(
+        "{}",
+        "What is sent when an episode begins, as a JSON object. A text {answer} becomes that column of the row. "
+        "The seed is sent too.",
+        widget="json",
+        longest=10_000,
+    )
+    connect_s: float = param(20.0, "Time to connect and begin an episode.", min=0.5, max=600.0)
+    step_s: float = param(60.0, "Longest time of a step.", min=0.1, max=600.0)
+
+    def problem(self) -> str | None:
+        if not re.fullmatch(r"[A-Z0-9_]{1,40}", self.endpoint):
+            return "endpoint: choose a server of the secrets page"
+        try:
+            held = json.loads(self.reset)
+        except ValueError:
+            held = None
+        return None if isinstance(held, dict) else "reset: must be a JSON object"
+
+
+@dataclass(frozen=True)
+class OpenEnvTextParams(OpenEnvParams):
+    field: str = param("message", "The field of the server's action that the model's text is sent in.")
+
+
+class _Server(Session):
+    """Its connection is made by the first request. A program that had to be started anew has lost it: the episode
+    then can't go on, and each request says so."""
+
+    def __init__(self, params: OpenEnvParams, tools: Tools) -> None:
+        self._params, self._program = params, tools.program()
+        self._endpoint = tools.endpoint(params.endpoint)
+        self._session = 0
+        self._at = 0
+        self._lost = False
+        """The server's side of the episode is gone: nothing but a reset connects again."""
+        self._tools: list[ToolDescription] | None = None
+
+    def reset(self, row: Mapping[str, Any], seed: int) -> str:
+        if self._lost:
+            self._session, self._lost = 0, False
+        arguments = {"seed": seed % 2**31, **_filled(json.loads(self._params.reset), row)}
+        try:
+            return str(self._ask({"do": "reset", "arguments": arguments}, self._params.connect_s)["text"])
+        except Trouble as error:
+            raise Unavailable(f"The server {self._params.endpoint} didn't begin an episode: {error}") from None
+
+    def tools(self) -> list[ToolDescription]:
+        if self._tools is None:
+            try:
+                listed = self._ask({"do": "tools"}, self._params.connect_s)["tools"]
+            except Trouble as error:
+                raise Unavailable(f"The server {self._params.endpoint} doesn't tell its tools: {error}") from None
+            if len(listed) > MOST_TOOLS:
+                raise Unavailable(
+                    f"The server {self._params.endpoint} has {len(listed)} tools; {MOST_TOOLS} are the most."
+                )
+            self._tools = [ToolDescription(one["name"], one["description"], _schema(one)) for one in listed]
+        return self._tools
+
+    def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
+        try:
+            told = self._ask({"do": "call", "name": name, "arguments": dict(arguments)}, self._time(seconds))
+        except Trouble as error:
+            return Result(f"The server gave no result: {error}", _ERRORS[error.kind])
+        if told["error"]:
+            return Result(told["error"], ToolError.RAISED, told["reward"], done=told["done"])
+        return Result(told["text"], None, told["reward"], done=told["done"])
+
+    def close(self) -> None:
+        if self._session:
+            try:
+                self._program.ask({"do": "close", "session": self._session}, 5.0)
+            except (Trouble, PackageMissing):
+                pass
+
+    def _time(self, seconds: float) -> float:
+        return max(0.001, min(seconds, self._params.step_s))
+
+    def _ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Raises Trouble and Unavailable."""
+        if self._lost:
+            raise Trouble("The connection was lost.", "gone")
+        try:
+            if not self._session:
+                self._session, self._at = self._connected()
+            told, at = self._program.ask({**request, "session": self._session}, seconds)
+        except PackageMissing as error:
+            raise Unavailable(str(error)) from None
+        except Trouble as error:
+            self._lost = error.kind != "raised"
+            raise
+        if at != self._at:
+            self._lost = True
+            raise Trouble("The connection was lost.", "gone")
+        return told
+
+    def _connected(self) -> tuple[int, int]:
+        number, seconds = self._program.number(), self._params.connect_s
+        opening = {
+            "do": "open",
+            "session": number,
+            "address": self._endpoint.address.rstrip("/"),
+            "key": self._endpoint.key,
+            "ips": _allowed(self._endpoint),
+        }
+        _, at = self._program.ask(opening, seconds)
+        return number, at
+
+
+class _TextServer(_Server):
+    _params: OpenEnvTextParams
+
+    def tools(self) -> list[ToolDescription]:
+        return []
+
+    def answer(self, text: str, seconds: float) -> Observation:
+        try:
+            told = self._ask({"do": "say", "field": self._params.field, "text": text}, self._time(seconds))
+        except Trouble as error:
+            return Observation(f"The server gave no answer: {error}", error=_ERRORS[error.kind])
+        error_ = ToolError.RAISED if told["error"] else None
+        return Observation(told["error"] or told["text"], told["reward"], done=told["done"], error=error_)
+
+
+def _allowed(endpoint: Endpoint) -> list[str] | None:
+    """The IP addresses of the server that its rule allows; None without a rule. Raises Unavailable."""
+    if why := outbound.problem(endpoint.address):
+        raise Unavailable(f"The server's address can't be used. {why}")
+    if endpoint.refusal is None:
+        return None
+    host = urlsplit(endpoint.address).hostname or ""
+    try:
+        found = [str(place[0]) for *_, place in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    except OSError as error:
+        raise Unavailable(f"{host} could not be looked up: {error.strerror}.") from None
+    refusals = {ip: endpoint.refusal(ip) for ip in found}
+    allowed = [ip for ip in dict.fromkeys(found) if refusals[ip] is None]
+    if not allowed:
+        raise Unavailable(f"Nothing is sent there: {next(iter(refusals.values()), 'it has no address')}.")
+    return allowed
+
+
+def _filled(value: Any, row: Mapping[str, Any]) -> Any:
+    """With the row's columns in their places: a text that is nothing else becomes the value itself."""
+    if isinstance(value, dict):
+        return {name: _filled(one, row) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_filled(one, row) for one in value]
+    if not isinstance(value, str):
+        return value
+    if whole := _PLACE.fullmatch(value):
+        return row.get(whole[1])
+    return _PLACE.sub(lambda place: str(row.get(place[1], "")), value)
+
+
+def _schema(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    schema = tool["parameters"]
+    usual = {"type": "object", "properties": {}}
+    return schema if isinstance(schema, dict) and schema.get("type") == "object" else usual
+
+
+def _open(name: str, params: OpenEnvParams, tools: Tools) -> Session:
+    return _TextServer(params, tools) if isinstance(params, OpenEnvTextParams) else _Server(params, tools)
+
+
+_USE = (
+    "The server is trusted: it decides rewards, and the model reads what it says. An admin names its address and key "
+    "on the secrets page. Each episode has a connection of its own, so the server must take as many at once as run "
+    "side by side. "
+)
+ENTRIES = (
+    Entry(
+        key="openenv",
+        title="OpenEnv server",
+        help="An environment server by OpenEnv's protocol: the model calls its tools.",
+        params=OpenEnvParams,
+        kind=EntryKind.SERVER,
+        open=_open,
+        cost=Cost.HTTP,
+        package="openenv",
+        use=_USE + "Its tools are those that it lists.",
+    ),
+    Entry(
+        key="openenv_text",
+        title="OpenEnv server, by text",
+        help="An environment server by OpenEnv's protocol without tools: the model's text is its action.",
+        params=OpenEnvTextParams,
+        kind=EntryKind.GAME,
+        open=_open,
+        cost=Cost.HTTP,
+        package="openenv",
+        use=_USE + "What the model writes is sent as one field of the server's action.",
+    ),
+)

@@ -1,0 +1,171 @@
+"""A program in the other interpreter that is asked by JSON lines: many requests at once, each with a time-out.
+
+A program that ends, hangs or writes nonsense is ended; what it was asked is answered in words, and the next request
+starts another one, which knows none of the sessions of the first. Texts travel over its stdin, so no key is in an
+argument or a variable.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import queue
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from workers.contract.tied import end_with
+
+GRACE_S = 5.0
+"""Beyond a request's time, in which the program itself says that it is over."""
+LONGEST_LINE = 8 * 1024 * 1024
+_ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
+_KEPT = ("SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+class Trouble(Exception):
+    """There is no answer. The text says why, for people. `kind`: timeout | gone | raised."""
+
+    def __init__(self, words: str, kind: str) -> None:
+        super().__init__(words)
+        self.kind = kind
+
+
+class PackageProcess:
+    """Thread-safe. Close it at the end; it also ends with this process, whose end closes its stdin."""
+
+    def __init__(self, command: Callable[[], Sequence[str]]) -> None:
+        """`command`: asked at each start; may raise PackageMissing."""
+        self._command = command
+        self._lock = threading.Lock()
+        self._running: _Running | None = None
+        self._closed = False
+        self._numbers = itertools.count(1)
+
+    def number(self) -> int:
+        """Of a new session."""
+        return next(self._numbers)
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> tuple[dict[str, Any], int]:
+        """The answer, and the number of the program that gave it: each start counts. Raises Trouble and
+        PackageMissing."""
+        running = self._living()
+        try:
+            answer = running.ask({**request, "id": next(self._numbers), "seconds": seconds}, seconds + GRACE_S)
+        except queue.Empty:
+            running.end()
+            raise Trouble(f"It didn't answer within {seconds:.3g} s, and its program was ended.", "timeout") from None
+        return answer, running.id
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed, running, self._running = True, self._running, None
+        if running is not None:
+            running.end()
+
+    def _living(self) -> _Running:
+        with self._lock:
+            if self._closed:
+                raise Trouble("It was closed.", "gone")
+            if self._running is None or not self._running.lives:
+                self._running = _Running(list(self._command()), next(self._numbers))
+            return self._running
+
+
+class _Running:
+    def __init__(self, command: list[str], number: int) -> None:
+        self.id = number
+        self.lives = True
+        self._lock = threading.Lock()
+        self._waiting: dict[int, queue.SimpleQueue[dict[str, Any]]] = {}
+        started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError] = queue.SimpleQueue()
+        # The program dies with the thread that starts it, so that thread reads its answers until then.
+        threading.Thread(target=self._run, args=(command, started), name="package", daemon=True).start()
+        process = started.get()
+        if isinstance(process, OSError):
+            raise Trouble(f"{command[0]} can't be started: {process.strerror}.", "gone")
+        self._process = process
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        """Raises Trouble, and queue.Empty after `seconds`."""
+        answer: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        line = json.dumps(request).encode() + b"\n"
+        with self._lock:
+            if not self.lives:
+                raise Trouble(_ENDED, "gone")
+            self._waiting[request["id"]] = answer
+        try:
+            assert self._process.stdin is not None  # noqa: S101  # a pipe was asked for
+            with self._lock:
+                self._process.stdin.write(line)
+                self._process.stdin.flush()
+            told = answer.get(timeout=seconds)
+        except OSError:
+            raise Trouble(_ENDED, "gone") from None
+        finally:
+            with self._lock:
+                self._waiting.pop(request["id"], None)
+        if "ok" in told:
+            ok = told["ok"]
+            return ok if isinstance(ok, dict) else {}
+        raise Trouble(str(told.get("error", _ENDED)), str(told.get("kind", "raised")))
+
+    def end(self) -> None:
+        self.lives = False
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+    def _run(self, command: list[str], started: queue.SimpleQueue[subprocess.Popen[bytes] | OSError]) -> None:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=_ENVIRONMENT | {name: os.environ[name] for name in _KEPT if name in os.environ},
+                cwd="/",
+                start_new_session=True,
+                preexec_fn=partial(end_with, os.getpid(), signal.SIGKILL),
+            )
+        except OSError as error:
+            started.put(error)
+            return
+        started.put(process)
+        assert process.stdout is not None  # noqa: S101  # a pipe was asked for
+        while (line := process.stdout.readline(LONGEST_LINE)) and self._hand_out(line):
+            pass
+        process.kill()
+        process.wait()
+        with self._lock:
+            self.lives = False
+            waiting, self._waiting = list(self._waiting.values()), {}
+        for one in waiting:
+            one.put({"error": _ENDED, "kind": "gone"})
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                try:
+                    pipe.close()
+                except OSError:
+                    pass
+
+    def _hand_out(self, line: bytes) -> bool:
+        """False: the program doesn't keep to the protocol."""
+        try:
+            told = json.loads(line)
+            number = told["id"]
+        except (ValueError, LookupError, TypeError):
+            return False
+        with self._lock:
+            waiting = self._waiting.get(number)
+        if waiting is not None:
+            waiting.put(told)
+        return True
+
+
+_ENDED = "Its program ended."
