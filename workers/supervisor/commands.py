@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import workers
-from workers.contract import AttemptSpec, FileName, ServerPlace, benchmarks, commands, jobs
+from workers.contract import AttemptSpec, FileName, ServerPlace, benchmarks, commands, gateway, jobs
 from workers.contract.commands import Programs
 from workers.host.settings import HostSettings, variable
 
@@ -106,7 +106,7 @@ def trainer_environment(
     elif spec.run.kind == jobs.GGUF:
         more = {variable("llama_cpp_dir"): str(settings.llama_cpp_dir or "")}
     else:
-        more = {**reward_secrets, **_offline(spec)}
+        more = {**reward_secrets, **_offline(spec), **_atropos(spec, settings)}
     return {**_base(settings, source), **commands.trainer_environment(spec), **more, **safe}
 
 
@@ -114,6 +114,12 @@ def _benchmarking(settings: HostSettings) -> dict[str, str]:
     python = settings.lm_eval_python or str(SOURCE_ROOT / benchmarks.ENVIRONMENT / "bin" / "python")
     tasks = settings.lm_eval_tasks
     return {variable("lm_eval_python"): python, **({variable("lm_eval_tasks"): str(tasks)} if tasks else {})}
+
+
+def _atropos(spec: AttemptSpec, settings: HostSettings) -> dict[str, str]:
+    of_run = spec.run.episodes.gateway if spec.run.episodes else None
+    asked = of_run is not None and of_run.kind == gateway.ATROPOS and settings.atropos_python
+    return {gateway.PYTHON: settings.atropos_python} if asked else {}
 
 
 def _pushing_environment(
