@@ -66,6 +66,7 @@ _ENDS: dict[EndReason, tuple[RunStatus, str]] = {
     R.PORT_IN_USE: (S.FAILED, "The vLLM server's port is held by another process."),
     R.GPUS_BUSY: (S.FAILED, "A leased GPU was in use by something else."),
     R.REWARD_FAILED: (S.FAILED, "A reward failed on more rows than the run allows."),
+    R.ATROPOS_UNREACHABLE: (S.FAILED, "Atropos' API, which collects the scored groups, can't be reached."),
     R.OOM: (S.FAILED, "Out of memory."),
     R.DISK_FULL: (S.FAILED, "The host's disk is full."),
     R.FOLDER_LOST: (S.FAILED, "The run's folder was removed on the host."),

@@ -10,6 +10,7 @@ from runs.alerts import views as alerts_views
 from runs.compare import views as compare_views
 from runs.completions import views as completions_views
 from runs.evaluations import views as evaluation_views
+from runs.gateway import views as gateway_views
 from runs.health import views as health_views
 from runs.host_api import views as host_api_views
 from runs.hosts import api as hosts_api
@@ -93,6 +94,7 @@ urlpatterns = [
     path("runs/<slug:run_id>/head/", run_page_views.head, name="run_head"),
     path("runs/<slug:run_id>/checkpoints/", checkpoint_views.tab, name="run_checkpoints"),
     path("runs/<slug:run_id>/spec/", run_page_views.spec, name="run_spec"),
+    path("runs/<slug:run_id>/gateway/key", gateway_views.key, name="run_gateway_key"),
     path("runs/<slug:run_id>/stop", run_page_views.stop, name="run_stop"),
     path("runs/<slug:run_id>/resume", checkpoint_views.resume, name="run_resume"),
     path("runs/<slug:run_id>/no-resume", run_page_views.no_resume, name="run_no_resume"),

@@ -1,4 +1,5 @@
-"""Tokens of hosts and attempts: HMACs with the server's key, so nothing is stored and a resend has the same token."""
+"""Tokens of hosts and attempts, and keys of runs: HMACs with the server's key, so nothing is stored, and a resend has
+the same one."""
 
 from __future__ import annotations
 
@@ -16,6 +17,11 @@ def attempt_token(attempt_id: str) -> str:
 def host_token(name: str) -> str:
     """The token of a host's worker, for announcements and inspections."""
     return _sign(f"host:{name}")
+
+
+def gateway_key(run_id: str) -> str:
+    """The key of a run's endpoint for agents."""
+    return f"sk-{_sign(f'gateway:{run_id}')}"
 
 
 def attempt_token_fits(attempt_id: str, presented: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 
 from django.db import transaction
@@ -9,6 +10,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.accounts import vault
+from controlplane.http import tokens
 from runs import hints
 from runs.host_api.reaping import MAX_LAUNCHES
 from runs.models import Attempt, Run, RunEvent
@@ -17,7 +19,7 @@ from runs.scheduling.launching import attempt_spec
 from runs.served.models import Served
 from runs.spec import spec_of
 from runs.states import ON_HOST, EndReason, RunStatus
-from workers.contract import SCHEMA, ClaimAnswer, ContractError, Phase, digest
+from workers.contract import SCHEMA, ClaimAnswer, ContractError, Phase, digest, gateway
 from workers.contract.chat import KEY_DIGEST
 
 
@@ -108,6 +110,9 @@ def _secrets(attempt: Attempt) -> tuple[dict[str, str], str]:
 
 
 def _key(run: Run) -> dict[str, str]:
-    """What a served model checks the keys of requests by."""
+    """What a served model, or a run's gateway, checks the keys of requests by."""
+    episodes = spec_of(run).episodes
+    if episodes is not None and episodes.gateway is not None:
+        return {gateway.KEY_DIGEST: hashlib.sha256(tokens.gateway_key(run.pk).encode()).hexdigest()}
     served = Served.objects.filter(run=run).first()
     return {KEY_DIGEST: served.key_sha256} if served and served.key_sha256 else {}

@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from controlplane.accounts.models import User
 from runs import checkpoints, queries
+from runs.gateway import endpoint
 from runs.health.page import card
 from runs.jobs import results as job_results
 from runs.metrics import step_time
@@ -116,6 +117,7 @@ def head(run: Run, user: User) -> dict[str, Any]:
         "health": card(run),
         "step_time": step_time.of_run(run),
         "limits": limits.bars(run, attempt),
+        "gateway": endpoint.of(run),
         "quarantined": _quarantined(attempt) if final else None,
         "stop_words": STOPS.get(attempt.stop_mode, ""),
         "stop_follows": stop_follows(attempt, away=summary["out_of_reach_since"] is not None),

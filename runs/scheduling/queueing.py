@@ -20,7 +20,7 @@ from runs.scheduling import leasing, limits
 from runs.scheduling.leasing import Hold, Need, Shortage
 from runs.spec import spec_of
 from runs.states import RunStatus
-from workers.contract import ContractError, Placement, jobs
+from workers.contract import ContractError, Placement, gateway, jobs
 
 ORDER = ("-priority", "turn", "pk")
 """The order as Django writes it; `key` and `_before` derive from it."""
@@ -72,7 +72,8 @@ def asked_host(attempt: Attempt) -> int | None:
 def need_of(run: Run) -> Need:
     spec = spec_of(run)
     if spec.kind not in jobs.KINDS:
-        return leasing.need_of(spec.hardware, spec.every_entry)
+        need = leasing.need_of(spec.hardware, spec.every_entry)
+        return replace(need, ports=need.ports + gateway.ports_of(spec.episodes))
     need = leasing.need_of(spec.hardware)  # a job scores nothing
     return replace(need, ports=need.ports + jobs.ports_of(spec.kind, spec.job))
 

@@ -56,6 +56,7 @@ RULES = {
     "run_checkpoints": READ,
     "run_spec": READ,
     "run_stop": ACT,
+    "run_gateway_key": ACT,
     "run_resume": ACT,
     "run_no_resume": ACT,
     "stop_several": ACT,

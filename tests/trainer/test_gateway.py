@@ -50,11 +50,11 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def training(preloaded: Preloaded, folder: Path) -> Iterator[tuple[Process, httpx.Client]]:
+def training(preloaded: Preloaded, folder: Path, *, port: int = -1) -> Iterator[tuple[Process, httpx.Client]]:
     """The trainer, and a client of its gateway once that listens."""
     env = {"OMP_NUM_THREADS": "1", gateway.KEY_DIGEST: hashlib.sha256(KEY.encode()).hexdigest()}
     process = preloaded.start("-m", "workers.trainer", folder, env=env)
-    url = f"http://127.0.0.1:{builders.spec_of(folder).placement.ports[-1]}"
+    url = f"http://127.0.0.1:{builders.spec_of(folder).placement.ports[port]}"
     client = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}, timeout=60)
     try:
         until(lambda: process.poll() is not None or listens(client), seconds=120)
@@ -77,9 +77,9 @@ def until_the_end(url: str) -> int:
     return 0
 
 
-def ended(process: Process) -> None:
+def ended(process: Process, log: Path | None = None) -> None:
     _, err = process.communicate(timeout=200)
-    assert process.returncode == 0, err[-3000:]
+    assert process.returncode == 0, err[-3000:] + (log.read_text()[-3000:] if log else "")
 
 
 def test_agents_with_the_openai_package_train_a_model(preloaded: Preloaded, tiny_model: Path, tmp_path: Path) -> None:

@@ -187,6 +187,7 @@ class EndReason(StrEnum):
     PORT_IN_USE = "port_in_use"
     GPUS_BUSY = "gpus_busy"
     REWARD_FAILED = "reward_failed"
+    ATROPOS_UNREACHABLE = "atropos_unreachable"
     OOM = "oom"
     DISK_FULL = "disk_full"
     FOLDER_LOST = "folder_lost"

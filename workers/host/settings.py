@@ -44,6 +44,8 @@ class HostSettings:
 
     lm_eval_python: str = ""
     """The interpreter with lm-eval; "": .venv-lm-eval beside the source, built at the first benchmark."""
+    atropos_python: str = ""
+    """The interpreter with atroposlib; "": .venv-atropos beside the source, built at the first run that needs it."""
     lm_eval_tasks: Path | None = None
     """A folder with more tasks as lm-eval's YAML files."""
 

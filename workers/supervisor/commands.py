@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import workers
-from workers.contract import AttemptSpec, FileName, ServerPlace, benchmarks, commands, jobs, packages
+from workers.contract import AttemptSpec, FileName, ServerPlace, benchmarks, commands, gateway, jobs, packages
 from workers.contract.commands import Programs
 from workers.host.settings import HostSettings, variable
 
@@ -106,7 +106,7 @@ def trainer_environment(
     elif spec.run.kind == jobs.GGUF:
         more = {variable("llama_cpp_dir"): str(settings.llama_cpp_dir or "")}
     else:
-        more = {**reward_secrets, **_offline(spec), **_packages(settings)}
+        more = {**reward_secrets, **_offline(spec), **_packages(settings), **_atropos(spec, settings)}
     return {**_base(settings, source), **commands.trainer_environment(spec), **more, **safe}
 
 
@@ -122,6 +122,12 @@ def packages_python(settings: HostSettings) -> str:
 
 def _packages(settings: HostSettings) -> dict[str, str]:
     return {packages.PYTHON: packages_python(settings)}
+
+
+def _atropos(spec: AttemptSpec, settings: HostSettings) -> dict[str, str]:
+    of_run = spec.run.episodes.gateway if spec.run.episodes else None
+    asked = of_run is not None and of_run.kind == gateway.ATROPOS and settings.atropos_python
+    return {gateway.PYTHON: settings.atropos_python} if asked else {}
 
 
 def _pushing_environment(

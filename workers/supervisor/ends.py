@@ -26,6 +26,7 @@ SPEC_REFUSED_CODE = 3
 NO_STEPS_CODE = 4
 MODEL_UNAVAILABLE_CODE = 6
 REWARD_FAILED_CODE = 7
+ATROPOS_CODE = 8
 
 _SIGNS: tuple[tuple[EndReason, re.Pattern[str]], ...] = (
     (EndReason.DISK_FULL, re.compile(r"No space left on device|Errno 28|Disk quota exceeded")),
@@ -79,6 +80,8 @@ def of_trainer(exit_: ChildExit, progress: TrainerProgress, *, log: Path, killed
         return End(EndReason.NO_STEPS, last_words)
     if exit_.code == REWARD_FAILED_CODE:
         return End(EndReason.REWARD_FAILED, last_words)
+    if exit_.code == ATROPOS_CODE:
+        return End(EndReason.ATROPOS_UNREACHABLE, last_words)
     how = _how(exit_)
     if _disk_is_full(log):
         return End(EndReason.DISK_FULL, f"The trainer {how} and the run's disk has no space left.")

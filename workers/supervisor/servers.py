@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from workers.contract import AttemptSpec, ServerPlace, jobs
+from workers.contract import AttemptSpec, ServerPlace, gateway, jobs
 from workers.contract.commands import served_name
 from workers.host.settings import HostSettings
 from workers.supervisor import listening
@@ -42,7 +42,8 @@ class Servers:
         self.places = places
         self._group_port = spec.placement.group_port
         own = sum(place.own for place in places)
-        self._job_ports = spec.placement.ports[own : own + jobs.ports_of(spec.run.kind, spec.run.job)]
+        listens = jobs.ports_of(spec.run.kind, spec.run.job) + gateway.ports_of(spec.run.episodes)
+        self._trainer_ports = spec.placement.ports[own : own + listens]
         self._timeout_s = spec.run.hardware.server.ready_timeout_s if spec.run.hardware.server else 0
         self._settings = settings
         interval_s = min(PROBE_S, settings.sample_s)
@@ -72,9 +73,10 @@ class Servers:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Leased ports: of the own servers, of a job that listens itself, and of the trainer for sending weights."""
+        """Leased ports: of the own servers, of a trainer that listens itself (a job, a gateway), and for sending
+        weights."""
         group = () if self._group_port is None or not self.places else (self._group_port,)
-        return (*(place.port for place in self.own), *self._job_ports, *group)
+        return (*(place.port for place in self.own), *self._trainer_ports, *group)
 
     @property
     def addresses(self) -> list[str]:
