@@ -26,8 +26,12 @@ class Setup:
     rollouts: Rollouts
     tokenizer: Any
     """The trainer's, with the run's chat template: checkpoints are saved with it."""
-    tools: Tools
-    """Of the sessions; to be closed at the end."""
+    tools: Tools | None = None
+    """Of the sessions, where they are the run's own."""
+
+    def close(self) -> None:
+        if self.tools is not None:
+            self.tools.close()
 
 
 def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict[str, Any]) -> Setup | None:
