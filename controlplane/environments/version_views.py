@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from django.contrib import messages
+from django.db.models import Count
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -16,12 +17,18 @@ from controlplane.environments.forms import LIMIT_LABELS
 from controlplane.environments.models import Environment, EnvironmentVersion
 from controlplane.environments.queries import environment_for, version_for
 
+NEWEST_RUNS = 20
+
 
 @require_GET
 def versions(request: HttpRequest, environment_id: int) -> HttpResponse:
     """All versions of an environment, the newest first, with their changes."""
     environment = environment_for(request, environment_id)
-    rows = list(environment.versions.select_related("created_by", "environment").order_by("-number"))
+    rows = list(
+        environment.versions.select_related("created_by", "environment")
+        .annotate(run_count=Count("runs"))
+        .order_by("-number")
+    )
     before = {version.number: version for version in rows}
     entries = [
         (version, differences(before[version.number - 1], version) if version.number - 1 in before else [])
@@ -36,13 +43,15 @@ def version(request: HttpRequest, environment_id: int, number: int) -> HttpRespo
 
 
 def version_page(request: HttpRequest, version: EnvironmentVersion) -> HttpResponse:
-    """A version, read-only."""
+    """A version, read-only, with the runs that use it."""
     environment = environment_for(request, version.environment_id)
     context = {
         "environment": environment,
         "version": version,
         "newest": environment.newest(),
         "parts": showing.parts(version),
+        "runs": version.runs.order_by("-created_at", "-pk")[:NEWEST_RUNS],
+        "run_count": version.runs.count(),
         "limits": [(words, getattr(version.episode_limits, name)) for name, words in LIMIT_LABELS.items()],
     }
     return render(request, "environments/version.html", context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
-from django.db.models import Q
+from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -25,6 +25,7 @@ from workers.environments import LIBRARY
 def environments(request: HttpRequest) -> HttpResponse:
     """?q: words in the name, the description or the owner's name; ?archived: include archived ones."""
     every = newest_versions().select_related("environment__owner")
+    every = every.annotate(run_count=Count("environment__versions__runs"))
     words, archived = request.GET.get("q", "").strip()[:80], bool(request.GET.get("archived"))
     versions = every if archived else every.filter(environment__archived_at=None)
     for word in words.split():

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from controlplane.datasets.models import Corpus, CorpusVersion
 from controlplane.environments import config_yaml, saving
 from controlplane.environments.models import Environment, EnvironmentVersion
 from controlplane.environments.saving import Composition
@@ -31,7 +32,8 @@ def test_an_empty_list_offers_the_first_step_to_those_who_may() -> None:
     assert b"New environment" not in page
 
 
-COMPLETE = [key for key, entry in LIBRARY.items() if not entry.check(entry.defaults()) and not entry.name_of]
+NAMED_BY_PEOPLE = [key for key, entry in LIBRARY.items() if entry.name_of is None and key != "search"]
+COMPLETE = [key for key in NAMED_BY_PEOPLE if not LIBRARY[key].check(LIBRARY[key].defaults())]
 
 
 @pytest.mark.parametrize("key", COMPLETE)
@@ -39,6 +41,14 @@ def test_every_entry_can_be_saved_with_its_defaults(key: str) -> None:
     assert save(fields(key), admin()).status_code == 302
     [part] = EnvironmentVersion.objects.get().parts
     assert part == {"name": f"{key}_0", "function": key, "params": LIBRARY[key].defaults()}
+
+
+def test_a_search_is_offered_the_corpora_and_needs_one() -> None:
+    corpus = Corpus.objects.create(name="Towns")
+    CorpusVersion.objects.create(corpus=corpus, number=1, status=CorpusVersion.READY, documents=3)
+    assert "Towns v1 · 3 documents" in operator().get("/environments/part/?function=search").content.decode()
+    assert "This field is required" in save(fields("search")).content.decode()
+    assert save(fields("search", **{"c0-p_corpus": "Towns v1"})).status_code == 302
 
 
 def test_an_own_tool_is_called_by_its_functions_name() -> None:

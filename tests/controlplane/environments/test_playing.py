@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
 
 from controlplane.environments.models import EnvironmentVersion
-from tests.controlplane.environments.environments import CALCULATOR, an_environment
+from tests.controlplane.environments.environments import CALCULATOR, an_environment, fields
+from tests.controlplane.environments.guessing import GUESSING
 from tests.controlplane.people import operator
+from workers.environments import LIBRARY
 
 pytestmark = pytest.mark.django_db
 
@@ -94,3 +97,39 @@ def test_an_environment_that_the_library_no_longer_has_says_so() -> None:
     version = an_environment(parts=[{"name": "old", "function": "gone", "params": {}}])
     page = operator().get(f"/environments/{version.environment_id}/v1/play/").content.decode()
     assert "There is no tool or environment" in page
+
+
+@pytest.fixture
+def game(monkeypatch: pytest.MonkeyPatch) -> EnvironmentVersion:
+    monkeypatch.setitem(LIBRARY, "guessing", GUESSING)
+    return an_environment(parts=[{"name": "guessing", "function": "guessing", "params": {}}])
+
+
+def guesses(*texts: str) -> str:
+    return json.dumps([{"text": text, "calls": []} for text in texts])
+
+
+def test_a_game_answers_each_text_and_its_end_and_rewards_are_shown(game: EnvironmentVersion) -> None:
+    drawn = random.Random(3).randint(1, 100)
+    page = post("move/", {"seed": "3", "moves": guesses("0"), "text": str(drawn)}, game)
+    assert "Guess a number from 1 to 100." in page
+    assert "Higher." in page
+    assert "The episode ended: done." in page
+    assert "The environment gave 1 in all." in page
+
+
+def test_the_same_seed_plays_the_same_game_again(game: EnvironmentVersion) -> None:
+    pages = [post("move/", {"seed": "5", "moves": guesses("50"), "text": "20"}, game) for _ in range(2)]
+    answers = [[word for word in page.split() if word.startswith(("Higher", "Lower"))] for page in pages]
+    assert answers[0] == answers[1]
+
+
+def test_a_game_that_raises_ends_the_episode_in_words(game: EnvironmentVersion) -> None:
+    page = post("move/", {"seed": "3", "text": "no number"}, game)
+    assert "The episode ended: failed." in page
+    assert "ValueError" in page
+
+
+def test_two_parts_that_are_played_in_are_refused(game: EnvironmentVersion) -> None:
+    answer = operator().post("/environments/new/", fields("guessing", "guessing"))
+    assert "Only one part can be played in" in answer.content.decode()
