@@ -16,7 +16,7 @@ from django.conf import settings
 
 from controlplane.datasets.errors import SourceRefused
 from workers.packages import reasoning
-from workers.packages.families import VERSION
+from workers.packages.families import VERSION, WITHOUT_ANSWER
 from workers.packages.reasoning import Recipe
 
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
@@ -71,6 +71,12 @@ class TasksSource:
     def __post_init__(self) -> None:
         if not 1 <= len(self.families) <= MOST_FAMILIES or self.rows < len(self.families):
             raise SourceRefused(f"Choose from 1 to {MOST_FAMILIES} families, and at least one row of each.")
+        without = sorted(WITHOUT_ANSWER.intersection(self.families))
+        if without and len(without) < len(set(self.families)):
+            raise SourceRefused(
+                f"Tasks of {', '.join(without)} have many right answers, and their rows hold none: "
+                "make a dataset of its own of them."
+            )
         for recipe in self.recipes:
             if why := reasoning.problem(recipe):
                 raise SourceRefused(why)

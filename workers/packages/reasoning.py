@@ -56,7 +56,7 @@ def problem(recipe: Recipe) -> str:
 
 
 def made(recipe: Recipe, sandbox: Sandbox) -> Iterator[list[dict[str, Any]]]:
-    """The rows for a dataset, in pieces: {"question", "answer", "reasoning_gym"}. Raises NotMade."""
+    """The rows for a dataset, in pieces: {"question", "answer" if it has one, "reasoning_gym"}. Raises NotMade."""
     for start in range(0, recipe.rows, _AT_ONCE):
         count = min(_AT_ONCE, recipe.rows - start)
         [outcome] = sandbox.run(
@@ -77,7 +77,8 @@ def scored(answers: Sequence[tuple[Mapping[str, Any], str]], sandbox: Sandbox) -
 def _row(recipe: Recipe, index: int, entry: Mapping[str, Any]) -> dict[str, Any]:
     text = json.dumps(encode(dict(entry)), ensure_ascii=False, separators=(",", ":"))
     held = {"dataset": recipe.family, "seed": recipe.seed, "level": recipe.level, "index": index, "entry": text}
-    return {"question": entry["question"], "answer": entry["answer"], COLUMN: held}
+    answer = {} if entry["answer"] is None else {"answer": entry["answer"]}
+    return {"question": entry["question"], **answer, COLUMN: held}
 
 
 def _told(column: Mapping[str, Any]) -> tuple[str, int, int, dict[str, Any]]:

@@ -11,9 +11,13 @@ from controlplane.datasets import importing
 from controlplane.datasets.errors import ChildFailed, SourceRefused
 from controlplane.datasets.fetching.starting import fetch
 from controlplane.datasets.models import DatasetVersion
-from controlplane.datasets.reader import files
+from controlplane.datasets.reader import canonical, files
+from controlplane.datasets.reader.mapping import ColumnMapping
 from controlplane.datasets.sources import TasksSource
-from tests.workers.packages.built import lacks
+from tests.controlplane.datasets.steps import worked
+from tests.workers.packages.built import lacks, tools_with
+from workers.contract.dataset import row_for_rewards
+from workers.rewards import LIBRARY, score
 
 pytestmark = pytest.mark.django_db
 GOOD = {"families": ["chain_sum", "spell_backward"], "rows": 5, "seed": 3, "level": 2}
@@ -44,6 +48,7 @@ def test_a_form_makes_a_version_that_waits_for_its_rows(page):
         ({"families": []}, "Choose at least one family."),
         ({"families": ["no_such"]}, "no_such is not one of the available choices."),
         ({"level": 12}, "chain_sum has no level 12 of difficulty; it has from 1 to 11."),
+        ({"families": ["gcd", "rush_hour"]}, "Tasks of rush_hour have many right answers"),
         ({"rows": 1}, "at least one row of each"),
         ({"rows": 10**9}, "less than or equal to 100000"),
         ({"seed": -1}, "greater than or equal to 0"),
@@ -73,6 +78,30 @@ def test_the_rows_of_several_families_come_in_turn():
     assert [row["family"] for row in rows] == ["gcd", "lcm", "gcd", "lcm", "gcd"]
     assert [row["reasoning_gym"]["index"] for row in rows] == [0, 0, 1, 1, 2]
     assert found["source"] == version.source
+
+
+@pytest.mark.processes
+def test_the_rows_are_mapped_as_they_are_proposed_and_their_answers_score_1():
+    families = ("gcd", "arc_agi")  # the second's rows hold tuples
+    with tools_with("reasoning_gym") as tools:
+        version = importing.create_from_tasks(None, "tasks", TasksSource(families, 8, seed=3, level=1))
+        worked(version)
+        assert version.status == DatasetVersion.NEEDS_MAPPING, version.report
+        mapping = ColumnMapping.from_dict(version.report["recognised"]["mapping"])
+        assert (mapping.prompt, mapping.answer) == ("question", "answer")
+        importing.ask_for_import(version, mapping, share=0.0)
+        assert worked(version).rows == 8
+        rows = [row_for_rewards(row, row["metadata"], chat=False) for row in canonical.rows(version.rows_path)]
+        answers = [f"<answer>{row['answer']}</answer>" for row in rows]
+        assert score(LIBRARY["reasoning_gym"], answers, rows, {}, tools).values == [1.0] * 8
+
+
+@pytest.mark.processes
+def test_tasks_with_many_right_answers_are_rows_without_one():
+    with tools_with("reasoning_gym"):
+        version = worked(importing.create_from_tasks(None, "tasks", TasksSource(("rush_hour",), 3)))
+        mapping = ColumnMapping.from_dict(version.report["recognised"]["mapping"])
+        assert (mapping.prompt, mapping.answer) == ("question", "")
 
 
 @pytest.mark.processes
