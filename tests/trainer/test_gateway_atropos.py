@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from tests.fakes.running_vllm import RunningVllm
+from tests.fakes.running_vllm import RunningVllm, until
 from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.preloaded import Preloaded
@@ -96,3 +97,21 @@ def test_groups_of_another_size_end_the_run_in_words(preloaded: Preloaded, tiny_
         _, err = process.communicate(timeout=200)
     assert process.returncode == 3, err[-2000:]
     assert "sends groups of 2, and the run has 4 completions" in err
+
+
+def test_a_run_api_that_dies_ends_the_run_with_a_reason_of_its_own(
+    preloaded: Preloaded, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = fed(tmp_path / "attempt", tiny_model)
+    port = str(builders.spec_of(folder).placement.ports[-1])
+    with training(preloaded, folder, port=-2) as (process, _):
+        until(lambda: run_apis(port), seconds=60)
+        for each in run_apis(port):
+            each.kill()
+        _, err = process.communicate(timeout=100)
+    assert process.returncode == 8, err[-2000:]
+    assert "Atropos API not reachable" in err.strip().splitlines()[-1]
+
+
+def run_apis(port: str) -> list[psutil.Process]:
+    return [each for each in psutil.process_iter(["cmdline"]) if (each.info["cmdline"] or [""])[-1] == port]
