@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -31,11 +32,12 @@ class Person:
         if answer.url.path == page:
             raise RuntimeError(f"the sign-in was refused: {text_of(answer.text)[:500]}")
 
-    def upload(self, name: str, rows: int, **mapping: Any) -> str:
-        """A dataset with columns question and answer; its value in the New run form. `mapping`: further fields."""
+    def upload(self, name: str, rows: int = 0, *, lines: Sequence[dict[str, str]] = (), **mapping: Any) -> str:
+        """A dataset with columns question and answer; its value in the New run form. `lines`: its rows, in place of
+        made-up ones. `mapping`: further fields."""
         page = "/datasets/upload/"
         form = form_with(self._page(page), "file")
-        file = (f"{name}.jsonl", _lines(rows), "application/jsonl")
+        file = (f"{name}.jsonl", _written(lines or _made_up(rows)), "application/jsonl")
         version = str(send(self.http, page, form, {"name": name}, file=file).url.path)
         html = self._until(version, lambda text: "answer_after" in text)
         form = next(form for form in forms(html) if "answer_after" in form.names)
@@ -123,6 +125,9 @@ class Person:
         return text
 
 
-def _lines(rows: int) -> bytes:
-    found = ({"question": f"What is {n} plus {n + 7}? Think first.", "answer": str(2 * n + 7)} for n in range(rows))
-    return "".join(json.dumps(row) + "\n" for row in found).encode()
+def _made_up(rows: int) -> list[dict[str, str]]:
+    return [{"question": f"What is {n} plus {n + 7}? Think first.", "answer": str(2 * n + 7)} for n in range(rows)]
+
+
+def _written(lines: Sequence[dict[str, str]]) -> bytes:
+    return "".join(json.dumps(line) + "\n" for line in lines).encode()
