@@ -121,7 +121,7 @@ def packages_python(settings: HostSettings) -> str:
 
 
 def _packages(settings: HostSettings) -> dict[str, str]:
-    return {packages.PYTHON: packages_python(settings)}
+    return {packages.PYTHON: settings.environments_python} if settings.environments_python else {}
 
 
 def _atropos(spec: AttemptSpec, settings: HostSettings) -> dict[str, str]:
