@@ -280,8 +280,9 @@ class Executor:
                 move.played.sessions[part] = None  # closed by the task's `leave`
                 if stateful:
                     self._lose(move.played, part, "it took too long.")
-            text = f"{called or 'The game'} took longer than {self._limits.call_s:g} s, and was stopped."
-            return Answer(text, ToolError.TIMEOUT, seconds, failed=stateful)
+            who, limit = called or "The game", self._limits.call_s
+            took = f"took longer than {limit:g} s" if seconds >= limit else "had no time left in this episode"
+            return Answer(f"{who} {took}, and was stopped.", ToolError.TIMEOUT, seconds, failed=stateful)
         if isinstance(value, BaseException):
             error = _error_of(value)
             return Answer(f"{called or 'The game'} failed: {_words(value)}", error, seconds, failed=not called)

@@ -62,7 +62,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
     if played is not None:
-        played.tools.close()
+        played.close()
     tools.close()
     if trainer.state.global_step == 0 and not evaluates:
         raise NoStepsError("The training ended without a step.")

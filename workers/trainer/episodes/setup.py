@@ -26,8 +26,12 @@ class Setup:
     rollouts: Rollouts
     tokenizer: Any
     """The trainer's, with the run's chat template: checkpoints are saved with it."""
-    tools: Tools
-    """Of the sessions; to be closed at the end."""
+    tools: Tools | None = None
+    """Of the sessions, where they are the run's own."""
+
+    def close(self) -> None:
+        if self.tools is not None:
+            self.tools.close()
 
 
 def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict[str, Any]) -> Setup | None:
@@ -46,9 +50,10 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
     model = path_of(spec.run.model)
     described = [tool.as_dict() for tool in executor.descriptions]
     of_chat, of_trainer = _tokenizer(spec, model), _tokenizer(spec, model)
-    template = templates.choose(of_chat, episodes.chat_template, tools=bool(described))
+    chat = templates.choose(
+        of_chat, episodes.chat_template, described, game=executor.has_game, arguments=chat_arguments
+    )
     of_trainer.chat_template = of_chat.chat_template
-    chat = templates.Chat(of_chat, template, described, chat_arguments)
     rollouts = Rollouts(
         episodes,
         executor,
