@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from django import forms
 
 from controlplane.accounts.models import Secret
+from controlplane.datasets.models import CorpusVersion
 from controlplane.templatetags.figures import setting
 from workers.rewards.parameters import Described
 
@@ -62,8 +63,16 @@ def endpoints() -> Choices:
     return [("", "choose an endpoint"), *((name, f"{name} · {urlsplit(address).netloc}") for name, address in names)]
 
 
-STORED: dict[str | None, Callable[[], Choices]] = {"secret": endpoints}
+def corpora() -> Choices:
+    """The titles of those that a search can read."""
+    ready = CorpusVersion.objects.filter(status=CorpusVersion.READY, archived_at=None).select_related("corpus")
+    return [("", "choose a corpus"), *((str(one), f"{one} · {one.documents:,} documents") for one in ready)]
+
+
+STORED: dict[str | None, Callable[[], Choices]] = {"secret": endpoints, "corpus": corpora}
 """What a parameter's widget offers to choose from."""
+_REQUIRED = ("corpus",)
+"""Widgets whose choice no entry can do without."""
 
 
 class ParametersForm(forms.Form):
@@ -87,7 +96,8 @@ class ParametersForm(forms.Form):
     @property
     def needed(self) -> bool:
         """Whether the defaults are not enough, so that the user must enter something."""
-        return bool(self.entry.check(self.entry.defaults()))
+        chosen = any(one["widget"] in _REQUIRED for one in self.entry.schema())
+        return chosen or bool(self.entry.check(self.entry.defaults()))
 
     @property
     def wrong_inside(self) -> bool:
@@ -165,7 +175,7 @@ def _field(entry: Mapping[str, Any]) -> forms.Field:
     if entry["type"] == "float":
         return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", **limits}), **common)
     if stored := STORED.get(entry["widget"]):
-        return StoredChoiceField(stored=stored, required=False, **common)
+        return StoredChoiceField(stored=stored, required=entry["widget"] in _REQUIRED, **common)
     longest = {"maxlength": entry["longest"]}
     if attrs := TEXT_AREAS.get(entry["widget"]):
         area = forms.Textarea(attrs={"spellcheck": "false", **longest, **attrs})

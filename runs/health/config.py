@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from runs.metrics import run_charts
 from workers.contract import RewardSpec, Rollout, RunSpec, outcome_weights
 from workers.contract.batch import Batch
+from workers.contract.episodes import PartSpec
+from workers.environments import LIBRARY as ENVIRONMENTS
+from workers.environments import EntryKind
 from workers.rewards import LIBRARY
 
 TRL_LIMIT = 512
@@ -58,6 +61,12 @@ class Config:
     eval_every: int = 0
     """Steps between evaluations; 0: none."""
     save_every: int = 0
+    turn_limit: int = 0
+    """Turns of an episode; 0: completions have one."""
+    call_limit: int = 0
+    """Calls of tools in one turn."""
+    tools: bool = False
+    """The model is given tools, which it is to call."""
 
     @property
     def patience(self) -> float:
@@ -120,7 +129,15 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] 
         completions=Batch.of(grpo, spec.hardware.processes).completions,
         eval_every=_every(spec, "eval") if spec.data.eval_rows else 0,
         save_every=_every(spec, "save"),
+        turn_limit=spec.episodes.limits.turns if spec.episodes else 0,
+        call_limit=spec.episodes.limits.calls if spec.episodes else 0,
+        tools=spec.episodes is not None and any(map(_is_tool, spec.episodes.parts)),
     )
+
+
+def _is_tool(part: PartSpec) -> bool:
+    entry = ENVIRONMENTS.get(part.function)
+    return entry is not None and entry.kind is EntryKind.TOOL
 
 
 def _every(spec: RunSpec, what: str) -> int:

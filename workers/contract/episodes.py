@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from workers.contract import corpora
+
 
 class ToolError(StrEnum):
     """Why a call has no result. The model reads a sentence in its place, and the episode goes on."""
@@ -66,12 +68,17 @@ class PartSpec:
 
 @dataclass(frozen=True)
 class CorpusSpec:
-    """A file of documents that a search reads (Parquet: id, title, text). Fetched at the claim."""
+    """A file of documents that a search reads (workers.contract.corpora). Fetched at the claim. A part's parameter
+    names it by its title, "<name> v<version>"."""
 
     name: str
     version: int
     sha256: str
     documents: int
+
+    @property
+    def title(self) -> str:
+        return corpora.title(self.name, self.version)
 
 
 @dataclass(frozen=True)
@@ -102,8 +109,13 @@ class GatewaySpec:
     """From taking a task to its end, before the session counts as gone."""
     open_beyond_loopback: bool = False
     """Listen on every address of the host; a key is asked for in any case."""
+    shows_answer: bool = False
+    """A task also has the row's answer and tests. Otherwise agents get its prompt and its other columns."""
     max_token_len: int = 2048
     """Told to Atropos: prompt and completion together."""
+    requests: int = 0
+    """Of Atropos' environments that are answered within `interval_s`, the others wait; 0: no limit."""
+    interval_s: float = 10.0
 
 
 @dataclass(frozen=True)

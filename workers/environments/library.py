@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from workers.environments import calculator, sandboxed
+from workers.environments import calculator, sandboxed, search
 from workers.environments.entry import Entry
 
 _ENTRIES: tuple[Entry, ...] = (
     calculator.ENTRY,
+    search.ENTRY,
     sandboxed.INTERPRETER,
     sandboxed.OWN_TOOL,
 )

@@ -7,6 +7,8 @@ import pytest
 from controlplane.environments import saving
 from controlplane.environments.queries import offered_versions
 from controlplane.environments.saving import Composition
+from runs.scheduling import leasing
+from workers.contract import HardwareSpec
 from workers.contract.episodes import EpisodeLimits, PartSpec
 
 pytestmark = pytest.mark.django_db
@@ -49,3 +51,9 @@ def test_a_new_run_is_offered_the_newest_version_and_the_chosen_one() -> None:
     second, _ = saving.save(first.environment, Composition([calculator(digits=2)]))
     assert list(offered_versions()) == [second]
     assert set(offered_versions(first.pk)) == {first, second}
+
+
+def test_a_run_with_a_tool_that_runs_code_needs_a_sandbox() -> None:
+    code, sums = PartSpec("python", "python_interpreter"), PartSpec("calculator", "calculator")
+    assert leasing.need_of(HardwareSpec("cpu"), [sums, code]).sandbox
+    assert not leasing.need_of(HardwareSpec("cpu"), [sums]).sandbox
