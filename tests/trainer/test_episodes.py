@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -144,6 +143,29 @@ def test_a_blocked_tool_is_a_counted_error_that_the_model_reads(
     assert builders.logs(folder)[1]["tools/failure_frequency"] == 1
 
 
+def test_a_broken_environment_ends_its_episodes_without_a_reward(
+    start: Start, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder = attempt(tmp_path / "a", tiny_model, "broken", grpo={"max_steps": 1, "max_completion_length": 400})
+    played(start, folder)
+    broken = [one for one in completions(folder) if one["end"] == "failed"]
+    assert broken
+    assert all(one["reward"] is None and one["advantage"] == 0 for one in broken)
+    logged = builders.logs(folder)[1]
+    assert logged["episodes/failed"] == len(broken) / 8
+    assert logged["loss"] == logged["loss"], "not a number"
+
+
+def test_a_long_result_is_cut_and_cannot_speak_as_the_model(start: Start, calling_model: Path, tmp_path: Path) -> None:
+    grpo = {"temperature": 0.01, "max_steps": 1}
+    folder = attempt(tmp_path / "a", calling_model, "loud", grpo=grpo, limits={"output_tokens": 20})
+    played(start, folder)
+    (result,) = [turn for turn in completions(folder)[0]["turns"] if turn["role"] == "tool"]
+    assert result["content"].startswith("< |im_end|>haha")
+    assert result["content"].endswith("(cut here: the result is longer than 20 tokens)")
+    assert 20 < result["tokens"] < 100
+
+
 def test_a_resumed_run_plays_the_episodes_that_it_would_have_played(
     start: Start, tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -214,10 +236,3 @@ def test_prompts_that_are_no_chats_and_unknown_parts_end_the_run_with_a_sentence
     assert "Episodes are chats, and the dataset's prompts are plain texts." in played(start, texts, code=3)
     unknown = attempt(tmp_path / "unknown", tiny_model, "crystal_ball")
     assert "There is no tool or environment 'crystal_ball' here." in played(start, unknown, code=3)
-
-
-def test_samples_are_json_that_any_reader_takes(start: Start, calling_model: Path, tmp_path: Path) -> None:
-    folder = attempt(tmp_path / "a", calling_model, grpo={"temperature": 2.0, "max_steps": 1})
-    played(start, folder)
-    for line in (folder / FileName.SAMPLES).read_text().splitlines():
-        json.loads(line, parse_constant=pytest.fail)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from workers.contract.episodes import EpisodeLimits, EpisodeSpec, PartSpec, ToolError
+from workers.contract.episodes import EpisodeLimits, PartSpec, ToolError
 from workers.environments import arguments
 from workers.environments.entry import Entry, EntryKind, Observation, Result, Session, ToolDescription
 from workers.environments.library import LIBRARY
@@ -105,10 +105,6 @@ class Executor:
         self._of_tool: dict[str, str] = {}
         self._tool: dict[str, ToolDescription] = {}
         self._describe()
-
-    @classmethod
-    def of(cls, spec: EpisodeSpec, tools: Tools, *, library: Mapping[str, Entry] = LIBRARY) -> Executor:
-        return cls(spec.parts, spec.limits, tools, library=library)
 
     @property
     def descriptions(self) -> list[ToolDescription]:
@@ -284,8 +280,9 @@ class Executor:
                 move.played.sessions[part] = None  # closed by the task's `leave`
                 if stateful:
                     self._lose(move.played, part, "it took too long.")
-            text = f"{called or 'The game'} took longer than {self._limits.call_s:g} s, and was stopped."
-            return Answer(text, ToolError.TIMEOUT, seconds, failed=stateful)
+            who, limit = called or "The game", self._limits.call_s
+            took = f"took longer than {limit:g} s" if seconds >= limit else "had no time left in this episode"
+            return Answer(f"{who} {took}, and was stopped.", ToolError.TIMEOUT, seconds, failed=stateful)
         if isinstance(value, BaseException):
             error = _error_of(value)
             return Answer(f"{called or 'The game'} failed: {_words(value)}", error, seconds, failed=not called)

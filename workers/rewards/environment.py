@@ -27,8 +27,8 @@ class EnvironmentParams(Params):
 
 
 def environment_reward(completion: Completion, row: Mapping[str, Any], params: EnvironmentParams) -> float:
-    """What the environment gave for the episode, or for the turn where turns are scored by themselves. 0: it gave
-    nothing. Environments choose their own scale, so give it a weight that fits beside the other rewards."""
+    """Any number: the sum (or the last) of what the environment gave in the episode, or in the turn where turns are
+    scored by themselves. 0: it gave nothing. Environments choose their own scale, so give it a weight that fits."""
     given = [value for turn in completion.turns if (value := _given(turn)) is not None]
     if not given:
         return 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import threading
@@ -63,6 +64,13 @@ class Tools:
         self._sandboxes: dict[tuple[str, ...], Sandbox] = {}
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._lock = threading.Lock()
+
+    def beside(self, open_sandbox: Callable[[tuple[str, ...]], Sandbox]) -> Tools:
+        """Others for the same process, with sandboxes of their own. To be closed, too."""
+        made = copy.copy(self)
+        made._open = open_sandbox
+        made._sandboxes, made._kept, made._lock = {}, OrderedDict(), threading.Lock()
+        return made
 
     def kept(self, key: Hashable) -> Any:
         """What `keep` was given for this key; None if it was nothing, or long ago."""

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from jinja2 import TemplateError
 from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from workers.contract import REWARD_MODEL, RewardSpec, RunSpec
@@ -65,8 +66,24 @@ def _loaded(index: int, reward: RewardSpec, run: RunSpec, chat: bool) -> RewardM
         raise SpecError(
             f"Reward {reward.name!r}: prompts are messages, and the tokenizer of {path} has no chat template."
         )
+    if run.episodes is not None and not _shows_calls(tokenizer):
+        raise SpecError(
+            f"Reward {reward.name!r}: the chat template of {path} can't show tool calls and their results, so that it "
+            "can't score episodes."
+        )
     _guard(model, reward.name)
     return RewardModel(index, reward.name, model, tokenizer)
+
+
+def _shows_calls(tokenizer: Any) -> bool:
+    """At least it raises nothing: TRL renders each episode with it."""
+    call = {"type": "function", "function": {"name": "find", "arguments": {"word": "a"}}}
+    asked = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    try:
+        tokenizer.apply_chat_template([*asked, {"role": "tool", "name": "find", "content": "b"}], tokenize=False)
+    except (TemplateError, TypeError):
+        return False
+    return True
 
 
 def _guard(model: Any, name: str) -> None:

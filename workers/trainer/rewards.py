@@ -72,6 +72,12 @@ def tools_for(spec: AttemptSpec) -> Tools:
     return tools
 
 
+def tools_of_environment(spec: AttemptSpec, tools: Tools, *, at_once: int) -> Tools:
+    """Those of a rank's sessions, beside the rewards': calls mostly wait, so that more of them run at once than there
+    are cores."""
+    return tools.beside(lambda preload: Sandbox(_backend(spec) or selftest.best(), preload=preload, parallel=at_once))
+
+
 def functions(
     specs: Sequence[RewardSpec],
     rows: Rows,

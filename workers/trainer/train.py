@@ -61,13 +61,13 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     else:
         metrics.event(EventKind.STAGE, {"stage": "starting the first step"})
         trainer.train(resume_from_checkpoint=spec.resume_from)
-    if served is not None:
-        served.close()
     if servers is not None:
         servers.close()
     # Destroy the process group explicitly: at the interpreter's exit, one of its threads may abort a finished rank.
     trainer.accelerator.wait_for_everyone()
     trainer.accelerator.end_training()
+    if played is not None:
+        played.close()
     tools.close()
     if trainer.state.global_step == 0 and not evaluates:
         raise NoStepsError("The training ended without a step.")

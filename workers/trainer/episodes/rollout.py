@@ -79,10 +79,14 @@ class Rollouts:
     def _episode(self, row: Mapping[str, Any], seed: int, prompt: Any, played: Played) -> Episode:
         messages = self._chat.with_opening(prompt, played.opening)
         ids = self._chat.prompt_ids(messages)
+        if len(ids) >= self.context and played.opening:
+            played.problem = played.problem or "what it says at the start doesn't fit into the model's context."
+            messages = list(prompt)
+            ids = self._chat.prompt_ids(messages)
         if len(ids) >= self.context:
             raise SpecError(
-                f"The prompt of row {row['row']} has {len(ids)} tokens with the tools and what the environment says, "
-                f"and the model's context holds {self.context}."
+                f"The prompt of row {row['row']} has {len(ids)} tokens with the tools, and the model's context holds "
+                f"{self.context}."
             )
         return Episode(row, seed, prompt=messages, prompt_ids=ids)
 
@@ -160,10 +164,10 @@ class _Loop:
         last = len(episode.turns) >= self._limits.turns
         if played.problem:
             episode.end = EpisodeEnd.FAILED
-        elif time.monotonic() >= self._deadline:
-            episode.end = EpisodeEnd.TIME
         elif not calls and not self._executor.has_game:
             episode.end = EOS if self._ended(episode) else STOP
+        elif time.monotonic() >= self._deadline:
+            episode.end = EpisodeEnd.TIME
         elif calls and last and not self._executor.keeps_state:
             episode.end = EpisodeEnd.TURNS
         else:
@@ -188,7 +192,7 @@ class _Loop:
 
     def _message(self, name: str, answer: Answer) -> Message:
         text = self._chat.shortened(answer.text, self._limits.output_tokens)
-        message: Message = {"role": "tool", "name": name} if name else {"role": "user"}
+        message: Message = {"role": "user"} if not name else {"role": "tool", "name": self._chat.harmless(name[:100])}
         message |= {"content": text, "tokens": 0, "seconds": round(answer.seconds, 4), "error": answer.error}
         return message if answer.reward is None else {**message, "reward": answer.reward}
 
@@ -197,7 +201,11 @@ class _Loop:
         plain: list[Message] = [
             {key: one[key] for key in ("role", "name", "content") if key in one} for one in turn.answers
         ]
-        ids = self._chat.answer_ids(plain, ended=self._ended(episode))
+        try:
+            ids = self._chat.answer_ids(plain, ended=self._ended(episode))
+        except SpecError:  # what `choose` tried went well; this answer is tokenized together with what stands before it
+            episode.end = EpisodeEnd.FAILED
+            return
         counted = len(ids) if self._limits.count_outputs else 0
         wanted = self._wanted(episode)
         if self._left(episode) - counted < 1 or wanted.room - len(ids) < 1:

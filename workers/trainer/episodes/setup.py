@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from accelerate.utils import broadcast_object_list
@@ -15,6 +15,7 @@ from workers.trainer.data import Rows
 from workers.trainer.episodes import templates
 from workers.trainer.episodes.episode import Source
 from workers.trainer.episodes.rollout import Rollouts
+from workers.trainer.rewards import tools_of_environment
 from workers.trainer.spec import SpecError, path_of
 
 _UNSTATED = 1 << 20
@@ -26,6 +27,12 @@ class Setup:
     rollouts: Source
     tokenizer: Any
     """The trainer's, with the run's chat template: checkpoints are saved with it."""
+    tools: Tools | None = None
+    """Of the sessions, where they are the run's own."""
+
+    def close(self) -> None:
+        if self.tools is not None:
+            self.tools.close()
 
 
 def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict[str, Any]) -> Setup | None:
@@ -35,16 +42,19 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
         return None
     if not rows.by_id.chat:
         raise SpecError("Episodes are chats, and the dataset's prompts are plain texts. Map them to messages.")
+    at_once = max(1, episodes.limits.at_once // spec.run.hardware.processes)
+    kit = tools_of_environment(spec, tools, at_once=at_once)
     try:
-        executor = Executor.of(episodes, tools)
+        executor = Executor(episodes.parts, replace(episodes.limits, at_once=at_once), kit)
     except Unusable as error:
         raise SpecError(f"The environment {episodes.name!r} can't be played. {error}") from error
     model = path_of(spec.run.model)
     described = [tool.as_dict() for tool in executor.descriptions]
     of_chat, of_trainer = tokenizer_of(spec, model), tokenizer_of(spec, model)
-    template = templates.choose(of_chat, episodes.chat_template, tools=bool(described))
+    chat = templates.choose(
+        of_chat, episodes.chat_template, described, game=executor.has_game, arguments=chat_arguments
+    )
     of_trainer.chat_template = of_chat.chat_template
-    chat = templates.Chat(of_chat, template, described, chat_arguments)
     rollouts = Rollouts(
         episodes,
         executor,
@@ -53,7 +63,7 @@ def prepare(spec: AttemptSpec, rows: Rows, tools: Tools, *, chat_arguments: dict
         seed=int(spec.run.grpo.get("seed", 42)),
         context=context_of(spec, model),
     )
-    return Setup(rollouts, of_trainer)
+    return Setup(rollouts, of_trainer, kit)
 
 
 def bound(rollouts: Source, trainer: Any) -> None:
@@ -62,7 +72,7 @@ def bound(rollouts: Source, trainer: Any) -> None:
         return
     generation = trainer.vllm_generation
     if (engine := getattr(generation, "llm", None)) is not None:
-        rollouts.bound(engine.llm_engine.model_config.max_model_len)
+        rollouts.bound(engine.llm_engine.vllm_config.model_config.max_model_len)
     elif trainer.accelerator.is_main_process:  # which sends the requests of all ranks
         rollouts.bound(generation.vllm_client.get_server_info()["model_config"].get("max_model_len"))
     told = [rollouts.context]

@@ -14,7 +14,6 @@ from jinja2 import TemplateError
 from trl.chat_template_utils import (
     add_response_schema,
     get_training_chat_template,
-    is_chat_template_prefix_preserving,
     parse_response,
     supports_tool_calling,
 )
@@ -38,6 +37,8 @@ CALLS_IN_TAGS: dict[str, Any] = {
 }
 """Of templates that TRL doesn't know by their text, and that write a call as JSON in <tool_call>, as most do that were
 changed from a known one."""
+_MOST_NAMES = 256
+"""Of tools, kept with their tokens; a model makes names up."""
 _READERS = ("response_template", "response_schema")
 _FOLDER = Path(trl.__file__).parent / "chat_templates"
 _THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
@@ -49,9 +50,17 @@ def named() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.jinja") if not path.stem.endswith("_training"))
 
 
-def choose(tokenizer: Any, name: str, *, tools: bool) -> str | None:
-    """Make the tokenizer ready for episodes: it then reads calls. `name`: of the template in place of its own. Returns
-    the template to render with; None: the tokenizer's. Raises SpecError where they can't be shown."""
+def choose(
+    tokenizer: Any,
+    name: str,
+    tools: Sequence[Mapping[str, Any]],
+    *,
+    game: bool,
+    arguments: Mapping[str, Any],
+) -> Chat:
+    """`name`: of the template in place of the tokenizer's own. `game`: the model's texts are answered. `arguments`: the
+    run's chat_template_kwargs. The tokenizer reads calls from then on. Raises SpecError where the template can't show
+    what an episode has."""
     if name:
         if name not in named():
             raise SpecError(f"TRL has no chat template {name!r}. It has: {', '.join(named())}.")
@@ -60,13 +69,20 @@ def choose(tokenizer: Any, name: str, *, tools: bool) -> str | None:
         raise SpecError(f"The model has no chat template, and episodes are chats. {_alternatives(tokenizer)}")
     if tools:
         _check_tools(tokenizer)
-    template = None
-    if not _keeps_prefixes(tokenizer, tools=tools):
-        try:
-            template = get_training_chat_template(tokenizer)
-        except ValueError:
-            words = "The chat template writes earlier messages anew when others follow, so that a turn's tokens change."
-            raise SpecError(f"{words} {_alternatives(tokenizer)}") from None
+    for template in (None, _training_template(tokenizer)):
+        chat = Chat(tokenizer, template, tools, arguments)
+        if chat.goes_on(game=game):
+            return chat
+    words = "The chat template writes earlier messages anew when others follow, so that a turn's tokens change."
+    raise SpecError(f"{words} {_alternatives(tokenizer)}")
+
+
+def _training_template(tokenizer: Any) -> str | None:
+    """TRL's, which leaves earlier messages as they are."""
+    try:
+        template: str | None = get_training_chat_template(tokenizer)
+    except (ValueError, TypeError, TemplateError):
+        return None
     return template
 
 
@@ -76,7 +92,7 @@ class Chat:
     def __init__(
         self, tokenizer: Any, template: str | None, tools: Sequence[Mapping[str, Any]], arguments: Mapping[str, Any]
     ) -> None:
-        """`arguments`: the run's chat_template_kwargs."""
+        """`template`: in place of the tokenizer's."""
         self._tokenizer = tokenizer
         self._template = template
         self._tools = [dict(tool) for tool in tools] or None
@@ -106,6 +122,8 @@ class Chat:
         """What comes between two of the model's messages: the answers and the beginning of its next. `ended`: the
         model wrote its end of turn itself; otherwise that comes first."""
         name = str(answers[0].get("name", ""))
+        if len(self._prefixes) > _MOST_NAMES:
+            self._prefixes.clear()
         if name not in self._prefixes:
             self._prefixes[name] = self._ids(_dummy(name), add_generation_prompt=False)
         prefix = self._prefixes[name]
@@ -117,9 +135,19 @@ class Chat:
             raise SpecError("The chat template writes earlier messages anew when others follow.")
         return full[cut - 1 if ends and not ended else cut :]
 
+    def goes_on(self, *, game: bool) -> bool:
+        """Answers can follow the model's messages."""
+        answers = [{"role": "tool", "name": tool["function"]["name"], "content": "a"} for tool in self._tools or ()]
+        try:
+            for answer in [*answers, *([{"role": "user", "content": "a"}] if game else [])]:
+                self.answer_ids([answer], ended=True)
+        except (SpecError, TemplateError, TypeError, ValueError):
+            return False
+        return True
+
     def shortened(self, text: str, tokens: int) -> str:
         """At most so many tokens, with words where it was cut."""
-        text = self._harmless(text)
+        text = self.harmless(text)
         if len(text) <= tokens:  # a token is a character or more
             return text
         ids = self._tokenizer(text, add_special_tokens=False)["input_ids"]
@@ -132,9 +160,9 @@ class Chat:
         if not opening:
             return list(messages)
         last = messages[-1]
-        return [*messages[:-1], {**last, "content": f"{last['content']}{self._harmless(opening)}"}]
+        return [*messages[:-1], {**last, "content": f"{last['content']}{self.harmless(opening)}"}]
 
-    def _harmless(self, text: str) -> str:
+    def harmless(self, text: str) -> str:
         """What others wrote ends no message and begins none."""
         for token in self._special:
             if token in text:
@@ -233,21 +261,12 @@ def _alternatives(tokenizer: Any) -> str:
     return f"Choose one of TRL's templates instead ({best}{', '.join(others)}), or another model."
 
 
-def _keeps_prefixes(tokenizer: Any, *, tools: bool) -> bool:
-    try:
-        if tools and not is_chat_template_prefix_preserving(tokenizer):
-            return False
-        before = tokenizer.apply_chat_template(_dummy(""), tokenize=True, return_dict=False)
-        answered = [*_dummy(""), {"role": "user", "content": "dummy"}]
-        after = tokenizer.apply_chat_template(answered, tokenize=True, return_dict=False, add_generation_prompt=True)
-    except (TemplateError, TypeError, ValueError):
-        return False
-    return bool(after[: len(before)] == before)
-
-
 def _writes_calls_in_tags(tokenizer: Any) -> bool:
     call = {"type": "function", "function": {"name": "find", "arguments": {"word": "a"}}}
     messages = [{"role": "user", "content": "b"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
-    shown = tokenizer.apply_chat_template(messages, tokenize=False)
+    try:
+        shown = tokenizer.apply_chat_template(messages, tokenize=False)
+    except (TemplateError, TypeError):
+        return False
     inside = shown.partition("<tool_call>")[2].partition("</tool_call>")[0]
     return "<|im_start|>assistant\n" in shown and '"name"' in inside and '"arguments"' in inside

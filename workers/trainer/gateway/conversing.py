@@ -38,7 +38,10 @@ class Conversing:
 
     def check(self) -> None:
         """Raises SpecError where chats can't be shown."""
-        templates.choose(self._tokenizer, self._name, tools=False)
+        self._choose(())
+
+    def _choose(self, tools: Sequence[Mapping[str, Any]]) -> Chat:
+        return templates.choose(self._tokenizer, self._name, tools, game=True, arguments=self._arguments)
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
@@ -52,12 +55,12 @@ class Conversing:
         key = json.dumps(tools, sort_keys=True)
         if key not in self._chats:
             try:
-                template = templates.choose(self._tokenizer, self._name, tools=bool(tools))
+                chat = self._choose(tools)
             except SpecError as error:
                 raise Refused(400, str(error)) from None
             if len(self._chats) >= _MOST_TOOL_SETS:
                 self._chats.clear()
-            self._chats[key] = Chat(self._tokenizer, template, tools, self._arguments)
+            self._chats[key] = chat
         return self._chats[key]
 
     async def chat_answer(self, asked: shapes.Asked, session: Session, engine: Engine) -> dict[str, Any]:
