@@ -34,6 +34,7 @@ INSTALLED_APPS = [
     "controlplane.accounts",
     "controlplane.datasets",
     "controlplane.rewards",
+    "controlplane.environments",
     "controlplane.references",
     "controlplane.hardware",
     "runs.alerts",

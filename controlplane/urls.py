@@ -6,6 +6,7 @@ urlpatterns = [
     path("datasets/references/", include("controlplane.references.urls")),
     path("datasets/", include("controlplane.datasets.urls")),
     path("rewards/", include("controlplane.rewards.urls")),
+    path("environments/", include("controlplane.environments.urls")),
     path("hardware/profiles/", include("controlplane.hardware.urls")),
 ]
 

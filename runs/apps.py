@@ -5,4 +5,7 @@ class RunsConfig(AppConfig):
     name = "runs"
 
     def ready(self) -> None:
-        from runs import account_changes  # noqa: F401  # connects signal handlers; its models are only ready now
+        from controlplane.datasets.corpora import archiving
+        from runs import account_changes, corpora  # noqa: F401  # connects signal handlers; its models are only ready now
+
+        archiving.USERS.append(corpora.users)

@@ -37,6 +37,7 @@ class Run(models.Model):
     dataset_version = models.ForeignKey("datasets.DatasetVersion", on_delete=models.PROTECT, related_name="runs")
     reward_version = models.ForeignKey("rewards.RewardVersion", models.SET_NULL, related_name="runs", null=True)
     eval_reward_version = models.ForeignKey("rewards.RewardVersion", models.SET_NULL, related_name="+", null=True)
+    environment_version = models.ForeignKey("environments.EnvironmentVersion", models.SET_NULL, "runs", null=True)
     profile = models.ForeignKey("hardware.HardwareProfile", null=True, on_delete=models.SET_NULL)
     last_seq = models.BigIntegerField(default=0)
     """The highest stored seq; written only by ingest."""

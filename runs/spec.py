@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from controlplane.datasets.corpora.queries import specs_of
+from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import DatasetVersion
+from controlplane.environments.models import EnvironmentVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import SUM_THEN_NORMALIZE, RewardVersion
 from runs.models import Priority, ProfileTrial, Run
@@ -24,6 +27,7 @@ from workers.contract import (
     from_dict,
     to_dict,
 )
+from workers.contract.episodes import EpisodeSpec
 
 AGGREGATION = "multi_objective_aggregation"
 
@@ -55,6 +59,9 @@ class LaunchRequest:
     check_groups: int = 0
     trial: ProfileTrial | None = None
     source: Run | None = None
+    environment_version: EnvironmentVersion | None = None
+    episodes: EpisodeSpec | None = None
+    """What makes episodes of completions, from that version and the user's own limits; None: one turn each."""
 
     def chosen(self) -> tuple[DatasetVersion, RewardVersion, HardwareProfile]:
         """The chosen rows. Raises ContractError if one is missing."""
@@ -95,9 +102,20 @@ def freeze(request: LaunchRequest, run_id: str) -> RunSpec:
         start_from=request.start_from,
         limits=request.limits,
         check_groups=request.check_groups,
+        episodes=_with_corpora(request.episodes),
     )
     # Round trip through JSON: a value that can't be sent to the host fails here, before the launch.
     return from_dict(RunSpec, to_dict(spec))
+
+
+def _with_corpora(episodes: EpisodeSpec | None) -> EpisodeSpec | None:
+    """With the corpora that its parts search, as they are now."""
+    if episodes is None:
+        return None
+    try:
+        return replace(episodes, corpora=specs_of(episodes.parts))
+    except DatasetError as error:
+        raise ContractError(f"episodes: {error}") from error
 
 
 def rewards_of(version: RewardVersion, *, at: str = "rewards") -> tuple[RewardSpec, ...]:

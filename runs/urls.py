@@ -24,7 +24,7 @@ from runs.model_pages import file_views as model_file_views
 from runs.model_pages import views as model_views
 from runs.new_run import exchange_views
 from runs.new_run import views as new_run_views
-from runs.playground import code_views, editor_views, replay_views
+from runs.playground import code_views, editor_views, episode_views, replay_views
 from runs.playground import views as playground_views
 from runs.run_list import views as run_list_views
 from runs.run_page import checkpoint_views, log_views, notes_and_tags_views
@@ -54,6 +54,7 @@ urlpatterns = [
     path("runs/new/learnability", new_run_views.check_learnability, name="check_learnability"),
     path("runs/new/dry-run", new_run_views.dry_run, name="dry_run"),
     path("runs/new/import", exchange_views.import_config, name="import_config"),
+    path("runs/new/search-example", exchange_views.search_example, name="search_example"),
     path("runs/new/export", exchange_views.export_draft, name="export_draft"),
     path("runs/new/model", new_run_views.inspect_model, name="inspect_model"),
     path("runs/new/model/<int:inspection_id>", new_run_views.inspection, name="inspection"),
@@ -139,6 +140,12 @@ urlpatterns = [
     path("rewards/try/", playground_views.try_out, name="reward_try"),
     path("rewards/code/", code_views.check, name="reward_code_check"),
     path("rewards/<int:config_id>/", editor_views.edit, name="reward_config"),
+    # The playground of an environment
+    path("environments/tool/", episode_views.check_tool, name="environment_tool_check"),
+    path("environments/<int:environment_id>/v<int:number>/play/", episode_views.page, name="environment_play"),
+    path("environments/<int:environment_id>/v<int:number>/row/", episode_views.call_row, name="environment_call_row"),
+    path("environments/<int:environment_id>/v<int:number>/call/", episode_views.call, name="environment_call"),
+    path("environments/<int:environment_id>/v<int:number>/move/", episode_views.play, name="environment_move"),
     # Hosts and the queue
     path("hardware/", hosts_views.hardware, name="hardware"),
     path("hardware/leases/<int:lease_id>/release/", hosts_views.release_lease, name="release_lease"),
@@ -160,6 +167,7 @@ urlpatterns = [
     # The host API
     path("api/attempts/<slug:attempt_id>/claim", host_api_views.claim, name="api_claim"),
     path("api/attempts/<slug:attempt_id>/dataset", host_api_views.dataset, name="api_dataset"),
+    path("api/attempts/<slug:attempt_id>/corpora/<slug:sha256>", host_api_views.corpus, name="api_corpus"),
     path("api/attempts/<slug:attempt_id>/sync", host_api_views.sync, name="api_sync"),
     path("api/attempts/<slug:attempt_id>/samples", host_api_views.samples, name="api_samples"),
     path("api/attempts/<slug:attempt_id>/logs/<slug:name>", host_api_views.logs, name="api_logs"),

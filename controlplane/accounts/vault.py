@@ -1,4 +1,4 @@
-"""Access to secrets: those named by a run's rewards at its claim, and single endpoints for trials.
+"""Access to secrets: those named by a run's rewards and tools at its claim, and single endpoints for trials.
 
 Nothing else decrypts secrets. A decrypted one goes into one answer or one process and is stored nowhere.
 """
@@ -6,8 +6,7 @@ Nothing else decrypts secrets. A decrypted one goes into one answer or one proce
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from django.utils import timezone
 
@@ -16,7 +15,10 @@ from controlplane.accounts.models import HUB_TOKEN, Secret
 from controlplane.http import addresses
 from workers.contract import RewardSpec, RunSpec, jobs
 from workers.contract.commands import hub_models
+from workers.contract.episodes import PartSpec
+from workers.environments import LIBRARY as ENTRIES
 from workers.rewards import LIBRARY
+from workers.rewards.parameters import Described
 from workers.rewards.tools import SECRET_PREFIX, Endpoint, Unavailable
 
 ENTER_ANEW = "An admin must enter its key again under Settings, Secrets."
@@ -26,9 +28,9 @@ class NotGiven(Exception):
     """A secret is unavailable. The text names it, the cause and the remedy."""
 
 
-def names_in(rewards: Iterable[RewardSpec]) -> list[str]:
-    """The secrets that these rewards name, without duplicates."""
-    secret_names = (name for reward in rewards for name in _named(reward.function, reward.params))
+def names_in(entries: Iterable[RewardSpec | PartSpec]) -> list[str]:
+    """The secrets that these rewards and parts of environments name, without duplicates."""
+    secret_names = (name for one in entries for name in _named(one))
     return list(dict.fromkeys(secret_names))
 
 
@@ -56,7 +58,7 @@ def for_run(spec: RunSpec) -> dict[str, str]:
         token = _hub_token()
         note_use([HUB_TOKEN], run=spec.run_id)
         return {HUB_TOKEN: token}
-    names = [] if spec.kind in jobs.KINDS else names_in(spec.every_reward)  # a job scores nothing
+    names = [] if spec.kind in jobs.KINDS else names_in(spec.every_entry)  # a job scores nothing
     variables = {SECRET_PREFIX + name: _as_variable(*_open(name)) for name in names}
     if _fetches_from_hub(spec) and (stored := Secret.objects.filter(name=HUB_TOKEN, kind=Secret.Kind.HUB).first()):
         variables[HUB_TOKEN] = _key(stored)
@@ -90,10 +92,10 @@ def note_use(names: Iterable[str], *, run: str = "") -> None:
         Secret.objects.filter(name__in=names).update(used_at=timezone.now(), used_by=run)
 
 
-def _named(function: str, params: Mapping[str, Any]) -> list[str]:
-    entry = LIBRARY.get(function)
-    entries = entry.schema() if entry else []
-    values = (params.get(e["name"], e["default"]) for e in entries if e["widget"] == "secret")
+def _named(one: RewardSpec | PartSpec) -> list[str]:
+    entry: Described | None = (LIBRARY if isinstance(one, RewardSpec) else ENTRIES).get(one.function)
+    params = entry.schema() if entry else []
+    values = (one.params.get(each["name"], each["default"]) for each in params if each["widget"] == "secret")
     return [value for value in values if isinstance(value, str) and value]
 
 

@@ -29,13 +29,22 @@ SHARE, SEED = 0.1, 42
 
 
 def create_from_upload(
-    user: User | None, name: str, file: Readable, file_name: str, *, new: bool = False
+    user: User | None,
+    name: str,
+    file: Readable,
+    file_name: str,
+    *,
+    new: bool = False,
+    mapping: ColumnMapping | None = None,
 ) -> DatasetVersion:
     """Store an upload as the next version of the dataset `name`, created if missing (`new`: required to be missing),
-    and queue its check. The file is complete on disk before its row exists; if either fails, both are removed."""
+    and queue its check; with a `mapping` also its import. The file is complete on disk before its row exists; if either
+    fails, both are removed."""
     with received(file) as arrived, made(user, name, new=new) as version:
         version.file_name = shown_name(file_name)
         version.bytes, version.source_sha256 = arrived.bytes, arrived.sha256
+        if mapping:
+            version.mapping, version.split = mapping.as_dict(), {"share": SHARE, "seed": SEED}
         version.save()
         make_folder(version.folder)
         arrived.path.rename(version.folder / files.SOURCE)

@@ -10,6 +10,8 @@ from django.db import models
 from django.urls import reverse
 
 from controlplane.datasets.reader import files
+from workers.contract import corpora
+from workers.contract.episodes import CorpusSpec
 
 
 def column_names(report: dict[str, Any]) -> list[str]:
@@ -153,3 +155,74 @@ class Tokenizer(models.Model):
     def folder(self) -> Path:
         """tokenizer.json, tokenizer_config.json and chat_template.jinja, as far as the model has them."""
         return Path(settings.DATA_DIR) / "tokenizers" / self.sha256
+
+
+class Corpus(models.Model):
+    """Named documents that a search tool reads, with versions."""
+
+    name = models.CharField(max_length=80, unique=True)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class CorpusVersion(models.Model):
+    """Documents made of a file's columns. A ready version never changes: environments and runs refer to it."""
+
+    MAKING, READY, INVALID = "making", "ready", "invalid"
+    STATUSES = (MAKING, READY, INVALID)
+
+    corpus = models.ForeignKey(Corpus, on_delete=models.CASCADE, related_name="versions")
+    number = models.IntegerField()
+    status = models.CharField(max_length=16, default=MAKING, choices=[(s, s) for s in STATUSES])
+    dataset_version = models.ForeignKey(
+        DatasetVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="corpora"
+    )
+    """Whose file it is made of. None: it is gone, or the file came with the corpus and lies in `folder`."""
+    source = models.CharField(max_length=255)
+    """Where the documents came from, in words that stay."""
+    title_column = models.CharField(max_length=200, blank=True)
+    text_columns = models.JSONField(default=list)
+    about = models.CharField(max_length=200, blank=True)
+    """What the documents are, for the model: a part of the tool's description."""
+    documents = models.IntegerField(default=0)
+    bytes = models.BigIntegerField(default=0)
+    """Of the Parquet file."""
+    report = models.JSONField(default=dict)
+    """What the child answered (reader.corpus_rows); "file_error" as in DatasetVersion.report."""
+    sha256 = models.CharField(max_length=64, blank=True, db_index=True)
+    """Of the Parquet file, by which hosts identify it."""
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    archived_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField(auto_now_add=True)
+    ready_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ("corpus", "-number")
+        constraints = [models.UniqueConstraint(fields=["corpus", "number"], name="corpus_version_number")]
+
+    def __str__(self) -> str:
+        return corpora.title(self.corpus.name, self.number)
+
+    def get_absolute_url(self) -> str:
+        return reverse("corpus", args=[self.corpus_id, self.number])
+
+    @property
+    def folder(self) -> Path:
+        return Path(settings.DATA_DIR) / "corpora" / str(self.pk)
+
+    @property
+    def path(self) -> Path:
+        """The documents (workers.contract.corpora)."""
+        return self.folder / files.DOCUMENTS
+
+    @property
+    def spec(self) -> CorpusSpec:
+        return CorpusSpec(self.corpus.name, self.number, self.sha256, self.documents)

@@ -113,6 +113,17 @@ def work(
     return output
 
 
+def work_answer(folder: Path, verb: str, arguments: Any, *, is_wanted: Callable[[], bool]) -> dict[str, Any]:
+    """The same for a verb whose answer is all of its result."""
+    output = work(folder, verb, arguments, is_wanted=is_wanted)
+    try:
+        answer: dict[str, Any] = json.loads(output)
+    except ValueError as error:
+        log.exception("%s in %s returned invalid JSON", verb, folder.name)
+        raise ChildFailed("server", BROKEN) from error
+    return answer
+
+
 def stream(folder: Path, verb: str, arguments: Any) -> Iterator[bytes]:
     """The child's output, in pieces. Raises ChildFailed at the end, or at once while there are too many; closed early,
     it kills the child."""

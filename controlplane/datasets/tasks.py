@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from controlplane.celery import app
 from controlplane.datasets import worker
-from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.corpora import making
+from controlplane.datasets.models import CorpusVersion, DatasetVersion
 from controlplane.datasets.work_queue import TASK
 
 
@@ -18,3 +19,11 @@ def validate_version(version_id: int) -> None:
 @app.task(name="datasets.sweep")  # type: ignore[untyped-decorator]
 def sweep() -> None:
     worker.sweep()
+    making.sweep()
+
+
+@app.task(name=making.TASK)  # type: ignore[untyped-decorator]
+def make_corpus(version_id: int) -> None:
+    version = CorpusVersion.objects.filter(pk=version_id).select_related("corpus", "dataset_version").first()
+    if version is not None:
+        making.work(version)

@@ -1,4 +1,4 @@
-from django.urls import path
+from django.urls import include, path
 
 from controlplane.datasets import adding_views, look_views, mapping_views, version_views, views
 
@@ -10,6 +10,7 @@ urlpatterns = [
     path("upload/", adding_views.upload, name="dataset_upload"),
     path("rows/", adding_views.rows, name="dataset_typed"),
     path("sample.<slug:kind>", adding_views.sample, name="dataset_sample"),
+    path("corpora/", include("controlplane.datasets.corpora.urls")),
     path("hub/", adding_views.hub, name="dataset_hub"),
     path("path/", adding_views.path, name="dataset_path"),
     path("<int:dataset_id>/", views.dataset, name="dataset"),

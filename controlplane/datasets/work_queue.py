@@ -6,6 +6,7 @@ import json
 import logging
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from django.conf import settings
@@ -70,8 +71,13 @@ def progress(version: DatasetVersion) -> WorkProgress | None:
     if version.check_started_at is None:
         waited = timezone.now() - (version.queued_at or version.created_at)
         return WorkProgress("waiting", waits=waited if waited > WAITS_LONG else None)
+    return read_progress(version.folder)
+
+
+def read_progress(folder: Path) -> WorkProgress:
+    """What the child wrote last."""
     try:
-        state = json.loads((version.folder / files.PROGRESS).read_bytes())
+        state = json.loads((folder / files.PROGRESS).read_bytes())
     except (OSError, ValueError):
         state = None
     if not isinstance(state, dict):

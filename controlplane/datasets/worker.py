@@ -80,7 +80,7 @@ def _work(version: DatasetVersion) -> None:
                 _clear(folder, kept)
                 continue
             # Only if it is still requested as when it was started: a cancelled step no longer changes anything.
-            if not _waiting(version).filter(queued_at=version.queued_at).update(**_storable(fields)):
+            if not _waiting(version).filter(queued_at=version.queued_at).update(**storable(fields)):
                 _clear(folder, kept)
             (folder / files.PROGRESS).unlink(missing_ok=True)
         if mine and not DatasetVersion.objects.filter(pk=version.pk).exists():
@@ -234,14 +234,14 @@ def _clear(folder: Path, kept: tuple[str, ...]) -> None:
             shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _storable(value: Any) -> Any:
+def storable(value: Any) -> Any:
     """A value that every database can store: text without NULs or lone surrogates, and no NaN or infinity."""
     if isinstance(value, str):
         return value.replace("\x00", "␀").encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {_storable(name): _storable(inner) for name, inner in value.items()}
+        return {storable(name): storable(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_storable(inner) for inner in value]
+        return [storable(inner) for inner in value]
     if isinstance(value, float) and value - value != 0:
         return None
     return value

@@ -24,6 +24,7 @@ from workers.contract import (
     from_dict,
     to_dict,
 )
+from workers.contract.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec
 
 OF_AN_ATTEMPT = ("attempt_id", "number", "first_seq", "placement", "resume_from", "run_id", "kind", "schema")
 WHOLE = ("name", "data", "rewards", "attn_implementation", "failed_share", "eval_rewards", "keep_best", "start_from")
@@ -67,6 +68,8 @@ def read_spec(tree: Mapping[str, Any]) -> Reading:
             _take(reading, RecoverySpec, _mapping(reading, value, key), key)
         elif key == "hang":
             _take(reading, HangSpec, _mapping(reading, value, key), key)
+        elif key == "episodes":
+            _episodes(reading, _mapping(reading, value, key))
         elif key == "limits":
             _limits(reading, _mapping(reading, value, key))
         elif key not in OF_AN_ATTEMPT and not (run is not tree and key in tree):
@@ -114,6 +117,21 @@ def _lora(reading: Reading, value: Any) -> None:
     reading.put("lora", value is not None, "lora")
     if value is not None:
         _take(reading, LoraSpec, _mapping(reading, value, "lora"), "lora", keep_defaults=True)
+
+
+def _episodes(reading: Reading, tree: dict[str, Any]) -> None:
+    """Without the corpora, which a launch looks up again by the parts that name them."""
+    tree.pop("corpora", None)
+    parts, limits, gateway = (tree.pop(name, None) for name in ("parts", "limits", "gateway"))
+    _take(reading, EpisodeSpec, tree, "episodes")
+    _take(reading, EpisodeLimits, _mapping(reading, limits, "episodes.limits"), "episodes.limits")
+    _take(reading, GatewaySpec, _mapping(reading, gateway, "episodes.gateway"), "episodes.gateway", keep_defaults=True)
+    try:
+        if parts:
+            read = from_dict(EpisodeSpec, {"parts": parts}, at="episodes").parts
+            reading.put("episodes.parts", [to_dict(part) for part in read], "episodes.parts")
+    except ContractError as error:
+        reading.note(Verdict.WRONG, "episodes.parts", f"{str(error).capitalize()[:300]}.", path="episodes.parts")
 
 
 def _limits(reading: Reading, tree: dict[str, Any]) -> None:

@@ -25,8 +25,18 @@ from workers.contract import (
     deepspeed,
     to_json,
 )
+from workers.contract.episodes import EpisodeLimits, EpisodeSpec, GatewaySpec, PartSpec
 
 LIMITS = LimitsSpec(2.5, 10**9, 40.0, NoBetterSpec("eval_reward", 50, least_gain=0.01), BeyondSpec("kl", 0.5, 5))
+EPISODES = EpisodeSpec(
+    "search",
+    2,
+    (PartSpec("find", "calculator", {"digits": 4}),),
+    EpisodeLimits(turns=3, count_outputs=False),
+    turn_advantage_coef=0.5,
+    chat_template="qwen2_5",
+    gateway=GatewaySpec("atropos"),
+)
 SETTINGS: tuple[tuple[dict[str, Any], str | None], ...] = (
     ({}, None),
     ({"max_steps": 200, "learning_rate": 1e-6, "beta": 0.04, "save_steps": 50, "temperature": 1}, "sdpa"),
@@ -81,6 +91,7 @@ def shipped_specs() -> Iterator[RunSpec]:
                 keep_best="eval_reward" if attention else "",
                 hang=HangSpec(20.0, stop=True) if attention else HangSpec(),
                 limits=LIMITS if attention else LimitsSpec(),
+                episodes=EPISODES if attention else None,
             )
             yield spec
             if profile.spec.strategy in ZERO and not grpo:

@@ -26,6 +26,7 @@ from workers.contract.training_rules import OWNED
 
 CHOOSE_DATA = "Choose the dataset under Data: its rows and its mapping are kept there."
 CHOOSE_REWARDS = "Choose a reward config: components, weights and code are kept there."
+CHOOSE_TOOLS = "Choose an environment: tools, games and their code are kept there."
 OURS = "The control plane sets it: files, logging, devices and credentials are its own."
 OWN_SERVER = "The run starts its own server on a free port. For an external one, use a profile with its address."
 GONE = "TRL no longer has it."
@@ -37,6 +38,7 @@ OPTIMIZERS = {
     "adafactor": Optimizer.ADAFACTOR,
 }
 OPTIM_NAMES = {Optimizer.ADAMW: "adamw_torch", Optimizer.ADAMW_8BIT: "adamw_8bit", Optimizer.ADAFACTOR: "adafactor"}
+MULTI_TURN = ("mt_grpo", "mt_grpo_env", "multi_turn_grpo")
 PRESETS = {
     "single_gpu": Strategy.NONE,
     "multi_gpu": Strategy.DDP,
@@ -80,6 +82,16 @@ def positive(raw: Any) -> Any:
     """Steps or a limit; -1 and 0 stand for none."""
     steps = whole(raw)
     return UNSET if steps < 1 else steps
+
+
+def iterations(raw: Any) -> Any:
+    """Of tool calls: the model's last turn comes after them."""
+    count = positive(raw)
+    return count if count is UNSET else count + 1
+
+
+def atropos(raw: Any) -> str:
+    return "atropos" if text(raw) else ""
 
 
 def optimizer(raw: Any) -> Any:
@@ -160,6 +172,12 @@ TABLE: dict[str, Rule] = {
     "reward_weights": Leave(CHOOSE_REWARDS),
     "reward_model_name_or_path": Leave(CHOOSE_REWARDS),
     "datasets": Leave(CHOOSE_DATA),
+    "turn_advantage_coef": Take("episodes.turn_advantage_coef", number, same),
+    "max_tool_calling_iterations": Take("episodes.limits.turns", iterations),
+    "trainer": Take("_trainer", text),
+    "tools": Leave(CHOOSE_TOOLS),
+    "environment_factory": Leave(CHOOSE_TOOLS),
+    "rollout_func": Leave(CHOOSE_TOOLS),
     "dtype": Leave("The trainer loads the weights as its profile needs them."),
     "torch_dtype": Leave("The trainer loads the weights as its profile needs them."),
     "trust_remote_code": Leave("Models can't run code of their own here."),
@@ -212,7 +230,7 @@ COMMAND: dict[str, Rule] = {
     "save_path": Leave(OURS),
     "weight_bridge_mode": Leave("How weights reach vLLM is a setting of the hardware profile."),
     "vllm_restart_interval": Leave("vLLM gets each version of the weights without a restart."),
-    "atropos_url": Leave("Completions are made and scored by the run itself."),
+    "atropos_url": Take("episodes.gateway.kind", atropos),
     "wandb_project": Leave(OURS),
     **dict.fromkeys(
         (
@@ -230,6 +248,7 @@ def finish(reading: Reading) -> None:
     _rollout(reading)
     _lora(reading)
     _optim(reading)
+    _credit(reading)
     strategy(reading)
     check(reading)
 
@@ -298,6 +317,16 @@ def _optim(reading: Reading) -> None:
     key, value = reading.sources.get("_optim", "optim"), reading.pop("_optim")
     if value is not None:
         reading.put("hardware.optimizer" if isinstance(value, Optimizer) else "grpo.optim", value, key)
+
+
+def _credit(reading: Reading) -> None:
+    """MT-GRPO is GRPO with a turn's own advantage beside the outcome's."""
+    name = reading.pop("_trainer", "grpo").lower()
+    if name.replace("-", "_") in MULTI_TURN:
+        if "episodes.turn_advantage_coef" not in reading.values:
+            reading.put("episodes.turn_advantage_coef", 1.0, "trainer")
+    elif name != "grpo":
+        reading.note(Verdict.LEFT_OUT, "trainer", f"A run trains with GRPO; {name[:80]} is another trainer.")
 
 
 def strategy(reading: Reading) -> None:

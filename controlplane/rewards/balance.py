@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from controlplane.rewards.models import NORMALIZE_THEN_SUM
 from controlplane.templatetags.figures import significant
-from workers.contract import RewardSpec
+from workers.contract import RewardSpec, outcome_weights
 from workers.rewards import LIBRARY
 
 TIMES = 4.0
@@ -100,8 +100,10 @@ def in_words(low: float | None, high: float | None) -> str:
 
 
 def balance(specs: Sequence[RewardSpec | None], aggregation: str) -> Balance:
-    """The balance of a config's components; invalid ones (None) and unknown functions are left out."""
-    spans = [_span(spec, place) for place, spec in enumerate(specs) if spec is not None and spec.function in LIBRARY]
+    """The balance of a config's components in the outcome; invalid ones (None) and unknown functions are left out."""
+    known = [(place, spec) for place, spec in enumerate(specs) if spec is not None and spec.function in LIBRARY]
+    weights = outcome_weights([spec for _, spec in known])
+    spans = [_span(replace(spec, weight=weight), place) for (place, spec), weight in zip(known, weights, strict=True)]
     lows = [span.low for span in spans]
     highs = [span.high for span in spans]
     edges = [edge for span in spans for edge in _bar_edges(span)]

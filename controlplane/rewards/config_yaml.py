@@ -8,17 +8,18 @@ from typing import Any
 from django.http import QueryDict
 
 from controlplane import safe_yaml
-from controlplane.rewards.forms import MOST_COMPONENTS, PARAM, Editor, editor_from, placed
+from controlplane.parameter_forms import PARAM, placed
+from controlplane.rewards import saving
+from controlplane.rewards.forms import MOST_COMPONENTS, TURNS, WHOLE, Editor, editor_from
 from controlplane.rewards.models import FAILED_SHARE, RewardVersion
 from controlplane.rewards.reading import specs
 from controlplane.safe_yaml import short
-from workers.contract import to_dict
 from workers.rewards import LIBRARY, Reward
 
 MOST_BYTES = 512 * 1024
 """Bytes of a document; code is longer than settings."""
 TOP = ("name", "description", "aggregation", "failed_share", "components")
-PART = ("name", "function", "weight", "params")
+PART = ("name", "function", "weight", "params", "per_turn")
 KINDS = {"str": (str, "text"), "float": (int | float, "a number")}
 
 
@@ -28,7 +29,7 @@ def export(version: RewardVersion) -> str:
         "description": version.config.description,
         "aggregation": version.aggregation,
         "failed_share": version.failed_share,
-        "components": [to_dict(spec) for spec in specs(version)],
+        "components": [saving.part_of(spec) for spec in specs(version)],
     }
     return safe_yaml.dump(document, TOP)
 
@@ -108,8 +109,19 @@ def _component(result: _Read, part: Any, place: int) -> None:
     result.sent[f"{prefix}-function"] = reward.key
     result.take(prefix, "name", part.get("name", reward.key), "str", f"{path}.name")
     result.take(prefix, "weight", part.get("weight", 1.0), "float", f"{path}.weight")
+    _scores(result, prefix, reward, part.get("per_turn", False), path)
     result.wrong += [(prefix, "", _no_field(f"{path}.{name}", PART)) for name in part if name not in PART]
     _params(result, prefix, reward, part.get("params"), path)
+
+
+def _scores(result: _Read, prefix: str, reward: Reward, per_turn: Any, path: str) -> None:
+    field_name = "scores" if reward.per_turn else ""
+    result.sent[f"{prefix}-scores"] = TURNS if per_turn is True else WHOLE
+    if not isinstance(per_turn, bool):
+        result.wrong.append((prefix, field_name, f"{path}.per_turn: expected true or false, got {short(per_turn)}."))
+    elif per_turn and not reward.per_turn:
+        words = f"{path}.per_turn: {reward.title} scores whole completions only."
+        result.wrong.append((prefix, field_name, words))
 
 
 def _params(result: _Read, prefix: str, reward: Reward, params: Any, path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import unified_diff
 from typing import Any
@@ -11,6 +12,7 @@ from controlplane.rewards.reading import specs
 from controlplane.templatetags.figures import setting
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY
+from workers.rewards.parameters import Described
 
 MOST_LINES = 200
 """Changed lines of a text to show."""
@@ -45,22 +47,36 @@ def differences(before: RewardVersion, after: RewardVersion) -> list[Difference]
     return changes
 
 
+def changed_params(
+    what: str, entry: Described | None, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> list[Difference]:
+    """Of a part named `what`; missing parameters are the entry's defaults."""
+    defaults = entry.defaults() if entry else {}
+    first, second = defaults | dict(old), defaults | dict(new)
+    return [
+        _param(f"{what} {name.replace('_', ' ')}", first.get(name), second.get(name))
+        for name in dict.fromkeys([*first, *second])
+        if first.get(name) != second.get(name)
+    ]
+
+
 def _words(spec: RewardSpec) -> str:
     reward = LIBRARY.get(spec.function)
-    return f"{reward.title if reward else spec.function} × {setting(spec.weight)}"
+    turns = ", each turn" if spec.per_turn else ""
+    return f"{reward.title if reward else spec.function} × {setting(spec.weight)}{turns}"
+
+
+def _scored(spec: RewardSpec) -> str:
+    return "each turn" if spec.per_turn else "the whole completion"
 
 
 def _changed(old: RewardSpec, new: RewardSpec) -> list[Difference]:
     changes = []
     if old.weight != new.weight:
         changes.append(Difference(f"{new.name} weight", setting(old.weight), setting(new.weight)))
-    reward = LIBRARY.get(new.function)
-    defaults = reward.defaults() if reward else {}
-    first, second = defaults | old.params, defaults | new.params
-    for name in dict.fromkeys([*first, *second]):
-        if first.get(name) != second.get(name):
-            changes.append(_param(f"{new.name} {name.replace('_', ' ')}", first.get(name), second.get(name)))
-    return changes
+    if old.per_turn != new.per_turn:
+        changes.append(Difference(f"{new.name} scores", _scored(old), _scored(new)))
+    return changes + changed_params(new.name, LIBRARY.get(new.function), old.params, new.params)
 
 
 def _param(what: str, old: Any, new: Any) -> Difference:

@@ -6,42 +6,30 @@ Rows are added and removed in the browser, so each has a random prefix; the hidd
 from __future__ import annotations
 
 import re
-import secrets
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from django import forms
 from django.db import transaction
 from django.http import QueryDict
 
-from controlplane.accounts.models import Secret
+from controlplane.parameter_forms import CONTROL, PARAM, PREFIX, ParametersForm, new_prefix, params_of
 from controlplane.rewards import saving
 from controlplane.rewards.balance import Balance, balance, expected, in_words
 from controlplane.rewards.models import AGGREGATIONS, FAILED_SHARE, RewardConfig, RewardVersion
 from controlplane.rewards.saving import Composition
-from controlplane.templatetags.figures import setting
-from workers.contract import ContractError, RewardSpec, from_dict, to_dict
+from workers.contract import ContractError, RewardSpec, from_dict
 from workers.rewards import LIBRARY, Reward
 
 MOST_COMPONENTS = 24
 _MOST_ROWS = 4 * MOST_COMPONENTS
 """Rows to read, so that a user with too many loses none along with the error."""
-PARAM = "p_"
-_PREFIX = re.compile(r"[a-z0-9]{1,16}")
 AGGREGATION_WORDS = ("weighted sum, then normalized", "each normalized, then weighted sum")
-TEXT_AREAS: dict[str | None, dict[str, Any]] = {
-    "code": {"class": "code", "rows": 14, "data-code": "python"},
-    "json": {"class": "code", "rows": 8},
-    "pattern": {"class": "code", "rows": 2},
-    "text": {"rows": 6},
-}
-"""Text inputs by the widget that a reward's schema names."""
+WHOLE, TURNS = "whole", "turns"
 NAME_TAKEN = "A reward config with this name already exists."
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable for the type checker only
@@ -80,7 +68,7 @@ class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
 
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
-        if _CONTROL.search(name):
+        if CONTROL.search(name):
             raise forms.ValidationError("A name can't contain control characters.")
         return name
 
@@ -92,81 +80,25 @@ class ConfigForm(forms.ModelForm):  # type: ignore[type-arg]  # subscriptable fo
         return FAILED_SHARE if share is None else float(share)
 
 
-class TextField(forms.CharField):
-    """Text with line feeds, as in code and YAML, whatever the browser sends."""
-
-    def to_python(self, value: Any) -> str:
-        return str(super().to_python(value) or "").replace("\r\n", "\n").replace("\r", "\n")
-
-
-class ChoiceParamField(forms.ChoiceField):
-    """Offers choices; the reward validates the value."""
-
-    def valid_value(self, value: Any) -> bool:
-        return True
-
-
-class EndpointField(ChoiceParamField):
-    """An endpoint's name on the secrets page; a deleted one stays until another is chosen."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(choices=_endpoints, **kwargs)
-
-    def prepare_value(self, value: Any) -> Any:
-        endpoints = _endpoints()
-        if value and value not in [name for name, _ in endpoints]:
-            self.choices = [*endpoints, (value, f"{value} (not there)")]
-        return value
-
-
-def _endpoints() -> list[tuple[str, str]]:
-    names = Secret.objects.filter(kind=Secret.Kind.ENDPOINT).order_by("name").values_list("name", "address")
-    return [("", "choose an endpoint"), *((name, f"{name} · {urlsplit(address).netloc}") for name, address in names)]
-
-
-class ComponentForm(forms.Form):
+class ComponentForm(ParametersForm):
     """A component: its name, its weight, and a field for each parameter of its function."""
 
     name = forms.CharField(max_length=40, help_text="Names its chart and sets its color.")
     weight = forms.FloatField(
         min_value=-1e6, max_value=1e6, widget=forms.NumberInput(attrs={"step": "any"}), help_text="0: recorded only."
     )
+    scores = forms.ChoiceField(
+        choices=((WHOLE, "the whole completion"), (TURNS, "each turn")),
+        initial=WHOLE,
+        required=False,
+        help_text="Each turn: in a run with an environment, a turn’s score is credited to its own tokens.",
+    )
 
     def __init__(self, reward: Reward, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(reward, *args, **kwargs)
         self.reward = reward
-        for entry in reward.schema():
-            self.fields[PARAM + entry["name"]] = _field(entry)
-
-    @property
-    def params(self) -> list[forms.BoundField]:
-        """Parameters that the page may fold away."""
-        return [self[name] for name in self.fields if name.startswith(PARAM) and not self._is_code(name)]
-
-    @property
-    def code(self) -> list[forms.BoundField]:
-        return [self[name] for name in self.fields if self._is_code(name)]
-
-    @property
-    def needed(self) -> bool:
-        """Whether the defaults are not enough, so that the user must enter something."""
-        return bool(self.reward.check(self.reward.defaults()))
-
-    @property
-    def wrong_inside(self) -> bool:
-        """Whether the fold contains an error."""
-        return any(field.errors for field in self.params)
-
-    @property
-    def changed(self) -> str:
-        """The folded parameters that differ from the defaults, in words."""
-        spec, defaults = self.standing(), self.reward.defaults()
-        current = spec.params.items() if spec else ()
-        words = [f"{name.replace('_', ' ')} {setting(value)}" for name, value in current if value != defaults.get(name)]
-        return ", ".join(word if len(word) <= 40 else f"{word[:39]}…" for word in words if "\n" not in word)
-
-    def _is_code(self, name: str) -> bool:
-        return "data-code" in self.fields[name].widget.attrs
+        if not reward.per_turn:
+            del self.fields["scores"]
 
     def clean_name(self) -> str:
         name: str = self.cleaned_data["name"]
@@ -174,24 +106,13 @@ class ComponentForm(forms.Form):
             raise forms.ValidationError("Letters, digits, - and _, starting with a letter.")
         return name
 
-    def clean(self) -> dict[str, Any]:
-        fields = super().clean() or {}
-        for problem in self.reward.check(_params(fields)):
-            name, words = placed(self.reward, problem)
-            self.add_error(PARAM + name if name else None, sentence(words))
-        return fields
-
     def standing(self) -> RewardSpec | None:
         """The component in its current state, sent or not; None while it has errors."""
         if not self.is_bound:
             values = {name: self.initial.get(name) for name in self.fields}
-            return RewardSpec(str(values["name"]), self.reward.key, float(values["weight"] or 0), _params(values))
+            weight = float(values["weight"] or 0)
+            return RewardSpec(str(values["name"]), self.reward.key, weight, params_of(values), _per_turn(values))
         return self.spec() if self.is_valid() else None
-
-    def refuse(self, reason: str) -> None:
-        """Add an error to the field that only admins edit, or at the top."""
-        fields = [PARAM + entry["name"] for entry in self.reward.schema() if entry["widget"] == "code"]
-        self.add_error(fields[0] if fields else None, reason)
 
     @property
     def span(self) -> str:
@@ -202,7 +123,11 @@ class ComponentForm(forms.Form):
     def spec(self) -> RewardSpec:
         fields = self.cleaned_data
         return RewardSpec(
-            name=fields["name"], function=self.reward.key, weight=fields["weight"], params=_params(fields)
+            name=fields["name"],
+            function=self.reward.key,
+            weight=fields["weight"],
+            params=params_of(fields),
+            per_turn=_per_turn(fields),
         )
 
 
@@ -257,7 +182,7 @@ class Editor:
     def composition(self) -> Composition:
         """The composition of a valid editor."""
         fields = self.config.cleaned_data
-        parts = [to_dict(form.spec()) for form in self.components]
+        parts = [saving.part_of(form.spec()) for form in self.components]
         return Composition(parts, fields["aggregation"], fields["failed_share"])
 
     def save(self, by: Any) -> tuple[RewardVersion, bool]:
@@ -294,7 +219,7 @@ def editor_from(post: QueryDict, config: RewardConfig | None = None) -> Editor:
 
 def components_from(post: QueryDict) -> list[ComponentForm]:
     """The component rows of a submitted form. Rows of unknown functions are dropped."""
-    prefixes = [p for p in dict.fromkeys(post.getlist("row")) if _PREFIX.fullmatch(p)]
+    prefixes = [p for p in dict.fromkeys(post.getlist("row")) if PREFIX.fullmatch(p)]
     return [
         ComponentForm(LIBRARY[key], post, prefix=prefix)
         for prefix in prefixes[:_MOST_ROWS]
@@ -306,7 +231,9 @@ def filled(spec: RewardSpec) -> ComponentForm:
     reward = LIBRARY[spec.function]
     values = {PARAM + name: value for name, value in (reward.defaults() | spec.params).items()}
     weight = int(spec.weight) if float(spec.weight).is_integer() else spec.weight  # as people write it
-    return ComponentForm(reward, prefix=_prefix(), initial={"name": spec.name, "weight": weight} | values)
+    scores = TURNS if spec.per_turn else WHOLE
+    initial = {"name": spec.name, "weight": weight, "scores": scores} | values
+    return ComponentForm(reward, prefix=new_prefix(), initial=initial)
 
 
 def fresh(key: str, used: set[str], like: Mapping[str, Any] | None = None) -> ComponentForm:
@@ -328,50 +255,5 @@ def _wrong(form: forms.BaseForm) -> list[tuple[str, Any]]:
     return list(form.errors.items())
 
 
-def placed(reward: Reward, problem: str) -> tuple[str, str]:
-    """The parameter that a problem of Reward.check belongs to ("" for the whole component), and the message."""
-    name, _, words = problem.partition(": ")
-    return (name, words) if name in reward.defaults() else ("", problem)
-
-
-def sentence(words: str) -> str:
-    """Capitalise only the first letter: quoted text stays unchanged."""
-    return words[:1].upper() + words[1:].removesuffix(".") + "."
-
-
-def _prefix() -> str:
-    return "c" + secrets.token_hex(4)
-
-
-def _params(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name.removeprefix(PARAM): value for name, value in fields.items() if name.startswith(PARAM)}
-
-
-def _label(name: str) -> str:
-    """A parameter's name in words, with its unit."""
-    for ending, unit in (("_mb", "MiB"), ("_s", "s")):
-        if name.endswith(ending):
-            name = f"{name.removesuffix(ending)} ({unit})"
-    return name[:1].upper() + name[1:].replace("_", " ")
-
-
-def _field(entry: Mapping[str, Any]) -> forms.Field:
-    """A form field for one entry of a reward's schema. It parses the value; Reward.check validates it."""
-    label = _label(entry["name"])
-    common = {"label": label, "help_text": entry["help"]}
-    if entry["type"] == "bool":
-        return forms.BooleanField(required=False, **common)
-    if entry["choices"] is not None:
-        return ChoiceParamField(choices=[(c, c.capitalize()) for c in entry["choices"]], **common)
-    limits = {name: entry[name] for name in ("min", "max") if entry[name] is not None}
-    if entry["type"] == "int":
-        return forms.IntegerField(widget=forms.NumberInput(attrs=limits), **common)
-    if entry["type"] == "float":
-        return forms.FloatField(widget=forms.NumberInput(attrs={"step": "any", **limits}), **common)
-    if entry["widget"] == "secret":
-        return EndpointField(required=False, **common)
-    longest = {"maxlength": entry["longest"]}
-    if attrs := TEXT_AREAS.get(entry["widget"]):
-        area = forms.Textarea(attrs={"spellcheck": "false", **longest, **attrs})
-        return TextField(required=False, strip=False, widget=area, **common)
-    return TextField(required=False, strip=False, widget=forms.TextInput(attrs=longest), **common)
+def _per_turn(fields: Mapping[str, Any]) -> bool:
+    return bool(fields.get("scores") == TURNS)

@@ -48,11 +48,11 @@ def _part(spec: RewardSpec) -> ComponentView:
     reward = LIBRARY.get(spec.function)
     defaults = reward.defaults() if reward else {}
     changed = {name: value for name, value in spec.params.items() if name not in defaults or defaults[name] != value}
-    texts = {name: value for name, value in changed.items() if _is_long(value)}
+    texts = {name: value for name, value in changed.items() if is_long(value)}
     return ComponentView(
         spec, reward, [(name, value) for name, value in changed.items() if name not in texts], list(texts.items())
     )
 
 
-def _is_long(value: Any) -> bool:
+def is_long(value: Any) -> bool:
     return isinstance(value, str) and (len(value) > LONG or "\n" in value)

@@ -32,6 +32,14 @@ class Composition:
         return content == (other.aggregation, other.failed_share, [_full(part) for part in other.components])
 
 
+def part_of(spec: RewardSpec) -> dict[str, Any]:
+    """A component as versions and YAML have it; that it scores each turn is named where it does."""
+    part = to_dict(spec)
+    if not spec.per_turn:
+        del part["per_turn"]
+    return part
+
+
 def make(name: str, composition: Composition | Sequence[dict[str, Any]], **columns: Any) -> RewardVersion:
     """Create a config with its first version. `columns`: the config's owner and description, the version's note.
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from controlplane.accounts.vault import endpoint_for_trial as endpoint
+from controlplane.datasets.corpora.queries import file_of
 from workers.rewards.tools import Tools, Unavailable
 from workers.sandbox import (
     Job,
@@ -64,7 +65,7 @@ class Turn:
     tools: Tools = field(init=False)
 
     def __post_init__(self) -> None:
-        self.tools = Tools(open_sandbox=self._open, endpoint=endpoint)
+        self.tools = Tools(open_sandbox=self._open, endpoint=endpoint, corpus=file_of)
 
     @property
     def over(self) -> bool:
@@ -138,6 +139,13 @@ class _InTurn(Sandbox):
                 _room.release()
         return outcomes
 
+    def call(self, job: Job, limits: Limits = _DEFAULT) -> Outcome:
+        self._request.wait()
+        try:
+            return self._shared.call(job, limits)
+        finally:
+            _room.release()
+
     def close(self) -> None:
         pass
 
@@ -150,7 +158,11 @@ def _tools() -> Tools:
     with _lock:
         if not _open_tools:
             _open_tools.append(
-                Tools(open_sandbox=lambda preload: Sandbox(best_backend(), preload=preload), endpoint=endpoint)
+                Tools(
+                    open_sandbox=lambda preload: Sandbox(best_backend(), preload=preload),
+                    endpoint=endpoint,
+                    corpus=file_of,
+                )
             )
         return _open_tools[0]
 

@@ -33,7 +33,11 @@ COLOURS = 8
 DASHES = ("solid", "dash", "dot")
 ABSENT = "not set"
 EMPTY: tuple[Any, ...] = (None, {}, [])
-UNTOLD = frozenset({"run_id", "name", "kind", "schema", "data.rows", "data.sha256", "data.name", "data.version"})
+UNTOLD = frozenset({"run_id", "name", "kind", "schema", "data.rows", "data.sha256", "data.name", "data.version"}) | {
+    "episodes",
+    "episodes.name",
+    "episodes.version",
+}
 """Parts of the spec that always differ, or are covered by the dataset's name and version."""
 BY_PROFILE = frozenset({"optim", "gradient_checkpointing", "use_liger_kernel", "vllm_max_model_length", "ddp_timeout"})
 """GRPOConfig fields that the profile decides if the run leaves them out, whatever TRL's default is."""
@@ -146,6 +150,7 @@ def settings(run: Run) -> Iterator[tuple[str, Any]]:
     data, hardware = part(spec, "data"), part(spec, "hardware")
     yield "dataset", f"{data.get('name')} v{data.get('version')}"
     yield "reward config", str(run.reward_version) if run.reward_version else "deleted since"
+    yield "environment", _environment(part(spec, "episodes"))
     yield "profile", hardware.get("profile") or "none"
     untold = UNTOLD | {"hardware.profile"}
     with suppress(ContractError):
@@ -153,6 +158,12 @@ def settings(run: Run) -> Iterator[tuple[str, Any]]:
         yield "precision", str(precision_of(known.hardware, known.grpo))
         untold |= PRECISION
     yield from ((name, value) for name, value in _flat(spec) if name not in untold)
+
+
+def _environment(episodes: Mapping[str, Any]) -> str:
+    if gateway := part(episodes, "gateway"):
+        return f"driven by {gateway.get('kind')}"
+    return f"{episodes.get('name')} v{episodes.get('version')}" if episodes else "none"
 
 
 def _trl_defaults(runs: Sequence[Run]) -> list[dict[str, Any]]:

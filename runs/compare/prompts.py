@@ -9,6 +9,8 @@ from typing import Any
 from django.db.models import Count, Max, Min, Q
 
 from runs.compare.comparison import part
+from runs.completions import episodes
+from runs.completions.filters import ENDS
 from runs.models import Run, SampleRow
 from workers.contract.evaluation import EVALUATION
 
@@ -107,9 +109,16 @@ def _answer(run: Run, sample: SampleRow, visits: int) -> PromptAnswer:
         visits=visits,
         prompt=str(data.get("prompt") or ""),
         expected="" if data.get("answer") is None else str(data["answer"]),
-        completions=completions,
+        completions=[{**each, **_in_turns(each)} for each in completions],
         mean=sum(rewards) / len(rewards) if rewards else None,
     )
+
+
+def _in_turns(completion: dict[str, Any]) -> dict[str, Any]:
+    """The completion as an episode, if it is one, and how it ended in words."""
+    messages, end = completion.get("turns"), completion.get("end")
+    end_words = ENDS.get(end, end[:24]) if isinstance(end, str) else ""
+    return {"episode": episodes.read(messages) if isinstance(messages, list) else None, "end_words": end_words}
 
 
 def _stored(runs: Sequence[Run]) -> Any:

@@ -8,6 +8,10 @@ from urllib.parse import urlencode
 
 from django.http import QueryDict
 
+from runs.completions.episodes import ERRORS
+from runs.completions.groups import StoredCompletion
+from workers.contract.episodes import EpisodeEnd
+
 PREFIX = "s."
 """Prefix of the tab's parameters in the run page's address."""
 ENDS = {
@@ -15,7 +19,22 @@ ENDS = {
     "length": "cut at the length limit",
     "stop": "ended at a stop word",
     "tools": "out of tool calls",
+    EpisodeEnd.DONE: "ended by the environment",
+    EpisodeEnd.TURNS: "out of turns",
+    EpisodeEnd.TIME: "out of time",
+    EpisodeEnd.GONE: "its program went away",
+    EpisodeEnd.FAILED: "the environment broke",
 }
+SHORT_ENDS = {"eos": "by itself", "length": "cut", "stop": "stop word", "tools": "tool calls"} | {
+    EpisodeEnd.DONE: "done",
+    EpisodeEnd.TURNS: "turns",
+    EpisodeEnd.TIME: "time",
+    EpisodeEnd.GONE: "gone",
+    EpisodeEnd.FAILED: "broke",
+}
+CUT = frozenset({"length", EpisodeEnd.TURNS, EpisodeEnd.TIME})
+BROKEN = frozenset({EpisodeEnd.GONE, EpisodeEnd.FAILED})
+ANY_ERROR = "any"
 SORTS = {
     "": "Prompt",
     "-reward": "Reward, highest first",
@@ -24,6 +43,10 @@ SORTS = {
     "advantage": "Advantage, lowest first",
     "-tokens": "Longest first",
     "tokens": "Shortest first",
+}
+EPISODE_SORTS = {
+    "-turn_count": "Most turns first",
+    "turn_count": "Fewest turns first",
 }
 MOST_TEXT = 200
 
@@ -41,6 +64,12 @@ class CompletionFilter:
     low: float | None = None
     high: float | None = None
     end: str = ""
+    tool: str = ""
+    """A call of a tool of this name."""
+    error: str = ""
+    """A failed call: one of ToolError, or ANY_ERROR."""
+    turns_from: int | None = None
+    turns_to: int | None = None
     sort: str = ""
     page: int = 1
     before: str = ""
@@ -52,7 +81,27 @@ class CompletionFilter:
 
     @property
     def filtered(self) -> bool:
-        return bool(self.q or self.end) or self.ranged
+        return bool(self.q or self.end) or self.ranged or self.of_episodes
+
+    @property
+    def of_episodes(self) -> bool:
+        return bool(self.tool or self.error) or self.turns_from is not None or self.turns_to is not None
+
+    def chooses(self, one: StoredCompletion) -> bool:
+        """Whether a completion's end and episode match. Tools and errors are not known of one without its text."""
+        if self.end and one.end != self.end:
+            return False
+        if not self.of_episodes:
+            return True
+        tools, errors = (one.facts.tools, one.facts.errors) if one.facts else ((), ())
+        if (self.tool and self.tool not in tools) or (self.error and not errors):
+            return False
+        if self.error not in ("", ANY_ERROR) and self.error not in errors:
+            return False
+        count, low, high = one.turn_count, self.turns_from, self.turns_to
+        if low is None and high is None:
+            return True
+        return count is not None and (low is None or count >= low) and (high is None or count <= high)
 
     def within(self, value: float | None) -> bool:
         if not self.ranged:
@@ -74,7 +123,7 @@ class CompletionFilter:
 
 def read(query: QueryDict, names: list[str]) -> CompletionFilter:
     """Parse the query. `names`: the run's reward components."""
-    by, end, sort = (query.get(name, "") for name in ("by", "end", "sort"))
+    by, end, error, sort = (query.get(name, "") for name in ("by", "end", "error", "sort"))
     every = query.get("every") == "1"
     return CompletionFilter(
         step=_whole(query.get("step")),
@@ -84,7 +133,11 @@ def read(query: QueryDict, names: list[str]) -> CompletionFilter:
         low=_float(query.get("low")),
         high=_float(query.get("high")),
         end=end if end in ENDS else "",
-        sort=sort if sort in SORTS and not every else "",
+        tool=query.get("tool", "").replace("\0", "")[:MOST_TEXT],
+        error=error if error == ANY_ERROR or error in ERRORS else "",
+        turns_from=_whole(query.get("turns_from")),
+        turns_to=_whole(query.get("turns_to")),
+        sort=sort if (sort in SORTS or sort in EPISODE_SORTS) and not every else "",
         page=max(1, _whole(query.get("page")) or 1),
         before=query.get("before", "") if every else "",
     )

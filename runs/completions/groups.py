@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from runs.completions import episodes
+from runs.completions.episodes import EpisodeFacts
 from runs.completions.solving import Solving, number
 from runs.metrics.trend import mean
 
 _BIG = 2**31
 FIGURES = "figures"
-"""Where a group without texts keeps its figures: [reward, advantage, tokens, end, [reward of each name]]."""
+"""Where a group without texts keeps its figures: [reward, advantage, tokens, end, [reward of each name]], and
+of an episode its turns."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +42,32 @@ class StoredCompletion:
     """The messages of a chat or of tool use, if there was more than a text."""
     tokens: int | None
     end: str
-    """eos | length | stop | tools; empty: unknown."""
+    """A key of runs.completions.filters.ENDS; empty: unknown."""
     rewards: dict[str, float | None]
     reward: float | None
     advantage: float | None
+    kept_turns: int | None = None
+    """Of an episode whose messages are deleted."""
+
+    @cached_property
+    def facts(self) -> EpisodeFacts | None:
+        """None: it is one text, or its messages are deleted."""
+        return episodes.facts(self.turns) if self.turns else None
+
+    @property
+    def turn_count(self) -> int | None:
+        """None: unknown, as its text is deleted and it wasn't known for an episode."""
+        return self.facts.turns if self.facts else self.kept_turns if self.text is None else 1
+
+    @property
+    def words(self) -> str:
+        """All that can be searched: the text alone is an episode's last message."""
+        return episodes.words(self.turns) if self.turns else self.text or ""
+
+    @property
+    def written(self) -> str | None:
+        """What the model wrote, with its calls. None: deleted."""
+        return episodes.words(self.turns, written=True) if self.turns else self.text
 
 
 def figures(data: Mapping[str, Any], solving: Solving) -> GroupFigures:
@@ -69,7 +95,10 @@ def thinned(data: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "names": names,
         FIGURES: [
-            [_short(o.reward), _short(o.advantage), o.tokens, o.end, [_short(o.rewards.get(n)) for n in names]]
+            [
+                *(_short(o.reward), _short(o.advantage), o.tokens, o.end, [_short(o.rewards.get(n)) for n in names]),
+                *((o.facts.turns,) if o.facts else ()),
+            ]
             for o in stored
         ],
     }
@@ -79,8 +108,10 @@ def completions(data: Mapping[str, Any]) -> list[StoredCompletion]:
     if FIGURES in data:
         names = data.get("names", [])
         return [
-            StoredCompletion(i, None, None, tokens, end, dict(zip(names, scores, strict=False)), reward, advantage)
-            for i, (reward, advantage, tokens, end, scores) in enumerate(data[FIGURES], 1)
+            StoredCompletion(
+                i, None, None, tokens, end, dict(zip(names, scores, strict=False)), reward, advantage, *turns
+            )
+            for i, (reward, advantage, tokens, end, scores, *turns) in enumerate(data[FIGURES], 1)
         ]
     return [_completion(i, entry) for i, entry in enumerate(_entries(data), 1)]
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from django.db.models import Max, Min, Q, QuerySet
 
-from runs.completions.filters import ENDS, CompletionFilter
+from runs.completions import episodes
+from runs.completions.episodes import Episode
+from runs.completions.filters import BROKEN, CUT, ENDS, SHORT_ENDS, CompletionFilter
 from runs.completions.groups import StoredCompletion, completions
 from runs.completions.solving import Solving, names
 from runs.completions.solving import of as solving_of
@@ -42,8 +44,30 @@ class CompletionRow:
     """The excerpt in three parts; a search highlights the middle one."""
 
     @property
+    def blank(self) -> str:
+        """What the excerpt is replaced with where there are no words."""
+        if self.one.text is None:
+            return "not kept"
+        if self.one.turns or self.one.text.strip():
+            return ""
+        return "white space only" if self.one.text else "nothing"
+
+    @property
     def end(self) -> str:
         return ENDS.get(self.one.end, self.one.end[:24])
+
+    @property
+    def short_end(self) -> str:
+        return SHORT_ENDS.get(self.one.end, self.end)
+
+    @property
+    def end_level(self) -> str:
+        """The chip that the end is shown as; empty: none."""
+        return "warn" if self.one.end in CUT else "bad" if self.one.end in BROKEN else ""
+
+    @property
+    def episode(self) -> Episode | None:
+        return episodes.read(self.one.turns)
 
 
 @dataclass(frozen=True)
@@ -178,16 +202,17 @@ class CompletionReader:
         chosen = []
         for completion in completions(row.data):
             value = completion.rewards.get(query.by) if query.by else completion.reward
-            if not query.within(value) or (query.end and completion.end != query.end):
+            if not query.within(value) or not query.chooses(completion):
                 continue
-            text = completion.text or ""
-            if phrase and not in_prompt and phrase not in text.casefold():
+            if phrase and not in_prompt and phrase not in completion.words.casefold():
                 continue
             chosen.append(self.entry(group, completion, phrase))
         return chosen
 
     def entry(self, group: GroupView, completion: StoredCompletion, phrase: str = "") -> CompletionRow:
         text = completion.text or ""
+        if completion.turns and (not text.strip() or phrase):
+            text = completion.words
         # Where case folding changes lengths (ß), a match is listed but not highlighted.
         at = text.lower().find(phrase) if phrase else -1
         if at < 0:

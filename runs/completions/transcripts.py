@@ -18,6 +18,7 @@ ROLES = {
     "tool": "Tool answers",
     "thinking": "Thinking",
     "call": "Tool call",
+    "observation": "Environment",
 }
 
 

@@ -19,13 +19,24 @@ from django.views.decorators.http import require_safe
 
 from controlplane.http.query_params import whole
 from runs import queries
-from runs.completions import difficulty, filters, group_retention, text_retention
+from runs.completions import difficulty, episode_changes, episodes, filters, group_retention, text_retention
 from runs.completions.difficulty import CLASSES, ORDERS, PERIODS, PromptChoice
-from runs.completions.filters import ENDS, PREFIX, SORTS, CompletionFilter
-from runs.completions.reading import CompletionReader, CompletionTable, GroupView, search, steps, table, valid
+from runs.completions.episodes import Episode
+from runs.completions.filters import ENDS, EPISODE_SORTS, PREFIX, SORTS, CompletionFilter
+from runs.completions.reading import (
+    CompletionReader,
+    CompletionRow,
+    CompletionTable,
+    GroupView,
+    search,
+    steps,
+    table,
+    valid,
+)
 from runs.completions.solving import names
 from runs.completions.solving import of as solving_of
 from runs.completions.transcripts import turns
+from runs.metrics.episode_charts import tool_names
 from runs.models import Run, SampleRow, SampleStore
 from runs.states import ACTIVE
 
@@ -41,13 +52,16 @@ def completions(request: HttpRequest, run_id: str) -> HttpResponse:
     result = CompletionTable([])
     if at.step is not None:
         result = search(run, query) if query.every else table(run, at.step, query)
+    shared = _shared(run, result.groups)
     context = {
-        **_shared(run, result.groups),
+        **shared,
+        "sorts": SORTS | EPISODE_SORTS if shared["episodes"] else SORTS,
         "query": query,
         "at": at,
         "table": result,
-        "sorts": SORTS,
         "ends": ENDS,
+        "errors": episodes.ERRORS,
+        "tools": _tools(run, query),
         "store": SampleStore.objects.filter(pk=run.pk).first(),
         "limit": text_retention.LIMIT,
         "most": group_retention.LIMIT,
@@ -65,15 +79,16 @@ def group(request: HttpRequest, run_id: str, sample_id: int) -> HttpResponse:
     reader = CompletionReader(run)
     view = reader.group(row)
     entries = reader.entries(row, CompletionFilter())
+    read = [(entry, turns(entry.one.text, entry.one.turns, "assistant"), entry.episode) for entry in entries]
     of_step = valid(run).filter(step=row.step).order_by("pk")
     context = {
         **_shared(run, [view]),
         "group": view,
         "superseded": row.superseded,
         "prompt": turns(view.prompt, row.data.get("turns"), "user"),
-        "entries": [(entry, turns(entry.one.text, entry.one.turns, "assistant")) for entry in entries],
+        "entries": read,
         "ends_of": _best_and_worst(entries),
-        "widest": _widest(entries),
+        "widest": _widest_of(entries, [episode for *_, episode in read if episode]),
         "earlier": of_step.filter(pk__lt=row.pk).values_list("pk", flat=True).last(),
         "later": of_step.filter(pk__gt=row.pk).values_list("pk", flat=True).first(),
         "rewards_page": "" if row.superseded else _rewards_page(run, row),
@@ -178,6 +193,7 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
         "gone": progress.visits - stored,
         "prompt": turns(text if isinstance(text, str) else "", whole_one.get("turns"), "user"),
         "answer": "" if answer is None else str(answer),
+        "change": episode_changes.change(visits, request.GET.get("before", ""), request.GET.get("after", "")),
         "dots": dots,
         "lowest": min((dot.low for dot in dots), default=None),
         "highest": max((dot.high for dot in dots), default=None),
@@ -191,13 +207,22 @@ def prompt(request: HttpRequest, run_id: str, row: int) -> HttpResponse:
 
 
 def _shared(run: Run, groups: Iterable[GroupView]) -> dict[str, Any]:
+    entries, rewards = [entry for each in groups for entry in each.entries], names(run.spec)
+    in_turns = bool(run.spec.get("episodes")) or any((entry.one.turn_count or 0) > 1 for entry in entries)
     return {
         "run": run,
         "live": run.latest().status in ACTIVE,
-        "rewards": names(run.spec),
+        "rewards": rewards,
+        "episodes": in_turns,
+        "columns": len(rewards) + 5 + in_turns,
         "solving": solving_of(run.spec),
-        "widest": _widest(entry for each in groups for entry in each.entries),
+        "widest": _widest(entries),
     }
+
+
+def _tools(run: Run, query: CompletionFilter) -> list[str]:
+    """The run's tools by name, as far as it has called them, and the one that is asked for."""
+    return sorted({*tool_names(run.last_metrics), query.tool} - {""})
 
 
 def _rewards_page(run: Run, row: SampleRow) -> str:
@@ -205,6 +230,12 @@ def _rewards_page(run: Run, row: SampleRow) -> str:
     version = run.reward_version
     page = reverse("reward_config", args=[version.config_id]) if version else reverse("reward_config_new")
     return f"{page}?{urlencode({'from': 'run', 'run': run.pk, 'group': row.pk, 'replay': run.pk})}"
+
+
+def _widest_of(entries: list[CompletionRow], in_turns: list[Episode]) -> float:
+    of_turns = [turn.advantage for episode in in_turns for turn in episode.turns if turn.advantage is not None]
+    own = [entry.one.advantage for entry in entries if entry.one.advantage is not None]
+    return max(map(abs, (*of_turns, *own)), default=0.0) or 1.0
 
 
 def _widest(entries: Iterable[Any]) -> float:

@@ -131,4 +131,6 @@ def _request(run: Run, checkpoint: Checkpoint | None, setup: Setup) -> LaunchReq
         start_from=checkpoint.folder if checkpoint else spec.start_from,
         kind=EVALUATION,
         source=run,
+        environment_version=run.environment_version,
+        episodes=spec.episodes,
     )

@@ -204,6 +204,7 @@ def _finding(
         "sentence": (rule.solved if learnt else rule.means).format(**words),
         "try": "" if learnt else _sentence(rule.try_.format(**words)),
         "metric": rule.metric.format(**words) if rule.metric else "",
+        "find": rule.find.format(**words),
         "cause": was.get("cause", "") if was else "",
         "since_step": was["since_step"] if was else int(stand.since),
     }

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runs.metrics import run_charts
-from workers.contract import RewardSpec, Rollout, RunSpec
+from workers.contract import RewardSpec, Rollout, RunSpec, outcome_weights
 from workers.contract.batch import Batch
+from workers.contract.episodes import PartSpec
+from workers.environments import LIBRARY as ENVIRONMENTS
+from workers.environments import EntryKind
 from workers.rewards import LIBRARY
 
 TRL_LIMIT = 512
@@ -58,6 +61,12 @@ class Config:
     eval_every: int = 0
     """Steps between evaluations; 0: none."""
     save_every: int = 0
+    turn_limit: int = 0
+    """Turns of an episode; 0: completions have one."""
+    call_limit: int = 0
+    """Calls of tools in one turn."""
+    tools: bool = False
+    """The model is given tools, which it is to call."""
 
     @property
     def patience(self) -> float:
@@ -113,14 +122,22 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] 
         correction=str(grpo.get("vllm_importance_sampling_mode") or "sequence_mask"),
         served=spec.hardware.rollout is Rollout.SERVER,
         max_grad_norm=float(grpo.get("max_grad_norm") or 1.0),
-        components=tuple(_component(reward) for reward in spec.rewards),
+        components=tuple(map(_component, spec.rewards, outcome_weights(spec.rewards))),
         gpus=gpus,
         ranks=ranks,
         max_steps=max(0, int(grpo.get("max_steps") or 0)),
         completions=Batch.of(grpo, spec.hardware.processes).completions,
         eval_every=_every(spec, "eval") if spec.data.eval_rows else 0,
         save_every=_every(spec, "save"),
+        turn_limit=spec.episodes.limits.turns if spec.episodes else 0,
+        call_limit=spec.episodes.limits.calls if spec.episodes else 0,
+        tools=spec.episodes is not None and any(map(_is_tool, spec.episodes.parts)),
     )
+
+
+def _is_tool(part: PartSpec) -> bool:
+    entry = ENVIRONMENTS.get(part.function)
+    return entry is not None and entry.kind is EntryKind.TOOL
 
 
 def _every(spec: RunSpec, what: str) -> int:
@@ -132,8 +149,8 @@ def _every(spec: RunSpec, what: str) -> int:
     return int(every) if every >= 1 else max(1, int(every * int(spec.grpo.get("max_steps") or 0)))
 
 
-def _component(reward: RewardSpec) -> Component:
+def _component(reward: RewardSpec, weight: float) -> Component:
     entry = LIBRARY.get(reward.function)
     low, high = entry.expected_of(reward.params) if entry else (None, None)
     checks = entry is not None and not {"answer", "test_cases"}.isdisjoint(entry.needs)
-    return Component(reward.name, reward.weight, low, high, checks)
+    return Component(reward.name, weight, low, high, checks)

@@ -120,7 +120,9 @@ def _links(run: Run, finding: Mapping[str, Any], charts: Mapping[str, str]) -> I
     rule = BY_ID[finding["rule"]]
     if chart := charts.get(finding["metric"]):
         yield "Chart", f"?tab=charts&c.large={chart}"
-    if rule.read:
+    if find := finding.get("find"):
+        yield "Completions", f"?tab=completions&{find}"
+    elif rule.read:
         yield "Completions", "?tab=completions"
     if rule.field and finding["try"]:
         yield f"Clone and change {rule.field}", f"{reverse('clone', args=[run.pk])}#id_{rule.field}"

@@ -118,7 +118,7 @@ def _read_texts(history: History, run: Run) -> None:
     rows = SampleRow.objects.filter(run=run, mode="train", superseded=False, step__gt=last).order_by("-step", "line")
     newest: dict[int, list[str]] = {}
     for step, data in rows.values_list("step", "data")[:GROUPS]:
-        completion_texts = [completion.text for completion in completions(data)]
+        completion_texts = [completion.written for completion in completions(data)]
         newest.setdefault(step, []).extend(text for text in completion_texts if text is not None)
     counted = (Text(step, *texts.count(of_step[:COMPLETIONS])) for step, of_step in sorted(newest.items()))
     past.note_texts(history, counted)

@@ -57,6 +57,8 @@ class HealthRule:
     """The field of the New run form that the advice is about."""
     read: bool = False
     """The advice is to read completions."""
+    find: str = ""
+    """The advice is to read these completions: a query of their tab, with the signal's own words filled in."""
     drawn: bool = False
     """Draw the bounds on the chart: the figure is the metric's own value, averaged over any number of steps."""
     around: float | None = None

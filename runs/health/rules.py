@@ -6,7 +6,7 @@ preset; other presets override them. The first bound opens a finding at the leve
 
 from __future__ import annotations
 
-from runs.health import completion_rules, machine_rules, policy_rules, reward_rules
+from runs.health import completion_rules, episode_rules, machine_rules, policy_rules, reward_rules
 from runs.health.rule import HealthRule, Level
 
 __all__ = ["BY_ID", "RULES", "HealthRule", "Level"]
@@ -14,6 +14,7 @@ __all__ = ["BY_ID", "RULES", "HealthRule", "Level"]
 RULES: tuple[HealthRule, ...] = (
     *reward_rules.RULES,
     *completion_rules.RULES,
+    *episode_rules.RULES,
     *policy_rules.RULES,
     *machine_rules.RULES,
 )

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from runs.health import completion_signals, machine_signals, policy_signals, reward_signals
+from runs.health import completion_signals, episode_signals, machine_signals, policy_signals, reward_signals
 from runs.health.signal import Of, Signal
 
 __all__ = ["OF", "Signal"]
 
-OF: dict[str, Of] = {**reward_signals.OF, **completion_signals.OF, **policy_signals.OF, **machine_signals.OF}
+OF: dict[str, Of] = {
+    **reward_signals.OF,
+    **completion_signals.OF,
+    **episode_signals.OF,
+    **policy_signals.OF,
+    **machine_signals.OF,
+}
 """Rule -> its figure."""

@@ -1,5 +1,5 @@
-"""The API for hosts, authenticated by the attempt's token: supervisors call claim, dataset, sync, samples and logs;
-reapers call reaped; launchers call not_launched."""
+"""The API for hosts, authenticated by the attempt's token: supervisors call claim, dataset, corpus, sync, samples and
+logs; reapers call reaped; launchers call not_launched."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, bearer, body_of, decode
 from controlplane.http.streams import file_answer
 from controlplane.http.tokens import attempt_token_fits
-from runs import deletions, hints
+from runs import corpora, deletions, hints
 from runs.host_api import claiming, ingest, reaping, uploads
 from runs.jobs import archives
 from runs.models import Attempt
@@ -122,6 +122,19 @@ def dataset(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     except FileNotFoundError:
         return error_json(404, "The dataset's file is gone.", where=str(version))
     return file_answer(request, rows, "application/vnd.apache.parquet")
+
+
+@for_attempt("GET")
+def corpus(request: HttpRequest, attempt: Attempt, sha256: str) -> HttpResponseBase:
+    """A corpus that the run's spec names."""
+    version = corpora.of_run(attempt.run, sha256)
+    if version is None:
+        return error_json(404, "The run searches no such corpus, or it is gone.", where="sha256")
+    try:
+        documents = version.path.open("rb")
+    except FileNotFoundError:
+        return error_json(404, "The corpus's file is gone.", where=str(version))
+    return file_answer(request, documents, "application/vnd.apache.parquet")
 
 
 @for_attempt("POST")

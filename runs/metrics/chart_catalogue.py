@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from runs.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour
-from workers.contract import RewardSpec, Rollout, RunSpec
+from workers.contract import RewardSpec, Rollout, RunSpec, outcome_weights
 from workers.contract.best import OTHER_REWARD
 from workers.contract.names import reward_time
 from workers.rewards.library import LIBRARY
@@ -85,8 +85,8 @@ def _reward(spec: RunSpec) -> Iterator[Chart]:
     yield Chart("reward", "Reward, total", (total,), help="Weighted sum of the components; the band is one deviation")
     if len(spec.rewards) > 1:
         parts = tuple(
-            ChartLine(f"rewards/{reward.name}/mean", reward.name, colour(i), weight=reward.weight)
-            for i, reward in enumerate(spec.rewards)
+            ChartLine(f"rewards/{reward.name}/mean", reward.name, colour(i), weight=weight)
+            for i, (reward, weight) in enumerate(zip(spec.rewards, outcome_weights(spec.rewards), strict=True))
         )
         yield Chart("weighted", "Components, weighted", parts, help="Mean of each component times its weight")
 
@@ -122,12 +122,12 @@ def _range(reward: RewardSpec) -> Range:
 def _total_range(spec: RunSpec) -> Range:
     """The range of the weighted sum; open if one component's is."""
     low = high = 0.0
-    for reward in spec.rewards:
+    for reward, weight in zip(spec.rewards, outcome_weights(spec.rewards), strict=True):
         bottom, top = _range(reward)
         if bottom is None or top is None:
             return None, None
-        low += min(bottom * reward.weight, top * reward.weight)
-        high += max(bottom * reward.weight, top * reward.weight)
+        low += min(bottom * weight, top * weight)
+        high += max(bottom * weight, top * weight)
     return low, high
 
 

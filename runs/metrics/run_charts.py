@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from runs.metrics import chart_catalogue
+from runs.metrics import chart_catalogue, episode_charts
 from runs.metrics.chart_catalogue import beta, updates_per_batch
 from runs.metrics.chart_spec import COLOURS, Chart, ChartBound, ChartGroup, ChartLine, Tile, colour
 from runs.metrics.series import kind_of
@@ -52,7 +52,7 @@ def plan(spec: RunSpec, gpus: Sequence[int] = (), names: Collection[str] = ()) -
     """Chart groups in reading order; a job trains nothing. `names`: the metrics that the run has reported."""
     if spec.kind in KINDS:
         return [chart_catalogue.of_machine(spec, gpus)]
-    training = list(chart_catalogue.of_training(spec, names))
+    training = [*chart_catalogue.of_training(spec, names), *episode_charts.of_episodes(spec, names)]
     return [*training, *chart_catalogue.of_rollout(spec), chart_catalogue.of_machine(spec, gpus)]
 
 

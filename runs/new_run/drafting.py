@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
+from django import forms
 from django.utils import timezone
 
 from controlplane.accounts import vault
 from controlplane.accounts.models import User
+from controlplane.datasets import tool_templates
+from controlplane.datasets.corpora.queries import specs_of
+from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import DatasetVersion
+from controlplane.datasets.tool_templates import ToolTemplate
 from controlplane.hardware import inspections
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.hardware.prices import gpu_hour
@@ -54,9 +59,10 @@ def draft_of(
     all_rewards = (*(rewards or ()), *(eval_rewards if request.eval_rows else ()))
     model = request.model if isinstance(request.model, str) else request.model.path
     grpo, hardware = dict(request.grpo), hardware_of(request.profile)
+    inspection = _inspected(hosts, model)
     return Draft(
         model=model,
-        inspection=_inspected(hosts, model),
+        inspection=inspection,
         hosts=tuple(_host_facts(view, holds[view.row.pk], _kept_memory(view, hardware)) for view in hosts),
         host_chosen=request.host is not None,
         data=data_facts(request.dataset_version),
@@ -74,6 +80,9 @@ def draft_of(
         limits=request.limits,
         priority=request.priority,
         owner=owner,
+        episodes=request.episodes,
+        corpus_problem=_corpus_problem(request),
+        tool_template=_tool_template(request, model, inspection),
     )
 
 
@@ -143,7 +152,7 @@ def forecast(draft: Draft, hosts: list[HostView]) -> Forecast:
     floor.hosts = [view.row for view in hosts]
     if draft.owner is not None and not draft.owner.may_start:
         return Forecast(False, f"Queue: {draft.owner.wait}")
-    result = floor.find(leasing.need_of(draft.hardware, draft.every_reward), None)
+    result = floor.find(leasing.need_of(draft.hardware, draft.every_entry), None)
     if not isinstance(result, Shortage):
         host, placement = result
         return Forecast(True, f"Launch now on {host.name} · {_resources(placement)}", placement)
@@ -155,6 +164,13 @@ def _waits(short: Shortage) -> str:
     if hold is None:
         return short.text
     return str(sentences.waiting_words(short.text, hold.how, hold.run_id, hold.run_name, hold.owner))
+
+
+def per_turn_configs(form: LaunchForm) -> list[int]:
+    """The offered reward configs with a component that scores each turn by itself."""
+    field = cast("forms.ModelChoiceField[Any]", form.fields["reward_version"])
+    versions = field.queryset or ()
+    return [each.pk for each in versions if any(reward.per_turn for reward in _rewards(each) or ())]
 
 
 def hardware_of(profile: HardwareProfile | None) -> HardwareSpec | None:
@@ -191,6 +207,21 @@ def _inspected(hosts: list[HostView], model: str) -> dict[str, Any] | None:
     answers = [row.answer for row in rows if row is not None and isinstance(row.answer, dict)]
     # Any host may take the run, so one that has the model is enough.
     return next((a for a in answers if a.get("ok")), answers[0] if answers else None)
+
+
+def _corpus_problem(request: LaunchRequest) -> str:
+    try:
+        specs_of(request.episodes.parts if request.episodes else ())
+    except DatasetError as error:
+        return str(error)
+    return ""
+
+
+def _tool_template(request: LaunchRequest, model: str, inspection: dict[str, Any] | None) -> ToolTemplate | None:
+    """Read only for a run whose episodes have tools."""
+    if request.episodes is None or request.episodes.gateway or not model:
+        return None
+    return tool_templates.of_model(model, str((inspection or {}).get("model_type") or ""))
 
 
 def _kept_memory(view: HostView, hardware: HardwareSpec | None) -> dict[int, KeptMemory]:
@@ -236,6 +267,7 @@ def _host_facts(view: HostView, holds: Mapping[str, Hold], kept: Mapping[int, Ke
         listening=frozenset(view.listening),
         sandbox=sandbox_of(view.row),
         gpu_hour=gpu_hour(view.row),
+        inventory=announcement,
     )
 
 

@@ -11,11 +11,13 @@ from django.views.decorators.http import require_POST, require_safe
 
 from controlplane.accounts.roles import operator_required, person
 from controlplane.datasets import upload
+from controlplane.datasets.errors import DatasetError
 from controlplane.exchange import writing
 from controlplane.exchange.documents import content_of
 from controlplane.exchange.reading import Unreadable
 from runs import queries
 from runs.new_run import importing
+from runs.new_run import search_example as search_examples
 from runs.new_run.drafting import checked, host_numbered, schema_of
 from runs.new_run.dry_run import DRAFT, NothingToShow
 from runs.new_run.forms import LaunchForm
@@ -39,6 +41,26 @@ def import_config(request: HttpRequest) -> HttpResponse:
     text = content.decode("utf-8-sig", "replace")
     form = LaunchForm(imported.data, schema=schema)
     return _shown(request, form, shown=imported.form(), imported=imported, import_text=text)
+
+
+@require_POST
+@operator_required
+def search_example(request: HttpRequest) -> HttpResponse:
+    """The same page with the search example chosen; makes its corpus, questions, environment and rewards if missing."""
+    data = {name: request.POST[name] for name in request.POST}
+    schema, problem = schema_of(host_numbered(request.POST.get("host"))), ""
+    try:
+        example = search_examples.make(person(request))
+        data |= {"environment": str(example.environment.pk), "reward_version": str(example.rewards.pk)}
+        if example.questions is not None:
+            data["dataset_version"] = str(example.questions.pk)
+        if not example.ready:
+            problem = "The sample’s corpus and questions are being made. Choose them again in a few seconds."
+    except DatasetError as error:
+        problem = str(error)
+    form = LaunchForm(data, schema=schema)
+    plain = importing.without_open_choices(LaunchForm(data, schema=schema))
+    return _shown(request, form, shown=plain, example_problem=problem)
 
 
 @require_POST

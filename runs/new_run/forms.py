@@ -12,13 +12,16 @@ from typing import Any, cast
 from django import forms
 
 from controlplane.datasets.models import DatasetVersion
+from controlplane.environments import queries as environments
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.rewards.models import RewardVersion
 from controlplane.rewards.queries import offered_versions
 from runs import checkpoints
 from runs.models import Priority
 from runs.new_run import advanced_fields, starting
+from runs.new_run.episode_fields import ATROPOS_FIELDS, ENVIRONMENT_FIELDS, EPISODE_LIMIT_FIELDS, EpisodeFields
 from runs.new_run.limit_fields import LIMIT_FIELDS, LimitFields
+from runs.new_run.recovery_fields import RECOVERY_FIELDS, RecoveryFields
 from runs.new_run.starting import StartChoices
 from runs.new_run.training_fields import (
     ATTENTIONS,
@@ -29,12 +32,10 @@ from runs.new_run.training_fields import (
     FieldSection,
 )
 from runs.spec import LaunchRequest
-from workers.contract import HangSpec, LoraSpec, RecoverySpec
-from workers.contract.lines import LONGEST_NAME
+from workers.contract import LoraSpec
 
 CHOICES = ("model", "dataset_version", "reward_version", "profile")
 LORA_FIELDS = ("lora_r", "lora_alpha", "lora_dropout", "lora_targets")
-RECOVERY_FIELDS = ("keep_best", "auto_resumes", "resume_pause_s", "hang_after", "hang_stop")
 LORA_DEFAULT = "q_proj, k_proj, v_proj, o_proj"
 
 
@@ -57,7 +58,7 @@ def model_name(text: str) -> str:
     return model
 
 
-class LaunchForm(LimitFields, forms.Form):
+class LaunchForm(LimitFields, EpisodeFields, RecoveryFields, forms.Form):
     key = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
     name = forms.CharField(
         label="Name of the run",
@@ -161,45 +162,6 @@ class LaunchForm(LimitFields, forms.Form):
         widget=forms.TextInput(attrs={"class": "code", "spellcheck": "false"}),
     )
 
-    keep_best = forms.CharField(
-        label="Keep the best by",
-        required=False,
-        max_length=LONGEST_NAME,
-        help_text="A metric, such as reward or eval_reward: its best checkpoint is kept as well. Leave empty to keep "
-        "only the newest.",
-        widget=forms.TextInput(attrs={"list": "known-metrics", "class": "code", "spellcheck": "false"}),
-    )
-    auto_resumes = forms.IntegerField(
-        label="Automatic resumes",
-        required=False,
-        min_value=0,
-        max_value=100,
-        initial=0,
-        help_text="How often the run may resume by itself after its host, supervisor or vLLM server died, or after a "
-        "hang. 0: never.",
-    )
-    resume_pause_s = forms.IntegerField(
-        label="Pause before a resume",
-        required=False,
-        min_value=0,
-        max_value=86_400,
-        initial=RecoverySpec().pause_s,
-        help_text="Seconds before the first automatic resume; each later pause is twice as long.",
-    )
-    hang_after = forms.FloatField(
-        label="Hang after",
-        required=False,
-        min_value=2,
-        max_value=10_000,
-        initial=HangSpec().after,
-        help_text="No step for this many times the usual duration is a hang: reported with who waits for whom.",
-    )
-    hang_stop = forms.BooleanField(
-        label="End a run that hangs",
-        required=False,
-        help_text="With automatic resumes it goes on from its last checkpoint. Off: only reported.",
-    )
-
     def __init__(self, *args: Any, schema: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.schema = dict(schema) if schema else None
@@ -221,6 +183,7 @@ class LaunchForm(LimitFields, forms.Form):
             ).select_related("dataset"),
             "reward_version": offered_versions(self["reward_version"].value()),
             "eval_reward_version": offered_versions(self["eval_reward_version"].value()),
+            "environment": environments.offered_versions(self["environment"].value()),
             "profile": HardwareProfile.objects.all(),
             "host": Host.objects.all(),
         }
@@ -316,17 +279,15 @@ class LaunchForm(LimitFields, forms.Form):
             attn_implementation=self.row("attn_implementation") or None,
             eval_rows=self.held_out,
             eval_reward_version=self.row("eval_reward_version"),
-            recovery=self.recovery(),
+            recovery=self.recovery,
             keep_best=str(self.row("keep_best") or ""),
             start_from=str(self.row("start_from") or ""),
             limits=self.limits,
-            hang=HangSpec(float(self.row("hang_after") or HangSpec().after), bool(self.row("hang_stop"))),
+            hang=self.hang,
             priority=self.queue_priority,
+            environment_version=self.row("environment"),
+            episodes=self.episodes(),
         )
-
-    def recovery(self) -> RecoverySpec:
-        pause_s = self.row("resume_pause_s")
-        return RecoverySpec(self.row("auto_resumes") or 0, RecoverySpec().pause_s if pause_s is None else pause_s)
 
     def lora(self) -> LoraSpec | None:
         if not self.row("use_lora"):
@@ -367,6 +328,18 @@ class LaunchForm(LimitFields, forms.Form):
     @property
     def main(self) -> list[forms.BoundField]:
         return self.group(FieldSection.MAIN)
+
+    @property
+    def environment_fields(self) -> list[forms.BoundField]:
+        return [self[name] for name in ENVIRONMENT_FIELDS]
+
+    @property
+    def atropos_fields(self) -> list[forms.BoundField]:
+        return [self[name] for name in ATROPOS_FIELDS]
+
+    @property
+    def episode_limits_fold(self) -> dict[str, Any]:
+        return self._fold("Limits of an episode", [self[name] for name in EPISODE_LIMIT_FIELDS]) | {"quiet": True}
 
     @property
     def folds(self) -> list[dict[str, Any]]:

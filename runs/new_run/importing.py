@@ -19,6 +19,8 @@ from controlplane.rewards.queries import offered_versions
 from controlplane.safe_yaml import short
 from runs.new_run import prefill
 from runs.new_run.forms import CHOICES, LORA_DEFAULT, LaunchForm
+from runs.new_run.importing_environment import FIELDS as EPISODES
+from runs.new_run.importing_environment import differing_limits, left_out, named, needs
 from runs.new_run.limit_fields import LIMIT_FIELDS
 from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING
 from workers.contract import ContractError, HangSpec, RecoverySpec, RewardSpec, WeightSync, from_dict, to_dict
@@ -48,6 +50,7 @@ FORM_FIELDS = {
     "limits.beyond.above": "bound_above",
     "limits.beyond.bound": "bound_value",
     "limits.beyond.steps": "bound_steps",
+    **EPISODES,
 }
 """Paths of the spec -> fields of the form; GRPOConfig's arguments have their own names."""
 
@@ -78,6 +81,9 @@ class Imported:
     """The profiles that have all the document's settings."""
     hardware: list[tuple[str, str]] = field(default_factory=list)
     """(label, value) of the settings that need a hardware profile."""
+
+    needs: list[str] = field(default_factory=list)
+    """What the settings ask for beside the form's fields, in words."""
 
     @property
     def data(self) -> dict[str, Any]:
@@ -119,6 +125,7 @@ def read(content: bytes, typed: Mapping[str, Any], schema: dict[str, Any] | None
     if imported.reading.complete:
         _left_to_trl(imported)
     _rows(imported)
+    _environment(imported)
     _settings(imported)
     _lora(imported)
     _precision(imported)
@@ -162,6 +169,7 @@ def _left_to_trl(imported: Imported) -> None:
     imported.values |= {"eval_reward_version": "", "keep_best": "", "start_from": ""}
     imported.values |= {"auto_resumes": "0", "resume_pause_s": str(RecoverySpec().pause_s)}
     imported.values |= {"hang_after": str(HangSpec().after), "hang_stop": "", **dict.fromkeys(LIMIT_FIELDS, "")}
+    imported.values |= {name: sent(value) for name, value in left_out().items()}
 
 
 def _rows(imported: Imported) -> None:
@@ -207,6 +215,25 @@ def _rows(imported: Imported) -> None:
         reading.note(Verdict.LEFT_OUT, "model.revision", text, path="model")
     if reading.pop("model.trust_remote_code"):
         reading.note(Verdict.LEFT_OUT, "model.trust_remote_code", trl.TABLE["trust_remote_code"].reason)  # type: ignore[union-attr]
+
+
+def _environment(imported: Imported) -> None:
+    """The version that a spec names, and only the limits in which the run differs from it."""
+    reading = imported.reading
+    name, number, parts = (reading.pop(f"episodes.{one}") for one in ("name", "version", "parts"))
+    version = named(name, number, parts) if parts else None
+    if version is not None:
+        imported.put("environment", version.pk, "episodes")
+    elif parts:
+        text = "No environment here has these parts: make one under Environments."
+        reading.note(Verdict.LEFT_OUT, "episodes", text, path="environment")
+    if reading.complete and version is not None:
+        differing = differing_limits(reading.values, version)
+        for path in [path for path in reading.values if path.startswith("episodes.limits.")]:
+            reading.pop(path)
+        for path, value in differing.items():
+            reading.put(path, value, path)
+    imported.needs = needs(reading, imported.data)
 
 
 def _reward_version(rewards: Any, failed_share: Any) -> RewardVersion | None:

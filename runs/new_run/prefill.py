@@ -12,14 +12,14 @@ from controlplane.hardware.models import HardwareProfile
 from controlplane.hardware.profiles import launch_values
 from controlplane.rewards.models import RewardVersion
 from runs.models import Run
-from runs.new_run import advanced_fields, limit_fields
+from runs.new_run import advanced_fields, episode_fields, limit_fields
 from runs.new_run.forms import LORA_DEFAULT, LaunchForm
 from runs.new_run.training_fields import PRECISION_FLAGS, TRAINING, TrainingField
 from runs.preflight.draft import TRL_DEFAULTS
 from runs.spec import spec_of, with_aggregation
 from workers.contract import ContractError, HardwareSpec, from_dict, to_dict
 
-FROM_LINKS = ("model", "dataset_version", "reward_version", "profile", "host", "name")
+FROM_LINKS = ("model", "dataset_version", "reward_version", "profile", "host", "name", "environment")
 """Choices that a link to the page may make: `?dataset_version=3`."""
 
 
@@ -72,6 +72,7 @@ def from_run(run: Run, schema: dict[str, Any] | None) -> dict[str, Any]:
         "hang_after": spec.hang.after,
         "hang_stop": spec.hang.stop,
         **limit_fields.of_spec(spec.limits),
+        **episode_fields.of_spec(spec.episodes, run.environment_version),
         "precision": _precision(spec.grpo),
         # A field that the spec leaves to TRL is left to TRL again, not set to this form's default.
         **{field.name: _offered(field, spec.grpo.get(field.name, left_to_trl(field, schema))) for field in TRAINING},
@@ -93,6 +94,7 @@ def changed_since(run: Run) -> list[str]:
     changed = [*_rewards_changed(run.reward_version, "reward config")]
     if run.spec.get("eval_rewards"):
         changed += _rewards_changed(run.eval_reward_version, "evaluations’ reward config")
+    changed += _environment_changed(run)
     if run.profile is None:
         changed.append("Its hardware profile was deleted: choose another.")
     elif {**run.spec.get("hardware", {}), "profile": ""} != {**_full(run.profile.spec), "profile": ""}:
@@ -107,6 +109,17 @@ def _rewards_changed(version: RewardVersion | None, what: str) -> Iterator[str]:
         yield f"Its {what} {version.config.name} was archived: choose another."
     elif (newest := version.config.newest()) != version:
         yield (f"There is a newer version of its {what}, {newest}: the clone uses v{version.number}, as the run did.")
+
+
+def _environment_changed(run: Run) -> Iterator[str]:
+    version = run.environment_version
+    if version is None:
+        if (run.spec.get("episodes") or {}).get("parts"):
+            yield "Its environment was deleted: choose another."
+    elif version.environment.archived_at:
+        yield f"Its environment {version.environment.name} was archived: choose another."
+    elif (newest := version.environment.newest()) != version:
+        yield f"There is a newer version of its environment, {newest}: the clone has v{version.number}, as the run had."
 
 
 def as_sent(form: LaunchForm) -> dict[str, Any]:

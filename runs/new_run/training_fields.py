@@ -12,6 +12,7 @@ from typing import Any
 
 from django import forms
 
+from runs.new_run.episode_fields import EPISODE_FIELDS
 from runs.new_run.limit_fields import LIMIT_FIELDS
 from workers.contract.training_rules import CHOICES
 
@@ -304,6 +305,7 @@ FORM_NAMES = frozenset(
         "hang_after",
         "hang_stop",
         *LIMIT_FIELDS,
+        *EPISODE_FIELDS,
     }
 )
 """The form's own fields, which a trainer's schema can't override."""

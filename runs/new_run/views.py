@@ -22,8 +22,8 @@ from controlplane.http.streams import file_answer
 from runs import checkpoints, preflight, queries
 from runs.idempotency import once
 from runs.models import Run
+from runs.new_run import drafting, fixing, past_runs, prefill
 from runs.new_run import dry_run as new_run_dry_run
-from runs.new_run import fixing, past_runs, prefill
 from runs.new_run.drafting import (
     Checked,
     candidates,
@@ -299,6 +299,7 @@ def page(
         "models": known_models(candidates(None)),
         "metrics": sorted({*LOGGED, *(f"eval_{name}" for name in ("reward", "loss")), OTHER_REWARD}),
         "fillable": prefill.fillable(form),
+        "per_turn": drafting.per_turn_configs(form),
         **panel,
         **extra,
     }

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_POST
 
 from controlplane.accounts.roles import admin_required
+from controlplane.parameter_forms import PARAM, PREFIX
 from controlplane.rewards import code_check
-from controlplane.rewards.forms import PARAM
 from runs.playground import completions_source
 from workers.rewards import custom
-
-_PREFIX = re.compile(r"[a-z0-9]{1,16}")
 
 
 @admin_required
@@ -23,7 +19,7 @@ def check(request: HttpRequest) -> HttpResponse:
     """Check a component of the editor's form (?of=its prefix) on the playground's completions."""
     prefix = request.GET.get("of", "")
     name = f"{prefix}-{PARAM}{code_check.PARAM}"
-    if not _PREFIX.fullmatch(prefix) or name not in request.POST:
+    if not PREFIX.fullmatch(prefix) or name not in request.POST:
         raise Http404
     source = request.POST[name].replace("\r\n", "\n")
     if len(source) > custom.LONGEST:

@@ -17,6 +17,8 @@ from django.http import Http404, HttpRequest
 
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.queries import ready_versions
+from runs.completions import episodes
+from runs.completions.episodes import Episode
 from runs.completions.groups import completions as completions_of
 from runs.completions.reading import Steps, steps, valid
 from runs.models import Run, SampleRow
@@ -51,6 +53,7 @@ class Offered:
     advantage: float | None = None
     length: int = 0
     """The full length in characters, if the page has only the beginning."""
+    episode: Episode | None = None
 
 
 @dataclass
@@ -228,7 +231,9 @@ def _take(source: Source, group: SampleRow | None) -> None:
         source.stored[str(item.number)] = full = completion(item)
         text = _as_shown(full.text)
         length = len(full.text) if len(full.text) > EDITABLE_CHARS else 0
-        source.offered.append(Offered(text, str(item.number), item.reward, item.advantage, length))
+        source.offered.append(
+            Offered(text, str(item.number), item.reward, item.advantage, length, episodes.read(item.turns))
+        )
 
 
 def _as_shown(text: str) -> str:

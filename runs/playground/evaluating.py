@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from controlplane.rewards.turns import Turn
 from workers.contract import RewardSpec
-from workers.rewards import LIBRARY, Completion, Cost, Failure, Reward, score
+from workers.rewards import LIBRARY, Completion, Cost, Failure, Reward, Scores, score
+from workers.rewards.advantages import mean
 from workers.rewards.reward import Row
+from workers.rewards.turns import split
 
 WAITS = {Cost.HTTP: ("timeout_s", "batch_s"), Cost.SANDBOX: ("seconds",)}
 """Parameters that limit waiting for servers and running code, in seconds."""
@@ -84,7 +86,7 @@ def column(
     turn.late, turn.unavailable = False, ""
     started = time.perf_counter()
     params = _params(reward, spec, turn)
-    scores = score(reward, completions, rows, params, turn.tools)
+    scores = _scores(spec, reward, completions, rows, params, turn)
     seconds = time.perf_counter() - started
     if scores.failures and turn.over and _is_cut(reward, spec, params):
         turn.late = True
@@ -93,6 +95,30 @@ def column(
     if turn.late:
         return ComponentScores(spec, reward, nothing, seconds=seconds, how=How.LATE, why="Scoring timed out.")
     return ComponentScores(spec, reward, scores.values, scores.failures, scores.notes, seconds)
+
+
+def _scores(
+    spec: RewardSpec,
+    reward: Reward,
+    completions: Sequence[Completion],
+    rows: Sequence[Row],
+    params: dict[str, Any],
+    turn: Turn,
+) -> Scores:
+    """Of whole completions, or the mean over the turns of each, as the run's chart has it."""
+    if not spec.per_turn:
+        return score(reward, completions, rows, params, turn.tools)
+    parts = [split(one) for one in completions]
+    places = [place for place, of in enumerate(parts) for _ in of]
+    each = score(reward, [part for of in parts for part in of], [rows[place] for place in places], params, turn.tools)
+    values = [
+        mean([one for at, one in zip(places, each.values, strict=True) if at == place]) for place in range(len(parts))
+    ]
+    failures = {places[one.index]: replace(one, index=places[one.index]) for one in reversed(each.failures)}
+    notes = dict(zip(places, each.notes, strict=False))
+    return Scores(
+        values, [failures[place] for place in sorted(failures)], [notes.get(i, "") for i in range(len(parts))]
+    )
 
 
 def _params(reward: Reward, spec: RewardSpec, turn: Turn) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from runs.playground.completions_source import completion
 from runs.playground.evaluating import ComponentScores, How, column
 from runs.playground.ordering import TOLERANCE, PairCounts, order, pairs, ranks
 from runs.playground.scoring import Bar, diverging, variance_shares
-from workers.contract import RewardSpec
+from workers.contract import RewardSpec, outcome_weights
 from workers.rewards import LIBRARY, Failure
 from workers.rewards.advantages import advantages, mean
 from workers.rewards.reward import Reward
@@ -293,7 +293,7 @@ def _batch(batch: Sequence[Rescored], aggregation: str, scale: str | bool) -> li
     if not counting or not size:
         return []
     values = [[value for group in batch for value in group.columns[place].values] for place in counting]
-    weights = [batch[0].columns[place].spec.weight for place in counting]
+    weights = outcome_weights([batch[0].columns[place].spec for place in counting])
     result = advantages(values, weights, size, aggregation, scale)
     return [
         _group(

@@ -9,7 +9,7 @@ from typing import Any
 
 from controlplane.rewards.turns import Turn, turn
 from runs.playground.evaluating import ComponentScores, column
-from workers.contract import RewardSpec
+from workers.contract import RewardSpec, outcome_weights
 from workers.rewards import Completion
 from workers.rewards.advantages import AGGREGATIONS, EPSILON, advantages, deviation, mean
 
@@ -111,7 +111,7 @@ def try_on(
         return PlaygroundTrial(
             unscored, [Scored(one, [], None, 0.0, Bar(50, 0)) for one in group], None, None, aggregation
         )
-    weights = [one.spec.weight for one in counted]
+    weights = outcome_weights([one.spec for one in counted])
     result = advantages([one.values for one in counted], weights, len(group), aggregation)
     shares = dict(zip(map(id, counted), variance_shares(counted, aggregation), strict=True))
     widest = max(map(abs, result.advantages), default=0.0) or 1.0

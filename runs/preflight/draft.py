@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from controlplane.datasets.tool_templates import ToolTemplate
 from controlplane.hardware.prices import Money
 from controlplane.hardware.sandboxes import HostSandbox
 from runs.scheduling.limits import Allowance
 from workers.contract import HardwareSpec, LimitsSpec, LoraSpec, RewardSpec, ServerSpec
 from workers.contract.batch import Batch
+from workers.contract.episodes import EpisodeSpec, PartSpec
 
 TRL_DEFAULTS: dict[str, Any] = {
     "beta": 0.0,
@@ -99,6 +101,8 @@ class HostFacts:
     """How the host isolates code run by rewards."""
     gpu_hour: Money | None = None
     """The price of one GPU for one hour."""
+    inventory: dict[str, Any] = field(default_factory=dict)
+    """All that it has announced about itself."""
 
     @property
     def usable(self) -> bool:
@@ -165,6 +169,11 @@ class Draft:
     keep_best: str = ""
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     priority: int = 0
+    episodes: EpisodeSpec | None = None
+    corpus_problem: str = ""
+    """What is wrong with the corpora that its parts search."""
+    tool_template: ToolTemplate | None = None
+    """What the model's chat template makes of tools; None: not known, or not asked."""
     owner: Allowance | None = None
     """The user who would launch it, with limits and usage; None: no user."""
 
@@ -178,10 +187,23 @@ class Draft:
         """All that the run would compute."""
         return (*(self.rewards or ()), *(self.eval_rewards if self.eval_rows else ()))
 
+    @property
+    def every_entry(self) -> tuple[RewardSpec | PartSpec, ...]:
+        """The rewards, and the parts of the environment."""
+        return (*self.every_reward, *(self.episodes.parts if self.episodes else ()))
+
     def model_size(self, name: str) -> int:
         """A size that the host has read from the model; 0: unknown."""
         size = (self.inspection or {}).get(name)
         return size if isinstance(size, int) and not isinstance(size, bool) and size > 0 else 0
+
+    @property
+    def result_tokens(self) -> int:
+        """What tools' results add to an episode beyond the completion length, where they don't count: assumed are one
+        call a turn and results of full length."""
+        if self.episodes is None or self.episodes.gateway or self.episodes.limits.count_outputs:
+            return 0
+        return max(self.episodes.limits.turns - 1, 0) * self.episodes.limits.output_tokens
 
     @property
     def schema(self) -> dict[str, Any] | None:

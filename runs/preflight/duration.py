@@ -11,6 +11,7 @@ completions × (prompt + completion limit) of the two runs, and the new tokens t
 - generation: as many times one token as a completion may be long. vLLM takes 2 ms for a token of all its sequences and
   0.6 ms more for each billion parameters on a GPU, and twice that with 256 sequences at once; the trainer's own
   generation takes 30 ms and 2 ms for each billion.
+  An environment adds a second a turn for its answers: assumed, as tools differ.
 - training: for each pass 0.25 s and 8 operations a parameter and token, at 200 tera-operations a second on each GPU;
   with quantized weights twice that.
 
@@ -40,6 +41,8 @@ PASS_S = 0.25
 OPERATIONS = 8
 """For each parameter and token: forward, backward, and forward again for what checkpointing has dropped."""
 OPERATIONS_PER_S = 2e14
+ANSWER_S = 1.0
+"""Assumed for the tools' part of a turn, all episodes side by side."""
 UNPACKING = 2
 """How many times longer a pass over quantized weights takes."""
 
@@ -59,6 +62,8 @@ class Work:
     """The most tokens of a completion."""
     generations: float
     """In a step; less than 1 where later steps reuse completions."""
+    answers: int = 0
+    """Of the environment in an episode, at most."""
 
     @property
     def steps_per_generation(self) -> int:
@@ -142,11 +147,12 @@ def work_of(draft: Draft) -> Work | None:
         return None
     return Work(
         completions=batch.micro_batch * batch.gradient_accumulation_steps / batch.num_iterations,
-        length=prompt_tokens(draft.data) + limit,
+        length=prompt_tokens(draft.data) + limit + draft.result_tokens,
         micro_batch=batch.per_device_train_batch_size,
         passes=batch.gradient_accumulation_steps,
         limit=limit,
         generations=batch.gradient_accumulation_steps / (batch.num_iterations * batch.slices),
+        answers=max(draft.episodes.limits.turns - 1, 0) if draft.episodes and not draft.episodes.gateway else 0,
     )
 
 
@@ -244,7 +250,7 @@ def generation_s(work: Work, hardware: HardwareSpec, parameters: int) -> float:
         engines, split = _engines(hardware)
         at_once = work.completions / work.generations / engines
         token_s = (VLLM_TOKEN_S + VLLM_TOKEN_S_PER_BILLION * billions / split) * (1 + at_once / CROWD)
-    return work.generations * work.limit * token_s
+    return work.generations * (work.limit * token_s + work.answers * ANSWER_S)
 
 
 def _engines(hardware: HardwareSpec) -> tuple[int, int]:

@@ -86,7 +86,7 @@ def settings_of(draft: Draft, hardware: HardwareSpec) -> Settings:
     return Settings(
         batch=batch,
         prompt_tokens=prompt_tokens(draft.data),
-        completion_tokens=_number(draft, "max_completion_length"),
+        completion_tokens=_number(draft, "max_completion_length") + draft.result_tokens,
         passes=accumulation,
         generated=generated if hardware.rollout is Rollout.TRANSFORMERS else 0,
         reference=bool(draft.value("beta")),

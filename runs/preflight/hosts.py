@@ -150,7 +150,7 @@ FIX = (
 
 
 def check_sandbox(draft: Draft) -> Iterator[Finding]:
-    rewards = [reward.name for reward in draft.every_reward if runs_code(reward)]
+    rewards = [part.name for part in draft.every_entry if runs_code(part)]
     hosts = fitting_hosts(draft)
     if not rewards or not hosts:
         return

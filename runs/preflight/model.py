@@ -164,6 +164,10 @@ def _how_many(data: DataFacts, room: int) -> str:
     return f", as do about {over:,} of {count:,} prompts" if over > 1 else ""
 
 
+def _with_results(tokens: int) -> str:
+    return f" and up to {tokens:,} of tools’ results" if tokens else ""
+
+
 def _against(draft: Draft, completion: int, limit: int, whose: str) -> Iterator[Finding]:
     if completion >= limit:
         half = max(limit // 2, 1)
@@ -176,8 +180,9 @@ def _against(draft: Draft, completion: int, limit: int, whose: str) -> Iterator[
         return
     data = draft.data
     longest = _longest_prompt(data) if data else 0
-    if data and longest + completion > limit:
-        room = limit - longest
+    results = draft.result_tokens
+    if data and longest + completion + results > limit:
+        room = limit - longest - results
         what = (
             f"{data.longest_prompt_tokens:,} tokens"
             if data.longest_prompt_tokens
@@ -185,8 +190,9 @@ def _against(draft: Draft, completion: int, limit: int, whose: str) -> Iterator[
         )
         yield warn(
             "max_completion_length",
-            f"The longest prompt has {what}: with {completion:,} tokens of completion it may pass {limit:,} ({whose})"
-            f"{_how_many(data, limit - completion)}.",
+            f"The longest prompt has {what}: with {completion:,} tokens of completion{_with_results(results)} it may "
+            f"pass {limit:,} ({whose})"
+            f"{_how_many(data, limit - completion - results)}.",
             "Shorten the completions, or make a version of the dataset without long prompts: under its Rows.",
             *([Fix(f"Set it to {room}", {"max_completion_length": str(room)})] if room >= 16 else []),
         )

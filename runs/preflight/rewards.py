@@ -9,7 +9,6 @@ from runs.preflight.draft import DataFacts, Draft
 from runs.preflight.finding import Finding, stop, warn
 from workers.contract import RewardSpec
 from workers.rewards import LIBRARY
-from workers.rewards.reward import RewardGroup
 
 
 def check(draft: Draft) -> Iterator[Finding]:
@@ -57,11 +56,11 @@ def _component(reward: RewardSpec, data: DataFacts | None, field: str) -> Iterat
     if entry is None:
         yield stop(field, f"{reward.name}: there is no reward {reward.function}.", "Replace it.")
         return
+    if reward.per_turn and not entry.per_turn:
+        cause = f"{reward.name} is to score each turn, and {entry.title} scores whole completions only."
+        yield stop(field, cause, "Let it score the whole completion.")
     for problem in entry.check(reward.params):
         yield stop(field, f"{reward.name}: {problem}.", "Correct the reward config.")
-    if entry.group is RewardGroup.TOOLS:
-        cause = f"{reward.name} scores tool use, but runs have no tools: a completion is one turn without results."
-        yield warn(field, cause, "Use a reward on the text itself.")
     if data is None or not data.ready:
         return
     for column in entry.needs:

@@ -69,6 +69,7 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
         dataset_version=dataset_version,
         reward_version=reward_version,
         eval_reward_version=request.eval_reward_version if spec.eval_rewards else None,
+        environment_version=request.environment_version,
         profile=profile,
         trial=request.trial,
         source=request.source,
@@ -89,6 +90,7 @@ def submit_job(source: Run, spec: RunSpec, *, host: Host | None, user: User) -> 
         host=host,
         dataset_version=source.dataset_version,
         reward_version=source.reward_version,
+        environment_version=source.environment_version,
         source=source,
     )
     return _insert(run, replace(spec, run_id=run_id), priority=Priority.JOB)

@@ -18,7 +18,10 @@ from controlplane.hardware import sandboxes
 from controlplane.hardware.models import Host
 from runs.models import Attempt, Lease, Run, Waits
 from workers.contract import HardwareSpec, Placement, Receipt, RewardSpec, WeightSync
-from workers.rewards import LIBRARY, Cost
+from workers.contract.episodes import PartSpec
+from workers.environments import LIBRARY as ENTRIES
+from workers.environments import Entry
+from workers.rewards import LIBRARY, Cost, Reward
 
 ACTIVE = Q(state__in=(Lease.HELD, Lease.QUARANTINED))
 BUSY_MIB = 1024
@@ -70,12 +73,13 @@ class Shortage:
     """The holder; of several, the most informative one."""
 
 
-def need_of(hardware: HardwareSpec, rewards: Iterable[RewardSpec] = ()) -> Need:
-    return replace(_need_of(hardware), sandbox=any(runs_code(reward) for reward in rewards))
+def need_of(hardware: HardwareSpec, using: Iterable[RewardSpec | PartSpec] = ()) -> Need:
+    """`using`: the run's rewards and the parts of its environment."""
+    return replace(_need_of(hardware), sandbox=any(runs_code(one) for one in using))
 
 
-def runs_code(reward: RewardSpec) -> bool:
-    entry = LIBRARY.get(reward.function)
+def runs_code(one: RewardSpec | PartSpec) -> bool:
+    entry: Reward | Entry | None = (LIBRARY if isinstance(one, RewardSpec) else ENTRIES).get(one.function)
     return entry is not None and entry.cost == Cost.SANDBOX
 
 

@@ -72,7 +72,7 @@ def asked_host(attempt: Attempt) -> int | None:
 def need_of(run: Run) -> Need:
     spec = spec_of(run)
     if spec.kind not in jobs.KINDS:
-        need = leasing.need_of(spec.hardware, spec.every_reward)
+        need = leasing.need_of(spec.hardware, spec.every_entry)
         return replace(need, ports=need.ports + gateway.ports_of(spec.episodes))
     need = leasing.need_of(spec.hardware)  # a job scores nothing
     return replace(need, ports=need.ports + jobs.ports_of(spec.kind, spec.job))

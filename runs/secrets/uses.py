@@ -75,10 +75,10 @@ def _attempts() -> dict[str, list[Attempt]]:
     attempts: dict[str, list[Attempt]] = defaultdict(list)
     for attempt in Attempt.objects.exclude(status__in=FINAL).select_related("run"):
         try:
-            rewards = spec_of(attempt.run).every_reward
+            entries = spec_of(attempt.run).every_entry
         except ContractError:
             continue
-        for name in vault.names_in(rewards):
+        for name in vault.names_in(entries):
             attempts[name].append(attempt)
     return attempts
 

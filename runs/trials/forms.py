@@ -9,6 +9,8 @@ from typing import Any, cast
 from django import forms
 
 from controlplane.datasets.models import DatasetVersion
+from controlplane.environments import queries as environments
+from controlplane.environments.models import EnvironmentVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.hardware.profile_words import STRATEGIES
 from controlplane.hardware.profiles import Profile, profile_of
@@ -16,6 +18,7 @@ from controlplane.rewards.models import RewardVersion
 from controlplane.rewards.queries import offered_versions
 from runs.hosts.cards import HostView
 from runs.new_run.drafting import candidates, host_numbered
+from runs.new_run.episode_fields import EnvironmentChoice
 from runs.new_run.forms import DatasetChoice, RewardChoice, model_name
 from runs.sentences import counted
 from runs.trials.trials import Wanted, too_small
@@ -65,6 +68,13 @@ class TrialForm(forms.Form):
         help_text="How completions are scored.",
         error_messages={"required": "Choose a reward config."},
     )
+    environment = EnvironmentChoice(
+        EnvironmentVersion.objects.none(),
+        label="Environment",
+        required=False,
+        empty_label="none: a completion is one turn",
+        help_text="Its turns and tool calls take time and make completions longer.",
+    )
     profiles = forms.ModelMultipleChoiceField(
         HardwareProfile.objects.none(),
         label="Profiles to try",
@@ -80,6 +90,7 @@ class TrialForm(forms.Form):
                 status=DatasetVersion.READY, archived_at__isnull=True
             ).select_related("dataset"),
             "reward_version": offered_versions(self["reward_version"].value()),
+            "environment": environments.offered_versions(self["environment"].value()),
             "profiles": HardwareProfile.objects.all(),
         }
         for name, queryset in rows.items():
@@ -105,7 +116,8 @@ class TrialForm(forms.Form):
 
     def wanted(self) -> Wanted:
         values = self.cleaned_data
-        return Wanted(values["host"], values["model"], values["dataset_version"], values["reward_version"])
+        rows = (values[name] for name in ("dataset_version", "reward_version", "environment"))
+        return Wanted(values["host"], values["model"], *rows)
 
     def chosen_host(self) -> Host | None:
         """The selected host, even if the form is invalid."""

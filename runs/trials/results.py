@@ -196,6 +196,7 @@ def _use(trial: ProfileTrial, run: Run) -> str:
         "reward_version": run.reward_version_id,
         "profile": run.profile_id,
         "host": run.host_id,
+        "environment": run.environment_version_id,
     }
     return urlencode({name: value for name, value in chosen.items() if value})
 

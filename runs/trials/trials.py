@@ -15,6 +15,7 @@ from django.db import transaction
 
 from controlplane.accounts.models import User
 from controlplane.datasets.models import DatasetVersion
+from controlplane.environments.models import EnvironmentVersion
 from controlplane.hardware.models import HardwareProfile, Host
 from controlplane.hardware.profiles import Profile, profile_of
 from controlplane.rewards.models import RewardVersion
@@ -43,6 +44,7 @@ class Wanted:
     model: str
     dataset_version: DatasetVersion
     reward_version: RewardVersion
+    environment_version: EnvironmentVersion | None = None
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,8 @@ def _request(setup: Wanted, row: HardwareProfile, profile: Profile) -> LaunchReq
         grpo=_grpo(profile),
         lora=profile.lora,
         kind=KIND,
+        environment_version=setup.environment_version,
+        episodes=setup.environment_version.episode_spec() if setup.environment_version else None,
     )
 
 
@@ -161,6 +165,7 @@ def _key(setup: Wanted, profiles: Sequence[HardwareProfile], user: User, page: s
     """The key that makes a repeated submission the same trial: user, page and values. A changed form is a new trial."""
     if not page:
         return None
-    rows = (setup.host.pk, setup.dataset_version.pk, setup.reward_version.pk)
+    environment = setup.environment_version and setup.environment_version.pk
+    rows = (setup.host.pk, setup.dataset_version.pk, setup.reward_version.pk, environment)
     identity = (user.pk, page, setup.model, rows, sorted(row.pk for row in profiles))
     return hashlib.sha256(repr(identity).encode()).hexdigest()

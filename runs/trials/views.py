@@ -20,7 +20,7 @@ from runs.trials import trials
 from runs.trials.forms import TrialForm
 from runs.trials.results import progress
 
-FROM_LINKS = ("model", "dataset_version", "reward_version", "host")
+FROM_LINKS = ("model", "dataset_version", "reward_version", "host", "environment")
 RECENT = 10
 
 

@@ -10,7 +10,16 @@ from tests.controlplane.people import admin
 
 pytestmark = pytest.mark.django_db
 
-PATHS = ("/runs/", "/runs/compare/", "/datasets/", "/rewards/", "/hardware/", "/settings/alerts/", "/settings/secrets/")
+PATHS = (
+    "/runs/",
+    "/runs/compare/",
+    "/datasets/",
+    "/rewards/",
+    "/environments/",
+    "/hardware/",
+    "/settings/alerts/",
+    "/settings/secrets/",
+)
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -16,6 +16,7 @@ from django.test import Client
 from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve, reverse
 
 from controlplane.accounts.models import Role
+from controlplane.datasets.models import Corpus, CorpusVersion
 from controlplane.hardware.models import ModelInspection
 from controlplane.references.models import ReferenceCheck
 from runs import checkpoints
@@ -25,6 +26,7 @@ from runs.jobs import archives, archiving
 from runs.models import HealthPreset, Lease, ProfileTrial, SampleRow
 from runs.urls import websocket_urlpatterns
 from tests.controlplane.accounts.secret_rows import an_endpoint
+from tests.controlplane.environments.environments import an_environment
 from tests.controlplane.people import make_user, signed_in
 from tests.controlplane.route_rules import ACT, ADMIN, EDIT, HOST, OPEN, OPERATE, READ, RULES, SELF
 from tests.runs.alerts.builders import a_target
@@ -82,6 +84,8 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "attempt_id": attempt.pk,
         "dataset_id": version.dataset_id,
         "number": 1,
+        "corpus_id": CorpusVersion.objects.create(corpus=Corpus.objects.create(name="c"), number=1).corpus_id,
+        "sha256": "0" * 64,
         "kind": "csv",
         "config_id": attempt.run.reward_version.config_id,
         "profile_id": attempt.run.profile_id,
@@ -94,6 +98,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "name": "trainer",
         "sample_id": sample.pk,
         "event_id": attempt.run.events.get(kind="checkpoint").pk,
+        "environment_id": an_environment().environment_id,
         "turn_id": a_turn(attempt.run.events.get(kind="checkpoint")).pk,
         "row": sample.row,
         "view_id": 1,

@@ -36,5 +36,5 @@ spec = from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_bytes()))
 environment.prepare(spec)
 state.AcceleratorState.__init__ = shard_here_too
 metrics = LineFile(folder / FileName.METRICS, writes=environment.rank() == 0)
-with closing(rewards.tools_for(spec)) as tools:
+with closing(rewards.tools_for(spec, folder)) as tools:
     train(spec, data.read(folder, spec), folder, metrics, tools)

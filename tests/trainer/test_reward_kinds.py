@@ -18,6 +18,7 @@ from tests.trainer.preloaded import Preloaded
 from tests.trainer.reward_runs import KEY, MISDEEDS, NO_SANDBOX, TRLS_OWN, VARIETY, Ended, RewardModels, liking, python
 from tests.trainer.test_training import last_step, of_kind
 from workers.contract import FileName, RewardSpec
+from workers.contract.episodes import EpisodeSpec, PartSpec
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 
@@ -165,6 +166,16 @@ def test_without_a_sandbox_and_an_admins_leave_rewards_that_run_code_are_refused
     assert "The reward 'mine' runs code, and no sandbox holds on this host" in refused.last_words
     assert "bwrap is not installed" in refused.last_words
     assert of_kind(folder, "stage")[-1]["data"]["stage"] == "importing libraries"  # the model was not loaded
+
+
+def test_without_a_sandbox_tools_that_run_code_are_refused_as_rewards_are(
+    tiny_model: Path, tmp_path: Path, start: Start
+) -> None:
+    episodes = EpisodeSpec("programs", 1, (PartSpec("interpreter", "python_interpreter"),))
+    folder = builders.attempt_folder(tmp_path / "a", model=tiny_model, rewards=(VARIETY,), run={"episodes": episodes})
+    refused = reward_runs.trained(start, folder, "-c", NO_SANDBOX)
+    assert refused.code == 3
+    assert "The tool 'interpreter' runs code, and no sandbox holds on this host" in refused.last_words
 
 
 def test_two_ranks_end_together_when_rewards_fail_on_one_of_them(

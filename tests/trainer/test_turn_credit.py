@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +10,22 @@ import pytest
 
 from tests.trainer import builders
 from tests.trainer.conftest import Start
-from tests.trainer.reward_runs import Ended, trained
+from tests.trainer.reward_runs import KEY, Ended, trained
+from tests.workers.rewards.judge_server import JudgeServer
 from workers.contract import FileName, RewardSpec
 from workers.contract.episodes import EpisodeLimits, EpisodeSpec, PartSpec, turn_reward
 from workers.rewards.advantages import advantages
 
 pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(400)]
 
-OUTCOME, EACH = (
-    RewardSpec("answers", "turn_count"),
-    RewardSpec("variety", "unique_chars_normalised", 0.5, per_turn=True),
+EACH = RewardSpec("variety", "unique_chars_normalised", 0.5, per_turn=True)
+RANKED = RewardSpec(
+    "ranked",
+    "judge_ranking",
+    0.1,
+    {"endpoint": "JUDGE", "model": "a-model", "criterion": "Be judged: [says=Ranking: 1 > 2 > 3 > 4]"},
 )
+"""By a server that prefers what it is shown first."""
 VARIED = RewardSpec("whole", "unique_chars_normalised")
 CHATS = [{**row, "prompt": [{"role": "user", "content": row["prompt"]}]} for row in builders.rows(16)]
 PLAYED = EpisodeSpec(
@@ -80,6 +86,20 @@ def test_each_turn_is_scored_and_credited_by_itself(
     assert first["rewards/variety/mean"] == pytest.approx(0.5, abs=0.5)
     assert first["reward"] == pytest.approx(first["rewards/whole/mean"])
     assert turn_reward(1) in first
+
+
+def test_a_judge_ranks_whole_groups_of_two_ranks(
+    tiny_model: Path, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with JudgeServer() as server:
+        monkeypatch.setenv("GRPO_SECRET_JUDGE", json.dumps({"address": server.address, "key": KEY}))
+        asked = {"hardware": {"processes": 2, "strategy": "ddp"}, "rewards": (VARIED, RANKED)}
+        grpo = {"max_steps": 1, "per_device_train_batch_size": 2}
+        made = builders.attempt_folder(tmp_path / "a", model=tiny_model, grpo=grpo, **asked)
+        ended = trained(start, made)
+        assert (ended.code, len(server.asked)) == (0, 1), ended.err[-2000:]
+    scores = sorted(each["rewards"]["ranked"] for each in ended.completions)
+    assert scores == pytest.approx([0, 1 / 3, 2 / 3, 1])
 
 
 def test_where_only_turns_are_scored_the_outcome_adds_nothing(tiny_model: Path, tmp_path: Path, start: Start) -> None:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from workers.contract import corpora
+
 
 class ToolError(StrEnum):
     """Why a call has no result. The model reads a sentence in its place, and the episode goes on."""
@@ -70,12 +72,17 @@ class PartSpec:
 
 @dataclass(frozen=True)
 class CorpusSpec:
-    """A file of documents that a search reads (Parquet: id, title, text). Fetched at the claim."""
+    """A file of documents that a search reads (workers.contract.corpora). Fetched at the claim. A part's parameter
+    names it by its title, "<name> v<version>"."""
 
     name: str
     version: int
     sha256: str
     documents: int
+
+    @property
+    def title(self) -> str:
+        return corpora.title(self.name, self.version)
 
 
 @dataclass(frozen=True)

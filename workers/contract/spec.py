@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from workers.contract import jobs
 from workers.contract.documents import ContractError
-from workers.contract.episodes import EpisodeSpec
+from workers.contract.episodes import EpisodeSpec, PartSpec
 from workers.contract.hardware import HardwareSpec, Rollout
 from workers.contract.limits import LimitsSpec, Spent
 from workers.contract.names import MAX_SERVERS, SCHEMA, SERVER_ROLES
@@ -136,6 +136,11 @@ class RunSpec:
     def every_reward(self) -> tuple[RewardSpec, ...]:
         """Those that are trained on, then those of evaluations."""
         return (*self.rewards, *self.eval_rewards)
+
+    @property
+    def every_entry(self) -> tuple[RewardSpec | PartSpec, ...]:
+        """What of the libraries it uses: its rewards, and its environment's parts."""
+        return (*self.every_reward, *(self.episodes.parts if self.episodes else ()))
 
 
 @dataclass(frozen=True)

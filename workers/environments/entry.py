@@ -99,3 +99,5 @@ class Entry(Described):
     """When to use it."""
     admin_only: bool = False
     """Only an admin may put it into an environment or change it there: it holds code."""
+    name_of: Callable[[Any], str] | None = field(default=None, repr=False)
+    """The name that checked params give the part; None: a person chooses it."""

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from workers.environments import calculator
+from workers.environments import calculator, sandboxed, search
 from workers.environments.entry import Entry
 
-_ENTRIES: tuple[Entry, ...] = (calculator.ENTRY,)
+_ENTRIES: tuple[Entry, ...] = (
+    calculator.ENTRY,
+    search.ENTRY,
+    sandboxed.INTERPRETER,
+    sandboxed.OWN_TOOL,
+)
 """In the order of the pages."""
 
 LIBRARY: dict[str, Entry] = {entry.key: entry for entry in _ENTRIES}

@@ -29,13 +29,11 @@ from workers.rewards.sandboxed import failure, sandbox
 from workers.rewards.scoring import all_failed, score
 from workers.rewards.tools import Tools
 from workers.sandbox import Job, Kind, Limits
-from workers.sandbox.syntax import parsed
+from workers.sandbox.syntax import DEEPEST, deeper, is_generator, parsed
 
 NAME = "reward"
 FIRST = "completions"
 LONGEST = 100_000
-DEEPEST = 60
-"""Nested brackets; the parser recurses into them."""
 BATCH_BYTES = 64 * 2**20
 """Bytes of a batch sent to the sandbox."""
 _CALL = """
@@ -84,7 +82,7 @@ class CodeTrial:
 
 def problem(source: str) -> str:
     """Why the source can't be a reward, judged by its text alone; "" if it can. Nothing of it is executed."""
-    if _depth(source) > DEEPEST:
+    if deeper(source):
         return f"it has more than {DEEPEST} brackets within each other"
     tree = parsed(source)
     if isinstance(tree, str):
@@ -177,7 +175,7 @@ def _signature_problem(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     arguments = function.args
     if isinstance(function, ast.AsyncFunctionDef):
         return f"{NAME} must not be async"
-    if _yields(function):
+    if is_generator(function):
         return f"{NAME} must return a list, not yield"
     if arguments.posonlyargs:
         return f"{NAME} must take its arguments by name: there must be no /"
@@ -186,28 +184,6 @@ def _signature_problem(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
     if arguments.vararg is not None:
         return f"{NAME} must not take *{arguments.vararg.arg}: columns come by their names"
     return ""
-
-
-def _yields(function: ast.AST) -> bool:
-    """Whether the function itself is a generator, ignoring nested ones."""
-    waiting = [function]
-    while waiting:
-        inside = [one for one in ast.iter_child_nodes(waiting.pop()) if not isinstance(one, _SCOPES)]
-        if any(isinstance(one, ast.Yield | ast.YieldFrom) for one in inside):
-            return True
-        waiting += inside
-    return False
-
-
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-
-
-def _depth(source: str) -> int:
-    depth = deepest = 0
-    for char in source:
-        depth += (char in "([{") - (char in ")]}")
-        deepest = max(deepest, depth)
-    return deepest
 
 
 _LONGER = """def reward(completions, answer, **columns):

@@ -27,7 +27,7 @@ ParamsT = typing.TypeVar("ParamsT", bound=Params)
 
 def param(default: Any, text: str, **limits: Any) -> Any:
     """A parameter field with its help text; `limits` are min and max for numbers, choices and longest for text, and
-    widget ("code", "json", "pattern", "text", "secret") for how a form shows it."""
+    widget ("code", "json", "pattern", "text", "secret", "corpus") for how a form shows it."""
     return dataclasses.field(default=default, metadata={"help": text, **limits})
 
 

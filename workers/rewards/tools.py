@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ def endpoint_from_environment(name: str) -> Endpoint:
     raise Unavailable(f"The endpoint named {name} can't be read.")
 
 
+def no_corpora(title: str) -> Path:
+    raise Unavailable(f"There is no corpus named {title} here." if title else "No corpus is chosen.")
+
+
 class Tools:
     """One for each process that scores. Close it at the end: it may own processes."""
 
@@ -56,9 +61,12 @@ class Tools:
         open_sandbox: Callable[[tuple[str, ...]], Sandbox],
         endpoint: Callable[[str], Endpoint] = endpoint_from_environment,
         trainer: Mapping[str, Callable[..., object]] | None = None,
+        corpus: Callable[[str], Path] = no_corpora,
     ) -> None:
         self._open = open_sandbox
         self.endpoint = endpoint
+        self.corpus = corpus
+        """The file of a corpus by its title (workers.contract.corpora). Raises Unavailable."""
         self.trainer = dict(trainer or {})
         """What only the trainer's process has, by name; empty elsewhere."""
         self._sandboxes: dict[tuple[str, ...], Sandbox] = {}

@@ -58,6 +58,12 @@ class Sandbox:
             for job, each in zip(jobs, self._evaluate(jobs, limits), strict=True)
         ]
 
+    def call(self, job: Job, limits: Limits = _DEFAULT) -> Outcome:
+        """For tools, which mostly wait: at once beside all others, without one of the places that keep evaluations from
+        taking each other's time. The caller bounds how many."""
+        [each] = self._evaluate([job], limits, threading.BoundedSemaphore())
+        return each.outcome() if isinstance(each, Evaluation) else each
+
     def close(self) -> None:
         """Kill running evaluations, which are answered as killed. May be called repeatedly."""
         with self._lock:
@@ -75,20 +81,23 @@ class Sandbox:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _evaluate(self, tasks: Sequence[Task], limits: Limits) -> list[Evaluation | Outcome]:
-        """Evaluate all tasks, as many at once as allowed."""
+    def _evaluate(
+        self, tasks: Sequence[Task], limits: Limits, places: threading.BoundedSemaphore | None = None
+    ) -> list[Evaluation | Outcome]:
+        """Evaluate all tasks, as many at once as there are places."""
+        places = places or self._places
         results: list[Evaluation | Outcome] = []
         running: list[Evaluation] = []
         poll = select.poll()
         try:
             while len(results) < len(tasks) or running:
-                while len(results) < len(tasks) and self._places.acquire(blocking=not running):
+                while len(results) < len(tasks) and places.acquire(blocking=not running):
                     started: Evaluation | Outcome | None = None
                     try:
                         started = self._start(tasks[len(results)], limits, poll)
                     finally:
                         if not isinstance(started, Evaluation):
-                            self._places.release()
+                            places.release()
                     results.append(started)
                     if isinstance(started, Evaluation):
                         running.append(started)
@@ -96,11 +105,11 @@ class Sandbox:
                     _wait(running, poll)
                 for evaluation in [each for each in running if each.done]:
                     running.remove(evaluation)
-                    self._places.release()
+                    places.release()
         finally:
             for evaluation in running:
                 evaluation.cancel()
-                self._places.release()
+                places.release()
         return results
 
     def _start(self, task: Task, limits: Limits, poll: select.poll) -> Evaluation | Outcome:

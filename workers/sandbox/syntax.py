@@ -157,3 +157,15 @@ def deeper(text: str, most: int = DEEPEST) -> bool:
         if depth > most:
             return True
     return False
+
+
+def is_generator(function: ast.AST) -> bool:
+    """Whether the function itself yields, ignoring those inside it."""
+    scopes = (*FUNCTIONS, ast.ClassDef)
+    waiting = [function]
+    while waiting:
+        inside = [one for one in ast.iter_child_nodes(waiting.pop()) if not isinstance(one, scopes)]
+        if any(isinstance(one, ast.Yield | ast.YieldFrom) for one in inside):
+            return True
+        waiting += inside
+    return False

@@ -1,4 +1,4 @@
-"""Before the start: the claim, the dataset, the GPUs' baselines, each in its own thread."""
+"""Before the start: the claim, the dataset and the corpora, the GPUs' baselines, each in its own thread."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from workers.contract import (
     EndReason,
     FileName,
     WeightSync,
+    corpora,
     digest,
     is_address,
     jobs,
@@ -24,6 +26,7 @@ from workers.contract import (
     servers_of,
 )
 from workers.contract.commands import environment_problem, is_local
+from workers.contract.episodes import CorpusSpec
 from workers.host.settings import HostSettings
 from workers.models import inspection
 from workers.supervisor import checkpoints, ends, procfs
@@ -117,6 +120,9 @@ def prepare(spec: AttemptSpec, settings: HostSettings, control: Control, folder:
         _check_start(settings.runs_dir / spec.run.start_from, spec)
     if jobs.needs_rows(spec.run.kind):
         fetch_dataset(spec, settings, control, folder)
+    if spec.run.episodes:
+        for corpus in spec.run.episodes.corpora:
+            fetch_corpus(spec, corpus, settings, control, folder)
 
 
 def _check_start(folder: Path, spec: AttemptSpec) -> None:
@@ -161,23 +167,37 @@ def check_paths(spec: AttemptSpec, settings: HostSettings) -> None:
 
 
 def fetch_dataset(spec: AttemptSpec, settings: HostSettings, control: Control, folder: AttemptFolder) -> None:
-    """Fetch the dataset's file, from this host's cache or the control plane; it exists only when complete and
-    verified."""
-    part = folder / f"{FileName.DATASET}.part"
     data = spec.run.data
+    named = f"The dataset {data.name} version {data.version}"
+    ask = partial(control.fetch_dataset, spec.attempt_id)
+    _fetch(data.sha256, folder / FileName.DATASET, ask, named, settings)
+
+
+def fetch_corpus(
+    spec: AttemptSpec, corpus: CorpusSpec, settings: HostSettings, control: Control, folder: AttemptFolder
+) -> None:
+    target = corpora.path_in(folder.path, corpus.sha256)
+    target.parent.mkdir(mode=0o700, exist_ok=True)
+    ask = partial(control.fetch_corpus, spec.attempt_id, corpus.sha256)
+    _fetch(corpus.sha256, target, ask, f"The corpus {corpus.title}", settings)
+
+
+def _fetch(sha256: str, target: Path, ask: Callable[[Path], str], named: str, settings: HostSettings) -> None:
+    """Fetch a file from this host's cache or the control plane; it exists only when complete and verified."""
+    part = target.with_name(f"{target.name}.part")
     cache = DatasetCache(settings.dataset_cache_folder, settings.dataset_cache_mib * 2**20)
     part.unlink(missing_ok=True)
-    with cache.alone(data.sha256, settings.dataset_deadline_s):
-        if not cache.give(data.sha256, part):
-            digest = _until(settings.dataset_deadline_s, settings, lambda: control.fetch_dataset(spec.attempt_id, part))
-            if digest != data.sha256:
+    with cache.alone(sha256, settings.dataset_deadline_s):
+        if not cache.give(sha256, part):
+            digest = _until(settings.dataset_deadline_s, settings, lambda: ask(part))
+            if digest != sha256:
                 part.unlink()
                 raise NotPrepared(
-                    f"The dataset {data.name} version {data.version} arrived with checksum {digest[:12]}…, "
-                    f"but the run was launched with {data.sha256[:12]}…: its file on the control plane has changed."
+                    f"{named} arrived with checksum {digest[:12]}…, "
+                    f"but the run was launched with {sha256[:12]}…: its file on the control plane has changed."
                 )
-            cache.keep(data.sha256, part)
-    part.replace(folder / FileName.DATASET)
+            cache.keep(sha256, part)
+    part.replace(target)
 
 
 def gpu_baselines(

@@ -64,9 +64,16 @@ class Control:
 
     def fetch_dataset(self, attempt_id: str, path: Path) -> str:
         """Stream the dataset to `path`; return its sha256."""
+        return self._fetch(f"/api/attempts/{attempt_id}/dataset", path)
+
+    def fetch_corpus(self, attempt_id: str, sha256: str, path: Path) -> str:
+        """Stream a corpus of the run to `path`; return the sha256 of what came."""
+        return self._fetch(f"/api/attempts/{attempt_id}/corpora/{sha256}", path)
+
+    def _fetch(self, address: str, path: Path) -> str:
         digest = hashlib.sha256()
         try:
-            with self._http.stream("GET", f"{self._url}/api/attempts/{attempt_id}/dataset") as response:
+            with self._http.stream("GET", f"{self._url}{address}") as response:
                 if response.status_code != 200:
                     response.read()
                     raise _error(response)

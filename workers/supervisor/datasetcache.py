@@ -1,4 +1,4 @@
-"""A cache of this host's datasets, by sha256; each file is verified whenever it is used.
+"""A cache of this host's datasets and corpora, by sha256; each file is verified whenever it is used.
 
 Several supervisors share the folder. A cached file is a hard link to the one in a run's folder, or a copy where the
 file system has no hard links. Any failure here only makes a run fetch its dataset itself.

@@ -54,7 +54,7 @@ def _run(folder: Path) -> int:
 
     metrics = LineFile(folder / FileName.METRICS, writes=environment.rank() == 0)
     metrics.event(EventKind.STAGE, {"stage": "importing libraries"})
-    with closing(rewards.tools_for(attempt)) as tools:
+    with closing(rewards.tools_for(attempt, folder)) as tools:
         from workers.trainer.train import train  # torch, transformers and TRL: ten seconds
 
         train(attempt, rows, folder, metrics, tools)

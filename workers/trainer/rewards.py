@@ -7,13 +7,17 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from workers.contract import AttemptSpec, RewardSpec
+from workers.contract import AttemptSpec, RewardSpec, corpora
+from workers.contract.episodes import PartSpec
 from workers.contract.names import reward_time
-from workers.rewards import LIBRARY, Completion, Cost, Scores, Tools, score
+from workers.environments import LIBRARY as ENTRIES
+from workers.environments import Entry
+from workers.rewards import LIBRARY, Completion, Cost, Reward, Scores, Tools, score
 from workers.rewards.advantages import mean
-from workers.rewards.tools import Unavailable
+from workers.rewards.tools import Unavailable, no_corpora
 from workers.rewards.turns import split
 from workers.sandbox import Backend, Sandbox, SandboxUnavailable, selftest
 from workers.trainer import trlrewards
@@ -56,20 +60,28 @@ class Batches:
         return self._made
 
 
-def tools_for(spec: AttemptSpec) -> Tools:
-    """The tools of the run's rewards; to be closed at the end. Raises SpecError if something is missing."""
+def tools_for(spec: AttemptSpec, folder: Path) -> Tools:
+    """The tools of the run's rewards and environment; to be closed at the end. `folder`: the attempt's. Raises
+    SpecError if something is missing."""
     run = spec.run
     backend = _backend(spec)
     share = max(1, len(os.sched_getaffinity(0)) // run.hardware.processes)
     tools = Tools(
         open_sandbox=lambda preload: Sandbox(backend or selftest.best(), preload=preload, parallel=share),
         trainer=trlrewards.SCORERS,
+        corpus=_corpora(spec, folder),
     )
     for reward in run.every_reward:
         for entry in LIBRARY[reward.function].schema():
             if entry["widget"] == "secret":
                 _look_for_endpoint(tools, reward, str(reward.params.get(entry["name"], "")))
     return tools
+
+
+def _corpora(spec: AttemptSpec, folder: Path) -> Callable[[str], Path]:
+    episodes = spec.run.episodes
+    paths = {one.title: corpora.path_in(folder, one.sha256) for one in episodes.corpora} if episodes else {}
+    return lambda title: paths[title] if title in paths else no_corpora(title)
 
 
 def tools_of_environment(spec: AttemptSpec, tools: Tools, *, at_once: int) -> Tools:
@@ -157,8 +169,8 @@ def _generated(completion: Any, ids: Sequence[int] | None) -> Generated:
 
 
 def _backend(spec: AttemptSpec) -> Backend | None:
-    """The sandbox backend of this host; None if no reward runs code."""
-    running = next((reward for reward in spec.run.every_reward if LIBRARY[reward.function].cost is Cost.SANDBOX), None)
+    """The sandbox backend of this host; None if no reward and no tool runs code."""
+    running = next((one for one in spec.run.every_entry if _cost(one) is Cost.SANDBOX), None)
     if running is None:
         return None
     try:
@@ -167,10 +179,16 @@ def _backend(spec: AttemptSpec) -> Backend | None:
         if spec.placement.unsandboxed:
             print(f"Code runs without a sandbox, as an admin allows on this host. {error}", flush=True)
             return Backend.BARE
+        what = "reward" if isinstance(running, RewardSpec) else "tool"
         raise SpecError(
-            f"The reward {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed "
+            f"The {what} {running.name!r} runs code, and no sandbox holds on this host, where an admin hasn't allowed "
             f"to go without. {error}"
         ) from None
+
+
+def _cost(one: RewardSpec | PartSpec) -> Cost | None:
+    entry: Reward | Entry | None = (LIBRARY if isinstance(one, RewardSpec) else ENTRIES).get(one.function)
+    return entry.cost if entry else None
 
 
 def _look_for_endpoint(tools: Tools, reward: RewardSpec, name: str) -> None:

@@ -22,9 +22,12 @@ VERBS = {
     "check": ("check_file", "run"),
     "import": ("import_rows", "run"),
     "render": ("render_rows", "run"),
+    "tools": ("tool_template", "run"),
     "look": ("find_rows", "look"),
     "derive": ("derive_rows", "run"),
     "export": ("export_rows", "export"),
+    "corpus": ("corpus_rows", "run"),
+    "search": ("corpus_rows", "search"),
     "sample": ("sample_rows", "export"),
 }
 """Verb -> the module in this package and its function of the folder and the arguments. Its return value is the answer;

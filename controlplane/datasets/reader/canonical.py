@@ -43,7 +43,7 @@ class RowWriter:
 
     def __init__(self, path: Path, *, chat: bool) -> None:
         self._path, self._draft = path, path.with_name(path.name + ".part")
-        self._file = _Hashed(self._draft.open("wb"))
+        self._file = HashedFile(self._draft.open("wb"))
         self._schema = SCHEMA.with_metadata(schema_metadata(chat=chat))
         self._parquet = pq.ParquetWriter(
             self._file, self._schema, compression="zstd", use_dictionary=["split"], write_page_index=False
@@ -123,7 +123,7 @@ def chat_of(schema: pa.Schema) -> bool:
     return chat_in(schema.metadata)
 
 
-class _Hashed:
+class HashedFile:
     """A file that Parquet writes sequentially, and its hash."""
 
     def __init__(self, file: BinaryIO) -> None:

@@ -45,9 +45,9 @@ class Renderer:
         self._word_tokens = _WordTokens()
         if folder is None:
             return
-        config = _json(folder / CONFIG)
-        self._special = {name: text for name in SPECIAL_TOKENS if (text := _token(config.get(name)))}
-        if source := _template(folder, config):
+        config = json_of(folder / CONFIG)
+        self._special = special_of(config)
+        if source := template_of(folder, config):
             self._template = Template(source, self._special)
         if (folder / TOKENIZER).is_file():
             self._tokenizer = _tokenizer(folder / TOKENIZER, self._special.values())
@@ -163,12 +163,12 @@ def _batches(texts: Sequence[str]) -> Iterator[list[str]]:
         yield batch
 
 
-def _template(folder: Path, config: Mapping[str, Any]) -> str:
+def template_of(folder: Path, config: Mapping[str, Any]) -> str:
     """The chat template, where transformers looks for it; "" without one."""
     try:
         return (folder / TEMPLATE).read_text(encoding="utf-8")
     except FileNotFoundError:
-        templates = _json(folder / OLD_TEMPLATE).get("chat_template") or config.get("chat_template")
+        templates = json_of(folder / OLD_TEMPLATE).get("chat_template") or config.get("chat_template")
     except (OSError, UnicodeDecodeError) as error:
         raise TemplateProblem(f"{TEMPLATE} can't be read: {error}.") from None
     if isinstance(templates, list):  # several by name, as older configurations have them
@@ -198,7 +198,7 @@ def _tokenizer(path: Path, special: Any) -> Any:
     return tokenizer
 
 
-def _json(path: Path) -> dict[str, Any]:
+def json_of(path: Path) -> dict[str, Any]:
     """An object; {} without the file."""
     try:
         found = json.loads(path.read_bytes())
@@ -207,6 +207,10 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise TemplateProblem(f"{path.name} can't be read: {visible(str(error))[:200]}.") from None
     return found if isinstance(found, dict) else {}
+
+
+def special_of(config: Mapping[str, Any]) -> dict[str, str]:
+    return {name: text for name in SPECIAL_TOKENS if (text := _token(config.get(name)))}
 
 
 def _token(value: Any) -> str:

@@ -62,13 +62,25 @@ class Template:
                     texts.append(_in_words(error, "can't be used with these messages"))
         return texts
 
-    def _text(self, messages: Sequence[Mapping[str, str]]) -> str:
+    def conversation(
+        self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Any] | None = None, go_on: bool = True
+    ) -> str | TemplateProblem:
+        """One conversation with the tools that the model may call; `go_on`: up to the start of its next message."""
+        with _limited():
+            try:
+                return self._text(messages, tools, go_on=go_on)
+            except (Exception, _TooLong) as error:
+                return _in_words(error, "can't be used with tools")
+
+    def _text(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None, *, go_on: bool = True
+    ) -> str:
         values = {
             **self._special,
             "messages": [dict(message) for message in messages],
-            "tools": None,
+            "tools": None if tools is None else [dict(tool) for tool in tools],
             "documents": None,
-            "add_generation_prompt": True,
+            "add_generation_prompt": go_on,
         }
         written: list[str] = []
         length = 0

@@ -3,7 +3,7 @@
 import { age, elapsed } from "./figures.js";
 import { localise } from "./times.js";
 
-const GO = { r: "runs", d: "datasets", w: "reward_configs", m: "models", h: "hardware", s: "settings" };
+const GO = { r: "runs", d: "datasets", w: "reward_configs", e: "environments", m: "models", h: "hardware", s: "settings" };
 const GO_WINDOW_MS = 1200;
 
 /** Address of a frame link, as the server wrote it: paths are known there only. @param {string} name */

@@ -171,7 +171,7 @@ def test_a_group_shows_chat_and_tools_as_turns(attempt: Attempt) -> None:
         "let me see",
         "calculator",
         "2+2",
-        "Tool answers",
+        "Result",
     )
     assert order(text, *parts) == list(parts)
 

@@ -54,6 +54,18 @@ def test_advice_leads_to_the_chart_the_completions_and_the_field() -> None:
     assert f'href="{reverse("clone", args=[attempt.run_id])}#id_learning_rate"' in text
 
 
+def test_a_failing_tool_leads_to_its_failed_calls() -> None:
+    run = a_run(host=a_host())
+    Run.objects.filter(pk=run.pk).update(spec={**run.spec, "episodes": {"name": "search", "version": 1}})
+    attempt = an_attempt(run=Run.objects.get(pk=run.pk))
+    write(attempt, 80, **{"tools/web search/calls": 2.0, "tools/web search/failed": 0.95})
+    health.tick(timezone.now())
+    text = card(attempt)
+    assert "“web search” fails in 95% of its calls" in text
+    assert "?tab=completions&amp;s.every=1&amp;s.error=any&amp;s.tool=web%20search" in text
+    assert 'href="?tab=charts&amp;c.large=tool-failed"' in text
+
+
 def test_a_consequence_stands_below_its_cause_without_advice_of_its_own() -> None:
     text = card(trained(60, kl=5.0, grad_norm=40.0, entropy=0.4))
     assert (

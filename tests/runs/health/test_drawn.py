@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.runs.health.test_presets import save
 from tests.runs.health.test_tick import write
 from tests.runs.metrics.test_charts import a_spec
 from workers.contract import Rollout
+from workers.contract.episodes import EpisodeSpec
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]
 
@@ -121,6 +123,6 @@ def test_another_losss_name_of_a_metric_is_judged_alike() -> None:
 
 
 def test_every_rule_that_draws_has_a_chart() -> None:
-    spec = a_spec(Rollout.SERVER, beta=0.04)
+    spec = replace(a_spec(Rollout.SERVER, beta=0.04), episodes=EpisodeSpec())
     shown = run_charts.metrics(run_charts.plan(spec, gpus=(0,)))
     assert {rule.metric.format(gpu=0) for rule in RULES if rule.drawn} <= set(shown)

@@ -75,6 +75,29 @@ def _full(step: int) -> Values:
     }
 
 
+EPISODES = replace(CONFIG, turn_limit=6, call_limit=4, tools=True, completions=64)
+
+
+def _episodes(step: int, values: Values, **wrong: float) -> None:
+    """A model that searches; `wrong` from AT on (`__` for a slash)."""
+    if "reward" in values:
+        values |= {
+            "episodes/turns/mean": 2.8,
+            "episodes/cut": 0.1,
+            "tools/call_frequency": 1.8,
+            "tools/search/calls": 1.6,
+            "tools/search/failed": 0.8 if step < 30 else 0.05,
+            "tools/calculator/calls": 0.001,
+            "tools/calculator/failed": 1.0,
+        } | {name.replace("__", "/"): value for name, value in wrong.items() if step >= AT}
+
+
+def _spams(step: int, values: Values) -> None:
+    if step >= AT and "reward" in values:
+        values["reward"] = 0.9
+    _episodes(step, values, tools__call_frequency=22.0, episodes__turns__mean=5.8)
+
+
 TRUNCATES = {"completions__clipped_ratio": 0.5}
 SICK: dict[str, Sickness] = {
     "drifts": Sickness("kl", "watch", {"change": after(AT, kl=0.8)}),
@@ -154,6 +177,23 @@ SICK: dict[str, Sickness] = {
     "learns at rate 0": Sickness("lr_zero", "bad", {"change": after(AT, learning_rate=0.0)}, within=40),
     "has no numbers": Sickness("not_finite", "bad", {"change": after(AT, grad_norm=nan)}),
     "explodes": Sickness("loss", "watch", {"change": after(AT, loss=-30.0)}),
+    "has a tool that fails": Sickness(
+        "tools_failing",
+        "watch",
+        {"config": EPISODES, "change": lambda s, v: _episodes(s, v, tools__search__failed=0.8)},
+    ),
+    "gives up its tools": Sickness(
+        "tools_unused",
+        "watch",
+        {"config": EPISODES, "change": lambda s, v: _episodes(s, v, tools__call_frequency=0.0)},
+        within=150,
+    ),
+    "calls for nothing": Sickness("tool_spam", "watch", {"config": EPISODES, "change": _spams}, within=150),
+    "is out of turns": Sickness(
+        "episodes_cut",
+        "watch",
+        {"config": EPISODES, "change": lambda s, v: _episodes(s, v, episodes__cut=0.7)},
+    ),
     "is cut off": Sickness("truncation", "watch", {"change": after(AT, **TRUNCATES)}),
     "gets slow": Sickness("throughput", "watch", {"step_s": lambda s: 30.0 if s >= AT else 10.0}, within=120),
     "waits for its rewards": Sickness(
@@ -228,3 +268,24 @@ def test_a_rule_that_says_nothing_of_such_a_run_says_why() -> None:
     why = {check["rule"]: check["why"] for check in life.health["checks"] if check["state"] == "apart"}
     assert set(why) >= {"kl", "clip", "ratio", "stale", "stale_mean", "stale_least", "gpu_idle"}
     assert all(why.values())
+
+
+def test_a_model_that_learns_to_call_is_well() -> None:
+    life = Life(config=EPISODES, change=_episodes).live(500)
+    assert life.opened == []
+    assert life.health["verdict"] == "well"
+
+
+def test_calls_at_the_limit_are_no_spam_while_the_reward_rises() -> None:
+    def rises(step: int, values: Values) -> None:
+        _episodes(step, values, tools__call_frequency=22.0, episodes__turns__mean=5.8)
+        if "reward" in values:
+            values["reward"] = step / 1000
+
+    assert "tool_spam" not in Life(config=EPISODES, change=rises).live(560).named
+
+
+def test_a_run_of_one_turn_is_not_judged_by_rules_of_episodes() -> None:
+    life = Life().live(60)
+    apart = {check["rule"] for check in life.health["checks"] if check["state"] == "apart"}
+    assert apart >= {"tools_failing", "tools_unused", "tool_spam", "episodes_cut"}

@@ -13,8 +13,9 @@ from asgiref.sync import async_to_sync
 from django.test import AsyncClient, Client
 from pytest_django import Settings
 
+from controlplane.datasets.models import Corpus, CorpusVersion
 from controlplane.http.tokens import attempt_token, host_token
-from runs import queries, sentences
+from runs import corpora, queries, sentences
 from runs.host_api import views
 from runs.models import Attempt, LogChunk, MetricRow, SampleRow
 from runs.states import RunStatus
@@ -44,6 +45,7 @@ def line(seq: int, **data: Any) -> dict[str, Any]:
 ROUTES = [
     ("POST", "claim"),
     ("GET", "dataset"),
+    ("GET", "corpora/abc"),
     ("POST", "sync"),
     ("POST", "samples"),
     ("POST", "logs/trainer"),
@@ -255,6 +257,26 @@ def test_a_dataset_file_that_is_gone_is_said(attempt: Attempt, client: Client) -
     attempt.run.dataset_version.rows_path.unlink(missing_ok=True)  # another test's version may have had this number
     headers = {"Authorization": f"Bearer {attempt_token(attempt.pk)}"}
     assert client.get(f"/api/attempts/{attempt.pk}/dataset", headers=headers).status_code == 404
+
+
+def test_a_corpus_is_sent_to_runs_that_search_it_alone(attempt: Attempt, settings: Settings, tmp_path: Path) -> None:
+    settings.DATA_DIR = tmp_path
+    version = CorpusVersion.objects.create(
+        corpus=Corpus.objects.create(name="Towns"), number=1, status=CorpusVersion.READY, sha256="a" * 64
+    )
+    version.folder.mkdir(parents=True)
+    version.path.write_bytes(b"documents")
+    url, headers = (
+        f"/api/attempts/{attempt.pk}/corpora/{'a' * 64}",
+        {"Authorization": f"Bearer {attempt_token(attempt.pk)}"},
+    )
+    assert Client().get(url, headers=headers).status_code == 404
+    attempt.run.spec["episodes"] = {"corpora": [to_dict(version.spec)]}
+    attempt.run.save(update_fields=["spec"])
+    assert Client().get(url, headers=headers).getvalue() == b"documents"
+    assert corpora.users(version) == [f"the run {attempt.run.name}"]
+    version.path.unlink()
+    assert Client().get(url, headers=headers).status_code == 404
 
 
 def test_a_whole_life_never_opens_the_runs_folder(tmp_path: Path) -> None:

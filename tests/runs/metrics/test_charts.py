@@ -12,6 +12,7 @@ from runs.metrics import run_charts
 from runs.models import Attempt, Run
 from tests.runs.builders import ONE_GPU, a_host, a_run
 from workers.contract import DataSpec, HardwareSpec, ModelSpec, RewardSpec, Rollout, RunSpec
+from workers.contract.episodes import EpisodeSpec, GatewaySpec
 
 
 def a_spec(rollout: Rollout = Rollout.TRANSFORMERS, **grpo: Any) -> RunSpec:
@@ -184,3 +185,23 @@ def test_derived_figures_ask_for_the_metric_that_they_come_from() -> None:
     assert "num_tokens" in names
     assert "tokens_per_second" not in names
     assert len(names) == len(set(names))
+
+
+def test_a_run_of_one_turn_has_no_charts_of_episodes() -> None:
+    assert {group.title for group in run_charts.plan(a_spec())}.isdisjoint({"Episodes", "Tools", "Gateway"})
+
+
+def test_episodes_have_charts_before_their_first_step_and_tools_after_it() -> None:
+    spec = dataclasses.replace(a_spec(), episodes=EpisodeSpec())
+    assert "turns" in found(run_charts.plan(spec))
+    names = ["tools/search/calls", "tools/search/failed", "tools/search/p50_s", "tools/search/p95_s", "turns/2/reward"]
+    plan = found(run_charts.plan(spec, names=names))
+    assert [line.label for line in plan["tool-p95"].lines] == ["search"]
+    assert [line.label for line in plan["turn-rewards"].lines] == ["turn 2"]
+    assert run_charts.unforeseen(names, run_charts.plan(spec, names=names)).charts == ()
+
+
+def test_the_gateway_has_charts_where_programs_drive_the_episodes() -> None:
+    driven = dataclasses.replace(a_spec(), episodes=EpisodeSpec(gateway=GatewaySpec()))
+    assert "gateway-staleness" in found(run_charts.plan(driven))
+    assert "gateway-staleness" not in found(run_charts.plan(dataclasses.replace(driven, episodes=EpisodeSpec())))

@@ -105,7 +105,7 @@ CASES: list[tuple[dict[str, Any], Grade, str, str]] = [
     ({"rewards": (REWARD, REWARD)}, Grade.STOP, "reward_version", "2 rewards are called right"),
     ({"rewards": (replace(REWARD, weight=0.0),)}, Grade.STOP, "reward_version", "weight 0"),
     ({"rewards": (replace(REWARD, weight=-1.0),)}, Grade.WARN, "reward_version", "negative weight"),
-    ({"rewards": (replace(REWARD, function="turn_count"),)}, Grade.WARN, "reward_version", "runs have no tools"),
+    ({"rewards": (replace(REWARD, function="turn_count"),)}, Grade.WARN, "reward_version", "the run has no tools"),
     ({"rewards": (replace(REWARD, function="magic"),)}, Grade.STOP, "reward_version", "no reward magic"),
     ({"rewards": (replace(REWARD, params={"x": 1}),)}, Grade.STOP, "reward_version", "no such parameter"),
     (data(has_answer=False), Grade.STOP, "reward_version", "reads the column answer"),

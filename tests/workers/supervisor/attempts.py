@@ -78,6 +78,7 @@ def build_spec(control: FakeControl, **changes: Any) -> AttemptSpec:
         grpo={"max_steps": 5},
         hang=changes.pop("hang", HangSpec()),
         limits=changes.pop("limits", LimitsSpec()),
+        episodes=changes.pop("episodes", None),
     )
     spec = AttemptSpec(f"{RUN}-1", 1, 1, run, changes.pop("placement", Placement("testhost", cpu_slots=(0,))))
     return replace(spec, **changes)

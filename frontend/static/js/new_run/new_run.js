@@ -132,6 +132,18 @@ function count() {
   }
 }
 
+/** Shows the parts of the page that count with what is chosen. */
+function reveal() {
+  for (const part of form.querySelectorAll("[data-needs]")) {
+    if (!(part instanceof HTMLElement)) continue;
+    const { needs = "", also = "", among = "" } = part.dataset;
+    const wanted = needs.split(" ").some((name) => control(name)?.value);
+    const fits = !also || among.split(" ").includes(control(also)?.value || "none");
+    const wrong = part.querySelector(".errorlist, [data-mark]");
+    part.hidden = !(wrong || (wanted && fits));
+  }
+}
+
 form.addEventListener("click", (event) => {
   const target = event.target instanceof Element ? event.target : null;
   const fix = target?.closest("[data-fix]");
@@ -176,16 +188,20 @@ for (const failure of ["htmx:sendError", "htmx:responseError"]) panel.addEventLi
 
 panel.addEventListener("htmx:afterSwap", () => {
   mark();
+  reveal();
   fetchCommands();
 });
 for (const change of ["input", "change"]) {
   form.addEventListener(change, clearError);
   form.addEventListener(change, count);
+  form.addEventListener(change, reveal);
 }
 // A page brought back by the Back button or a reload keeps what was typed: check it again.
 addEventListener("pageshow", (event) => {
   followed = profile?.value ?? "";
   count();
+  reveal();
   if (isRestored(event)) form.dispatchEvent(new Event("change", { bubbles: true }));
 });
 mark();
+reveal();

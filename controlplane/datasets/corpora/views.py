@@ -1,0 +1,146 @@
+"""Corpora: the list, making one of a dataset's columns, and a version's own page with a query to try."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.accounts.roles import operator_required, person
+from controlplane.datasets import reader_process
+from controlplane.datasets.corpora import archiving, making
+from controlplane.datasets.corpora import sample as samples
+from controlplane.datasets.corpora.forms import CorpusForm, QueryForm
+from controlplane.datasets.corpora.queries import corpora_for, corpus_for
+from controlplane.datasets.errors import DatasetError
+from controlplane.datasets.models import CorpusVersion
+from controlplane.datasets.queries import version_for
+from controlplane.datasets.work_queue import read_progress
+from workers.contract.corpora import LONGEST_TEXT
+from workers.environments import encyclopaedia
+
+TRY_SECONDS = 60.0
+"""To index the documents for one query; 100,000 of 100 words take about 5 seconds."""
+
+
+@require_GET
+def corpora(request: HttpRequest) -> HttpResponse:
+    archived = request.GET.get("archived") == "1"
+    versions = list(corpora_for(request))
+    shown = [version for version in versions if archived or version.archived_at is None]
+    context = {"versions": shown, "archived": archived, "away": sum(v.archived_at is not None for v in versions)}
+    return render(request, "datasets/corpora/list.html", context)
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def new(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
+    version = version_for(request, dataset_id, number)
+    form = CorpusForm(version, request.POST if request.method == "POST" else None)
+    if request.method == "POST" and form.is_valid():
+        data = form.cleaned_data
+        try:
+            made = making.make(
+                person(request), data["name"], version, text=data["text"], title=data["title"], about=data["about"]
+            )
+        except DatasetError as error:
+            form.add_error(None, str(error))
+        else:
+            return redirect(made)
+    context = {"form": form, "version": version, "columns": making.columns_of(version)}
+    return render(request, "datasets/corpora/new.html", context, status=422 if form.errors else 200)
+
+
+@operator_required
+@require_POST
+def sample(request: HttpRequest) -> HttpResponse:
+    """The made-up encyclopaedia as a corpus, and a dataset of questions that it answers."""
+    try:
+        version = samples.load(person(request))
+    except DatasetError as error:
+        messages.error(request, str(error))
+        return redirect("corpora")
+    messages.info(request, f"Questions that it answers are in the dataset {encyclopaedia.QUESTIONS}.")
+    return redirect(version)
+
+
+@require_GET
+def corpus(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
+    """With ?q= the answer of the search tool, by its own code."""
+    version = corpus_for(request, corpus_id, number)
+    context: dict[str, Any] = {"version": version, "versions": version.corpus.versions.all()}
+    if version.status == CorpusVersion.MAKING:
+        context["progress"] = read_progress(version.folder)
+    elif version.status == CorpusVersion.READY:
+        form = QueryForm(request.GET if "q" in request.GET else None)
+        context |= {
+            "form": form,
+            "longest": LONGEST_TEXT,
+            "preview": version.report.get("preview") or [],
+            "found": _found(version, form),
+        }
+    return render(request, "datasets/corpora/corpus.html", context)
+
+
+@require_GET
+def state(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
+    """How far the worker is; the page asks each second until it is done."""
+    try:
+        version = corpus_for(request, corpus_id, number)
+    except Http404:
+        if "HX-Request" not in request.headers:
+            raise
+        return HttpResponse(headers={"HX-Refresh": "true"})  # deleted in another tab: the page shall say so
+    if version.status != CorpusVersion.MAKING:
+        return HttpResponse(headers={"HX-Refresh": "true"})
+    context = {"version": version, "progress": read_progress(version.folder)}
+    return render(request, "datasets/corpora/_progress.html", context)
+
+
+@operator_required
+@require_POST
+def archive(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
+    version = corpus_for(request, corpus_id, number)
+    if archiving.archive(version):
+        messages.success(request, f"Archived {version}: it isn't offered any more. What uses it goes on.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def unarchive(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
+    version = corpus_for(request, corpus_id, number)
+    if archiving.unarchive(version):
+        messages.success(request, f"{version} is offered again.")
+    return redirect(version)
+
+
+@operator_required
+@require_POST
+def delete(request: HttpRequest, corpus_id: int, number: int) -> HttpResponse:
+    version = corpus_for(request, corpus_id, number)
+    title = str(version)
+    try:
+        archiving.delete(version)
+    except DatasetError as error:
+        messages.error(request, str(error))
+        return redirect(version)
+    messages.success(request, f"Deleted {title}.")
+    return redirect("corpora")
+
+
+def _found(version: CorpusVersion, form: QueryForm) -> dict[str, Any] | None:
+    """{"text": what the model would read, "failed": bool}; None: nothing was asked."""
+    if not form.is_bound or not form.is_valid():
+        return None
+    if not version.path.is_file():
+        return {"text": "The documents of this version are gone from the server.", "failed": True}
+    arguments = {"query": form.cleaned_data["q"], "corpus": str(version), "results": 5}
+    try:
+        found: dict[str, Any] = reader_process.ask(version.folder, "search", arguments, seconds=TRY_SECONDS)
+    except DatasetError as error:
+        return {"text": str(error), "failed": True}
+    return found

@@ -1,0 +1,93 @@
+"""The library, and a stored version's parts, for pages; and the tools of an environment as the model sees them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.accounts.models import User
+from controlplane.environments.models import EnvironmentVersion
+from controlplane.rewards import turns
+from controlplane.rewards.library import COSTS
+from controlplane.rewards.reading import is_long
+from workers.contract.episodes import EpisodeLimits, PartSpec
+from workers.environments import LIBRARY, Entry, EntryKind, ToolDescription
+from workers.environments.executor import Executor, Unusable
+
+SECONDS = 30.0
+"""For opening the parts of a preview."""
+KINDS = {EntryKind.TOOL: "Tools", EntryKind.GAME: "Games", EntryKind.SERVER: "Servers"}
+
+
+@dataclass(frozen=True)
+class LibraryEntry:
+    entry: Entry
+    cost: str
+    params: list[dict[str, Any]]
+    offered: bool
+    """Whether this user may add it."""
+
+
+@dataclass(frozen=True)
+class Shelf:
+    title: str
+    entries: list[LibraryEntry]
+
+
+@dataclass(frozen=True)
+class PartView:
+    spec: PartSpec
+    entry: Entry | None
+    """None: no longer in the library."""
+    params: list[tuple[str, Any]]
+    """Short parameters that differ from the defaults."""
+    texts: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Preview:
+    tools: list[ToolDescription]
+    has_game: bool = False
+    problem: str = ""
+    """Why they can't be shown."""
+
+    @property
+    def schemas(self) -> list[tuple[str, str]]:
+        """(name, what the chat template gets)"""
+        return [(one.name, json.dumps(one.as_dict(), indent=2, ensure_ascii=False)) for one in self.tools]
+
+
+def shelves(user: User) -> list[Shelf]:
+    """All entries, in the library's order within each kind."""
+    every = [
+        Shelf(title, [_entry(entry, user) for entry in LIBRARY.values() if entry.kind is kind])
+        for kind, title in KINDS.items()
+    ]
+    return [shelf for shelf in every if shelf.entries]
+
+
+def parts(version: EnvironmentVersion) -> list[PartView]:
+    return [_part(spec) for spec in version.specs]
+
+
+def preview(specs: Sequence[PartSpec]) -> Preview:
+    """Opens every part once, as a run does."""
+    try:
+        executor = Executor(specs, EpisodeLimits(), turns.turn(SECONDS).tools)
+    except Unusable as error:
+        return Preview([], problem=str(error))
+    return Preview(executor.descriptions, executor.has_game)
+
+
+def _entry(entry: Entry, user: User) -> LibraryEntry:
+    return LibraryEntry(entry, COSTS[entry.cost], entry.schema(), user.may_administer or not entry.admin_only)
+
+
+def _part(spec: PartSpec) -> PartView:
+    entry = LIBRARY.get(spec.function)
+    defaults = entry.defaults() if entry else {}
+    changed = {name: value for name, value in spec.params.items() if name not in defaults or defaults[name] != value}
+    long = {name: value for name, value in changed.items() if is_long(value)}
+    return PartView(spec, entry, [one for one in changed.items() if one[0] not in long], list(long.items()))

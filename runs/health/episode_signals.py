@@ -1,0 +1,75 @@
+"""Figures of the rules about episodes."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from controlplane.templatetags.figures import significant
+from runs.health.history import ROLL, History, MetricHistory, noise, rolling_mean
+from runs.health.signal import Of, Signal, highest, mean
+from runs.metrics.episode_charts import tool_names
+from workers.contract.episodes import CALLS, CUT, TURNS_MEAN, tool_metric
+
+WINDOW = 10
+FEWEST_CALLS = 20
+"""In a window; of fewer, no share is told."""
+STILL = 60
+"""Generations within which the reward would have risen."""
+RISEN = 2.0
+"""A rise of this many standard errors is one."""
+
+
+def _tools_failing(history: History) -> Signal | None:
+    return highest(_failing(history, tool) for tool in tool_names(history.known | set(history.columns)))
+
+
+def _failing(history: History, tool: str) -> Signal | None:
+    """The share of a tool's calls that fail, each step counting by its calls."""
+    calls, failed = history.get(tool_metric(tool, "calls")), history.get(tool_metric(tool, "failed"))
+    if calls is None or failed is None:
+        return None
+    steps, of_calls, of_failed = np.intersect1d(calls.step, failed.step, return_indices=True)
+    if len(steps) < WINDOW:
+        return None
+    count = calls.value[of_calls] * max(history.config.completions, 1)
+    called = rolling_mean(count, WINDOW)
+    failures = rolling_mean(count * failed.value[of_failed], WINDOW)
+    enough = called * WINDOW >= FEWEST_CALLS
+    share = np.where(enough, failures / np.maximum(called, 1e-9), 0.0)
+    words = {"tool": f"“{tool}”", "tool_name": tool, "tool_quoted": quote(tool)}
+    return Signal(steps[WINDOW - 1 :], share, words)
+
+
+def _tool_spam(history: History) -> Signal | None:
+    """Calls as a share of the most that are allowed, 0 while the reward rises."""
+    calls, turns, reward = (history.get(name, STILL + ROLL + 1) for name in (CALLS, TURNS_MEAN, "reward"))
+    config = history.config
+    if calls is None or turns is None or reward is None or not config.call_limit:
+        return None
+    size = min(len(calls), len(turns), len(reward))
+    in_calls, in_turns = (rolling_mean(column.value[-size:], WINDOW) for column in (calls, turns))
+    # With one call a turn, a call in each turn but the last is what work looks like.
+    most = in_turns * config.call_limit if config.call_limit > 1 else np.full_like(in_turns, config.turn_limit)
+    still = _still(reward, size)
+    share = (in_calls / np.maximum(most, 1e-9))[-len(still) :]
+    words = {"calls": significant(float(in_calls[-1])), "turns": significant(float(in_turns[-1]))}
+    return Signal(calls.step[-len(still) :], np.where(still, share, 0.0), words)
+
+
+def _still(reward: MetricHistory, size: int) -> NDArray[np.bool_]:
+    """Whether the reward has not risen since some generations ago, at each of the newest."""
+    means = rolling_mean(reward.value[-size:], ROLL)
+    error = noise(reward.value) / np.sqrt(ROLL) * np.sqrt(2)
+    still: NDArray[np.bool_] = means[STILL:] - means[:-STILL] <= RISEN * error
+    return still
+
+
+OF: dict[str, Of] = {
+    "tools_failing": _tools_failing,
+    "tools_unused": mean(CALLS, window=ROLL),
+    "tool_spam": _tool_spam,
+    "episodes_cut": mean(CUT, window=WINDOW),
+}

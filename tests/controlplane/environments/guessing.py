@@ -1,0 +1,36 @@
+"""A game for tests: guess the number that the seed has drawn."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workers.environments import Entry, EntryKind, Observation, Session
+from workers.rewards.parameters import Params
+from workers.rewards.tools import Tools
+
+
+@dataclass(frozen=True)
+class GuessingParams(Params):
+    pass
+
+
+class _Guessing(Session):
+    def reset(self, row: Mapping[str, Any], seed: int) -> str:
+        self._drawn = random.Random(seed).randint(1, 100)  # no secret
+        return "Guess a number from 1 to 100."
+
+    def answer(self, text: str, seconds: float) -> Observation:
+        guess = int(text)
+        if guess == self._drawn:
+            return Observation("Right.", reward=1.0, done=True)
+        return Observation("Higher." if guess < self._drawn else "Lower.", reward=0.0)
+
+
+def _open(name: str, params: GuessingParams, tools: Tools) -> Session:
+    return _Guessing()
+
+
+GUESSING = Entry("guessing", "Guessing", "A game.", GuessingParams, kind=EntryKind.GAME, open=_open)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from controlplane.environments import saving
+from controlplane.environments.queries import offered_versions
+from controlplane.environments.saving import Composition
+from runs.scheduling import leasing
+from workers.contract import HardwareSpec
+from workers.contract.episodes import EpisodeLimits, PartSpec
+
+pytestmark = pytest.mark.django_db
+
+
+def calculator(**params: Any) -> dict[str, Any]:
+    return {"name": "calculator", "function": "calculator", "params": params}
+
+
+def test_a_version_tells_a_run_its_parts_and_limits() -> None:
+    version = saving.make("sums", Composition([calculator(digits=4)], {"turns": 3}))
+    spec = version.episode_spec(0.5)
+    assert (spec.name, spec.version, spec.turn_advantage_coef) == ("sums", 1, 0.5)
+    assert spec.parts == (PartSpec("calculator", "calculator", {"digits": 4}),)
+    assert spec.limits == EpisodeLimits(turns=3)
+
+
+def test_saving_the_same_content_makes_no_version() -> None:
+    version = saving.make("sums", Composition([calculator()]))
+    again, created = saving.save(version.environment, Composition([calculator(digits=10)], {"turns": 6}))
+    assert (again, created) == (version, False)
+
+
+def test_saving_other_limits_makes_the_next_version() -> None:
+    version = saving.make("sums", Composition([calculator()]))
+    changed, created = saving.save(version.environment, Composition([calculator()], {"turns": 2}))
+    assert created
+    assert changed.number == 2
+    assert version.episode_limits.turns == 6
+
+
+def test_a_copy_takes_the_next_free_name() -> None:
+    version = saving.make("sums", Composition([calculator()]))
+    names = [saving.copy(version, None).environment.name for _ in range(2)]
+    assert names == ["sums copy", "sums copy 2"]
+
+
+def test_a_new_run_is_offered_the_newest_version_and_the_chosen_one() -> None:
+    first = saving.make("sums", Composition([calculator()]))
+    second, _ = saving.save(first.environment, Composition([calculator(digits=2)]))
+    assert list(offered_versions()) == [second]
+    assert set(offered_versions(first.pk)) == {first, second}
+
+
+def test_a_run_with_a_tool_that_runs_code_needs_a_sandbox() -> None:
+    code, sums = PartSpec("python", "python_interpreter"), PartSpec("calculator", "calculator")
+    assert leasing.need_of(HardwareSpec("cpu"), [sums, code]).sandbox
+    assert not leasing.need_of(HardwareSpec("cpu"), [sums]).sandbox

@@ -1,0 +1,112 @@
+"""A made-up encyclopaedia of people, rivers and towns, and questions that it answers: the sample for the search tool.
+
+Every word of it is invented here, and the same seed gives the same entries. Standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+
+NAME = "Sample encyclopaedia"
+ABOUT = "invented people, rivers and towns"
+QUESTIONS = "Sample encyclopaedia questions"
+ENTRIES = 200
+SEED = 7
+_FIRST = (
+    "Ba",
+    "Ce",
+    "Do",
+    "Fe",
+    "Gal",
+    "Hu",
+    "Ki",
+    "Lo",
+    "Mer",
+    "Na",
+    "Or",
+    "Pel",
+    "Qui",
+    "Ros",
+    "Sa",
+    "Tor",
+    "Ul",
+    "Ve",
+    "Wen",
+    "Zo",
+)
+_MIDDLE = ("da", "ri", "lo", "me", "nu", "sha", "vi", "ka")
+_TOWNS, _RIVERS = ("ford", "stead", "haven", "moor", "wick"), ("ell", "ane", "isk", "oss")
+_FAMILY = ("brook", "vane", "thorpe", "lund", "marsh", "holt")
+_TRADES = ("botanist", "clockmaker", "painter", "bridge builder", "composer", "astronomer", "baker", "printer")
+_WORKS = ("a tide clock", "a seven-arched bridge", "a moss atlas", "a glass organ", "a star map", "a folding press")
+_GOODS = ("blue pottery", "smoked pears", "copper bells", "woven sails", "juniper soap", "chess sets", "rye beer")
+
+
+def documents(count: int = ENTRIES, seed: int = SEED) -> list[dict[str, str]]:
+    """`count` entries: {"title", "text"}."""
+    return [{"title": entry["title"], "text": entry["text"]} for entry in _entries(count, seed)]
+
+
+def questions(count: int = ENTRIES, seed: int = SEED) -> list[dict[str, str]]:
+    """One for each entry: {"question", "answer"}; the answer stands in the entry's text, and in no other one beside the
+    name that is asked for."""
+    return [{"question": entry["question"], "answer": entry["answer"]} for entry in _entries(count, seed)]
+
+
+def lines(rows: list[dict[str, str]]) -> bytes:
+    """As JSON Lines, to upload."""
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
+
+
+def _entries(count: int, seed: int) -> list[dict[str, str]]:
+    draw = random.Random(seed)  # noqa: S311  samples, not secrets
+    stems = [first + middle for first in _FIRST for middle in _MIDDLE]
+    towns = _shuffled([stem + end for stem in stems for end in _TOWNS], draw)
+    rivers = _shuffled([stem + end for stem in stems for end in _RIVERS], draw)
+    people = _shuffled([f"{first} {stem}{end}" for first in stems for stem in stems[::7] for end in _FAMILY], draw)
+    kinds = (_person, _river, _town)
+    if count > 3 * len(rivers):
+        raise ValueError(f"There are names for {3 * len(rivers)} entries.")
+    return [
+        kinds[number % 3](draw, people[number], rivers[number // 3], towns[number // 3], towns[-1 - number])
+        for number in range(count)
+    ]
+
+
+def _shuffled(names: list[str], draw: random.Random) -> list[str]:
+    draw.shuffle(names)
+    return names
+
+
+def _person(draw: random.Random, person: str, river: str, town: str, other: str) -> dict[str, str]:
+    trade, work, year = draw.choice(_TRADES), draw.choice(_WORKS), draw.randrange(1610, 1890)
+    text = (
+        f"{person} was a {trade} who was born in {other} in {year}. After years of travel, {person.split()[0]} made "
+        f"{work}, which still stands in the hall of the town. Letters show that the work took {draw.randrange(3, 19)} "
+        "years."
+    )
+    return _entry(person, text, f"In which town was {person} born?", other)
+
+
+def _river(draw: random.Random, person: str, river: str, town: str, other: str) -> dict[str, str]:
+    length, known = draw.randrange(21, 940), ("trout", "red clay", "late ice", "mills")
+    text = (
+        f"The {river} is a river of {length} kilometres. It rises in the hills above {other} and is crossed by "
+        f"{draw.randrange(2, 30)} bridges. Its water is known for {draw.choice(known)}."
+    )
+    return _entry(f"{river} (river)", text, f"How many kilometres long is the river {river}?", str(length))
+
+
+def _town(draw: random.Random, person: str, river: str, town: str, other: str) -> dict[str, str]:
+    goods = draw.choice(_GOODS)
+    text = (
+        f"{town} is a town of {draw.randrange(2, 90) * 100} people on the {river}. It was founded in "
+        f"{draw.randrange(900, 1500)} by settlers from {other}, and its market sells {goods}, "
+        "which the town is known for."
+    )
+    return _entry(town, text, f"What is the town of {town} known for selling?", goods)
+
+
+def _entry(title: str, text: str, question: str, answer: str) -> dict[str, str]:
+    return {"title": title, "text": text, "question": question, "answer": answer}

@@ -1,0 +1,195 @@
+"""Tools whose code runs in the sandbox: an admin's own function, and an interpreter for the model's code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workers.contract.episodes import ToolError
+from workers.environments import signature
+from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
+from workers.rewards import sandboxed
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Cost
+from workers.rewards.tools import Tools, Unavailable
+from workers.sandbox import Job, Kind, Limits, Outcome, Sandbox, SandboxUnavailable
+
+LONGEST_SOURCE = 100_000
+MOST_CHARACTERS = 200_000
+"""Of an answer; a longer one is an error that the model reads."""
+_ERRORS = {Kind.TIMEOUT: ToolError.TIMEOUT, Kind.OUTPUT: ToolError.OUTPUT}
+_CALL = """
+
+def __grpo_call__(__grpo_name__, __grpo_arguments__):
+    import json
+    value = globals()[__grpo_name__](**__grpo_arguments__)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text[:{most}]
+"""
+_INTERPRETER = """
+def __grpo_run__(code):
+    import ast, linecache, traceback
+    linecache.cache["<code>"] = (len(code), None, code.splitlines(keepends=True), "<code>")
+    space, value = {"__name__": "__main__"}, None
+    try:
+        tree = ast.parse(code, "<code>")
+        last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+        exec(compile(tree, "<code>", "exec"), space)
+        if last is not None:
+            value = eval(compile(ast.Expression(last.value), "<code>", "eval"), space)
+        return "", "" if value is None else repr(value)[:{most}]
+    except SystemExit:
+        return "", ""
+    except MemoryError:
+        raise
+    except BaseException as error:
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename != "<code>":
+            frames = frames.tb_next
+        return "".join(traceback.format_exception(type(error), error, frames, limit=-10))[-4000:], ""
+"""
+START = '''def word_count(text: str, word: str) -> int:
+    """Count how often a word occurs in a text.
+
+    Args:
+        text: Where to look.
+        word: What to count, in any case.
+    """
+    return text.lower().split().count(word.lower())
+'''
+
+
+@dataclass(frozen=True)
+class ToolParams(Params):
+    source: str = param(
+        START,
+        "One function with types and a docstring, whose Args: describe the arguments. Its name is the tool's; what it "
+        "returns is what the model reads. Helpers begin with _.",
+        widget="code",
+        longest=LONGEST_SOURCE,
+    )
+    seconds: float = param(10.0, "Time for one call.", min=0.1, max=600.0)
+    memory_mb: int = param(256, "Memory for one call, in MiB.", min=16, max=16_384)
+
+    def problem(self) -> str | None:
+        error = signature.problem(self.source)
+        return f"source: {error}" if error else None
+
+
+@dataclass(frozen=True)
+class InterpreterParams(Params):
+    seconds: float = param(5.0, "Time for one call.", min=0.1, max=600.0)
+    memory_mb: int = param(256, "Memory for one call, in MiB.", min=16, max=16_384)
+
+
+class _OwnTool(Session):
+    def __init__(self, name: str, params: ToolParams, sandbox: Sandbox) -> None:
+        self._described = signature.described(params.source)
+        self._name, self._params, self._sandbox = name, params, sandbox
+
+    def tools(self) -> list[ToolDescription]:
+        return [ToolDescription(self._name, self._described.description, self._described.parameters)]
+
+    def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
+        source = self._params.source + _CALL.replace("{most}", str(MOST_CHARACTERS + 1))
+        job = Job(source, "__grpo_call__", (self._described.name, dict(arguments)))
+        outcome = self._sandbox.call(job, _limits(self._params, seconds))
+        if outcome.kind is not Kind.OK:
+            return _failed(outcome, self._name)
+        return _read(str(outcome.value), self._name)
+
+
+class _Interpreter(Session):
+    def __init__(self, name: str, params: InterpreterParams, sandbox: Sandbox) -> None:
+        self._name, self._params, self._sandbox = name, params, sandbox
+
+    def tools(self) -> list[ToolDescription]:
+        schema = {
+            "type": "object",
+            "properties": {"code": {"type": "string", "description": "A complete Python program."}},
+            "required": ["code"],
+        }
+        words = (
+            "Run Python code. Answers what it prints and the value of its last expression. Every call starts afresh: "
+            "variables of earlier calls are gone. There are no files, network or further processes."
+        )
+        return [ToolDescription(self._name, words, schema)]
+
+    def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
+        source = _INTERPRETER.replace("{most}", str(MOST_CHARACTERS + 1))
+        outcome = self._sandbox.call(Job(source, "__grpo_run__", (arguments["code"],)), _limits(self._params, seconds))
+        if outcome.kind is not Kind.OK:
+            return _failed(outcome, self._name)
+        try:
+            error, value = map(str, outcome.value)
+        except (TypeError, ValueError):
+            return Result("The code took the interpreter's place.", ToolError.RAISED)
+        if error:
+            return Result("\n".join(one for one in (outcome.stdout.rstrip("\n"), error) if one), ToolError.RAISED)
+        text = "\n".join(one for one in (outcome.stdout.rstrip("\n"), value) if one)
+        return _read(text or "It printed nothing, and its last line is no expression with a value.", self._name)
+
+
+def _read(text: str, name: str) -> Result:
+    if len(text) > MOST_CHARACTERS:
+        return Result(f"{name} answered more than {MOST_CHARACTERS:,} characters.", ToolError.OUTPUT)
+    return Result(text)
+
+
+def _failed(outcome: Outcome, name: str) -> Result:
+    """What the model reads in place of a result."""
+    words = outcome.message or f"It ended as {outcome.kind}."
+    if outcome.trouble:
+        return Result(f"{name} is not available: {words}", ToolError.UNAVAILABLE)
+    return Result(f"{name} failed. {words}", _ERRORS.get(outcome.kind, ToolError.RAISED))
+
+
+def _limits(params: ToolParams | InterpreterParams, seconds: float) -> Limits:
+    most = max(0.01, min(params.seconds, seconds))
+    return Limits(seconds=most, memory_mb=params.memory_mb, value_bytes=8 * MOST_CHARACTERS)
+
+
+def _sandbox(tools: Tools) -> Sandbox:
+    try:
+        return sandboxed.sandbox(tools)
+    except SandboxUnavailable as error:
+        raise Unavailable(str(error)) from None
+
+
+def _open_tool(name: str, params: ToolParams, tools: Tools) -> Session:
+    return _OwnTool(name, params, _sandbox(tools))
+
+
+def _open_interpreter(name: str, params: InterpreterParams, tools: Tools) -> Session:
+    return _Interpreter(name, params, _sandbox(tools))
+
+
+def _name_of(params: ToolParams) -> str:
+    return signature.described(params.source).name
+
+
+OWN_TOOL = Entry(
+    key="python_tool",
+    title="Own Python tool",
+    help="A function of your own, which runs in the sandbox only.",
+    params=ToolParams,
+    kind=EntryKind.TOOL,
+    open=_open_tool,
+    cost=Cost.SANDBOX,
+    use="When nothing of the library fits. Name, description and arguments are read from the function's text. Each "
+    "call runs in a fresh process without files, network or other packages than the trainer's.",
+    admin_only=True,
+    name_of=_name_of,
+)
+INTERPRETER = Entry(
+    key="python_interpreter",
+    title="Python interpreter",
+    help="Runs Python that the model writes, in the sandbox.",
+    params=InterpreterParams,
+    kind=EntryKind.TOOL,
+    open=_open_interpreter,
+    cost=Cost.SANDBOX,
+    use="For models that calculate or check by code. It answers what the code prints and the value of its last "
+    "expression. Each call is a fresh process: no variable lives on.",
+)

@@ -1,0 +1,218 @@
+"""Search over an uploaded corpus by BM25. The same query always has the same answer: equal scores rank by id.
+
+The index is built once in a process for each corpus and setting, at the first session, and kept in its Tools.
+100,000 documents of 100 words take 5 seconds and 0.4 GB. A query takes a millisecond.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workers.contract import corpora
+from workers.contract.episodes import ToolError
+from workers.environments.entry import Entry, EntryKind, Result, Session, ToolDescription
+from workers.rewards.parameters import Params, param
+from workers.rewards.reward import Cost
+from workers.rewards.tools import Tools, Unavailable
+
+LONGEST_QUERY = 1000
+"""Characters; the rest isn't read."""
+MOST_TERMS = 32
+"""Different words of a query that count, from its beginning."""
+MOST_PLACES = 400
+"""Words of one document at which a snippet may begin."""
+NOTHING = "No document matches. Try other words."
+_CJK = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_CJK}]|[^\W{_CJK}]+")
+"""Chinese and Japanese have no spaces: each character counts as a word."""
+_STOP_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        "a about an and are as at be been but by did do does for from had has have how if in into is it its of on or "
+        "so than that the their them then there these they this those to was were what when where which who whom "
+        "whose why will with would",
+    )
+)
+_building = threading.Lock()
+
+
+@dataclass(frozen=True)
+class SearchParams(Params):
+    corpus: str = param("", "The documents that are searched.", widget="corpus")
+    results: int = param(3, "Documents in an answer, at most.", min=1, max=20)
+    snippet: int = param(400, "Characters of a document's text in an answer, at most.", min=80, max=4000)
+    k1: float = param(1.5, "How much a word counts that a document repeats; 0: as once.", min=0.0, max=5.0)
+    b: float = param(0.75, "How much long documents count less: 0 not at all, 1 in full.", min=0.0, max=1.0)
+    stop_words: bool = param(True, "Leave out the commonest English words, such as “the” and “who”.")
+
+
+@dataclass(frozen=True)
+class Found:
+    id: int
+    title: str
+    snippet: str
+    score: float
+
+
+class Index:
+    """A corpus in memory. Searching changes nothing: threads may share it."""
+
+    def __init__(self, path: Path, *, k1: float, b: float, stop_words: bool) -> None:
+        """Raises ValueError or OSError for a file that is no corpus."""
+        import bm25s
+        import pyarrow.parquet as pq
+        from bm25s.tokenization import Tokenized
+
+        table = pq.read_table(path)
+        self.head = corpora.head_in(table.schema.metadata)
+        self._titles, self._texts = table.column("title").to_pylist(), table.column("text").to_pylist()
+        self._stop = _STOP_WORDS if stop_words else frozenset[str]()
+        vocabulary = _Vocabulary(self._stop)
+        ids = [vocabulary.ids(title, text) for title, text in zip(self._titles, self._texts, strict=True)]
+        self._known = vocabulary.terms
+        self._bm25 = bm25s.BM25(k1=k1, b=b, method="lucene")
+        if self._known:
+            self._bm25.index(Tokenized(ids=ids, vocab=self._known), create_empty_token=False, show_progress=False)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def readable(self, query: str) -> list[str]:
+        """The different words of a query that count, in their order."""
+        return list(dict.fromkeys(self._terms(unicodedata.normalize("NFC", query[:LONGEST_QUERY]))))[:MOST_TERMS]
+
+    def find(self, query: str, count: int, snippet: int) -> list[Found]:
+        """The best documents that hold a word of the query, the best first."""
+        import numpy as np
+
+        terms = [term for term in self.readable(query) if term in self._known]
+        if not terms:
+            return []
+        scores = self._bm25.get_scores(terms)
+        hits = np.flatnonzero(scores > 0)
+        if len(hits) > count:
+            worst = np.partition(scores[hits], len(hits) - count)[len(hits) - count]
+            hits = hits[scores[hits] >= worst]
+        best = hits[np.lexsort((hits, -scores[hits]))][:count]
+        return [
+            Found(int(at), self._titles[at], snippet_of(self._texts[at], terms, snippet), float(scores[at]))
+            for at in best
+        ]
+
+    def _terms(self, text: str) -> list[str]:
+        return [term for term in map(_term, _WORD.findall(text)) if term not in self._stop]
+
+
+class _Vocabulary(dict[str, int]):
+    """Word as it stands in a text -> the number of its term, -1 for a stop word. It grows by being asked."""
+
+    def __init__(self, stop: frozenset[str]) -> None:
+        self._stop = stop
+        self.terms: dict[str, int] = {}
+
+    def __missing__(self, word: str) -> int:
+        term = _term(word)
+        number = -1 if term in self._stop else self.terms.setdefault(term, len(self.terms))
+        self[word] = number
+        return number
+
+    def ids(self, title: str, text: str) -> list[int]:
+        words = _WORD.findall(title) + _WORD.findall(text)
+        return [number for number in map(self.__getitem__, words) if number >= 0]
+
+
+def index_of(tools: Tools, params: SearchParams) -> Index:
+    """Raises Unavailable."""
+    path = tools.corpus(params.corpus)
+    key = ("search", str(path), params.k1, params.b, params.stop_words)
+    with _building:  # sessions of one step open side by side: one of them builds
+        index = tools.kept(key)
+        if index is None:
+            try:
+                index = Index(path, k1=params.k1, b=params.b, stop_words=params.stop_words)
+            except (OSError, ValueError) as error:
+                raise Unavailable(f"The corpus {params.corpus} can't be read: {error}") from error
+            tools.keep(key, index)
+    return index  # type: ignore[no-any-return]
+
+
+def snippet_of(text: str, terms: Sequence[str], longest: int) -> str:
+    """The part of a text with the most different terms, at most `longest` characters: the first of several."""
+    if len(text) <= longest:
+        return text
+    wanted = set(terms)
+    places = [(match.start(), term) for match in _WORD.finditer(text) if (term := _term(match.group())) in wanted]
+    room = longest - 2  # for an ellipsis on each side
+    best, most = 0, 0
+    for number, (start, _) in enumerate(places[:MOST_PLACES]):
+        inside = {term for at, term in places[number : number + MOST_PLACES] if at + len(term) <= start + room}
+        if len(inside) > most:
+            best, most = start, len(inside)
+    begin = max(0, min(best - room // 4, len(text) - room)) if best > room * 3 // 4 else 0
+    begin = _after_a_space(text, begin, best) if begin else 0
+    end = begin + room
+    cut = text.rfind(" ", begin + room // 2, end) if end < len(text) else len(text)
+    end = cut if cut > 0 else end
+    return f"{'…' if begin else ''}{text[begin:end].strip()}{'…' if end < len(text) else ''}"
+
+
+def answer(found: Sequence[Found]) -> str:
+    """What the model reads."""
+    if not found:
+        return NOTHING
+    return "\n\n".join(
+        f"[{number}] {one.title}\n{one.snippet}" if one.title else f"[{number}] {one.snippet}"
+        for number, one in enumerate(found, 1)
+    )
+
+
+def _term(word: str) -> str:
+    return unicodedata.normalize("NFKC", word).casefold()
+
+
+def _after_a_space(text: str, begin: int, best: int) -> int:
+    at = text.find(" ", begin, best)
+    return at + 1 if at >= 0 else begin
+
+
+class _Search(Session):
+    def __init__(self, name: str, params: SearchParams, index: Index) -> None:
+        self._name, self._params, self._index = name, params, index
+
+    def tools(self) -> list[ToolDescription]:
+        head, documents = self._index.head, len(self._index)
+        about = f": {head['about'].rstrip('.')}" if head.get("about") else ""
+        text = f"Search {documents:,} documents of “{head['name']}”{about}. "
+        text += f"Returns the {self._params.results} that match best, with the part of the text that fits the query."
+        query = {"type": "string", "description": "A few words to look for, such as names."}
+        schema = {"type": "object", "properties": {"query": query}, "required": ["query"]}
+        return [ToolDescription(self._name, text, schema)]
+
+    def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
+        query = str(arguments.get("query", ""))
+        if not self._index.readable(query):
+            return Result("The query has no words to look for. Write some.", ToolError.ARGUMENTS)
+        return Result(answer(self._index.find(query, self._params.results, self._params.snippet)))
+
+
+def _open(name: str, params: SearchParams, tools: Tools) -> Session:
+    return _Search(name, params, index_of(tools, params))
+
+
+ENTRY = Entry(
+    key="search",
+    title="Search a corpus",
+    help="Finds the documents of an uploaded corpus that match a query best (BM25).",
+    params=SearchParams,
+    kind=EntryKind.TOOL,
+    open=_open,
+    cost=Cost.PURE,
+    use="For questions whose answers are in your documents. Make the corpus of a dataset's columns, on its page. "
+    "Words count, not meanings: a synonym isn't found.",
+)

@@ -1,0 +1,195 @@
+"""A tool's name, description and JSON schema, read from a Python function's text. Nothing of it is executed."""
+
+from __future__ import annotations
+
+import ast
+import json
+import keyword
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from workers.environments.entry import ToolDescription
+from workers.sandbox.syntax import DEEPEST, deeper, is_generator, parsed
+
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+"""Of a tool: what every chat format can carry."""
+NAME_RULE = "Letters, digits and _, starting with a letter, at most 64."
+_SIMPLE = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
+_ARGUMENT = re.compile(r"\s*\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
+_SECTION = re.compile(r"(Args|Arguments|Parameters|Returns|Return|Yields|Raises|Example|Examples|Note|Notes):\s*")
+
+
+class NoTool(ValueError):
+    """The source can't be a tool. The text says why, as a sentence's second half."""
+
+
+def is_name(text: str) -> bool:
+    return bool(NAME.fullmatch(text)) and not keyword.iskeyword(text)
+
+
+def described(source: str) -> ToolDescription:
+    """Of the source's one function whose name doesn't begin with _. Raises NoTool."""
+    function = _function(source)
+    _check(function)
+    summary, notes = _docstring(ast.get_docstring(function) or "")
+    if not summary:
+        raise NoTool(f"{function.name} has no docstring: its first lines tell the model what the tool does")
+    arguments = function.args
+    named = [*arguments.args, *arguments.kwonlyargs]
+    if unknown := [name for name in notes if name not in {one.arg for one in named}]:
+        raise NoTool(f"the docstring describes {unknown[0]}, which isn't an argument of {function.name}")
+    defaults = [None] * (len(arguments.args) - len(arguments.defaults)) + [*arguments.defaults, *arguments.kw_defaults]
+    properties, required = {}, []
+    for one, default in zip(named, defaults, strict=True):
+        properties[one.arg] = _property(one, notes.get(one.arg, ""), default)
+        if default is None:
+            required.append(one.arg)
+    schema: dict[str, Any] = {"type": "object", "properties": properties}
+    return ToolDescription(function.name, summary, schema | ({"required": required} if required else {}))
+
+
+def problem(source: str) -> str:
+    """Why the source can't be a tool, as a sentence's second half; "" if it can."""
+    try:
+        described(source)
+    except NoTool as error:
+        return str(error)
+    return ""
+
+
+def _function(source: str) -> ast.FunctionDef:
+    if deeper(source):
+        raise NoTool(f"it has more than {DEEPEST} brackets within each other")
+    tree = parsed(source)
+    if isinstance(tree, str):
+        raise NoTool(tree)
+    functions = [one for one in tree.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)]
+    public = [one for one in functions if not one.name.startswith("_")]
+    if not public:
+        raise NoTool("it defines no function; one whose name begins with _ doesn't count")
+    if len(public) > 1:
+        names = ", ".join(one.name for one in public)
+        raise NoTool(f"it defines {len(public)} functions ({names}): begin the names of all but one with _")
+    if isinstance(public[0], ast.AsyncFunctionDef):
+        raise NoTool(f"{public[0].name} must not be async")
+    return public[0]
+
+
+def _check(function: ast.FunctionDef) -> None:
+    name, arguments = function.name, function.args
+    if not is_name(name):
+        raise NoTool(f"{name} can't be a tool's name: {NAME_RULE[:1].lower()}{NAME_RULE[1:-1]}")
+    if function.decorator_list:
+        raise NoTool(f"{name} must have no decorator")
+    if is_generator(function):
+        raise NoTool(f"{name} must return its result, not yield")
+    if arguments.posonlyargs:
+        raise NoTool(f"{name} gets its arguments by name: there must be no /")
+    for star, one in (("*", arguments.vararg), ("**", arguments.kwarg)):
+        if one is not None:
+            raise NoTool(f"{name} must not take {star}{one.arg}: the model has to know every argument")
+    for argument in (*arguments.args, *arguments.kwonlyargs):
+        if not is_name(argument.arg):
+            raise NoTool(f"{argument.arg} can't be an argument's name: {NAME_RULE[:1].lower()}{NAME_RULE[1:-1]}")
+        if argument.annotation is None:
+            raise NoTool(f"the argument {argument.arg} of {name} has no type, such as {argument.arg}: str")
+
+
+def _property(argument: ast.arg, note: str, default: ast.expr | None) -> dict[str, Any]:
+    if argument.annotation is None:
+        raise NoTool(f"the argument {argument.arg} has no type")
+    found = _type(argument.annotation, argument.arg)
+    if note:
+        found["description"] = note
+    if default is not None:
+        try:
+            value = ast.literal_eval(default)
+            json.dumps(value, allow_nan=False)
+        except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+            return found  # known only where it runs
+        found["default"] = value
+    return found
+
+
+def _type(node: ast.expr, name: str) -> dict[str, Any]:
+    """The JSON schema of an annotation."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        try:
+            return _type(ast.parse(node.value, mode="eval").body, name)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            raise NoTool(f"the type of {name} can't be read") from None
+    if isinstance(node, ast.Name) and node.id in _SIMPLE:
+        return {"type": _SIMPLE[node.id]}
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        return _either([node.left, node.right], name)
+    if isinstance(node, ast.Subscript):
+        return _parametrised(_last_name(node.value), node.slice, name)
+    raise NoTool(
+        f"the type of {name}, {ast.unparse(node)[:60]}, isn't one that a model can send: use str, int, float, bool, "
+        "list[…], dict[str, …], Literal[…] or … | None"
+    )
+
+
+def _parametrised(of: str, inside: ast.expr, name: str) -> dict[str, Any]:
+    parts = inside.elts if isinstance(inside, ast.Tuple) else [inside]
+    if of in ("list", "List") and len(parts) == 1:
+        return {"type": "array", "items": _type(parts[0], name)}
+    if of in ("dict", "Dict") and len(parts) == 2:
+        if _type(parts[0], name) != {"type": "string"}:
+            raise NoTool(f"the keys of {name} must be str")
+        return {"type": "object", "additionalProperties": _type(parts[1], name)}
+    if of == "Optional" and len(parts) == 1:
+        return _either([parts[0], ast.Constant(None)], name)
+    if of == "Union":
+        return _either(parts, name)
+    if of == "Literal":
+        return _literal(parts, name)
+    raise NoTool(f"the type of {name}, {of}[…], isn't one that a model can send")
+
+
+def _literal(parts: list[ast.expr], name: str) -> dict[str, Any]:
+    values = [part.value for part in parts if isinstance(part, ast.Constant)]
+    for kind, word in ((str, "string"), (int, "integer")):
+        if values and len(values) == len(parts) and all(type(one) is kind for one in values):
+            return {"type": word, "enum": values}
+    raise NoTool(f"the choices of {name} must be texts or whole numbers: Literal['a', 'b']")
+
+
+def _either(parts: list[ast.expr], name: str) -> dict[str, Any]:
+    flat: list[ast.expr] = []
+    while parts:
+        part = parts.pop(0)
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.BitOr):
+            parts[:0] = [part.left, part.right]
+        else:
+            flat.append(part)
+    none = [one for one in flat if isinstance(one, ast.Constant) and one.value is None]
+    types = [_type(one, name) for one in flat if one not in none] + [{"type": "null"} for _ in none[:1]]
+    if all(set(one) == {"type"} for one in types):
+        return {"type": [one["type"] for one in types]}
+    return {"anyOf": types}
+
+
+def _docstring(text: str) -> tuple[str, Mapping[str, str]]:
+    """What stands before the first section, and what Google's Args: says of each argument."""
+    summary: list[str] = []
+    notes: dict[str, str] = {}
+    section, current, indent = "", "", 0
+    for line in text.splitlines():
+        if not line[:1].isspace() and (begun := _SECTION.fullmatch(line)):
+            section, current = begun[1], ""
+        elif not section:
+            summary.append(line)
+        elif section in ("Args", "Arguments", "Parameters") and line.strip():
+            depth = len(line) - len(line.lstrip())
+            if (named := _ARGUMENT.fullmatch(line)) and (not current or depth <= indent):
+                current, indent = named[1], depth
+                notes[current] = named[2].strip()
+            elif current:
+                notes[current] = f"{notes[current]} {line.strip()}".strip()
+    return "\n".join(summary).strip(), notes
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else "?"
