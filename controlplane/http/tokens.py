@@ -20,8 +20,8 @@ def host_token(name: str) -> str:
 
 
 def gateway_key(run_id: str) -> str:
-    """The key of a run's endpoint for agents."""
-    return f"sk-{_sign(f'gateway:{run_id}')}"
+    """The key of a run's endpoint for agents: 128 bits, as a person copies it."""
+    return f"sk-{_sign(f'gateway:{run_id}')[:32]}"
 
 
 def attempt_token_fits(attempt_id: str, presented: str) -> bool:

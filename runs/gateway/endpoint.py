@@ -66,6 +66,10 @@ class Endpoint:
         return not self.settings.open_beyond_loopback
 
     @property
+    def was_used(self) -> bool:
+        return bool(self.run.last_metrics.get(gateway.REQUESTS))
+
+    @property
     def figures(self) -> list[tuple[str, float | None]]:
         """Of the last step."""
         last = self.run.last_metrics

@@ -4,6 +4,7 @@
 same in TRL's own loop. `tiny_success_before` and `tiny_success_after`: the share of held-out rows that a tiny model
 gets right in a task of two turns (tests/benchmarks/_lookup.py), before and after its training on the CPU.
 `advantage_error`: the largest difference between advantages of tokens and the formula written out in loops.
+`gateway_added_p95_ms`: see tests/benchmarks/gateway.py.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from tests.benchmarks import _lookup
+from tests.benchmarks import _lookup, gateway
 from tests.stack import ROOT
 from tests.trainer import builders
 from workers.contract import FileName
@@ -49,11 +50,12 @@ GROUP, COEF = 8, 0.7
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(prog="manage.py bench tools", description=__doc__)
-    parser.add_argument("--without-training", action="store_true", help="leave out the tiny model: minutes")
+    parser.add_argument(
+        "--without-training", action="store_true", help="leave out the tiny model and the gateway: minutes"
+    )
     options = parser.parse_args(argv)
     figures = {**turn(), "stock_trl_s": round(stock_trl(), 2), "advantage_error": advantage_error()}
-    # The gateway's figure, gateway_added_p95_ms, belongs here.
-    return figures if options.without_training else {**figures, **tiny_success()}
+    return figures if options.without_training else {**figures, **gateway.measure(), **tiny_success()}
 
 
 def turn() -> dict[str, Any]:

@@ -8,7 +8,11 @@ from openai import OpenAI
 
 def work(url: str, key: str, *, turns: int = 2) -> int:
     """Until the run has ended. Returns the number of sessions."""
-    gate = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60)
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=60) as gate:
+        return _work(gate, key, turns)
+
+
+def _work(gate: httpx.Client, key: str, turns: int) -> int:
     sessions = 0
     while (task := gate.post("/v1/sessions", json={"wait_s": 5})).status_code in (200, 204):
         if task.status_code == 204:

@@ -82,8 +82,13 @@ def ended(process: Process, log: Path | None = None) -> None:
     assert process.returncode == 0, err[-3000:] + (log.read_text()[-3000:] if log else "")
 
 
-def test_agents_with_the_openai_package_train_a_model(preloaded: Preloaded, tiny_model: Path, tmp_path: Path) -> None:
-    folder = attempt(tmp_path / "attempt", tiny_model)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_agents_with_the_openai_package_train_a_model(
+    preloaded: Preloaded, tiny_model: Path, tmp_path: Path, processes: int
+) -> None:
+    profile = {"processes": processes, "strategy": "ddp"} if processes > 1 else {}
+    grpo = {"per_device_train_batch_size": 8 // processes}
+    folder = attempt(tmp_path / "attempt", tiny_model, hardware=profile, grpo=grpo)
     with training(preloaded, folder) as (process, client), ThreadPoolExecutor(AGENTS) as agents:
         for _ in range(AGENTS):
             agents.submit(until_the_end, str(client.base_url))
@@ -118,3 +123,49 @@ def test_agents_train_on_a_servers_answers(preloaded: Preloaded, tiny_model: Pat
     logs = builders.logs(folder)
     assert [logs[step]["sampling/sampling_logp_difference/max"] < 1e-4 for step in (1, 2, 3)] == [True] * 3
     assert logs[3][gateway.STALENESS] == 0
+
+
+CALCULATOR = {
+    "type": "function",
+    "function": {
+        "name": "calc",
+        "description": "Works out an expression.",
+        "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}, "required": ["expression"]},
+    },
+}
+
+
+def call_until_the_end(client: httpx.Client) -> list[str]:
+    """The names of the tools that the model called."""
+    names: list[str] = []
+    while (task := client.post("/v1/sessions", json={"wait_s": 5})).status_code in (200, 204):
+        if task.status_code == 204:
+            continue
+        path = httpx.URL(task.json()["base_url"]).path
+        body = {"messages": task.json()["messages"], "tools": [CALCULATOR], "temperature": 0.1}
+        answer = client.post(f"{path}/chat/completions", json=body)
+        assert answer.headers["X-Ignored"] == "temperature"
+        message = answer.json()["choices"][0]["message"]
+        for call in message.get("tool_calls", ()):
+            names.append(call["function"]["name"])
+            body["messages"] = [*body["messages"], message]
+            body["messages"].append({"role": "tool", "tool_call_id": call["id"], "content": "42"})
+            client.post(f"{path}/chat/completions", json=body).raise_for_status()
+            break
+        client.post(f"/s/{task.json()['id']}/end", json={"reward": len(names) % 2}).raise_for_status()
+        assert client.post(f"/s/{task.json()['id']}/end").status_code == 409
+    return names
+
+
+def test_an_agents_tools_are_shown_and_their_calls_read(
+    preloaded: Preloaded, calling_model: Path, tmp_path: Path
+) -> None:
+    grpo = {"max_steps": 1, "max_completion_length": 160, "temperature": 0.01}
+    folder = attempt(tmp_path / "attempt", calling_model, grpo=grpo)
+    with training(preloaded, folder) as (process, client):
+        with contextlib.suppress(httpx.TransportError):
+            call_until_the_end(client)
+        ended(process)
+    roles = [turn["role"] for turn in builders.lines(folder / FileName.SAMPLES)[0]["completions"][0]["turns"]]
+    assert roles[:3] == ["assistant", "tool", "assistant"]
+    assert builders.logs(folder)[1][gateway.DROPPED] == 0

@@ -61,8 +61,6 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     else:
         metrics.event(EventKind.STAGE, {"stage": "starting the first step"})
         trainer.train(resume_from_checkpoint=spec.resume_from)
-    if served is not None:
-        served.close()
     if servers is not None:
         servers.close()
     # Destroy the process group explicitly: at the interpreter's exit, one of its threads may abort a finished rank.

@@ -14,6 +14,7 @@ from workers.contract.episodes import EpisodeEnd
 from workers.trainer.episodes import generation
 from workers.trainer.episodes.episode import Episode
 from workers.trainer.episodes.figures import percentile
+from workers.trainer.episodes.rollout import EVALUATED
 from workers.trainer.gateway.branches import episode
 from workers.trainer.gateway.conversing import Conversing, branches_dropped
 from workers.trainer.gateway.endpoint import Endpoint
@@ -35,6 +36,7 @@ class AgentRollouts:
         self._endpoint: Endpoint | None = None
         self._engine: Servers | MainThread = MainThread()
         self._row_ids: list[int] = []
+        self._evaluates = False
         self.episodes: list[Episode] = []
 
     @property
@@ -45,7 +47,7 @@ class AgentRollouts:
         self._conversing.context = min(self.context, context or self.context)
 
     def note(self, rows: Sequence[int], *, step: int) -> None:
-        self._row_ids = list(rows)
+        self._row_ids, self._evaluates = list(rows), step == EVALUATED
 
     def open(self, endpoint: Endpoint | None, engine: Servers | MainThread) -> None:
         """`endpoint` None: another rank has it."""
@@ -88,7 +90,7 @@ class AgentRollouts:
         endpoint = self._endpoint
         assert endpoint is not None  # noqa: S101  # asked by the caller
         began = time.monotonic()
-        tasks = [Task(self._rows[row], prompt) for row, prompt in asked]
+        tasks = [Task(self._rows[row], prompt, self._evaluates) for row, prompt in asked]
         endpoint.latencies.clear()
         endpoint.run(endpoint.desk.begin(tasks))
         worked = self._serve(endpoint, trainer)

@@ -38,7 +38,10 @@ class Conversing:
 
     def check(self) -> None:
         """Raises SpecError where chats can't be shown."""
-        self._chosen(())
+        self._choose(())
+
+    def _choose(self, tools: Sequence[Mapping[str, Any]]) -> Chat:
+        return templates.choose(self._tokenizer, self._name, tools, game=True, arguments=self._arguments)
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))
@@ -52,16 +55,13 @@ class Conversing:
         key = json.dumps(tools, sort_keys=True)
         if key not in self._chats:
             try:
-                chat = self._chosen(tools)
+                chat = self._choose(tools)
             except SpecError as error:
                 raise Refused(400, str(error)) from None
             if len(self._chats) >= _MOST_TOOL_SETS:
                 self._chats.clear()
             self._chats[key] = chat
         return self._chats[key]
-
-    def _chosen(self, tools: Sequence[Mapping[str, Any]]) -> Chat:
-        return templates.choose(self._tokenizer, self._name, tools, game=False, arguments=self._arguments)
 
     async def chat_answer(self, asked: shapes.Asked, session: Session, engine: Engine) -> dict[str, Any]:
         chat, tools = self.chat(asked.tools), json.dumps(asked.tools, sort_keys=True)

@@ -130,7 +130,12 @@ class Endpoint:
         hidden = {"prompt", "row"} if self._shows_answer else {"prompt", "row", "answer", "test_cases"}
         metadata = {name: value for name, value in task.row.items() if name not in hidden}
         prompt = {"prompt" if isinstance(task.prompt, str) else "messages": task.prompt}
-        return {**prompt, "row": task.row["row"], "metadata": json.loads(json.dumps(metadata, default=str))}
+        return {
+            **prompt,
+            "row": task.row["row"],
+            "evaluation": task.evaluation,
+            "metadata": json.loads(json.dumps(metadata, default=str)),
+        }
 
     def _address(self, request: web.Request, session: Session) -> dict[str, Any]:
         url = f"http://{request.host}/s/{session.id}/v1"

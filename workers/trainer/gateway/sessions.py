@@ -36,6 +36,8 @@ class Refused(Exception):
 class Task:
     row: Mapping[str, Any]
     prompt: Any
+    evaluation: bool = False
+    """It is not trained on."""
     handed_out: int = 0
     session: Session | None = None
     """The one that counts, once it has ended or is gone for good."""

@@ -27,7 +27,7 @@ ANYWHERE = "0.0.0.0"  # noqa: S104  # asked for by the run, and a key is asked f
 GIVEN_REWARD = "environment_reward"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GatewaySetup(setup.Setup):
     rollouts: AgentRollouts | AtroposRollouts
     spec: AttemptSpec
@@ -95,7 +95,7 @@ def prepare(spec: AttemptSpec, rows: Rows, folder: Path, *, chat_arguments: dict
         rollouts = AtroposRollouts(conversing, rows.by_id, stop=stop, settings=settings, run_id=spec.run.run_id)
     else:
         rollouts = AgentRollouts(conversing, rows.by_id, stop=stop)
-    return GatewaySetup(rollouts, of_trainer, spec, settings, conversing)
+    return GatewaySetup(rollouts=rollouts, tokenizer=of_trainer, spec=spec, settings=settings, conversing=conversing)
 
 
 def _check(spec: AttemptSpec, settings: GatewaySpec) -> None:
