@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from runs.metrics.chart_spec import Chart, ChartGroup, ChartLine, colour
-from workers.contract import RunSpec
+from workers.contract import RunSpec, gateway
 from workers.contract.episodes import (
     CALLS,
     CUT,
@@ -24,8 +24,6 @@ from workers.contract.episodes import (
 )
 
 _TOOL = re.compile(r"tools/(.+)/calls")
-REQUESTS, LATENCY, WAITING, GONE = (f"gateway/{name}" for name in ("requests", "latency_p95_s", "waiting_s", "gone"))
-STALENESS = "gateway/staleness"
 
 
 def tool_names(names: Collection[str]) -> list[str]:
@@ -40,8 +38,8 @@ def of_episodes(spec: RunSpec, names: Collection[str]) -> Iterator[ChartGroup]:
         yield ChartGroup("Episodes", (*charts, *_turn_rewards(names)))
     if charts := (*(chart for chart in _calls() if _reported(chart, names)), *_tools(names)):
         yield ChartGroup("Tools", charts)
-    gateway = spec.episodes is not None and spec.episodes.gateway is not None
-    if charts := tuple(chart for chart in _gateway() if gateway or _reported(chart, names)):
+    driven = spec.episodes is not None and spec.episodes.gateway is not None
+    if charts := tuple(chart for chart in _gateway() if driven or _reported(chart, names)):
         yield ChartGroup("Gateway", charts)
 
 
@@ -99,17 +97,17 @@ def _tools(names: Collection[str]) -> Iterator[Chart]:
 
 
 def _gateway() -> Iterator[Chart]:
-    requests = (ChartLine(REQUESTS, "requests", "c1"),)
+    requests = (ChartLine(gateway.REQUESTS, "requests", "c1"),)
     yield Chart(
         "gateway-requests", "Requests", requests, zero=True, help="Of the programs that drive episodes, in a step"
     )
-    latency = (ChartLine(LATENCY, "p95", "c1"),)
+    latency = (ChartLine(gateway.LATENCY_P95, "p95", "c1"),)
     yield Chart("gateway-latency", "Time of a request, p95", latency, format="seconds", zero=True)
-    waiting = (ChartLine(WAITING, "waiting", "c2"),)
+    waiting = (ChartLine(gateway.WAITING, "waiting", "c2"),)
     hint = "How long a step waited for its episodes to end"
     yield Chart("gateway-waiting", "Waiting for episodes", waiting, format="seconds", zero=True, help=hint)
-    gone = (ChartLine(GONE, "gone", "c6"),)
+    gone = (ChartLine(gateway.GONE, "gone", "c6"),)
     yield Chart("gateway-gone", "Sessions gone", gone, zero=True, help="Their program went away before their end")
-    stale = (ChartLine(f"{STALENESS}/max", "max", "c5"), ChartLine(f"{STALENESS}/mean", "mean", "c1"))
-    hint = "Updates of the policy between sampling an episode and training on it"
+    stale = (ChartLine(gateway.STALENESS, "mean", "c1"),)
+    hint = "Updates of the policy between sampling a token and training on it, on average"
     yield Chart("gateway-staleness", "Staleness", stale, zero=True, help=hint)

@@ -105,11 +105,10 @@ def _metrics(draw: random.Random, step: int, learned: float) -> OutboxLine:
         "tools/call_frequency": 1 + 2 * learned,
         "tools/failure_frequency": 0.4 - 0.35 * learned,
         "gateway/requests": 128.0,
-        "gateway/latency_p95_s": 0.4,
+        "gateway/latency_s/p95": 0.4,
         "gateway/waiting_s": 3.0,
         "gateway/gone": 1.0,
-        "gateway/staleness/mean": 0.5,
-        "gateway/staleness/max": 2.0,
+        "gateway/staleness": 0.5,
     }
     for tool, often in (("search", 1.5), ("calculator", 0.3)):
         figures = {"calls": often * (0.5 + learned), "failed": 0.4 - 0.3 * learned, "p50_s": 0.2, "p95_s": 1.5}

@@ -1,6 +1,6 @@
 """Episodes of two turns through the product, on GPUs: a tool in the sandbox, credit per turn, and a kill in mid-run.
 
-    python -m tests.gpu.episodes --out DIR               colocate and a LoRA server on one GPU; with two, NCCL as well
+    python -m tests.gpu.episodes --out DIR               colocate, a LoRA server, agents; with two GPUs NCCL alone
     python -m tests.gpu.episodes --out DIR --rehearsal   the CPU, where the trainer generates
 
 Writes DIR/episodes.json. The model is the small one of `bench tools`: it must call `find` with a letter and then say
@@ -9,19 +9,26 @@ the digit that it was told.
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+import httpx
+
+from controlplane.serving.embedded import BASE_DIR as ROOT
 from tests.benchmarks._lookup import DIGITS, LETTERS, PROMPT
 from tests.gpu.figures import Row
 from tests.gpu.installation import Site, busy, read_gpus, tail
 from tests.gpu.sampling import FINAL, prove, wait
 from tests.gpu.setups import Setup
+from workers.contract import gateway
 
 STEPS, REHEARSED = 80, 6
 SHOWN = 5
@@ -34,12 +41,27 @@ BATCH = {
     "num_iterations": 1,
     "max_completion_length": 48,
 }
-MODES: dict[str, tuple[str, int, dict[str, Any], bool]] = {
-    "colocate": ("one-gpu-colocate", 1, {"colocate_memory_utilization": 0.2, "colocate_max_model_len": 512}, False),
-    "server-lora": ("one-gpu-shared-server", 1, {"server_max_model_len": 512}, True),
-    "server-nccl": ("dual-gpu", 2, {"server_max_model_len": 512}, False),
+
+
+@dataclass(frozen=True)
+class Mode:
+    slug: str
+    """The shipped profile."""
+    gpus: int = 1
+    profile: dict[str, Any] = field(default_factory=dict)
+    lora: bool = False
+    agents: bool = False
+    """The episodes are driven by tests.gpu.finders, through the run's endpoint."""
+
+
+SHORT = {"server_max_model_len": 512}
+MODES = {
+    "colocate": Mode("one-gpu-colocate", profile={"colocate_memory_utilization": 0.2, "colocate_max_model_len": 512}),
+    "server-lora": Mode("one-gpu-shared-server", profile=SHORT, lora=True),
+    "agents": Mode("one-gpu-shared-server", profile=SHORT, lora=True, agents=True),
+    "server-nccl": Mode("dual-gpu", 2, profile=SHORT),
 }
-"""Profile, GPUs, fields of its form, and whether an adapter is trained."""
+REHEARSAL = {"tools": Mode("cpu", 0), "agents": Mode("cpu", 0, agents=True)}
 TOLD = dict(zip(LETTERS, random.Random(7).choices(DIGITS, k=len(LETTERS)), strict=True))
 TOOL = f'''def find(letter: str) -> str:
     """Look a letter up.
@@ -61,7 +83,15 @@ components = [
     {"name": "found", "function": "answer_in_results", "weight": 0.5, "params": {}, "per_turn": True},
 ]
 config = rewards.make("Lookup", rewards.Composition(components), owner=owner)
-result = [str(environment.pk), str(config.pk)]
+given = {"name": "right", "function": "environment_reward", "weight": 1.0, "params": {}}
+told = rewards.make("Told by agents", rewards.Composition([given]), owner=owner)
+result = [str(environment.pk), str(config.pk), str(told.pk)]
+"""
+ENDPOINT = """
+from controlplane.http import tokens
+from runs.gateway import endpoint
+from runs.models import Run
+result = [endpoint.of(Run.objects.get(pk=run)).url, tokens.gateway_key(run)]
 """
 
 
@@ -72,52 +102,61 @@ def main(argv: list[str] | None = None) -> int:
 def measure(site: Site, setup: Setup) -> dict[str, Any]:
     model = str(site.models / "lookup")
     subprocess.run([site.trainer_python, "-m", "tests.benchmarks._lookup", "--model", model], check=True)
-    environment, rewards = site.stack.django(MAKE, source=TOOL)
+    environment, rewards, told = site.stack.django(MAKE, source=TOOL)
     lines = [{"question": PROMPT.format(letter=letter), "answer": digit} for letter, digit in TOLD.items()]
     chosen = {
         "model": model,
         "dataset_version": site.person.upload("lookup", lines=40 * lines),
-        "reward_version": rewards,
-        "environment": environment,
         "learning_rate": "2e-4",
         "max_steps": 100_000,
         "save_steps": 100_000,
         **BATCH,
     }
-    if setup.gpus == 0:
-        return {"modes": {"rehearsal": _mode(site, chosen, "cpu", {}, lora=False, steps=REHEARSED)}}
+    driven = {
+        False: {"environment": environment, "reward_version": rewards},
+        True: {"driven_by": "agents", "reward_version": told},
+    }
+    gpus = len(read_gpus())
+    modes = {name: mode for name, mode in MODES.items() if (mode.gpus == 2) == (gpus > 1)} if gpus else REHEARSAL
     found = {}
-    for name, (slug, gpus, changes, lora) in MODES.items():
-        if gpus <= len(read_gpus()):
-            try:
-                found[name] = _mode(site, chosen, slug, changes, lora=lora, steps=STEPS)
-            except (RuntimeError, TimeoutError) as error:
-                found[name] = {"failed": str(error)}
-                print(f"{name}: {error}", flush=True)
+    for name, mode in modes.items():
+        try:
+            found[name] = _trained(site, {**chosen, **driven[mode.agents]}, name, mode, STEPS if gpus else REHEARSED)
+        except (RuntimeError, TimeoutError) as error:
+            found[name] = {"failed": str(error)}
+            print(f"{name}: {error}", flush=True)
     return {"modes": found}
 
 
-def _mode(
-    site: Site, chosen: dict[str, Any], slug: str, changes: dict[str, Any], *, lora: bool, steps: int
-) -> dict[str, Any]:
+def _trained(site: Site, chosen: dict[str, Any], name: str, mode: Mode, steps: int) -> dict[str, Any]:
     """Train for so many steps, then stop at once."""
-    profile = site.person.make_profile(site.shipped(slug), f"episodes {slug}", {**changes, **BATCH})
-    own = {"name": f"episodes {slug}", "profile": profile, "use_lora": lora}
-    if lora:
+    profile = site.person.make_profile(site.shipped(mode.slug), f"episodes {name}", {**mode.profile, **BATCH})
+    own = {"name": f"episodes {name}", "profile": profile, "use_lora": mode.lora}
+    if mode.lora:
         own["learning_rate"] = "2e-3"
     begun = time.time()
     run, _, _ = site.person.launch({**site.launch_values(profile), **chosen, **own})
+    finders: subprocess.Popen[bytes] | None = None
     deadline = time.monotonic() + LIMIT_S
-    while len(rows := _steps(site, run)) < steps:
-        state = site.state(run)
-        if state.status in FINAL or time.monotonic() > deadline:
-            site.person.stop(run)
-            wait(site, run)
-            log = tail(site.folder(run) / "logs" / "trainer.log", 40)
-            raise RuntimeError(f"{len(rows)} of {steps} steps; {state.status}, {state.reason}: {state.detail}\n{log}")
-        time.sleep(0.2)
-    site.person.stop(run)
-    state = wait(site, run)
+    try:
+        while len(rows := _steps(site, run)) < steps:
+            state = site.state(run)
+            if state.status in FINAL or time.monotonic() > deadline:
+                site.person.stop(run)
+                wait(site, run)
+                log = tail(site.folder(run) / "logs" / "trainer.log", 40)
+                raise RuntimeError(
+                    f"{len(rows)} of {steps} steps; {state.status}, {state.reason}: {state.detail}\n{log}"
+                )
+            if mode.agents and finders is None and state.status == "running":
+                finders = _finders(site, run)
+            time.sleep(0.2)
+        site.person.stop(run)
+        state = wait(site, run)
+    finally:
+        if finders is not None:
+            finders.kill()
+            finders.wait()
     return {
         **_figures(rows),
         "to_first_step_s": round(rows[0].t - begun, 1),
@@ -127,8 +166,20 @@ def _mode(
     }
 
 
+def _finders(site: Site, run: str) -> subprocess.Popen[bytes] | None:
+    """The agents, once the endpoint listens; None before."""
+    url, key = site.stack.django(ENDPOINT, run=run)
+    try:
+        httpx.get(f"{url}/health", timeout=2, trust_env=False)
+    except httpx.HTTPError:
+        return None
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.gpu.finders", url, json.dumps(TOLD)], cwd=ROOT, env={**os.environ, "KEY": key}
+    )
+
+
 def _steps(site: Site, run: str) -> list[Row]:
-    return [row for row in site.rows(run, "train") if "tools/call_frequency" in row.values]
+    return [row for row in site.rows(run, "train") if "reward" in row.values]
 
 
 def _figures(rows: list[Row]) -> dict[str, Any]:
@@ -150,6 +201,8 @@ def _figures(rows: list[Row]) -> dict[str, Any]:
         "calls_an_episode": mean("tools/call_frequency", last),
         "call_p95_s": mean("tools/find/p95_s", last),
         "share_by_tools": mean("episodes/tool_share", last),
+        "requests_a_step": mean(gateway.REQUESTS, last),
+        "latency_p95_s": mean(gateway.LATENCY_P95, last),
         "logp_difference": mean("sampling/sampling_logp_difference/mean", rows),
     }
 
