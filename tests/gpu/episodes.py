@@ -1,7 +1,7 @@
 """Episodes of two turns through the product, on GPUs: a tool in the sandbox, credit per turn, and a kill in mid-run.
 
-    python -m tests.gpu.episodes --out DIR               colocate, a LoRA server, agents; with two GPUs NCCL alone
-    python -m tests.gpu.episodes --out DIR --rehearsal   the CPU, where the trainer generates
+    python -m tests.gpu.episodes --out DIR --only NAME,NAME   of colocate, server-lora, agents, server-nccl (two GPUs)
+    python -m tests.gpu.episodes --out DIR --rehearsal        the CPU, where the trainer generates
 
 Writes DIR/episodes.json. The model is the small one of `bench tools`: it must call `find` with a letter and then say
 the digit that it was told.
@@ -9,6 +9,7 @@ the digit that it was told.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
@@ -16,7 +17,9 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -96,10 +99,13 @@ result = [endpoint.of(Run.objects.get(pk=run)).url, tokens.gateway_key(run)]
 
 
 def main(argv: list[str] | None = None) -> int:
-    return prove(argv, "episodes", __doc__, measure)
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--only", default=",".join(MODES))
+    options, others = parser.parse_known_args(argv)
+    return prove(others, "episodes", __doc__, partial(measure, only=options.only.split(",")))
 
 
-def measure(site: Site, setup: Setup) -> dict[str, Any]:
+def measure(site: Site, setup: Setup, *, only: Sequence[str]) -> dict[str, Any]:
     model = str(site.models / "lookup")
     subprocess.run([site.trainer_python, "-m", "tests.benchmarks._lookup", "--model", model], check=True)
     environment, rewards, told = site.stack.django(MAKE, source=TOOL)
@@ -117,7 +123,7 @@ def measure(site: Site, setup: Setup) -> dict[str, Any]:
         True: {"driven_by": "agents", "reward_version": told},
     }
     gpus = len(read_gpus())
-    modes = {name: mode for name, mode in MODES.items() if (mode.gpus == 2) == (gpus > 1)} if gpus else REHEARSAL
+    modes = {name: MODES[name] for name in only if MODES[name].gpus <= gpus} if gpus else REHEARSAL
     found = {}
     for name, mode in modes.items():
         try:
