@@ -26,7 +26,7 @@ def test_the_program_says_what_holds_and_why_the_others_do_not() -> None:
 def test_a_backend_without_its_walls_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bare process passes for none of the others."""
     start = zygote_process.start
-    monkeypatch.setattr(zygote_process, "start", lambda backend, preload: start(Backend.BARE, preload))
+    monkeypatch.setattr(zygote_process, "start", lambda backend, *others: start(Backend.BARE, *others))
     assert "files outside could be read" in selftest.lacks(Backend.LANDLOCK)
 
 
