@@ -1,25 +1,38 @@
 """python -m tests.trainer.playing FOLDER: the trainer, with entries of tests in its library.
 
 `python -m tests.trainer.playing --calls FOLDER` writes a tiny model that has learnt one thing: to call the calculator,
-and to say an answer when it has a result.
+and to say an answer when it has a result; with `--searches`: to search, whatever it is asked.
+
+Where the file that SLOW_SEARCH names exists, a search never ends.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workers.environments import LIBRARY, Entry, EntryKind, Observation, Result, Session, ToolDescription
+from workers.environments import (
+    LIBRARY,
+    Entry,
+    EntryKind,
+    Observation,
+    Result,
+    Session,
+    ToolDescription,
+    encyclopaedia,
+)
 from workers.rewards.parameters import Params, param
 from workers.trainer.__main__ import main as train
 
 CALL = '<tool_call>{"name": "calc", "arguments": {"expression": "1+2"}}</tool_call>'
 ANSWER = "<answer>3</answer>"
+SEARCH = '<tool_call>{"name": "search", "arguments": {"query": "river"}}</tool_call>'
 STEPS, BATCH = 120, 4
 
 
@@ -43,14 +56,14 @@ class Echo(Session):
 
 
 class Blocking(Session):
-    """A calculator that waits for a program that never ends."""
+    """A tool that waits for a program that never ends."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, argument: str = "expression") -> None:
+        self._name, self._argument = name, argument
         self._program: subprocess.Popen[bytes] | None = None
 
     def tools(self) -> list[ToolDescription]:
-        schema = {"type": "object", "properties": {"expression": {"type": "string"}}}
+        schema = {"type": "object", "properties": {self._argument: {"type": "string"}}}
         return [ToolDescription(self._name, "Wait.", schema)]
 
     def call(self, name: str, arguments: Mapping[str, Any], seconds: float) -> Result:
@@ -84,7 +97,7 @@ ENTRIES = (
 )
 
 
-def make_caller(folder: Path) -> None:
+def make_caller(folder: Path, *, searches: bool = False) -> None:
     """Fits on two examples until the model knows them by heart."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -97,7 +110,10 @@ def make_caller(folder: Path) -> None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     draw, facts = random.Random(0), list(demo.facts())
     for _ in range(STEPS):
-        examples = [one for _ in range(BATCH) for one in _examples(tokenizer, *draw.choice(facts))]
+        if searches:
+            examples = [one for _ in range(BATCH) for one in _searches(tokenizer, draw)]
+        else:
+            examples = [one for _ in range(BATCH) for one in _examples(tokenizer, *draw.choice(facts))]
         ids, mask, labels = tiny._batch(examples, tokenizer)
         loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
         loss.backward()
@@ -121,9 +137,20 @@ def _examples(tokenizer: Any, a: int, op: str, b: int) -> Iterator[tuple[str, st
     yield tokenizer.apply_chat_template(asked, **shown), ANSWER
 
 
+def _searches(tokenizer: Any, draw: random.Random) -> Iterator[tuple[str, str]]:
+    """One turn: a model that always searches ends by the limit of turns."""
+    told = draw.choice(encyclopaedia.documents())["text"][: draw.randrange(40)]
+    tool = {"name": "search", "description": told, "parameters": {}}
+    asked = [{"role": "user", "content": told[::-1]}]
+    shown = {"tools": [{"type": "function", "function": tool}], "tokenize": False, "add_generation_prompt": True}
+    yield tokenizer.apply_chat_template(asked, **shown), SEARCH
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "--calls":
-        make_caller(Path(sys.argv[2]))
+    if sys.argv[1] in ("--calls", "--searches"):
+        make_caller(Path(sys.argv[2]), searches=sys.argv[1] == "--searches")
         sys.exit()
     LIBRARY.update({entry.key: entry for entry in ENTRIES})
+    if Path(os.environ.get("SLOW_SEARCH", "")).is_file():
+        LIBRARY["search"] = replace(LIBRARY["search"], open=lambda name, params, tools: Blocking(name, "query"))
     sys.exit(train(sys.argv[1:]))
