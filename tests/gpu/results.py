@@ -10,6 +10,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 COMMITTED = HERE / "results.json"
+EPISODES = HERE / "episodes.json"
+"""What tests.gpu.episodes has found, mode by mode."""
 PAGE = HERE / "RESULTS.md"
 GOAL_S, TARGET_S, RATIO = 3.0, 15.0, 1.01
 FROM_PAGE, FROM_DISPATCH = "the page", "the dispatch"
@@ -73,7 +75,41 @@ def render(entries: list[Entry]) -> str:
     lines = ["# Set-ups proved on real GPUs", "", *_machines(entries), "", *_MEANING, "", *_table(entries), ""]
     for entry in entries:
         lines += _section(entry)
+    lines += _episodes(json.loads(EPISODES.read_text(encoding="utf-8")))
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _episodes(found: dict[str, Any]) -> list[str]:
+    head = ["mode", "right", "turns", "step, s", "by tools", "log-probability difference", "stop → gone, s", "where"]
+    rows = [
+        [
+            f"`{name}`",
+            f"{mode['right_before']:.2f} → {mode['right_after']:.2f}",
+            f"{mode['turns_before']:.2f} → {mode['turns_after']:.2f}",
+            f"{mode['step_s']:.2f}",
+            f"{mode['share_by_tools']:.0%}",
+            str(mode["logp_difference"]),
+            f"{mode['receipt']['seconds_to_gone']:.2f}",
+            mode["machine"].partition(",")[0],
+        ]
+        for name, mode in found["modes"].items()
+    ]
+    table = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows)]
+    versions = f"With {found['versions']}."
+    return ["## Episodes of two turns", "", *_OF_EPISODES, "", *table, "", versions]
+
+
+_OF_EPISODES = (
+    "The small model of `bench tools` learns to look a letter up with a tool and to say what it was told. `colocate`, "
+    "`server-lora` and `server-nccl` are how vLLM gets the policy; the tool is an own Python tool in the sandbox, and "
+    "each turn has a reward. In `agents`, 64 programs with the `openai` package drive the episodes through the run's "
+    "endpoint, with vLLM as in `server-lora`. Each run was stopped after 80 steps of 64 episodes; its receipt says "
+    "that all GPUs are free. *right* and *turns* are means of the first and the last five steps. The first two "
+    "modes began with a model that had been warmed up longer.",
+    "",
+    "Command: `python -m tests.gpu.episodes --out OUT --only MODE`. Not tried: a model of usual size, Atropos' "
+    "environments with real vLLM, ZeRO-3, several trainer GPUs.",
+)
 
 
 _MEANING = (

@@ -138,12 +138,17 @@ def _examples(tokenizer: Any, a: int, op: str, b: int) -> Iterator[tuple[str, st
 
 
 def _searches(tokenizer: Any, draw: random.Random) -> Iterator[tuple[str, str]]:
-    """One turn: a model that always searches ends by the limit of turns."""
-    told = draw.choice(encyclopaedia.documents())["text"][: draw.randrange(40)]
-    tool = {"name": "search", "description": told, "parameters": {}}
-    asked = [{"role": "user", "content": told[::-1]}]
+    """A search on the sample's own questions, and an answer after what it may have found."""
+    tool = {"name": "search", "description": "", "parameters": {"properties": {"query": {}}}}
+    asked: list[dict[str, Any]] = [{"role": "user", "content": draw.choice(encyclopaedia.questions())["question"]}]
     shown = {"tools": [{"type": "function", "function": tool}], "tokenize": False, "add_generation_prompt": True}
     yield tokenizer.apply_chat_template(asked, **shown), SEARCH
+    call = {"type": "function", "function": {"name": "search", "arguments": {"query": "river"}}}
+    asked += [
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": draw.choice(encyclopaedia.documents())["text"]},
+    ]
+    yield tokenizer.apply_chat_template(asked, **shown), ANSWER
 
 
 if __name__ == "__main__":
