@@ -10,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from controlplane import safe_yaml
+from controlplane import parts_yaml, safe_yaml
 from controlplane.accounts.roles import operator_required, person
 from controlplane.environments import config_yaml, permissions, showing
 from controlplane.environments.forms import NAME_TAKEN, Editor, editor_from, editor_of, fresh, new_editor, parts_from
@@ -108,7 +108,7 @@ def import_(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _import_form(request)
     try:
-        editor = config_yaml.read(safe_yaml.document(request, config_yaml.MOST_BYTES))
+        editor = config_yaml.read(safe_yaml.document(request, parts_yaml.MOST_BYTES))
     except YamlRefused as error:
         return _import_form(request, str(error))
     wrong = editor.problem or editor.wrong
@@ -169,6 +169,6 @@ def _may_be_saved(request: HttpRequest, editor: Editor, environment: Environment
 
 
 def _import_form(request: HttpRequest, problem: str = "") -> HttpResponse:
-    text, most = request.POST.get("text", ""), config_yaml.MOST_BYTES
+    text, most = request.POST.get("text", ""), parts_yaml.MOST_BYTES
     context = {"problem": problem, "text": text if len(text) <= most else "", "most_kb": most // 1024}
     return render(request, "environments/import.html", context, status=422 if problem else 200)

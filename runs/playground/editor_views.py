@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_http_methods
 
-from controlplane import safe_yaml
+from controlplane import parts_yaml, safe_yaml
 from controlplane.accounts.roles import operator_required, person
 from controlplane.rewards import code_check, config_yaml
 from controlplane.rewards.forms import NAME_TAKEN, ConfigForm, Editor, editor_from, editor_of, fresh
@@ -134,7 +134,7 @@ def import_(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _import_form(request)
     try:
-        editor = config_yaml.read(safe_yaml.document(request, config_yaml.MOST_BYTES))
+        editor = config_yaml.read(safe_yaml.document(request, parts_yaml.MOST_BYTES))
     except YamlRefused as error:
         return _import_form(request, str(error))
     wrong = editor.problem or editor.config.errors or any(form.errors for form in editor.components)
@@ -143,6 +143,6 @@ def import_(request: HttpRequest) -> HttpResponse:
 
 def _import_form(request: HttpRequest, problem: str = "") -> HttpResponse:
     text = request.POST.get("text", "")
-    most = config_yaml.MOST_BYTES
+    most = parts_yaml.MOST_BYTES
     context = {"problem": problem, "text": text if len(text) <= most else "", "most_kb": most // 1024}
     return render(request, "rewards/import.html", context, status=422 if problem else 200)

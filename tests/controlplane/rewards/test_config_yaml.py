@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
+from controlplane import parts_yaml
 from controlplane.rewards import config_yaml, saving
 from controlplane.rewards.models import NORMALIZE_THEN_SUM, RewardConfig
 from controlplane.rewards.saving import Composition
@@ -106,7 +107,7 @@ def test_what_is_no_reward_config_is_refused(text: str) -> None:
 
 def test_too_large_a_document_is_refused() -> None:
     with pytest.raises(YamlRefused, match="larger than 512 KB"):
-        config_yaml.read(b"#" * (config_yaml.MOST_BYTES + 1))
+        config_yaml.read(b"#" * (parts_yaml.MOST_BYTES + 1))
 
 
 def test_a_document_is_read_into_the_editor_and_nothing_is_saved() -> None:
