@@ -10,6 +10,7 @@ from runs.preflight.draft import Draft, HostFacts
 from runs.preflight.finding import Finding, Fix, note, stop, warn
 from runs.preflight.hosts import fitting_hosts
 from workers.contract.episodes import EpisodeSpec, PartSpec
+from workers.contract.gateway import ATROPOS, ATROPOSLIB
 from workers.environments import LIBRARY, EntryKind
 from workers.rewards import LIBRARY as REWARDS
 from workers.rewards.reward import RewardGroup
@@ -84,16 +85,17 @@ def _packages(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
 
 def _not_installed(draft: Draft, package: str, what: str, *, group: str) -> Iterator[Finding]:
     """A host that has not told what it has is not accused."""
-    hosts = fitting_hosts(draft)
-    lacking = [host for host in hosts if (known := _known_packages(host)) is not None and package not in known]
+    lacking = [
+        host for host in fitting_hosts(draft) if (known := _known_packages(host)) is not None and package not in known
+    ]
     if not lacking:
         return
     names = ", ".join(host.name for host in lacking)
-    say = stop if len(lacking) == len(hosts) else warn
-    yield say(
+    yield note(
         "host",
-        f"{what} needs {package}, which {names} {'lacks' if len(lacking) == 1 else 'lack'}.",
-        f"Run `python3 -m controlplane.bootstrap.on_demand {group}` there.",
+        f"{what} needs {package}, which {names} {'doesn’t' if len(lacking) == 1 else 'don’t'} have yet.",
+        f"The run installs it there first, which takes minutes and the network. To do it before: `python3 -m "
+        f"controlplane.bootstrap.on_demand {group}` on the host.",
     )
 
 
@@ -225,12 +227,12 @@ def _gateway(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
     if gateway.open_beyond_loopback:
         cause = "The endpoint listens on every address of the host, without encryption."
         yield warn("open_beyond_loopback", cause, "Keep it behind a firewall, or reach it through a tunnel.")
-    if gateway.kind == "atropos":
+    if gateway.kind == ATROPOS:
         yield from _atropos(draft, gateway.max_token_len)
 
 
 def _atropos(draft: Draft, max_token_len: int) -> Iterator[Finding]:
-    yield from _not_installed(draft, "atroposlib", "The Atropos API", group="atropos")
+    yield from _not_installed(draft, ATROPOSLIB, "The Atropos API", group="atropos")
     group = draft.value("num_generations")
     cause = f"Start the Atropos environments with group_size = {group}: groups of another size are refused."
     yield note("num_generations", cause, "They bring their own prompts and scores; the dataset’s prompts aren’t used.")

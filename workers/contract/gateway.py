@@ -10,6 +10,8 @@ AGENTS, ATROPOS = "agents", "atropos"
 KINDS = (AGENTS, ATROPOS)
 ENVIRONMENT = ".venv-atropos"
 PYTHON = "GRPO_ATROPOS_PYTHON"
+ATROPOSLIB = "atroposlib"
+"""The distribution; a host announces its version among `packages`."""
 
 REQUESTS, LATENCY_P95 = "gateway/requests", "gateway/latency_s/p95"
 WAITING = "gateway/waiting_s"

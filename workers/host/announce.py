@@ -18,11 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workers.contract import packages
+from workers.contract import gateway, packages
 from workers.contract.tied import end_with
 from workers.host.inventory import Inventory
 from workers.host.settings import HostSettings
-from workers.supervisor.commands import SOURCE_ROOT, packages_python, trainer_tool_environment
+from workers.supervisor.commands import SOURCE_ROOT, atropos_python, packages_python, trainer_tool_environment
 from workers.supervisor.control import Control, ControlError
 from workers.supervisor.loops import Loop
 
@@ -99,9 +99,13 @@ class TrainerProbe:
         return {str(name): str(value) for name, value in answer.items()} if answer else {}
 
     def _look_at_packages(self) -> None:
-        argv = [packages_python(self._settings), "-c", _ASK_VERSIONS, *packages.ALL]
-        found = self._ask(argv, timeout_s=60) or {}
-        self.packages = {name: str(found[name]) for name in packages.ALL if name in found}
+        self.packages = {}
+        for python, names in (
+            (packages_python(self._settings), packages.ALL),
+            (atropos_python(self._settings), (gateway.ATROPOSLIB,)),
+        ):
+            found = self._ask([python, "-c", _ASK_VERSIONS, *names], timeout_s=60) or {}
+            self.packages |= {name: str(found[name]) for name in names if name in found}
 
     def _describe(self, versions: dict[str, str]) -> None:
         self.versions = versions

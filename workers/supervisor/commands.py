@@ -124,6 +124,10 @@ def _packages(settings: HostSettings) -> dict[str, str]:
     return {packages.PYTHON: settings.environments_python} if settings.environments_python else {}
 
 
+def atropos_python(settings: HostSettings) -> str:
+    return settings.atropos_python or str(SOURCE_ROOT / gateway.ENVIRONMENT / "bin" / "python")
+
+
 def _atropos(spec: AttemptSpec, settings: HostSettings) -> dict[str, str]:
     of_run = spec.run.episodes.gateway if spec.run.episodes else None
     asked = of_run is not None and of_run.kind == gateway.ATROPOS and settings.atropos_python
