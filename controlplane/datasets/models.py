@@ -184,7 +184,8 @@ class CorpusVersion(models.Model):
     dataset_version = models.ForeignKey(
         DatasetVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="corpora"
     )
-    """Whose file it is made of. None: it is gone, or the file came with the corpus and lies in `folder`."""
+    """The version whose file the documents come from. None: it was deleted, or the file came with the corpus and lies in
+    `folder`."""
     source = models.CharField(max_length=255)
     """Where the documents came from, in words that stay."""
     title_column = models.CharField(max_length=200, blank=True)

@@ -61,7 +61,7 @@ class EnvironmentVersion(models.Model):
         return limits_of(self.limits)
 
     def episode_spec(self, turn_advantage_coef: float = 1.0) -> EpisodeSpec:
-        """What a run with this version is told."""
+        """What the spec of a run with this version holds."""
         return EpisodeSpec(
             name=self.environment.name,
             version=self.number,

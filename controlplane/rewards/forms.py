@@ -241,7 +241,7 @@ def fresh(key: str, used: set[str], like: Mapping[str, Any] | None = None) -> Co
     shared parameters are kept."""
     if like:
         fields = [PARAM + entry["name"] for entry in LIBRARY[key].schema()]
-        row = filled(RewardSpec(name=str(like.get("name", key)), function=key))
+        row = filled(RewardSpec(str(like.get("name", key)), key, per_turn=like.get("scores") == TURNS))
         row.initial = {
             **row.initial,
             **{name: like.get(name, "") for name in fields if name in like or row.initial[name] is True},

@@ -15,7 +15,7 @@ from workers.contract.episodes import CALLS, CUT, TURNS_MEAN, tool_metric
 
 WINDOW = 10
 FEWEST_CALLS = 20
-"""In a window; of fewer, no share is told."""
+"""In a window. With fewer, no share is given."""
 STILL = 60
 """Generations within which the reward would have risen."""
 RISEN = 2.0

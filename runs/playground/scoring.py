@@ -55,10 +55,17 @@ class ScoredComponent:
     deviation: float | None
     share: float | None
     """Share of the variance of the totals; all shares add up to 1. None: no variance."""
+    in_total: bool = True
+    """Its weight counts in the totals (workers.contract.outcome_weights)."""
 
     @property
     def milliseconds(self) -> float | None:
         return None if self.column.seconds is None else 1000 * self.column.seconds
+
+    @property
+    def apart(self) -> bool:
+        """It scores each turn, and the totals are of other components."""
+        return self.column.spec.per_turn and not self.in_total
 
     @property
     def noted(self) -> bool:
@@ -85,6 +92,10 @@ class PlaygroundTrial:
     def missing(self) -> list[ComponentScores]:
         """Components that are missing from the totals."""
         return [one.column for one in self.columns if not one.column.counts]
+
+    @property
+    def apart(self) -> list[ScoredComponent]:
+        return [one for one in self.counted if one.apart]
 
     @property
     def flat(self) -> bool:
@@ -115,8 +126,9 @@ def try_on(
     result = advantages([one.values for one in counted], weights, len(group), aggregation)
     shares = dict(zip(map(id, counted), variance_shares(counted, aggregation), strict=True))
     widest = max(map(abs, result.advantages), default=0.0) or 1.0
+    weight_of = dict(zip(map(id, counted), weights, strict=True))
     return PlaygroundTrial(
-        columns=[_shown(one, shares.get(id(one))) for one in columns],
+        columns=[_shown(one, shares.get(id(one)), weight_of.get(id(one), 1.0)) for one in columns],
         group=[
             Scored(one, [_cell(c, i) for c in columns], result.totals[i], pushed, diverging(pushed, widest))
             for i, (one, pushed) in enumerate(zip(group, result.advantages, strict=True))
@@ -132,7 +144,8 @@ def variance_shares(columns: Sequence[ComponentScores], aggregation: str) -> lis
 
     A negative share means that the component works against the others.
     """
-    parts = [_contributions(column, aggregation) for column in columns]
+    weights = outcome_weights([one.spec for one in columns])
+    parts = [_contributions(one, weight, aggregation) for one, weight in zip(columns, weights, strict=True)]
     if not parts or not parts[0]:
         return [None] * len(parts)
     sums = [math.fsum(at) for at in zip(*parts, strict=True)]
@@ -147,9 +160,9 @@ def diverging(value: float, widest: float) -> Bar:
     return Bar(50 - width if value < 0 else 50, width)
 
 
-def _contributions(one: ComponentScores, aggregation: str) -> list[float]:
+def _contributions(one: ComponentScores, weight: float, aggregation: str) -> list[float]:
     """The component's contribution to each completion's sum."""
-    weight, values = one.spec.weight, one.values
+    values = one.values
     if aggregation == AGGREGATIONS[0]:
         return [weight * (value or 0.0) for value in values]
     middle, spread = mean(values), deviation(values)
@@ -163,8 +176,8 @@ def _covariance(one: Sequence[float], other: Sequence[float]) -> float:
     return math.fsum((a - middle) * (b - its) for a, b in zip(one, other, strict=True)) / len(one)
 
 
-def _shown(one: ComponentScores, share: float | None) -> ScoredComponent:
-    return ScoredComponent(one, mean(one.values), deviation(one.values), share)
+def _shown(one: ComponentScores, share: float | None, weight: float) -> ScoredComponent:
+    return ScoredComponent(one, mean(one.values), deviation(one.values), share, in_total=bool(weight))
 
 
 def _cell(one: ComponentScores, index: int) -> Cell:
