@@ -40,6 +40,16 @@ def path_in(folder: Path, sha256: str) -> Path:
     return folder / FileName.CORPORA / f"{sha256}.parquet"
 
 
+def index_folder(path: Path) -> Path:
+    """Where the search tool keeps what it built of a corpus file."""
+    return path.with_name(f"{path.name}.index")
+
+
+def index_folders(folder: Path) -> list[Path]:
+    """All of them in an attempt's folder."""
+    return list((folder / FileName.CORPORA).glob(index_folder(Path("*")).name))
+
+
 def schema_metadata(*, name: str, about: str) -> dict[bytes, bytes]:
     return {KEY: json.dumps({"format": FORMAT, "name": name, "about": about}, sort_keys=True).encode()}
 

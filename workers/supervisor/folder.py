@@ -15,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from workers.contract import AttemptSpec, EventKind, FileName, StopMode, from_dict
+from workers.contract import AttemptSpec, EventKind, FileName, StopMode, corpora, from_dict
 from workers.contract.lines import read_line
 from workers.supervisor import localsockets, procfs
 
@@ -115,8 +115,10 @@ class AttemptFolder:
         return value if isinstance(value, dict) else None
 
     def remove_unfinished(self) -> None:
-        """What a job was making when it ended: once its processes are gone, nobody will finish it."""
-        shutil.rmtree(self.path / FileName.UNFINISHED, ignore_errors=True)
+        """What a job was making when it ended, and indexes of corpora: once its processes are gone, nobody will finish
+        the one, or search in the other."""
+        for path in (self.path / FileName.UNFINISHED, *corpora.index_folders(self.path)):
+            shutil.rmtree(path, ignore_errors=True)
 
     def was_started(self) -> bool:
         """Whether a supervisor got its `go` here: lines exist. The folder is never started again."""

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 TASK = "datasets.corpus"
 SENT_AGAIN_AFTER = timedelta(seconds=20)
-GONE = {"kind": "gone", "message": "The dataset version that this corpus comes from was deleted.", "advice": ""}
+GONE = {"kind": "gone", "message": "The dataset version behind this corpus is gone.", "advice": ""}
 
 
 def columns_of(version: DatasetVersion) -> list[str]:

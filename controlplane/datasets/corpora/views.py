@@ -23,7 +23,7 @@ from workers.contract.corpora import LONGEST_TEXT
 from workers.environments import encyclopaedia
 
 TRY_SECONDS = 60.0
-"""To index the documents for one query; 100,000 of 100 words take about 5 seconds."""
+"""To index the documents at the first query; 100,000 of 100 words take about 5 seconds."""
 
 
 @require_GET

@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 
 from tests.workers.environments.corpus_files import TITLE, corpus_file, tools_with
+from workers.contract import corpora
 from workers.contract.episodes import ToolError
-from workers.environments import LIBRARY, Result, Session, encyclopaedia
+from workers.environments import LIBRARY, Result, Session, encyclopaedia, kept_index
 from workers.environments.search import NOTHING, Index, snippet_of
 from workers.rewards.tools import Tools, Unavailable
 
 ENTRY = LIBRARY["search"]
+SETTING: dict[str, Any] = {"k1": 1.5, "b": 0.75, "stop_words": True}
 TOWNS = [
     ("Cedawick", "A town on the Lodaoss that sells smoked pears."),
     ("Roslomoor", "A town on the Loshaane. Café Zoë sells 東京 tea and STRASSE maps of Straße."),
@@ -129,3 +131,57 @@ def test_the_sample_answers_its_questions(tmp_path: Path) -> None:
     ]
     assert all(answer in text for answer, text in asked)
     assert encyclopaedia.documents() == encyclopaedia.documents()
+
+
+# --- the index on disk -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Fills with an entry for each index that is built."""
+    made, built = list[Any](), Index._built
+    monkeypatch.setattr(Index, "_built", lambda self, k1, b: made.append((k1, b)) or built(self, k1, b))
+    return made
+
+
+def test_a_second_process_finds_the_index_of_the_first(towns: Path, builds: list[Any]) -> None:
+    answers = {asked(towns, "smoked pears", results=2).text for _ in range(3)}
+    assert len(answers) == len(builds) == 1
+
+
+def test_another_setting_and_another_file_have_their_own_index(towns: Path, builds: list[Any]) -> None:
+    for k1 in (0.5, 1.0):
+        asked(towns, "pears", k1=k1)
+    corpus_file(towns, [("", "only plums here")])
+    assert asked(towns, "pears", k1=1.0).text == NOTHING
+    assert len(builds) == 3
+
+
+def test_few_indexes_of_a_corpus_are_kept(towns: Path) -> None:
+    for k1 in range(5):
+        asked(towns, "pears", k1=float(k1))
+    kept = [path for path in corpora.index_folder(towns).iterdir() if path.is_dir()]
+    assert len(kept) == kept_index.MOST_KEPT
+
+
+@pytest.mark.parametrize("damage", ["data.csc.index.npy", "vocab.index.json", "params.index.json"])
+def test_a_damaged_index_is_built_again(towns: Path, builds: list[Any], damage: str) -> None:
+    good = asked(towns, "smoked pears")
+    [broken] = corpora.index_folder(towns).glob(f"*/{damage}")
+    broken.write_bytes(broken.read_bytes()[: broken.stat().st_size // 2])
+    assert [asked(towns, "smoked pears") for _ in range(2)] == [good, good]
+    assert len(builds) == 2
+
+
+def test_two_builders_at_once_make_one_index(towns: Path, builds: list[Any]) -> None:
+    threads = [Thread(target=Index, args=(towns,), kwargs=SETTING) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(builds) == 1
+
+
+def test_where_no_index_can_be_kept_the_search_goes_on_in_memory(towns: Path) -> None:
+    corpora.index_folder(towns).write_text("a file in its place")
+    assert "smoked" in asked(towns, "pears").text
