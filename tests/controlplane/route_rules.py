@@ -169,6 +169,8 @@ RULES = {
     "environment_call_row": OPERATE,
     "environment_call": OPERATE,
     "environment_move": OPERATE,
+    "environment_model": OPERATE,
+    "environment_scores": OPERATE,
     "environment_tool_check": ADMIN,
     "reward_configs": READ,
     "reward_config": EDIT,
