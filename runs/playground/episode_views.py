@@ -235,7 +235,7 @@ def _calls(post: QueryDict, tools: list[ToolDescription]) -> tuple[list[Call], l
         form = ArgumentsForm(tool, post, prefix=prefix)
         forms.append(form)
         if form.is_valid():
-            calls.append(Call(tool.name, form.arguments()))
+            calls.append(Call(tool.name, episode_play.storable(form.arguments())))
     return calls, forms
 
 

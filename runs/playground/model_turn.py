@@ -135,6 +135,6 @@ def _move(body: str) -> WrittenMove:
 def _call(function: Mapping[str, Any]) -> Call:
     arguments = function.get("arguments")
     try:
-        return Call(str(function["name"]), json.loads(arguments) if isinstance(arguments, str) else arguments)
+        return Call(str(function["name"]), storable(json.loads(arguments)) if isinstance(arguments, str) else arguments)
     except (ValueError, RecursionError):
         return Call(str(function["name"]), arguments)  # the executor says what is wrong with it
