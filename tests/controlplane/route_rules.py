@@ -116,6 +116,7 @@ RULES = {
     "corpus": READ,
     "corpus_state": READ,
     "corpus_new": OPERATE,
+    "corpus_text": OPERATE,
     "corpus_sample": ACT,
     "corpus_archive": ACT,
     "corpus_unarchive": ACT,
