@@ -19,7 +19,7 @@ AT_ONCE = 4
 FEWEST_S = 5.0
 """With less time left for a page's request, no model is asked."""
 NO_TOOLS = (
-    "Its server may not take tools. A saved model that is served from its page takes none; vLLM needs "
+    "Its server may not take tools: the model's chat template must know them, and vLLM needs "
     "--enable-auto-tool-choice with a --tool-call-parser."
 )
 AS_TEXT = (
