@@ -73,7 +73,7 @@ def choose(
         chat = Chat(tokenizer, template, tools, arguments)
         if chat.goes_on(game=game):
             return chat
-    words = "The chat template writes earlier messages anew when others follow, so that a turn's tokens change."
+    words = "The chat template changes earlier messages once later ones follow, so that a turn's tokens change."
     raise SpecError(f"{words} {_alternatives(tokenizer)}")
 
 
@@ -132,7 +132,7 @@ class Chat:
         # Templates that end a turn with the EOS token write a newline behind it, which no model does.
         cut = ends[-1] + 1 if ends else len(prefix)
         if full[:cut] != prefix[:cut]:
-            raise SpecError("The chat template writes earlier messages anew when others follow.")
+            raise SpecError("The chat template changes earlier messages once later ones follow.")
         return full[cut - 1 if ends and not ended else cut :]
 
     def goes_on(self, *, game: bool) -> bool:
