@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runs.models import Run
 from runs.spec import spec_of
@@ -45,6 +45,18 @@ ENVIRONMENT = """python your_environment.py serve \\
 """
 
 
+NOW = "now"
+
+
+@dataclass(frozen=True)
+class Figure:
+    label: str
+    metric: str
+    when: str = "in the last step"
+    form: str = "number"
+    value: float | None = None
+
+
 @dataclass(frozen=True)
 class Endpoint:
     run: Run
@@ -70,11 +82,15 @@ class Endpoint:
         return bool(self.run.last_metrics.get(gateway.REQUESTS))
 
     @property
-    def figures(self) -> list[tuple[str, float | None]]:
-        """Of the last step."""
-        last = self.run.last_metrics
-        named = {"Requests": gateway.REQUESTS, "Sessions gone": gateway.GONE, "Waited for agents": gateway.WAITING}
-        return [(label, last.get(name)) for label, name in named.items()]
+    def figures(self) -> list[Figure]:
+        """Those of now, and those of the last step; without what Atropos has none of."""
+        last, agents = self.run.last_metrics, not self.of_atropos
+        waits = "Waiting for agents" if agents else "Waiting for groups"
+        found = [Figure("Sessions open", gateway.SESSIONS_OPEN, NOW)] if agents else []
+        found += [Figure(waits, gateway.WAITS, NOW, "seconds"), Figure("Requests", gateway.REQUESTS)]
+        found += [Figure("Sessions gone", gateway.GONE)] if agents else []
+        found += [Figure("Waited", gateway.WAITING, form="seconds")]
+        return [replace(figure, value=last.get(figure.metric)) for figure in found]
 
 
 def of(run: Run) -> Endpoint | None:

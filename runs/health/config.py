@@ -65,6 +65,8 @@ class Config:
     """Turns of an episode; 0: completions have one."""
     call_limit: int = 0
     """Calls of tools in one turn."""
+    driven_by: str = ""
+    """Whose programs drive the episodes, a gateway's kind; "": the run does."""
     tools: bool = False
     """The model is given tools, which it is to call."""
 
@@ -131,6 +133,7 @@ def config_of(spec: RunSpec, gpus: tuple[int, ...] = (), ranks: tuple[int, ...] 
         save_every=_every(spec, "save"),
         turn_limit=spec.episodes.limits.turns if spec.episodes else 0,
         call_limit=spec.episodes.limits.calls if spec.episodes else 0,
+        driven_by=spec.episodes.gateway.kind if spec.episodes and spec.episodes.gateway else "",
         tools=spec.episodes is not None and any(map(_is_tool, spec.episodes.parts)),
     )
 

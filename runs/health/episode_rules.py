@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from runs.health.config import Config
 from runs.health.rule import DECAY, DIVERGENCE, OWN, HealthRule
+from workers.contract import gateway
 from workers.contract.episodes import CALLS, CUT
+
+GROUPS_MINUTES = 15.0
+"""Within which environments that ask for completions complete a batch."""
 
 
 def _no_episodes(config: Config) -> str:
@@ -13,6 +17,14 @@ def _no_episodes(config: Config) -> str:
 
 def _no_tools(config: Config) -> str:
     return "" if config.tools else "The run has no tools."
+
+
+def _no_agents(config: Config) -> str:
+    return "" if config.driven_by == gateway.AGENTS else "No agents drive the run."
+
+
+def _no_atropos(config: Config) -> str:
+    return "" if config.driven_by == gateway.ATROPOS else "No environments of Atropos feed the run."
 
 
 RULES: tuple[HealthRule, ...] = (
@@ -88,5 +100,36 @@ RULES: tuple[HealthRule, ...] = (
         unless=_no_episodes,
         follows=("truncation", "tools_failing", "tool_spam", "length_cap", "repetition", "gibberish", "entropy_rise"),
         find="s.sort=-turn_count",
+    ),
+    HealthRule(
+        id="no_agents",
+        title="No agent takes tasks",
+        about="Minutes for which the trainer has waited by now without an agent that has a session open",
+        watch=3.0,
+        bad=30.0,
+        hold=0,
+        calm=0,
+        source=f"The bounds are {OWN}: agents that work take the next task within seconds.",
+        means="The trainer has waited {waited} for its episodes, and for {quiet} no agent has had a session open.",
+        try_="Start agents, with the address and the key that this page shows. If they run, see what the endpoint "
+        "answers them: 401 means another key. A stop saves the last step’s checkpoint.",
+        metric=gateway.WAITS,
+        unless=_no_agents,
+    ),
+    HealthRule(
+        id="no_groups",
+        title="No environment sends groups",
+        about="Minutes for which the trainer has waited by now without a request from an environment; where they do "
+        f"ask, those of the wait beyond the first {GROUPS_MINUTES:g}",
+        watch=3.0,
+        bad=30.0,
+        hold=0,
+        calm=0,
+        source=f"The bounds are {OWN}: environments that work ask within seconds, and some take long for a batch.",
+        means="The trainer has waited {waited} for a batch of groups. {asked}",
+        try_="See the environment’s own log. API not reachable: it needs the address of the API that this page shows, "
+        "on the run’s host. Groups of equal scores: environments leave them out, so no batch fills.",
+        metric=gateway.WAITS,
+        unless=_no_atropos,
     ),
 )

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
 from urllib.parse import quote
 
 import numpy as np
 from numpy.typing import NDArray
 
-from controlplane.templatetags.figures import significant
+from controlplane.templatetags.figures import duration, significant
+from runs.health.episode_rules import GROUPS_MINUTES
 from runs.health.history import ROLL, History, MetricHistory, noise, rolling_mean
 from runs.health.signal import Of, Signal, highest, mean
 from runs.metrics.episode_charts import tool_names
+from workers.contract import gateway
 from workers.contract.episodes import CALLS, CUT, TURNS_MEAN, tool_metric
 
 WINDOW = 10
@@ -67,9 +70,46 @@ def _still(reward: MetricHistory, size: int) -> NDArray[np.bool_]:
     return still
 
 
+def _no_agents(history: History) -> Signal | None:
+    waits = _waits(history)
+    if waits is None:
+        return None
+    return _minutes(history, waits.quiet_s, waited=duration(waits.seconds), quiet=duration(waits.quiet_s))
+
+
+def _no_groups(history: History) -> Signal | None:
+    waits = _waits(history)
+    if waits is None:
+        return None
+    asked = f"No environment has asked for a completion for {duration(waits.quiet_s)}."
+    if waits.seconds - GROUPS_MINUTES * 60 > waits.quiet_s:
+        asked = "Environments do ask for completions, but their groups fill no batch."
+    value = max(waits.quiet_s, waits.seconds - GROUPS_MINUTES * 60)
+    return _minutes(history, value, waited=duration(waits.seconds), asked=asked)
+
+
+class _Waits(NamedTuple):
+    seconds: float
+    quiet_s: float
+
+
+def _waits(history: History) -> _Waits | None:
+    """How the trainer waits now for the programs that drive its episodes; None: unknown, or it has ended."""
+    waits, quiet = history.get(gateway.WAITS), history.get(gateway.QUIET)
+    if waits is None or quiet is None or not history.quiet_s:
+        return None
+    return _Waits(float(waits.value[-1]), float(quiet.value[-1]))
+
+
+def _minutes(history: History, seconds: float, **words: str) -> Signal:
+    return Signal(np.array([history.step]), np.array([seconds / 60]), words)
+
+
 OF: dict[str, Of] = {
     "tools_failing": _tools_failing,
     "tools_unused": mean(CALLS, window=ROLL),
     "tool_spam": _tool_spam,
     "episodes_cut": mean(CUT, window=WINDOW),
+    "no_agents": _no_agents,
+    "no_groups": _no_groups,
 }

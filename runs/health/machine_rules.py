@@ -62,6 +62,7 @@ RULES: tuple[HealthRule, ...] = (
         means="No step has ended for {quiet}: far longer than any step before.{who}",
         try_="Look at the ends of the trainer’s and vLLM’s logs: one may wait for the other.",
         metric="step_time",
+        follows=("no_agents", "no_groups"),
     ),
     HealthRule(
         id="gpu_idle",
@@ -79,7 +80,7 @@ RULES: tuple[HealthRule, ...] = (
         metric="gpu/{gpu}/util_percent",
         drawn=True,
         unless=_no_gpu,
-        follows=("slow_rewards", "stalled"),
+        follows=("slow_rewards", "stalled", "no_agents", "no_groups"),
     ),
     HealthRule(
         id="gpu_hot",

@@ -106,6 +106,11 @@ def _gateway() -> Iterator[Chart]:
     waiting = (ChartLine(gateway.WAITING, "waiting", "c2"),)
     hint = "How long a step waited for its episodes to end"
     yield Chart("gateway-waiting", "Waiting for episodes", waiting, format="seconds", zero=True, help=hint)
+    now = (ChartLine(gateway.WAITS, "waiting", "c2"), ChartLine(gateway.QUIET, "without any request", "c6"))
+    hint = "How long the trainer has waited for the step's episodes by then"
+    yield Chart("gateway-waits", "Waiting by now", now, format="seconds", zero=True, help=hint)
+    sessions = (ChartLine(gateway.SESSIONS_OPEN, "open", "c1"),)
+    yield Chart("gateway-sessions", "Sessions open", sessions, zero=True, help="Of agents that work on a task")
     gone = (ChartLine(gateway.GONE, "gone", "c6"),)
     yield Chart("gateway-gone", "Sessions gone", gone, zero=True, help="Their program went away before their end")
     stale = (ChartLine(gateway.STALENESS, "mean", "c1"),)

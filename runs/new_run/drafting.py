@@ -101,6 +101,7 @@ def checked(form: LaunchForm, user: User | None = None) -> Checked:
     request, hosts = form.request(), candidates(form.row("host"))
     owner = limits.allowance(user) if user else None
     draft = draft_of(request, hosts=hosts, made_for=prefill.made_for(request.profile), owner=owner)
+    draft = replace(draft, owner_administers=user is None or user.may_administer)
     return Checked(request, draft, hosts)
 
 

@@ -126,7 +126,7 @@ class EpisodeFields(forms.Form):
     open_beyond_loopback = forms.BooleanField(
         label="Reachable from other machines",
         required=False,
-        help_text="Listens on every address of the host. A key is needed in any case.",
+        help_text="Listens on every address of the host. Only admins may choose it; a key is needed in any case.",
     )
     episode_turns = _whole("Turns", "Messages of the model in one episode.", 1000)
     episode_calls = _whole("Calls in a turn", "More are answered with an error.", 1000)

@@ -176,6 +176,7 @@ class Draft:
     """What the model's chat template makes of tools; None: not known, or not asked."""
     owner: Allowance | None = None
     """The user who would launch it, with limits and usage; None: no user."""
+    owner_administers: bool = True
 
     @property
     def server(self) -> ServerSpec | None:

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from runs.gateway.permissions import REFUSED
 from runs.preflight.draft import Draft, HostFacts
 from runs.preflight.finding import Finding, Fix, note, stop, warn
 from runs.preflight.hosts import fitting_hosts
@@ -198,7 +199,9 @@ def _tools_in_the_template(draft: Draft) -> Iterator[Finding]:
     elif not template.readable:
         cause = "TRL doesn’t know the model’s chat template, so that the calls that the model writes can’t be read."
     else:
-        cause = "The model’s chat template writes earlier turns anew when others follow, and TRL has no other for it."
+        cause = (
+            "The model’s chat template changes earlier messages once later ones follow, and TRL has no other for it."
+        )
     yield stop("tool_template", cause, *_instead(template.instead, "Use a model whose template can"))
 
 
@@ -224,7 +227,14 @@ def _gateway(draft: Draft, spec: EpisodeSpec) -> Iterator[Finding]:
             WITHOUT,
             Fix("Let the run drive", {"driven_by": ""}),
         )
-    if gateway.open_beyond_loopback:
+    if gateway.open_beyond_loopback and not draft.owner_administers:
+        yield stop(
+            "open_beyond_loopback",
+            f"{REFUSED}: the host would listen to the network, without encryption.",
+            "Reach it through a tunnel to the host, or ask an admin to launch the run.",
+            Fix("Keep it on its host", {"open_beyond_loopback": ""}),
+        )
+    elif gateway.open_beyond_loopback:
         cause = "The endpoint listens on every address of the host, without encryption."
         yield warn("open_beyond_loopback", cause, "Keep it behind a firewall, or reach it through a tunnel.")
     if gateway.kind == ATROPOS:

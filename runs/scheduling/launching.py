@@ -17,6 +17,7 @@ from controlplane.hardware.models import Host
 from controlplane.http.tokens import attempt_token
 from runs import checkpoints
 from runs.checkpoints import Checkpoint
+from runs.gateway import permissions
 from runs.models import Attempt, Priority, Run, RunEvent, new_run_id
 from runs.scheduling import leasing, limits, queueing, spending
 from runs.scheduling.leasing import Shortage
@@ -57,8 +58,10 @@ def submit(request: LaunchRequest, *, user: User, dispatch: bool = True) -> Run:
     """Freeze the spec and queue the run's first attempt; it is dispatched on commit if its resources are free.
 
     `dispatch=False`: the caller submits several runs and dispatches once. Raises QueueFull if the owner may not queue
-    more runs.
+    more runs, and ContractError for what the user may not launch.
     """
+    if not permissions.may_open(user, request.episodes):
+        raise ContractError(permissions.REFUSED)
     run_id = new_run_id()
     spec = freeze(request, run_id)
     dataset_version, reward_version, profile = request.chosen()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
@@ -15,7 +17,8 @@ from runs.models import Attempt
 from tests.runs import builders
 run = builders.a_run("agents", hardware={"rollout": "colocate", "trainer_gpus": 8})
 run.spec["episodes"] = {"gateway": {"kind": kind}}
-run.save(update_fields=["spec"])
+run.last_metrics = {"gateway/waits_s": 95.0, "gateway/sessions_open": 3.0, "gateway/requests": 16.0}
+run.save(update_fields=["spec", "last_metrics"])
 attempt = builders.an_attempt(run=run)
 Attempt.objects.filter(pk=attempt.pk).update(placement={"host": "box", "ports": [21000, 21001]})
 result = run.pk
@@ -28,6 +31,8 @@ def test_the_key_is_shown_to_an_operator_who_asks(site: Stack, context: BrowserC
     run = site.django(A_RUN, kind=kind)
     page.goto(f"{site.url}/runs/{run}/")
     card = page.locator(".gateway")
+    card.locator("summary").click()  # it was used, so it is folded
     expect(card.get_by_text("http://127.0.0.1:2100").first).to_be_visible()
+    expect(card.locator('[data-tile="gateway/waits_s"]')).to_have_text(re.compile(r"95\s*s\s+now"))
     page.get_by_role("button", name="Show the key").click()
     expect(page.locator("#gateway-key code")).to_contain_text("sk-")

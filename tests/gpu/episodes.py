@@ -1,10 +1,12 @@
 """Episodes of two turns through the product, on GPUs: a tool in the sandbox, credit per turn, and a kill in mid-run.
 
-    python -m tests.gpu.episodes --out DIR --only NAME,NAME   of colocate, server-lora, agents, server-nccl (two GPUs)
+    python -m tests.gpu.episodes --out DIR --only NAME,NAME   of colocate, server-lora, agents, atropos on one GPU, and
+                                                              server-nccl on two
     python -m tests.gpu.episodes --out DIR --rehearsal        the CPU, where the trainer generates
 
 Writes DIR/episodes.json. The model is the small one of `bench tools`: it must call `find` with a letter and then say
-the digit that it was told.
+the digit that it was told. For `atropos`, GRPO_ATROPOS_PYTHON names an interpreter with atroposlib: it runs the run-api
+and the small environment of tests/trainer, whose score is how many different tokens an answer has.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import statistics
 import subprocess
 import sys
@@ -53,18 +56,22 @@ class Mode:
     gpus: int = 1
     profile: dict[str, Any] = field(default_factory=dict)
     lora: bool = False
-    agents: bool = False
-    """The episodes are driven by tests.gpu.finders, through the run's endpoint."""
+    drives: str = ""
+    """Whose program drives the episodes: `agents`, by tests.gpu.finders, or `atropos`, by its environment; "": the
+    run's own."""
 
 
 SHORT = {"server_max_model_len": 512}
 MODES = {
     "colocate": Mode("one-gpu-colocate", profile={"colocate_memory_utilization": 0.2, "colocate_max_model_len": 512}),
     "server-lora": Mode("one-gpu-shared-server", profile=SHORT, lora=True),
-    "agents": Mode("one-gpu-shared-server", profile=SHORT, lora=True, agents=True),
+    "agents": Mode("one-gpu-shared-server", profile=SHORT, lora=True, drives=gateway.AGENTS),
+    "atropos": Mode("one-gpu-shared-server", profile=SHORT, lora=True, drives=gateway.ATROPOS),
     "server-nccl": Mode("dual-gpu", 2, profile=SHORT),
 }
-REHEARSAL = {"tools": Mode("cpu", 0), "agents": Mode("cpu", 0, agents=True)}
+REHEARSAL = {"tools": Mode("cpu", 0), **{kind: Mode("cpu", 0, drives=kind) for kind in gateway.KINDS}}
+ATROPOS_PYTHON = os.environ.get(gateway.PYTHON) or str(ROOT / gateway.ENVIRONMENT / "bin" / "python")
+ATROPOS_TOKENS, ATROPOS_LOG = 256, "atropos_environment.log"
 TOLD = dict(zip(LETTERS, random.Random(7).choices(DIGITS, k=len(LETTERS)), strict=True))
 TOOL = f'''def find(letter: str) -> str:
     """Look a letter up.
@@ -94,7 +101,8 @@ ENDPOINT = """
 from controlplane.http import tokens
 from runs.gateway import endpoint
 from runs.models import Run
-result = [endpoint.of(Run.objects.get(pk=run)).url, tokens.gateway_key(run)]
+found = endpoint.of(Run.objects.get(pk=run))
+result = [found.url, found.api, tokens.gateway_key(run)]
 """
 
 
@@ -119,19 +127,33 @@ def measure(site: Site, setup: Setup, *, only: Sequence[str]) -> dict[str, Any]:
         **BATCH,
     }
     driven = {
-        False: {"environment": environment, "reward_version": rewards},
-        True: {"driven_by": "agents", "reward_version": told},
+        "": {"environment": environment, "reward_version": rewards},
+        gateway.AGENTS: {"driven_by": gateway.AGENTS, "reward_version": told},
+        gateway.ATROPOS: {
+            "driven_by": gateway.ATROPOS,
+            "reward_version": told,
+            "max_token_len": ATROPOS_TOKENS,
+        },
     }
     gpus = len(read_gpus())
-    modes = {name: MODES[name] for name in only if MODES[name].gpus <= gpus} if gpus else REHEARSAL
+    modes = {name: MODES[name] for name in only if MODES[name].gpus <= gpus} if gpus else _rehearsed(only)
     found = {}
     for name, mode in modes.items():
         try:
-            found[name] = _trained(site, {**chosen, **driven[mode.agents]}, name, mode, STEPS if gpus else REHEARSED)
+            found[name] = _trained(site, {**chosen, **driven[mode.drives]}, name, mode, STEPS if gpus else REHEARSED)
         except (RuntimeError, TimeoutError) as error:
             found[name] = {"failed": str(error)}
             print(f"{name}: {error}", flush=True)
     return {"modes": found}
+
+
+def _rehearsed(only: Sequence[str]) -> dict[str, Mode]:
+    chosen = REHEARSAL if set(only) == set(MODES) else {name: REHEARSAL[name] for name in only}
+    return {name: mode for name, mode in chosen.items() if mode.drives != gateway.ATROPOS or _has_atropos()}
+
+
+def _has_atropos() -> bool:
+    return shutil.which(ATROPOS_PYTHON) is not None
 
 
 def _trained(site: Site, chosen: dict[str, Any], name: str, mode: Mode, steps: int) -> dict[str, Any]:
@@ -142,7 +164,7 @@ def _trained(site: Site, chosen: dict[str, Any], name: str, mode: Mode, steps: i
         own["learning_rate"] = "2e-3"
     begun = time.time()
     run, _, _ = site.person.launch({**site.launch_values(profile), **chosen, **own})
-    finders: subprocess.Popen[bytes] | None = None
+    driver: subprocess.Popen[bytes] | None = None
     deadline = time.monotonic() + LIMIT_S
     try:
         while len(rows := _steps(site, run)) < steps:
@@ -150,19 +172,19 @@ def _trained(site: Site, chosen: dict[str, Any], name: str, mode: Mode, steps: i
             if state.status in FINAL or time.monotonic() > deadline:
                 site.person.stop(run)
                 wait(site, run)
-                log = tail(site.folder(run) / "logs" / "trainer.log", 40)
+                log = tail(site.folder(run) / "logs" / "trainer.log", 40) + tail(site.models.parent / ATROPOS_LOG, 20)
                 raise RuntimeError(
                     f"{len(rows)} of {steps} steps; {state.status}, {state.reason}: {state.detail}\n{log}"
                 )
-            if mode.agents and finders is None and state.status == "running":
-                finders = _finders(site, run)
+            if mode.drives and driver is None and state.status == "running":
+                driver = _driver(site, run, mode.drives, chosen["model"])
             time.sleep(0.2)
         site.person.stop(run)
         state = wait(site, run)
     finally:
-        if finders is not None:
-            finders.kill()
-            finders.wait()
+        if driver is not None:
+            driver.kill()
+            driver.wait()
     return {
         **_figures(rows),
         "to_first_step_s": round(rows[0].t - begun, 1),
@@ -172,16 +194,38 @@ def _trained(site: Site, chosen: dict[str, Any], name: str, mode: Mode, steps: i
     }
 
 
-def _finders(site: Site, run: str) -> subprocess.Popen[bytes] | None:
-    """The agents, once the endpoint listens; None before."""
-    url, key = site.stack.django(ENDPOINT, run=run)
+def _driver(site: Site, run: str, kind: str, model: str) -> subprocess.Popen[bytes] | None:
+    """The agents, or the environment, once the endpoint listens; None before."""
+    url, api, key = site.stack.django(ENDPOINT, run=run)
     try:
         httpx.get(f"{url}/health", timeout=2, trust_env=False)
     except httpx.HTTPError:
         return None
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.gpu.finders", url, json.dumps(TOLD)], cwd=ROOT, env={**os.environ, "KEY": key}
-    )
+    if kind == gateway.AGENTS:
+        command = [sys.executable, "-m", "tests.gpu.finders", url, json.dumps(TOLD)]
+        return subprocess.Popen(command, cwd=ROOT, env={**os.environ, "KEY": key})
+    options = {
+        "env.group_size": BATCH["num_generations"],
+        "env.rollout_server_url": api,
+        "env.tokenizer_name": model,
+        "env.use_wandb": False,
+        "env.wandb_name": "counting",
+        "env.max_token_length": ATROPOS_TOKENS,
+        "openai.base_url": f"{url}/v1",
+        "openai.api_key": key,
+        "openai.model_name": model,
+        "openai.server_type": "vllm",
+    }
+    flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    offline = {"HF_HUB_OFFLINE": "1", "ATROPOS_ALLOW_DUMMY_MANAGED_SERVER": "1"}
+    with (site.models.parent / ATROPOS_LOG).open("w") as log:
+        return subprocess.Popen(
+            [ATROPOS_PYTHON, str(ROOT / "tests" / "trainer" / "atropos_environment.py"), "serve", *flags],
+            cwd=site.models.parent,  # it writes files
+            env={**os.environ, **offline},
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
 
 
 def _steps(site: Site, run: str) -> list[Row]:
@@ -209,6 +253,9 @@ def _figures(rows: list[Row]) -> dict[str, Any]:
         "share_by_tools": mean("episodes/tool_share", last),
         "requests_a_step": mean(gateway.REQUESTS, last),
         "latency_p95_s": mean(gateway.LATENCY_P95, last),
+        "waited_a_step_s": mean(gateway.WAITING, last),
+        "staleness": mean(gateway.STALENESS, last),
+        "staleness_unknown": mean(gateway.UNKNOWN, last),
         "logp_difference": mean("sampling/sampling_logp_difference/mean", rows),
     }
 

@@ -16,6 +16,7 @@ from controlplane.serving.embedded import BASE_DIR as ROOT
 from tests.gpu.figures import Row
 from tests.gpu.person import Person
 from tests.stack import Stack
+from workers.contract import gateway
 from workers.host.settings import HostSettings
 from workers.supervisor import gpus
 
@@ -173,6 +174,8 @@ def _environment(models: Path, cache: Path, trainer_python: str, rehearsal: bool
     }
     if paths:
         found["GRPO_TRAINER_PYTHONPATH"] = paths  # one interpreter for all: the trainer's libraries lie there, too
+    if python := os.environ.get(gateway.PYTHON):
+        found[gateway.PYTHON] = python
     if rehearsal:
         standin = str(_as_if_vllm_were_installed(cache))
         found["GRPO_TRAINER_PYTHONPATH"] = os.pathsep.join(part for part in (standin, paths) if part)

@@ -30,6 +30,32 @@ called = chat.parsed(tokenizer('so<tool_call>{"name": "find", "arguments": "x"}<
 assert called["tool_calls"] == [{"type": "function", "function": {"name": "find", "arguments": "x"}}], called
 """
 
+CHANGING = """
+from workers.trainer import tiny
+from workers.trainer.gateway.branches import Branches
+from workers.trainer.gateway.conversing import Conversing, branches_dropped
+tokenizer = tiny.make_tokenizer()
+tokenizer.chat_template = (
+    "{{ messages | length }}{% for message in messages %}<|im_start|>{{ message.role }}\\n{{ message.content }}"
+    "<|im_end|>\\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\\n{% endif %}"
+)
+conversing = Conversing(tokenizer, "", {}, longest=60, count_outputs=False)
+conversing.check()
+branches, messages = Branches(), [{"role": "user", "content": "a"}]
+for answer in ("b", "cd"):
+    branch, place = branches.chat(conversing.chat(), messages, "[]", frozenset())
+    assert place == -1 and list(branch.prompt_ids) == conversing.chat().prompt_ids(messages), place
+    spoke = {"role": "assistant", "content": answer}
+    branches.add(branch.answered(tokenizer(answer)["input_ids"], None, spoke, spoke, version=0, full=False), place)
+    messages = [*messages, spoke, {"role": "user", "content": "ok"}]
+assert branches_dropped(branches) == 1
+assert branches.longest().turns[-1].message["content"] == "cd"
+"""
+
+
+def test_a_chat_template_that_changes_earlier_messages_makes_a_branch_of_each_request(preloaded: Preloaded) -> None:
+    preloaded.run("-c", CHANGING)
+
 
 def test_turns_near_the_end_of_the_context_are_asked_for_apart(preloaded: Preloaded) -> None:
     preloaded.run("-c", NEAR_THE_END)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -123,6 +124,45 @@ def test_agents_train_on_a_servers_answers(preloaded: Preloaded, tiny_model: Pat
     logs = builders.logs(folder)
     assert [logs[step]["sampling/sampling_logp_difference/max"] < 1e-4 for step in (1, 2, 3)] == [True] * 3
     assert logs[3][gateway.STALENESS] == 0
+
+
+def work_one_step(client: httpx.Client, sessions: int) -> None:
+    for _ in range(sessions):
+        task = client.post("/v1/sessions", json={"wait_s": 60}).json()
+        path = httpx.URL(task["base_url"]).path
+        client.post(f"{path}/chat/completions", json={"messages": task["messages"]}).raise_for_status()
+        client.post(f"/s/{task['id']}/end", json={"reward": 1.0}).raise_for_status()
+
+
+def waits_alone(folder: Path, seconds: float = 1.0) -> bool:
+    figures = json.loads((folder / FileName.ACTIVITY.format(rank=0)).read_text()).get("figures", {})
+    return bool(figures.get(gateway.QUIET, 0.0) >= seconds)
+
+
+def stopped_at(folder: Path, process: Process) -> int:
+    """Stop a trainer that waits; the step whose checkpoint is there."""
+    until(lambda: waits_alone(folder), seconds=100)
+    (folder / FileName.STOP).touch()
+    ended(process)
+    trained = [line for line in builders.lines(folder / FileName.METRICS) if line["kind"] == "trained"]
+    assert [line["data"]["how"] for line in trained] == ["stopped"]
+    (checkpoint,) = [line["data"] for line in builders.lines(folder / FileName.METRICS) if line["kind"] == "checkpoint"]
+    assert (folder / checkpoint["path"] / "model.safetensors").is_file()
+    return int(checkpoint["step"])
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_stop_while_nobody_takes_tasks_saves_the_last_step(
+    preloaded: Preloaded, tiny_model: Path, tmp_path: Path, processes: int
+) -> None:
+    profile = {"processes": processes, "strategy": "ddp"} if processes > 1 else {}
+    grpo = {"per_device_train_batch_size": 8 // processes, "max_steps": 9}
+    folder = attempt(tmp_path / "attempt", tiny_model, hardware=profile, grpo=grpo)
+    with training(preloaded, folder) as (process, client):
+        work_one_step(client, 8)
+        until(lambda: builders.logs(folder), seconds=60)
+        assert stopped_at(folder, process) == 1
+    assert sorted(builders.logs(folder)) == [1]
 
 
 CALCULATOR = {

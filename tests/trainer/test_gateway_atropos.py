@@ -16,7 +16,7 @@ from tests.fakes.running_vllm import RunningVllm, until
 from tests.stack import ROOT
 from tests.trainer import builders
 from tests.trainer.preloaded import Preloaded
-from tests.trainer.test_gateway import KEY, LORA, attempt, ended, free_port, training
+from tests.trainer.test_gateway import KEY, LORA, attempt, ended, free_port, stopped_at, training
 from workers.contract import LoraSpec, Rollout, ServerSpec, WeightSync, gateway
 
 PYTHON = ROOT / gateway.ENVIRONMENT / "bin" / "python"
@@ -89,6 +89,17 @@ def test_it_trains_on_what_a_server_sampled(preloaded: Preloaded, tiny_model: Pa
         logs = trained(preloaded, fed(tmp_path / "attempt", tiny_model, ports=(vllm.port,), **options), tiny_model)
     assert logs[1]["sampling/sampling_logp_difference/max"] < 1e-4
     assert logs[1][gateway.UNKNOWN] == 0
+
+
+def test_a_stop_while_no_environment_sends_groups_saves_the_last_step(
+    preloaded: Preloaded, tiny_model: Path, tmp_path: Path
+) -> None:
+    folder, log = fed(tmp_path / "attempt", tiny_model, grpo={"max_steps": 999}), tmp_path / "environment.log"
+    with training(preloaded, folder, port=-2) as (process, _):
+        with environment(folder, tiny_model, log):
+            until(lambda: builders.logs(folder), seconds=150)
+        step = stopped_at(folder, process)
+    assert step == max(builders.logs(folder))
 
 
 def test_groups_of_another_size_end_the_run_in_words(preloaded: Preloaded, tiny_model: Path, tmp_path: Path) -> None:

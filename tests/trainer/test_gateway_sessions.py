@@ -112,20 +112,6 @@ def test_the_task_of_an_agent_that_goes_away_is_handed_out_once_more_and_then_ha
     run(work, session_s=0.01)
 
 
-def test_a_stop_ends_the_step_with_what_is_there() -> None:
-    async def work(desk: Desk) -> None:
-        three = tasks(3)
-        await desk.begin(three)
-        ended, still_open = await taken(desk), await taken(desk)
-        desk.end(ended.id, 1.0)
-        await desk.give_up()
-        assert desk.done.is_set()
-        assert [task.session is not None and task.session.gone for task in three] == [False, True, True]
-        refused(410, "being stopped", lambda: desk.find(still_open.id))
-
-    run(work)
-
-
 def test_whoever_waits_learns_that_the_run_has_ended() -> None:
     async def work(desk: Desk) -> None:
         waiting = asyncio.ensure_future(desk.take(60))

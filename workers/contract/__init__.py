@@ -34,7 +34,6 @@ from workers.contract.lines import (
     SyncAnswer,
 )
 from workers.contract.names import (
-    BETWEEN_STEPS,
     LOG_LEFT_OUT,
     LOG_NAMES,
     MAX_SERVERS,
@@ -44,6 +43,7 @@ from workers.contract.names import (
     SERVER_ROLES,
     STACKS,
     TRAINER_KINDS,
+    UNHURRIED,
     EndReason,
     EventKind,
     FileName,
@@ -72,7 +72,6 @@ from workers.contract.spec import (
 )
 
 __all__ = [
-    "BETWEEN_STEPS",
     "LOG_LEFT_OUT",
     "LOG_NAMES",
     "MAX_SERVERS",
@@ -83,6 +82,7 @@ __all__ = [
     "SERVER_ROLES",
     "STACKS",
     "TRAINER_KINDS",
+    "UNHURRIED",
     "ZERO",
     "AttemptSpec",
     "BeyondSpec",

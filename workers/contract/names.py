@@ -115,6 +115,7 @@ class StepPart(StrEnum):
     UPDATE = "update"
     EVALUATION = "evaluation"
     SAVING = "saving"
+    AGENTS = "agents"  # waiting for the programs that drive a run's episodes
 
 
 def reward_time(name: str) -> str:
@@ -122,8 +123,8 @@ def reward_time(name: str) -> str:
     return f"time/{StepPart.REWARDS}/{name}_s"
 
 
-BETWEEN_STEPS = frozenset({StepPart.EVALUATION, StepPart.SAVING})
-"""These are no parts of a step."""
+UNHURRIED = frozenset({StepPart.EVALUATION, StepPart.SAVING, StepPart.AGENTS})
+"""However long these take, no step is late: the first two are no parts of one, and the third is up to others."""
 
 
 class Phase(StrEnum):

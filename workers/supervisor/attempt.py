@@ -24,6 +24,7 @@ from workers.supervisor.starting import Preparing, ServersStarting
 from workers.supervisor.steps import BEFORE_END, STARTED, Outcome, Shared, Step, Work
 from workers.supervisor.training import Pair, Saving, Settling, Training
 from workers.supervisor.watching import HostFigures, StepPace, TrainerWatch
+from workers.supervisor.witnesses import figures_of_agents
 
 _KEPT_WITHOUT_A_FOLDER = frozenset(
     {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED}
@@ -181,6 +182,7 @@ class ClaimedAttempt:
     ) -> Shared:
         children = Children(folder)
         pace = StepPace(after=spec.run.hang.after, least_s=settings.hang_least_s, first_s=settings.stall_s)
+        driven = spec.run.episodes is not None and spec.run.episodes.gateway is not None
         limits = LimitWatch(spec.run.limits, spec.placement, began=self._clock())
         trainer = TrainerWatch(folder, self.report, pace, limits)
         # A spec with invalid servers is refused by the first step.
@@ -197,7 +199,7 @@ class ClaimedAttempt:
                 self.report,
                 trainer.progress,
                 open_for=lambda: self.step in BEFORE_END,
-                limits=lambda: limits.figures(self._clock()),
+                more=lambda: {**limits.figures(self._clock()), **(figures_of_agents(folder) if driven else {})},
             ),
             limits=limits,
             servers=Servers(spec, settings, places, tree=lambda: {row.pid for row in children.descendants()}),

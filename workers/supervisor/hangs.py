@@ -137,6 +137,7 @@ _DOING: dict[str, str] = {
     StepPart.REWARDS: "scoring completions",
     StepPart.LOGPS: "computing log-probabilities",
     StepPart.UPDATE: "computing the update",
+    StepPart.AGENTS: "waiting for the programs that drive its episodes",
     StepPart.EVALUATION: "evaluating",
     StepPart.SAVING: "saving a checkpoint",
 }

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from statistics import median
 from typing import NamedTuple
 
-from workers.contract import BETWEEN_STEPS, EventKind, FileName, Line
+from workers.contract import UNHURRIED, EventKind, FileName, Line
 from workers.supervisor.folder import AttemptFolder
 from workers.supervisor.limits import LimitWatch
 from workers.supervisor.reporting import Reporting
@@ -71,8 +71,8 @@ class TrainerWatch:
             self.read()
 
     def stall(self, now: float) -> Stall | None:
-        """A stall that was not reported before. Evaluations and saves count by their own parts, and not for the steps
-        around them."""
+        """A stall that was not reported before. Evaluations, saves and waits for others count by their own parts, and
+        not for the steps around them."""
         if self._pace.stall(now) is None:
             return None
         ranks = activities(self._folder)
@@ -90,7 +90,7 @@ class TrainerWatch:
 
 
 def _moved_at(rank: Activity) -> float:
-    return rank.since if BETWEEN_STEPS.intersection(rank.doing) else rank.steps_since
+    return rank.since if UNHURRIED.intersection(rank.doing) else rank.steps_since
 
 
 class StepPace:
@@ -136,12 +136,13 @@ class HostFigures:
         progress: TrainerProgress,
         *,
         open_for: Callable[[], bool],
-        limits: Callable[[], dict[str, float]],
+        more: Callable[[], dict[str, float]],
     ) -> None:
+        """`more`: figures of the attempt itself, sent with each sample."""
         self._report = report
         self._progress = progress
         self._open = open_for
-        self._limits = limits
+        self._more = more
         self.tree_bytes: int | None = None
         """Resident memory of all descendants at the last scan; None if there are none."""
         self.peaks: dict[int, int] = {}
@@ -156,7 +157,7 @@ class HostFigures:
             self.peaks[gpu] = max(used, self.peaks.get(gpu, 0))
         if self.tree_bytes is not None:
             sample = {**sample, "host/run_memory_mib": float(self.tree_bytes >> 20)}
-        sample = {**sample, **self._limits()}
+        sample = {**sample, **self._more()}
         if self._open():
             self._report.append(EventKind.SYSTEM, sample, step=self._progress.step)
 

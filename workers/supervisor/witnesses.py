@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import psutil
 
 from workers.contract import FileName
+from workers.contract.gateway import LIVE
+from workers.contract.lines import is_finite
 from workers.supervisor import procfs
 from workers.supervisor.child import TRAINER
 from workers.supervisor.folder import AttemptFolder
@@ -48,7 +50,9 @@ class Activity(NamedTuple):
     """From the outermost part to the innermost."""
     since: float
     steps_since: float
-    """When the last evaluation or save ended; 0: there was none."""
+    """When the last evaluation, save or wait for others' programs ended; 0: there was none."""
+    figures: Mapping[str, float] = {}
+    """Of a wait for others' programs."""
 
 
 class Frame(NamedTuple):
@@ -100,13 +104,20 @@ def activities(folder: AttemptFolder) -> list[Activity]:
     """Of all ranks that have written one, in order."""
     found = []
     for path in folder.path.glob(FileName.ACTIVITY.format(rank="*")):
-        with suppress(OSError, ValueError, KeyError, TypeError):
+        with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             with path.open("rb") as file:
                 value = json.loads(file.read(LONGEST_ACTIVITY))
             doing = tuple(str(part) for part in value["doing"])
             times = float(value["since"]), float(value["steps_since"])
-            found.append(Activity(int(value["rank"]), int(value["pid"]), doing, *times))
+            told = value.get("figures", {})
+            figures = {name: float(told[name]) for name in LIVE if is_finite(told.get(name))}
+            found.append(Activity(int(value["rank"]), int(value["pid"]), doing, *times, figures))
     return sorted(found)
+
+
+def figures_of_agents(folder: AttemptFolder) -> dict[str, float]:
+    """How a run whose episodes others' programs drive waits for them; empty before it has waited, or for another."""
+    return {name: value for rank in activities(folder) for name, value in rank.figures.items()}
 
 
 def look(trees: Mapping[str, Sequence[Process]], ranks: Iterable[Activity]) -> tuple[list[Witness], str]:

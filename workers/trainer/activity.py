@@ -8,15 +8,18 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from workers.contract import BETWEEN_STEPS, FileName
+from workers.contract import UNHURRIED, FileName, StepPart
 
 WIDTH = 600
 """Bytes of the record: one write replaces it whole."""
 LONGEST_NAME = 60
+BEAT_S = 1.0
+"""How often a rank that waits for others' programs says that it is well."""
+Figures = Mapping[str, float]
 
 
 class Activity:
@@ -26,6 +29,8 @@ class Activity:
         self._rank = rank
         self._doing: list[str] = []
         self._steps_since = 0.0
+        self._figures: Figures = {}
+        self._written_at = 0.0
         path = folder / FileName.ACTIVITY.format(rank=rank)
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._write()
@@ -39,13 +44,28 @@ class Activity:
             yield
         finally:
             self._doing.pop()
-            if what in BETWEEN_STEPS:
+            if what in UNHURRIED:
                 self._steps_since = time.monotonic()
             self._write()
 
+    @contextmanager
+    def waiting(self, figures: Callable[[], Figures]) -> Iterator[Callable[[], None]]:
+        """While others' programs are awaited. What it yields is called again and again meanwhile: it says that this
+        rank is well, and `figures`."""
+
+        def beat() -> None:
+            if time.monotonic() - self._written_at >= BEAT_S:
+                self._figures = figures()
+                self._write()
+
+        with self.doing(StepPart.AGENTS):
+            yield beat
+            self._figures = dict.fromkeys(self._figures, 0.0)
+
     def _write(self) -> None:
-        now = time.monotonic()
+        self._written_at = now = time.monotonic()
         record = {"rank": self._rank, "pid": os.getpid(), "doing": self._doing[-4:], "since": now}
-        text = json.dumps({**record, "steps_since": self._steps_since}, ensure_ascii=False)
+        more = {"steps_since": self._steps_since, "figures": self._figures}
+        text = json.dumps({**record, **more}, ensure_ascii=False)
         with suppress(OSError):
             os.pwrite(self._fd, text.encode(errors="replace").ljust(WIDTH), 0)

@@ -54,6 +54,13 @@ class NoStepsError(TrainerError):
     exit_code = EXIT_NO_STEPS
 
 
+class StoppedWaitingError(NoStepsError):
+    """A stop was asked for while the trainer waited for the programs that drive its episodes."""
+
+    def __init__(self) -> None:
+        super().__init__("The run was stopped while it waited for the programs that drive its episodes.")
+
+
 class RewardFailedError(TrainerError):
     """A reward failed on more rows than the run allows."""
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from workers.contract import BETWEEN_STEPS, StepPart
+from workers.contract import UNHURRIED, StepPart
 
-TIMED = frozenset(StepPart) - BETWEEN_STEPS - {StepPart.PREPARING}
+TIMED = frozenset(StepPart) - UNHURRIED - {StepPart.PREPARING}
 
 
 class StepTimes:

@@ -22,7 +22,7 @@ from workers.trainer.gateway import setup as gateway
 from workers.trainer.groups import score_together
 from workers.trainer.metrics import LineFile
 from workers.trainer.samples import SampleFile
-from workers.trainer.spec import NoStepsError, RewardFailedError, SpecError, path_of
+from workers.trainer.spec import NoStepsError, RewardFailedError, SpecError, StoppedWaitingError, path_of
 from workers.trainer.trainer import WatchedTrainer
 
 
@@ -50,7 +50,7 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
     if played is not None:
         setup.bound(played.rollouts, trainer)
     if served is not None:
-        served.open(trainer)
+        served.open(trainer, activity)
     trainer.add_callback(MetricsWriter(metrics, stop, trainer.times))
     trainer.add_callback(stop)
 
@@ -60,7 +60,13 @@ def train(spec: AttemptSpec, rows: data.Rows, folder: Path, metrics: LineFile, t
         _evaluate(trainer, metrics)
     else:
         metrics.event(EventKind.STAGE, {"stage": "starting the first step"})
-        trainer.train(resume_from_checkpoint=spec.resume_from)
+        try:
+            trainer.train(resume_from_checkpoint=spec.resume_from)
+        except StoppedWaitingError:
+            stop.seen = True
+            trainer.end_at_the_last_step()
+    if served is not None:
+        served.close()
     if servers is not None:
         servers.close()
     # Destroy the process group explicitly: at the interpreter's exit, one of its threads may abort a finished rank.

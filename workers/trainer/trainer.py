@@ -330,6 +330,16 @@ class WatchedTrainer(GRPOTrainer):  # type: ignore[misc]  # TRL has no types her
                 batches=self._buffered_inputs,
             )
 
+    def end_at_the_last_step(self) -> None:
+        """What the training loop does at a stop, where the step that has begun can't be finished."""
+        step = self.state.global_step
+        saved = Path(self._get_output_dir(trial=None), f"checkpoint-{step}").is_dir()
+        self.accelerator.wait_for_everyone()  # before a rank makes that folder
+        if step and not saved:
+            self._save_checkpoint(self.model_wrapped, None)
+            self.callback_handler.on_save(self.args, self.state, self.control)
+        self.callback_handler.on_train_end(self.args, self.state, self.control)
+
     def _note_best(self, trial: Any) -> None:
         """The best checkpoint is spared when older ones are deleted. Its score is saved, so a resumed run goes on
         with it; one that was deleted meanwhile no longer counts."""

@@ -11,6 +11,7 @@ import pytest
 from runs.health.history import Text
 from runs.health.rules import RULES
 from tests.runs.health.lives import CONFIG, Life, Values, after
+from workers.contract import gateway
 
 AT = 400
 """The step at which it goes wrong."""
@@ -224,6 +225,7 @@ def test_what_is_wrong_is_said_once_and_by_its_own_rule(name: str) -> None:
 
 def test_every_rule_has_a_sick_run_here_or_a_test_of_its_own() -> None:
     own = {"reward_saturated", "entropy_high", "stalled", "component_falling", "solved_falling"}
+    own |= {"no_agents", "no_groups"}
     assert {sick.rule for sick in SICK.values()} | own == {rule.id for rule in RULES}
 
 
@@ -261,6 +263,35 @@ def test_no_step_for_long_is_told_by_the_control_planes_clock() -> None:
     assert not any(f["rule"] == "stalled" for f in life.look(quiet_s=100)["findings"])
     assert life.look(quiet_s=300)["verdict"] == "watch"
     assert life.look(quiet_s=3600)["verdict"] == "bad"
+
+
+def waiting(driven_by: str, waits_s: float, quiet_s: float) -> dict[str, Any]:
+    """The finding of a run before its first step, whose trainer waits."""
+    life = Life(config=replace(EPISODES, driven_by=driven_by))
+    life.system.append((None, life.t, {gateway.WAITS: waits_s, gateway.QUIET: quiet_s}))
+    life.look(quiet_s=waits_s)
+    return next(iter(life.health["findings"]), {"rule": "", "level": "", "sentence": ""})
+
+
+@pytest.mark.parametrize(
+    ("driven_by", "waits_s", "quiet_s", "level", "words"),
+    [
+        ("agents", 170, 170, "", ""),
+        ("agents", 9000, 0, "", ""),
+        ("agents", 600, 240, "watch", "for 4 min no agent has had a session open"),
+        ("agents", 3600, 3600, "bad", "has waited 1 h"),
+        ("atropos", 600, 5, "", ""),
+        ("atropos", 300, 300, "watch", "No environment has asked for a completion for 5 min."),
+        ("atropos", 3600, 5, "bad", "but their groups fill no batch"),
+        ("", 9000, 9000, "", ""),
+    ],
+)
+def test_a_trainer_that_waits_for_others_programs_says_so_before_any_step(
+    driven_by: str, waits_s: float, quiet_s: float, level: str, words: str
+) -> None:
+    finding = waiting(driven_by, waits_s, quiet_s)
+    assert finding["level"] == level
+    assert words in finding["sentence"]
 
 
 def test_a_rule_that_says_nothing_of_such_a_run_says_why() -> None:

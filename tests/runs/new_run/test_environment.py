@@ -11,11 +11,16 @@ from controlplane.environments import saving
 from controlplane.environments.models import EnvironmentVersion
 from controlplane.environments.saving import Composition
 from runs.compare.comparison import settings
+from runs.models import Run
 from runs.new_run import prefill
+from runs.new_run.forms import LaunchForm
+from runs.scheduling import launching
 from runs.spec import spec_of
-from tests.controlplane.people import operator
+from tests.controlplane.people import admin, operator
+from tests.runs.builders import a_user
 from tests.runs.new_run.launching_page import a_ready_host, sent
 from tests.runs.new_run.test_launch_form import launched
+from workers.contract import ContractError
 from workers.contract.episodes import GatewaySpec
 
 pytestmark = pytest.mark.django_db
@@ -52,6 +57,23 @@ def test_without_an_environment_a_run_is_what_it_was(client):
 def test_agents_drive_a_run_through_its_endpoint(client):
     run = launched(client, driven_by="atropos", session_s="30", max_token_len="512")
     assert spec_of(run).episodes.gateway == GatewaySpec("atropos", session_s=30.0, max_token_len=512)
+
+
+def test_an_endpoint_for_other_machines_is_an_admins(client):
+    choices = {"driven_by": "agents", "open_beyond_loopback": "on"}
+    refused = client.post("/runs/new/", sent(**choices))
+    assert refused.status_code == 422
+    assert "Only an admin may open a run’s endpoint to other machines" in refused.content.decode()
+    assert not Run.objects.exists()
+    run = launched(admin(), **choices)
+    assert spec_of(run).episodes.gateway.open_beyond_loopback
+
+
+def test_nor_does_an_operator_launch_one_by_another_way(client):
+    form = LaunchForm(sent(driven_by="agents", open_beyond_loopback="on"))
+    assert form.is_valid()
+    with pytest.raises(ContractError, match="Only an admin"):
+        launching.submit(form.request(), user=a_user("otto"))
 
 
 def test_a_clone_has_the_environment_and_only_the_limits_that_were_changed(client):

@@ -73,7 +73,7 @@ CASES: list[tuple[Draft, Grade, str, str]] = [
         drafted(tool_template=ToolTemplate(keeps_prefix=False, known=False)),
         Grade.STOP,
         "tool_template",
-        "writes earlier turns anew",
+        "changes earlier messages once later ones follow",
     ),
     (drafted(replace(AGENTS, parts=(CALCULATE,))), Grade.STOP, "driven_by", "Agents bring their own tools"),
     (
@@ -81,6 +81,12 @@ CASES: list[tuple[Draft, Grade, str, str]] = [
         Grade.WARN,
         "open_beyond_loopback",
         "without encryption",
+    ),
+    (
+        drafted(EpisodeSpec(gateway=GatewaySpec(open_beyond_loopback=True)), owner_administers=False),
+        Grade.STOP,
+        "open_beyond_loopback",
+        "Only an admin may open",
     ),
     (drafted(ATROPOS), Grade.NOTE, "num_generations", "group_size = "),
     (

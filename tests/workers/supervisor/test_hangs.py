@@ -22,6 +22,7 @@ from workers.supervisor.servermetrics import Pulse
 from workers.supervisor.servers import Servers
 from workers.supervisor.vllm import PAUSE_S
 from workers.supervisor.watching import Stall, StepPace, TrainerWatch
+from workers.supervisor.witnesses import figures_of_agents
 
 pytestmark = pytest.mark.processes
 
@@ -212,6 +213,25 @@ def test_an_evaluation_or_a_save_is_no_hang_while_it_moves(tmp_path: Path) -> No
     activity(tmp_path, ["update"], since=150.0, steps_since=105.0)
     assert watch.stall(114.0) is None  # the steps go on since 105
     assert watch.stall(116.0) is not None
+
+
+def test_a_trainer_that_waits_for_agents_is_no_hang_while_it_beats(tmp_path: Path) -> None:
+    pace = StepPace(after=10.0, least_s=1.0, first_s=50.0)
+    limits = LimitWatch(LimitsSpec(), Placement("testhost"), began=0.0)
+    watch = TrainerWatch(AttemptFolder(tmp_path), Reports(), pace, limits)  # type: ignore[arg-type]  # it takes notes
+    pace.step(0, 0.0)
+    for now in (60.0, 600.0, 6000.0):
+        activity(tmp_path, ["update", "preparing", "generation", "agents"], since=now - 1.0)
+        assert watch.stall(now) is None
+    assert watch.stall(6100.0) is not None  # it beats no more
+
+
+def test_how_a_trainer_waits_for_agents_is_told_with_each_sample(tmp_path: Path) -> None:
+    figures = {"gateway/sessions_open": 3, "gateway/waits_s": 7.5, "gateway/quiet_s": "soon", "gpu/0/util_percent": 9}
+    record = {"rank": 0, "pid": 1, "doing": ["agents"], "since": 1.0, "steps_since": 0.0, "figures": figures}
+    (tmp_path / "activity-0.json").write_text(json.dumps(record))
+    told = figures_of_agents(AttemptFolder(tmp_path))
+    assert told == {"gateway/sessions_open": 3.0, "gateway/waits_s": 7.5}
 
 
 class Reports:

@@ -56,10 +56,11 @@ def choose(
     *,
     game: bool,
     arguments: Mapping[str, Any],
+    keeps: bool = True,
 ) -> Chat:
     """`name`: of the template in place of the tokenizer's own. `game`: the model's texts are answered. `arguments`: the
-    run's chat_template_kwargs. The tokenizer reads calls from then on. Raises SpecError where the template can't show
-    what an episode has."""
+    run's chat_template_kwargs. `keeps`: a template that changes earlier messages won't do. The tokenizer reads calls
+    from then on. Raises SpecError where the template can't show what an episode has."""
     if name:
         if name not in named():
             raise SpecError(f"TRL has no chat template {name!r}. It has: {', '.join(named())}.")
@@ -72,7 +73,9 @@ def choose(
         chat = Chat(tokenizer, template, tools, arguments)
         if chat.goes_on(game=game):
             return chat
-    words = "The chat template writes earlier messages anew when others follow, so that a turn's tokens change."
+    if not keeps:
+        return Chat(tokenizer, None, tools, arguments)
+    words = "The chat template changes earlier messages once later ones follow, so that a turn's tokens change."
     raise SpecError(f"{words} {_alternatives(tokenizer)}")
 
 
@@ -131,7 +134,7 @@ class Chat:
         # Templates that end a turn with the EOS token write a newline behind it, which no model does.
         cut = ends[-1] + 1 if ends else len(prefix)
         if full[:cut] != prefix[:cut]:
-            raise SpecError("The chat template writes earlier messages anew when others follow.")
+            raise SpecError("The chat template changes earlier messages once later ones follow.")
         return full[cut - 1 if ends and not ended else cut :]
 
     def goes_on(self, *, game: bool) -> bool:

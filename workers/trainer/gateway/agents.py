@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 
 from workers.contract import gateway
 from workers.contract.episodes import EpisodeEnd
+from workers.trainer.activity import Activity
 from workers.trainer.episodes import generation
 from workers.trainer.episodes.episode import Episode
 from workers.trainer.episodes.figures import percentile
@@ -19,7 +20,8 @@ from workers.trainer.gateway.branches import episode
 from workers.trainer.gateway.conversing import Conversing, branches_dropped
 from workers.trainer.gateway.endpoint import Endpoint
 from workers.trainer.gateway.engine import MainThread, Servers
-from workers.trainer.gateway.sessions import Session, Task
+from workers.trainer.gateway.sessions import Desk, Session, Task
+from workers.trainer.spec import StoppedWaitingError
 
 LOOK_S = 0.5
 """How often the main thread looks whether a server has failed or a stop was asked for."""
@@ -37,6 +39,7 @@ class AgentRollouts:
         self._engine: Servers | MainThread = MainThread()
         self._row_ids: list[int] = []
         self._evaluates = False
+        self._activity: Activity | None = None
         self.episodes: list[Episode] = []
 
     @property
@@ -49,9 +52,9 @@ class AgentRollouts:
     def note(self, rows: Sequence[int], *, step: int) -> None:
         self._row_ids, self._evaluates = list(rows), step == EVALUATED
 
-    def open(self, endpoint: Endpoint | None, engine: Servers | MainThread) -> None:
+    def open(self, endpoint: Endpoint | None, engine: Servers | MainThread, activity: Activity) -> None:
         """`endpoint` None: another rank has it."""
-        self._endpoint, self._engine = endpoint, engine
+        self._endpoint, self._engine, self._activity = endpoint, engine, activity
         if endpoint is not None and isinstance(engine, MainThread):
             endpoint.desk.on_done = engine.wake
 
@@ -72,6 +75,8 @@ class AgentRollouts:
             self._help(trainer)
         if ranks > 1:
             broadcast_object_list(told, from_process=0)
+        if told[0] is None:
+            raise StoppedWaitingError
         episodes, figures = told[0]
         start = rank * len(asked)
         self.episodes = episodes[start : start + len(asked)]
@@ -86,14 +91,18 @@ class AgentRollouts:
             while goes_on(trainer, True):
                 generation.generate(trainer, [])
 
-    def _played(self, asked: Sequence[tuple[int, Any]], trainer: Any) -> tuple[list[Episode], dict[str, float]]:
-        endpoint = self._endpoint
-        assert endpoint is not None  # noqa: S101  # asked by the caller
+    def _played(self, asked: Sequence[tuple[int, Any]], trainer: Any) -> tuple[list[Episode], dict[str, float]] | None:
+        """None: a stop was asked for before all sessions had ended."""
+        endpoint, activity = self._endpoint, self._activity
+        assert endpoint is not None and activity is not None  # noqa: S101, PT018  # asked by the caller
         began = time.monotonic()
         tasks = [Task(self._rows[row], prompt, self._evaluates) for row, prompt in asked]
         endpoint.latencies.clear()
         endpoint.run(endpoint.desk.begin(tasks))
-        worked = self._serve(endpoint, trainer)
+        with activity.waiting(lambda: _now(endpoint.desk, began)) as beat:
+            worked = self._serve(endpoint, trainer, beat)
+        if not endpoint.desk.done.is_set():
+            return None
         waited = max(time.monotonic() - began - worked, 0.0)
         sessions = [task.session for task in tasks if task.session is not None]
         episodes = [self._episode(session) for session in sessions]
@@ -107,10 +116,12 @@ class AgentRollouts:
             gateway.STALENESS: staleness(sessions, self._engine.version),
         }
 
-    def _serve(self, endpoint: Endpoint, trainer: Any) -> float:
-        """Until all sessions have ended. Returns the seconds in which the main thread generated."""
+    def _serve(self, endpoint: Endpoint, trainer: Any, beat: Callable[[], None]) -> float:
+        """Until all sessions have ended or a stop is asked for. Returns the seconds in which the main thread
+        generated."""
         desk, worked = endpoint.desk, 0.0
-        while not desk.done.is_set():
+        while not desk.done.is_set() and not self._stop.exists():
+            beat()
             if isinstance(self._engine, MainThread):
                 batch = self._engine.batch(LOOK_S)
                 if batch:
@@ -122,8 +133,6 @@ class AgentRollouts:
                 desk.done.wait(LOOK_S)
             if self._engine.failure is not None:
                 raise self._engine.failure
-            if self._stop.exists():
-                endpoint.run(desk.give_up())
         if isinstance(self._engine, MainThread):
             goes_on(trainer, False)
         return worked
@@ -159,6 +168,12 @@ def staleness(sessions: Sequence[Session], version: int) -> float:
     branches = [session.branches.longest() for session in sessions]
     ages = [version - min(branch.versions) for branch in branches if branch is not None and branch.versions]
     return sum(ages) / len(ages) if ages else 0.0
+
+
+def _now(desk: Desk, since: float) -> dict[str, float]:
+    now = time.monotonic()
+    quiet = 0.0 if desk.open_sessions else now - max(desk.heard_at, since)
+    return {gateway.SESSIONS_OPEN: float(desk.open_sessions), gateway.WAITS: now - since, gateway.QUIET: quiet}
 
 
 def goes_on(trainer: Any, more: bool) -> bool:

@@ -11,6 +11,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 
 from workers.contract import gateway
 from workers.contract.episodes import GatewaySpec
+from workers.trainer.activity import Activity
 from workers.trainer.episodes import generation
 from workers.trainer.episodes.episode import Episode
 from workers.trainer.episodes.figures import percentile
@@ -22,7 +23,7 @@ from workers.trainer.gateway.engine import MainThread, Servers
 from workers.trainer.gateway.run_api import Group, RunApi
 from workers.trainer.gateway.scored import Scored
 from workers.trainer.gateway.shim import Shim
-from workers.trainer.spec import NoStepsError
+from workers.trainer.spec import StoppedWaitingError
 
 LOOK_S = 0.1
 """Between two looks for a batch."""
@@ -40,6 +41,7 @@ class AtroposRollouts:
         self._engine: Servers | MainThread = MainThread()
         self._api: RunApi | None = None
         self._shim: Shim | None = None
+        self._activity: Activity | None = None
         self._registered = False
         self._row_ids: list[int] = []
         self.episodes: list[Episode] = []
@@ -58,11 +60,12 @@ class AtroposRollouts:
         self,
         endpoint: Endpoint | None,
         engine: Servers | MainThread,
+        activity: Activity,
         shim: Shim | None = None,
         api: RunApi | None = None,
     ) -> None:
-        """All but `engine` None: another rank has them."""
-        self._endpoint, self._engine, self._shim, self._api = endpoint, engine, shim, api
+        """Without endpoint, shim and API: another rank has them."""
+        self._endpoint, self._engine, self._activity, self._shim, self._api = endpoint, engine, activity, shim, api
 
     def close(self) -> None:
         if self._endpoint is not None:
@@ -82,6 +85,8 @@ class AtroposRollouts:
             self._help(trainer)
         if ranks > 1:
             broadcast_object_list(told, from_process=0)
+        if told[0] is None:
+            raise StoppedWaitingError
         found, figures = told[0]
         own = found[rank * len(prompts) : (rank + 1) * len(prompts)]
         self.episodes = [one.episode for one in own]
@@ -99,20 +104,24 @@ class AtroposRollouts:
             while goes_on(trainer, True):
                 generation.generate(trainer, [])
 
-    def _fetched(self, rows: Sequence[int], trainer: Any) -> tuple[list[Scored], dict[str, float]]:
+    def _fetched(self, rows: Sequence[int], trainer: Any) -> tuple[list[Scored], dict[str, float]] | None:
+        """None: a stop was asked for before there was a batch."""
         assert self._api is not None and self._shim is not None  # noqa: S101, PT018  # asked by the caller
+        assert self._activity is not None  # noqa: S101
         if not self._registered:
             self._register(self._api, trainer, len(rows))
-        began, worked = time.monotonic(), 0.0
-        while (batch := self._api.batch()) is None:
-            worked += self._serve(trainer)
-            if self._engine.failure is not None:
-                raise self._engine.failure
-            if self._stop.exists():
-                raise NoStepsError("The run was stopped while it waited for a batch from Atropos.")
+        began, worked, shim = time.monotonic(), 0.0, self._shim
+        with self._activity.waiting(lambda: _now(shim, began)) as beat:
+            while (batch := self._api.batch()) is None and not self._stop.exists():
+                beat()
+                worked += self._serve(trainer)
+                if self._engine.failure is not None:
+                    raise self._engine.failure
         waited = max(time.monotonic() - began - worked, 0.0)
         if isinstance(self._engine, MainThread):
             goes_on(trainer, False)
+        if batch is None:
+            return None
         found = self._episodes(batch, rows, trainer)
         latencies, self._shim.latencies = self._shim.latencies, []
         return found, {
@@ -160,6 +169,12 @@ class AtroposRollouts:
             filler=self._conversing.filler,
             ends=self._conversing.ends,
         )
+
+
+def _now(shim: Shim, since: float) -> dict[str, float]:
+    now = time.monotonic()
+    quiet = 0.0 if shim.under_way else now - max(shim.heard_at, since)
+    return {gateway.WAITS: now - since, gateway.QUIET: quiet}
 
 
 def _staleness(found: Sequence[Scored], version: int) -> dict[str, float]:

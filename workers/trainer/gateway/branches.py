@@ -2,7 +2,8 @@
 
 A request that begins with everything that an earlier one ended with goes on from that one: its tokens are those that
 the model wrote, with those of the new messages behind them, and nothing is tokenized again. Any other request begins a
-branch of its own. The branch with the most tokens of the model is the session's episode.
+branch of its own, as each does where the chat template changes earlier messages once later ones follow. The branch with
+the most tokens of the model is the session's episode.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from workers.trainer.episodes.episode import Episode, Message, Turn
+from workers.trainer.spec import SpecError
 
 if TYPE_CHECKING:
     from workers.trainer.episodes.templates import Chat
@@ -95,8 +97,8 @@ class Branches:
         if place >= 0:
             before = self.made[place]
             new = [_with_name(one, before.messages) for one in told[len(before.messages) :]]
-            if all(one["role"] != "assistant" for one in new):
-                suffix = chat.answer_ids(new, ended=bool(before.ids) and before.ids[-1] in ends)
+            suffix = _suffix(chat, new, ended=bool(before.ids) and before.ids[-1] in ends)
+            if suffix:
                 asked = before.asked_more(suffix, _counted(new, chat, len(suffix)))
                 return replace(asked, messages=told), place
         shown = [_with_name(one, told) for one in told]
@@ -176,6 +178,16 @@ def _begins(whole: Sequence[Any], part: Sequence[Any]) -> bool:
 def _same(items: Sequence[Any]) -> list[Any]:
     """Without ids: a client may leave them out."""
     return [{k: v for k, v in one.items() if k != "ids"} if isinstance(one, dict) else one for one in items]
+
+
+def _suffix(chat: Chat, new: Sequence[Message], *, ended: bool) -> list[int]:
+    """The tokens of new messages behind those that are there; empty if these can't stay as they are."""
+    if any(one["role"] == "assistant" for one in new):
+        return []
+    try:
+        return chat.answer_ids(new, ended=ended)
+    except SpecError:
+        return []
 
 
 def _with_name(message: Message, before: Sequence[Message]) -> Message:

@@ -41,7 +41,7 @@ class Conversing:
         self._choose(())
 
     def _choose(self, tools: Sequence[Mapping[str, Any]]) -> Chat:
-        return templates.choose(self._tokenizer, self._name, tools, game=True, arguments=self._arguments)
+        return templates.choose(self._tokenizer, self._name, tools, game=True, arguments=self._arguments, keeps=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         return str(self._tokenizer.decode(list(ids), skip_special_tokens=True))

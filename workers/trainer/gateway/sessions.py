@@ -68,6 +68,8 @@ class Desk:
         self.done = threading.Event()
         """All sessions of the step have ended."""
         self.on_done: Callable[[], None] = lambda: None
+        self.heard_at = time.monotonic()
+        """When an agent last took a task, or asked for something in its session."""
         self.agents_waiting = 0
         self.gone = 0
         """Sessions of the current step whose agent went away."""
@@ -87,16 +89,6 @@ class Desk:
         self.done.clear()
         async with self._changed:
             self._changed.notify_all()
-
-    async def give_up(self) -> None:
-        """End the step with what is there: whoever has no session yet, or an open one, counts as gone."""
-        for session in list(self._open.values()):
-            self._count_as_gone(session)
-            self._drop(session, Refused(410, "The run is being stopped, and with it this session."))
-        while self._waiting:
-            task = self._waiting.popleft()
-            self._count_as_gone(Session("", task, time.monotonic()))
-        self._look_whether_done()
 
     async def close(self) -> None:
         """The run ends; whoever waits for a task learns it."""
@@ -134,6 +126,7 @@ class Desk:
     def find(self, session_id: str) -> Session:
         """An open session. Raises Refused, with why it isn't open."""
         if (session := self._open.get(session_id)) is not None:
+            self.heard_at = time.monotonic()
             return session
         if (why := self._over.get(session_id)) is not None:
             raise Refused(why.status, why.text)
@@ -161,7 +154,8 @@ class Desk:
 
     def _open_one(self, task: Task) -> Session:
         task.handed_out += 1
-        session = Session(secrets.token_urlsafe(12), task, time.monotonic())
+        self.heard_at = time.monotonic()
+        session = Session(secrets.token_urlsafe(12), task, self.heard_at)
         session.timer = asyncio.get_running_loop().call_later(self._session_s, self._lose, session)
         self._open[session.id] = session
         return session
@@ -175,11 +169,8 @@ class Desk:
             self._waiting.append(session.task)
             self._waker = asyncio.ensure_future(self._wake())
         else:
-            self._count_as_gone(session)
+            session.gone, session.task.session = True, session
             self._look_whether_done()
-
-    def _count_as_gone(self, session: Session) -> None:
-        session.gone, session.task.session = True, session
 
     async def _wake(self) -> None:
         async with self._changed:

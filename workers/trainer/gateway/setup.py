@@ -11,6 +11,7 @@ from typing import Any
 from workers.contract import AttemptSpec, FileName, commands, gateway, servers_of
 from workers.contract.episodes import GatewaySpec
 from workers.contract.jobs import LOOPBACK
+from workers.trainer.activity import Activity
 from workers.trainer.data import Rows
 from workers.trainer.episodes import setup
 from workers.trainer.gateway.agents import AgentRollouts
@@ -34,12 +35,12 @@ class GatewaySetup(setup.Setup):
     settings: GatewaySpec
     conversing: Conversing
 
-    def open(self, trainer: Any) -> None:
+    def open(self, trainer: Any, activity: Activity) -> None:
         """On rank 0 the endpoint listens from now on."""
         engine = _engine(self.spec, trainer)
         self.conversing.ends = frozenset(trainer.eos_token_ids)
         if not trainer.accelerator.is_main_process:
-            self.rollouts.open(None, engine)
+            self.rollouts.open(None, engine, activity)
             return
         desk = Desk(session_s=self.settings.session_s)
         # Without a key nobody is let in.
@@ -50,7 +51,7 @@ class GatewaySetup(setup.Setup):
         host = ANYWHERE if self.settings.open_beyond_loopback else LOOPBACK
         if isinstance(self.rollouts, AgentRollouts):
             endpoint.open(host, ports[0])
-            self.rollouts.open(endpoint, engine)
+            self.rollouts.open(endpoint, engine, activity)
             return
         api = RunApi(ports[1])
         shim = Shim(
@@ -62,7 +63,7 @@ class GatewaySetup(setup.Setup):
         )
         endpoint.open(host, ports[0], *shim.routes())
         api.wait_until_ready()
-        self.rollouts.open(endpoint, engine, shim, api)
+        self.rollouts.open(endpoint, engine, activity, shim, api)
 
     def close(self) -> None:
         self.rollouts.close()

@@ -16,7 +16,7 @@ from aiohttp import web
 from workers.trainer.episodes.generation import Wanted
 from workers.trainer.gateway import shapes
 from workers.trainer.gateway.conversing import Conversing
-from workers.trainer.gateway.endpoint import body_of
+from workers.trainer.gateway.endpoint import Handler, body_of
 from workers.trainer.gateway.engine import Answer, Engine
 from workers.trainer.gateway.scored import Stamps
 from workers.trainer.gateway.sessions import Refused, Session, Task
@@ -35,14 +35,29 @@ class Shim:
         self._recent: deque[float] = deque()
         self.stamps = Stamps()
         self.latencies: list[float] = []
+        self.under_way = 0
+        self.heard_at = time.monotonic()
+        """When a request last came or was answered."""
 
     def routes(self) -> list[web.RouteDef]:
         return [
-            web.post("/generate", self._generate),
+            web.post("/generate", self._counted(self._generate)),
             web.get("/v1/models", self._models),
-            web.post("/v1/chat/completions", self._chat),
-            web.post("/v1/completions", self._text),
+            web.post("/v1/chat/completions", self._counted(self._chat)),
+            web.post("/v1/completions", self._counted(self._text)),
         ]
+
+    def _counted(self, handler: Handler) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            self.under_way += 1
+            self.heard_at = time.monotonic()
+            try:
+                return await handler(request)
+            finally:
+                self.under_way -= 1
+                self.heard_at = time.monotonic()
+
+        return answer
 
     async def _generate(self, request: web.Request) -> web.Response:
         began = time.perf_counter()
