@@ -136,6 +136,16 @@ def test_a_game_answers_every_text_and_its_rewards_are_the_runs(start: Start, ti
     assert all(group["prompt"].endswith(")") for group in groups), "what the reset added is missing"
 
 
+def test_a_game_that_never_ends_is_ended_by_the_limit_of_turns(start: Start, tiny_model: Path, tmp_path: Path) -> None:
+    grpo = {"max_steps": 1, "max_completion_length": 400, "temperature": 0.01}
+    folder = attempt(tmp_path / "a", tiny_model, "echo", params={"rounds": 100}, limits={"turns": 3}, grpo=grpo)
+    played(start, folder)
+    for one in completions(folder):
+        assert one["end"] == "turns"
+        assert [turn["role"] for turn in one["turns"]] == ["assistant", "user"] * 3
+    assert builders.logs(folder)[1]["episodes/cut"] == 1
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_no_completion_is_longer_than_allowed_and_every_episode_ends(
     start: Start, calling_model: Path, tmp_path: Path, processes: int
