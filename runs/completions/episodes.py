@@ -19,6 +19,7 @@ from runs.completions.transcripts import turns as chat_turns
 from workers.contract.episodes import ToolError
 
 ERRORS: dict[str, str] = {
+    ToolError.UNREADABLE: "unreadable call",
     ToolError.UNKNOWN: "no such tool",
     ToolError.ARGUMENTS: "wrong arguments",
     ToolError.RAISED: "raised an error",

@@ -1,6 +1,7 @@
 """A task of two turns for a tiny model: look a letter up by a tool, then say the digit that the tool told.
 
     python -m tests.benchmarks._lookup --model FOLDER    a model that can do it and mostly doesn't
+    python -m tests.benchmarks._lookup --model FOLDER 1.5b  the same in the shape of a real one, on a GPU
     python -m tests.benchmarks._lookup FOLDER            the trainer, with the tool in its library
 
 The digit is the row's own, so that nobody can know it without asking. The warm-up is as short as workers.trainer.tiny's
@@ -26,6 +27,17 @@ PROMPT = "Find {letter}."
 CALL = ('{"name": "find", "arguments": {"letter": "', '"}}')
 """What stands around the letter. The model's tokenizer has each as one token: a byte is a token otherwise."""
 STEPS, BATCH, RATE = 250, 32, 3e-3
+USUAL: dict[str, Any] = {
+    "hidden_size": 1536,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 12,
+    "num_key_value_heads": 2,
+    "intermediate_size": 8960,
+    "max_position_embeddings": 2048,
+    "vocab_size": 151_936,
+}
+"""Qwen2's of 1.5 billion parameters."""
+USUAL_RATE = 2e-4
 EVALUATED = 48
 """Rows that are kept out of the training."""
 PROPER = 0.7
@@ -90,7 +102,8 @@ class Lookup(Session):
 LOOKUP = Entry("lookup", "Lookup", "", Params, kind=EntryKind.TOOL, open=lambda name, params, tools: Lookup())
 
 
-def make(folder: Path) -> None:
+def make(folder: Path, *, shape: Mapping[str, Any] | None = None, rate: float = RATE) -> None:
+    """In bf16 where a GPU makes it."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -101,15 +114,24 @@ def make(folder: Path) -> None:
     tokenizer = tiny.make_tokenizer()
     tokenizer.add_tokens(["<tool_call>", "</tool_call>", *CALL, "Tools: find(letter)", "Find ", "tool"])
     ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
-    shape = {**tiny.SHAPE, "num_hidden_layers": 2, "tie_word_embeddings": True}  # which copies sooner
-    model = Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), **ends, **shape))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=STEPS, pct_start=0.1)
+    # Tied embeddings copy sooner.
+    full = {
+        **tiny.SHAPE,
+        "num_hidden_layers": 2,
+        "tie_word_embeddings": True,
+        "vocab_size": len(tokenizer),
+        **(shape or {}),
+    }
+    device = "cuda" if shape and torch.cuda.is_available() else "cpu"
+    model = Qwen2ForCausalLM(Qwen2Config(**ends, **full)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.98), weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, rate, total_steps=STEPS, pct_start=0.1)
     draw = random.Random(0)
     for step in range(STEPS):
         examples = [_example(draw, tokenizer, faulty=step >= PROPER * STEPS) for _ in range(BATCH)]
-        ids, mask, labels = tiny._batch(examples, tokenizer)
-        loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
+        ids, mask, labels = (tensor.to(device) for tensor in tiny._batch(examples, tokenizer))
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda"):
+            loss = model(input_ids=ids, attention_mask=mask, labels=labels).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -117,7 +139,7 @@ def make(folder: Path) -> None:
         optimizer.zero_grad()
         if step % 20 == 19:
             print(f"warm-up {step + 1}/{STEPS}  loss {loss.item():.3f}", flush=True)
-    model.save_pretrained(folder)
+    (model.to(torch.bfloat16) if device == "cuda" else model).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
@@ -141,7 +163,8 @@ def _example(draw: random.Random, tokenizer: Any, *, faulty: bool) -> tuple[str,
 
 if __name__ == "__main__":
     if sys.argv[1] == "--model":
-        make(Path(sys.argv[2]))
+        usual = sys.argv[3:] == ["1.5b"]
+        make(Path(sys.argv[2]), **({"shape": USUAL, "rate": USUAL_RATE} if usual else {}))
         sys.exit()
     from workers.trainer.__main__ import main as train
 

@@ -1,12 +1,14 @@
 """Episodes of two turns through the product, on GPUs: a tool in the sandbox, credit per turn, and a kill in mid-run.
 
-    python -m tests.gpu.episodes --out DIR --only NAME,NAME   of colocate, server-lora, agents, atropos on one GPU, and
-                                                              server-nccl on two
+    python -m tests.gpu.episodes --out DIR --only NAME,NAME   of colocate, server-lora, agents, atropos, usual-size; on
+                                                              two GPUs: server-nccl, zero3
     python -m tests.gpu.episodes --out DIR --rehearsal        the CPU, where the trainer generates
 
 Writes DIR/episodes.json. The model is the small one of `bench tools`: it must call `find` with a letter and then say
 the digit that it was told. For `atropos`, GRPO_ATROPOS_PYTHON names an interpreter with atroposlib: it runs the run-api
-and the small environment of tests/trainer, whose score is how many different tokens an answer has.
+and the small environment of tests/trainer, whose score is how many different tokens an answer has. `usual-size` trains
+a LoRA of a model of 1.5B parameters that learns the same on the spot. With `zero3` two ranks share each weight, so that
+they must generate equally often, however their episodes end.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ import httpx
 
 from controlplane.serving.embedded import BASE_DIR as ROOT
 from tests.benchmarks._lookup import DIGITS, LETTERS, PROMPT
-from tests.gpu.figures import Row
+from tests.gpu.figures import Row, used_peaks
 from tests.gpu.installation import Site, busy, read_gpus, tail
 from tests.gpu.sampling import FINAL, prove, wait
 from tests.gpu.setups import Setup
@@ -59,15 +61,29 @@ class Mode:
     drives: str = ""
     """Whose program drives the episodes: `agents`, by tests.gpu.finders, or `atropos`, by its environment; "": the
     run's own."""
+    model: str = "lookup"
+    steps: int = 0
+    """0: as many as the small model needs to learn."""
 
 
+COLOCATED = {"colocate_memory_utilization": 0.2, "colocate_max_model_len": 512}
 SHORT = {"server_max_model_len": 512}
 MODES = {
-    "colocate": Mode("one-gpu-colocate", profile={"colocate_memory_utilization": 0.2, "colocate_max_model_len": 512}),
+    "colocate": Mode("one-gpu-colocate", profile=COLOCATED),
     "server-lora": Mode("one-gpu-shared-server", profile=SHORT, lora=True),
     "agents": Mode("one-gpu-shared-server", profile=SHORT, lora=True, drives=gateway.AGENTS),
     "atropos": Mode("one-gpu-shared-server", profile=SHORT, lora=True, drives=gateway.ATROPOS),
     "server-nccl": Mode("dual-gpu", 2, profile=SHORT),
+    "usual-size": Mode(
+        "one-gpu-colocate",
+        profile={**COLOCATED, "colocate_memory_utilization": 0.3},
+        lora=True,
+        model="lookup-1.5b",
+        steps=3,
+    ),
+    "zero3": Mode(
+        "one-gpu-colocate", 2, profile={**COLOCATED, "strategy": "zero3", "trainer_gpus": 2, "processes": 2}, steps=5
+    ),
 }
 REHEARSAL = {"tools": Mode("cpu", 0), **{kind: Mode("cpu", 0, drives=kind) for kind in gateway.KINDS}}
 ATROPOS_PYTHON = os.environ.get(gateway.PYTHON) or str(ROOT / gateway.ENVIRONMENT / "bin" / "python")
@@ -114,12 +130,9 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def measure(site: Site, setup: Setup, *, only: Sequence[str]) -> dict[str, Any]:
-    model = str(site.models / "lookup")
-    subprocess.run([site.trainer_python, "-m", "tests.benchmarks._lookup", "--model", model], check=True)
     environment, rewards, told = site.stack.django(MAKE, source=TOOL)
     lines = [{"question": PROMPT.format(letter=letter), "answer": digit} for letter, digit in TOLD.items()]
     chosen = {
-        "model": model,
         "dataset_version": site.person.upload("lookup", lines=40 * lines),
         "learning_rate": "2e-4",
         "max_steps": 100_000,
@@ -137,10 +150,14 @@ def measure(site: Site, setup: Setup, *, only: Sequence[str]) -> dict[str, Any]:
     }
     gpus = len(read_gpus())
     modes = {name: MODES[name] for name in only if MODES[name].gpus <= gpus} if gpus else _rehearsed(only)
-    found = {}
+    for model in {mode.model for mode in modes.values()}:
+        made = [str(site.models / model), *model.split("-")[1:]]
+        subprocess.run([site.trainer_python, "-m", "tests.benchmarks._lookup", "--model", *made], check=True)
+    found: dict[str, Any] = {}
     for name, mode in modes.items():
         try:
-            found[name] = _trained(site, {**chosen, **driven[mode.drives]}, name, mode, STEPS if gpus else REHEARSED)
+            steps = mode.steps or STEPS if gpus else REHEARSED
+            found[name] = _trained(site, {**chosen, **driven[mode.drives]}, name, mode, steps)
         except (RuntimeError, TimeoutError) as error:
             found[name] = {"failed": str(error)}
             print(f"{name}: {error}", flush=True)
@@ -159,7 +176,12 @@ def _has_atropos() -> bool:
 def _trained(site: Site, chosen: dict[str, Any], name: str, mode: Mode, steps: int) -> dict[str, Any]:
     """Train for so many steps, then stop at once."""
     profile = site.person.make_profile(site.shipped(mode.slug), f"episodes {name}", {**mode.profile, **BATCH})
-    own = {"name": f"episodes {name}", "profile": profile, "use_lora": mode.lora}
+    own = {
+        "name": f"episodes {name}",
+        "profile": profile,
+        "use_lora": mode.lora,
+        "model": str(site.models / mode.model),
+    }
     if mode.lora:
         own["learning_rate"] = "2e-3"
     begun = time.time()
@@ -190,6 +212,7 @@ def _trained(site: Site, chosen: dict[str, Any], name: str, mode: Mode, steps: i
         "to_first_step_s": round(rows[0].t - begun, 1),
         "free": bool((state.receipt or {}).get("free")),
         "receipt": state.receipt,
+        "peak_gib": used_peaks(site.rows(run, "system"), state.receipt, sorted(site.baseline)),
         "busy_afterwards": busy(site.baseline),
     }
 

@@ -24,6 +24,7 @@ from runs.models import Run
 from runs.scheduling import leasing
 from runs.spec import spec_of
 from tests.gpu import figures, models, proof, prove, ratio
+from tests.gpu.episodes import BATCH, MODES
 from tests.gpu.figures import Row
 from tests.gpu.person import PASSWORD, USER, Person
 from tests.gpu.setups import PLANS, Setup
@@ -31,6 +32,10 @@ from tests.runs.new_run.launching_page import SCHEMA, a_config, a_ready_host, a_
 from workers.contract import AttemptSpec, DataSpec, HardwareSpec, ModelSpec, Placement, RunSpec
 
 SETUPS = [unit for plan in ("one-gpu", "two-gpus", "four-gpus") for unit in PLANS[plan] if isinstance(unit, Setup)]
+SETUPS += [
+    Setup(name, mode.slug, "1.5b", mode.gpus, "", {**mode.profile, **BATCH}, {"use_lora": mode.lora})
+    for name, mode in MODES.items()
+]
 VERSIONS = {"torch": "2.11.0", "trl": "1.16.0", "vllm": "0.22.1", "deepspeed": "0.19.8", "bitsandbytes": "0.50.2"}
 
 

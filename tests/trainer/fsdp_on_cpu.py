@@ -15,7 +15,9 @@ from typing import Any
 from accelerate import state
 from accelerate.utils import DistributedType
 
+from tests.trainer.playing import ENTRIES
 from workers.contract import AttemptSpec, FileName, from_dict
+from workers.environments import LIBRARY
 from workers.trainer import data, environment, rewards
 from workers.trainer.metrics import LineFile
 from workers.trainer.train import train
@@ -34,6 +36,7 @@ def shard_here_too(self: Any, *arguments: Any, fsdp_plugin: Any = None, **more: 
 folder = Path(sys.argv[1]).resolve()
 spec = from_dict(AttemptSpec, json.loads((folder / FileName.SPEC).read_bytes()))
 environment.prepare(spec)
+LIBRARY.update({entry.key: entry for entry in ENTRIES})
 state.AcceleratorState.__init__ = shard_here_too
 metrics = LineFile(folder / FileName.METRICS, writes=environment.rank() == 0)
 with closing(rewards.tools_for(spec, folder)) as tools:

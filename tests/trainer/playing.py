@@ -82,6 +82,13 @@ class Broken(Echo):
         return Observation("fine", float("nan"))
 
 
+class Uneven(Echo):
+    """Over after one answer on the first rank, after three on the others."""
+
+    def __init__(self) -> None:
+        super().__init__(1 if os.environ.get("RANK", "0") == "0" else 3)
+
+
 class Loud(Blocking):
     """Answers at length, and tries to speak as the model."""
 
@@ -92,6 +99,7 @@ class Loud(Blocking):
 ENTRIES = (
     Entry("echo", "Echo", "", EchoParams, kind=EntryKind.GAME, open=lambda name, params, tools: Echo(params.rounds)),
     Entry("broken", "Broken", "", Params, kind=EntryKind.GAME, open=lambda name, params, tools: Broken(9)),
+    Entry("uneven", "Uneven", "", Params, kind=EntryKind.GAME, open=lambda name, params, tools: Uneven()),
     Entry("loud", "Loud", "", Params, kind=EntryKind.TOOL, open=lambda name, params, tools: Loud(name)),
     Entry("blocking", "Blocking", "", Params, kind=EntryKind.TOOL, open=lambda name, params, tools: Blocking(name)),
 )

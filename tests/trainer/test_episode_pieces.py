@@ -24,10 +24,39 @@ before = chat.prompt_ids([{"role": "user", "content": "b"}])
 texts = ("<tool_call>" + "[" * 3000 + "</tool_call>", "<tool_call>{}</tool_call>", "<tool_call>3</tool_call>", "",
          '<tool_call>{"name": 3, "arguments": {}}</tool_call>', '<tool_call>{"name": "find", "arg', "</tool_call>")
 for text in texts:
-    message = chat.parsed(tokenizer(text)["input_ids"], before)
+    ids = tokenizer(text)["input_ids"]
+    message = chat.parsed(ids, before)
     assert message["role"] == "assistant" and "tool_calls" not in message, message
+    assert chat.begins_call(ids) == text.startswith("<tool_call>"), text
+assert not chat.begins_call(tokenizer("<think>a <tool_call> or none?</think>none")["input_ids"])
 called = chat.parsed(tokenizer('so<tool_call>{"name": "find", "arguments": "x"}</tool_call>')["input_ids"], before)
 assert called["tool_calls"] == [{"type": "function", "function": {"name": "find", "arguments": "x"}}], called
+listed = chat.parsed(tokenizer('<tool_call>{"name": "find", "arguments": []}</tool_call>')["input_ids"], before)
+assert listed["tool_calls"][0]["function"]["arguments"] == [], listed
+"""
+OPENINGS = """
+from trl import chat_template_utils as trl
+from workers.trainer import tiny
+from workers.trainer.episodes.templates import _opening_of
+broken = {
+    "qwen3": '<tool_call>\\n{"name": ',
+    "qwen3_5": '<tool_call>\\n{"name": ',
+    "nemotron_3": "<tool_call><function=",
+    "glm4moe": "<tool_call>",
+    "llama3": '{"name": "find", "parameters": {"a": <|eot_id|>',
+    "gptoss": " to=functions.find<|channel|>commentary json<|message|>{<|call|>",
+    "lfm2_2_5": "<|tool_call_start|>find",
+    "gemma4": "<|tool_call>find{}",
+}
+for name, text in broken.items():
+    tokenizer = tiny.make_tokenizer()
+    tokenizer.response_template = getattr(trl, f"{name}_template")
+    opening = _opening_of(tokenizer)
+    assert opening.search("so " + text) and not opening.search('find {"a": 1}'), name
+    schema = getattr(trl, f"{name}_schema", None)
+    if schema:
+        tokenizer.response_template, tokenizer.response_schema = None, schema
+        assert _opening_of(tokenizer).search(text) or name in ("llama3", "gptoss"), name
 """
 
 CHANGING = """
@@ -63,3 +92,7 @@ def test_turns_near_the_end_of_the_context_are_asked_for_apart(preloaded: Preloa
 
 def test_odd_texts_are_read_without_a_call(preloaded: Preloaded) -> None:
     preloaded.run("-c", ODD_TEXTS)
+
+
+def test_every_family_of_templates_says_what_a_call_begins_with(preloaded: Preloaded) -> None:
+    preloaded.run("-c", OPENINGS)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from tests.fakes.running_vllm import RunningVllm
 from tests.trainer import builders
 from tests.trainer.conftest import Start
 from tests.trainer.preloaded import Preloaded
-from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, WeightSync
+from workers.contract import FileName, LoraSpec, RewardSpec, Rollout, ServerSpec, Strategy, WeightSync
 from workers.contract.episodes import EpisodeLimits, EpisodeSpec, PartSpec
 from workers.environments.calculator import ENTRY as CALCULATOR
 
@@ -21,6 +23,18 @@ pytestmark = [pytest.mark.trainer, pytest.mark.processes, pytest.mark.timeout(30
 REWARDS = (RewardSpec("variety", "unique_chars"), RewardSpec("given", "environment_reward"))
 GRPO: dict[str, Any] = {"max_steps": 2, "max_completion_length": 160, "save_strategy": "no"}
 """A call has about 76 tokens, its result 13."""
+BRACE_IN_TAG = {
+    "defaults": {"role": "assistant"},
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "tool_calls": {
+            **{"open": "<tool_call>{", "close_pattern": "</tool_call>", "repeats": True, "content": "json"},
+            "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {"close_pattern": r"<\|im_end\|>", "content": "text"},
+    },
+}
+"""By which what follows the tag's brace is no JSON: no call of the model can be read."""
 
 
 def chats() -> list[dict[str, Any]]:
@@ -83,6 +97,28 @@ def test_a_call_is_answered_and_the_answer_carries_no_loss(start: Start, calling
     assert 0 <= named["tools/calc/p50_s"] <= named["tools/calc/p95_s"]
 
 
+def test_a_call_that_cannot_be_read_is_a_counted_error_that_the_model_reads(
+    start: Start, calling_model: Path, tmp_path: Path
+) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(calling_model, model)
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    (model / "tokenizer_config.json").write_text(json.dumps({**config, "response_template": BRACE_IN_TAG}))
+    folder = attempt(tmp_path / "a", model, grpo={"temperature": 0.01, "max_steps": 1, "max_completion_length": 320})
+    played(start, folder)
+    first = completions(folder)[0]
+    call, result, answer = first["turns"]
+    assert call["content"].startswith("<tool_call>{")
+    assert "tool_calls" not in call
+    assert (result["role"], result["name"], result["error"]) == ("tool", "", "unreadable")
+    assert result["content"].startswith("Your call can't be read, and nothing was called.")
+    assert answer["role"] == "assistant"
+    assert first["tokens"] == call["tokens"] + result["tokens"] + answer["tokens"]
+    logged = builders.logs(folder)[1]
+    assert logged["tools/call_frequency"] >= 1
+    assert logged["tools/failure_frequency"] == 1
+
+
 def test_a_game_answers_every_text_and_its_rewards_are_the_runs(start: Start, tiny_model: Path, tmp_path: Path) -> None:
     grpo = {"eval_strategy": "steps", "eval_steps": 1}
     folder = attempt(tmp_path / "a", tiny_model, "echo", grpo=grpo, eval_rows=4, limits={"turns": 4})
@@ -100,6 +136,16 @@ def test_a_game_answers_every_text_and_its_rewards_are_the_runs(start: Start, ti
     assert all(group["prompt"].endswith(")") for group in groups), "what the reset added is missing"
 
 
+def test_a_game_that_never_ends_is_ended_by_the_limit_of_turns(start: Start, tiny_model: Path, tmp_path: Path) -> None:
+    grpo = {"max_steps": 1, "max_completion_length": 400, "temperature": 0.01}
+    folder = attempt(tmp_path / "a", tiny_model, "echo", params={"rounds": 100}, limits={"turns": 3}, grpo=grpo)
+    played(start, folder)
+    for one in completions(folder):
+        assert one["end"] == "turns"
+        assert [turn["role"] for turn in one["turns"]] == ["assistant", "user"] * 3
+    assert builders.logs(folder)[1]["episodes/cut"] == 1
+
+
 @pytest.mark.parametrize("processes", [1, 2])
 def test_no_completion_is_longer_than_allowed_and_every_episode_ends(
     start: Start, calling_model: Path, tmp_path: Path, processes: int
@@ -115,6 +161,23 @@ def test_no_completion_is_longer_than_allowed_and_every_episode_ends(
     assert all(one["end"] == "length" for one in made if one["turns"][-1]["role"] == "tool")
     turns = [sum(turn["role"] == "assistant" for turn in one["turns"]) for one in made[:8]]
     assert builders.logs(folder)[1]["episodes/turns/mean"] == sum(turns) / 8
+
+
+@pytest.mark.parametrize("strategy", [Strategy.DDP, Strategy.FSDP2, Strategy.ZERO3])
+def test_a_rank_whose_episodes_are_over_generates_with_those_that_go_on(
+    start: Start, preloaded: Preloaded, tiny_model: Path, tmp_path: Path, strategy: Strategy
+) -> None:
+    if strategy is Strategy.ZERO3 and not preloaded.has("deepspeed"):
+        pytest.skip("deepspeed is not installed in the trainer's interpreter")
+    grpo = {"max_completion_length": 240, "per_device_train_batch_size": 4, "temperature": 0.01}
+    folder = attempt(tmp_path / "a", tiny_model, "uneven", grpo=grpo, hardware={"processes": 2, "strategy": strategy})
+    program = "tests.trainer.fsdp_on_cpu" if strategy is Strategy.FSDP2 else "tests.trainer.playing"
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--rdzv-backend=c10d")
+    process = start(*launcher, "--rdzv-endpoint=127.0.0.1:0", "-m", program, folder)
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err[-3000:]
+    turns = [sum(turn["role"] == "assistant" for turn in one["turns"]) for one in completions(folder)]
+    assert turns == [1, 1, 1, 1, 3, 3, 3, 3] * 2
 
 
 def test_results_may_be_left_out_of_the_length(start: Start, calling_model: Path, tmp_path: Path) -> None:

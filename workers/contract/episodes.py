@@ -27,6 +27,8 @@ from workers.contract import corpora
 class ToolError(StrEnum):
     """Why a call has no result. The model reads a sentence in its place, and the episode goes on."""
 
+    UNREADABLE = "unreadable"
+    """The model began a call, and what it wrote is none. The result has no name then."""
     UNKNOWN = "unknown"
     """There is no tool of that name."""
     ARGUMENTS = "arguments"

@@ -30,6 +30,10 @@ LONGEST_OPENING = 100_000
 OPENING_S = 60.0
 """For opening and resetting an episode's sessions, at least: the first one may start a program."""
 CLOSING_S = 5.0
+_UNREADABLE = (
+    "Your call can't be read, and nothing was called. Write it again, in just the form that you were told, with the "
+    "name of a tool and its arguments as an object."
+)
 
 
 class Unusable(Exception):
@@ -42,6 +46,8 @@ class Call:
 
     name: str
     arguments: Any
+    unreadable: bool = False
+    """The model began a call, and what it wrote is none."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +238,8 @@ class Executor:
         if number >= self._limits.calls:
             most = f"{self._limits.calls} call{'s' if self._limits.calls != 1 else ''}"
             return Answer(f"Not carried out: at most {most} in one turn.", ToolError.LIMIT)
+        if call.unreadable:
+            return Answer(_UNREADABLE, ToolError.UNREADABLE)
         part = self._of_tool.get(call.name)
         if part is None:
             known = ", ".join(self._of_tool) or "none"

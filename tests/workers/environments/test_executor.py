@@ -96,6 +96,7 @@ def test_a_tool_that_raises_is_a_sentence_for_the_model() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
+        (Call("", None, unreadable=True), ToolError.UNREADABLE, "Your call can't be read, and nothing was called."),
         (Call("whisper", {}), ToolError.UNKNOWN, "There is no tool called 'whisper'. The tools are: shout."),
         (Call("shout", {}), ToolError.ARGUMENTS, "shout needs 'word'."),
         (Call("shout", None), ToolError.ARGUMENTS, "The arguments of shout must be a JSON object."),

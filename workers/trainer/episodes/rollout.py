@@ -159,9 +159,7 @@ class _Loop:
     def _move(self, episode: Episode, played: Played) -> Move | None:
         """What the environment is asked; None, with the episode's end, if it is asked nothing."""
         turn = episode.turns[-1]
-        calls = [
-            Call(call["function"]["name"], call["function"]["arguments"]) for call in turn.message.get("tool_calls", ())
-        ]
+        calls = self._calls(episode, turn)
         last = len(episode.turns) >= self._limits.turns
         if played.problem:
             episode.end = EpisodeEnd.FAILED
@@ -176,10 +174,16 @@ class _Loop:
             return Move(played, calls, text, self._deadline)
         return None
 
+    def _calls(self, episode: Episode, turn: Turn) -> list[Call]:
+        read = [call["function"] for call in turn.message.get("tool_calls", ())]
+        if not read and self._chat.begins_call(episode.ids[turn.start : turn.stop]):
+            return [Call("", None, unreadable=True)]
+        return [Call(one["name"], one["arguments"]) for one in read]
+
     def _append(self, episode: Episode, move: Move, answers: Sequence[Answer]) -> None:
         turn = episode.turns[-1]
-        names = [call.name for call in move.calls] or [""]
-        turn.answers = [self._message(name, answer) for name, answer in zip(names, answers, strict=True)]
+        calls: Sequence[Call | None] = move.calls or [None]
+        turn.answers = [self._message(call, answer) for call, answer in zip(calls, answers, strict=True)]
         if any(answer.failed for answer in answers):
             episode.end = EpisodeEnd.FAILED
         elif any(answer.done for answer in answers):
@@ -191,9 +195,12 @@ class _Loop:
         else:
             self._go_on(episode, turn)
 
-    def _message(self, name: str, answer: Answer) -> Message:
+    def _message(self, call: Call | None, answer: Answer) -> Message:
+        """`call`: None: the game answers."""
         text = self._chat.shortened(answer.text, self._limits.output_tokens)
-        message: Message = {"role": "user"} if not name else {"role": "tool", "name": self._chat.harmless(name[:100])}
+        message: Message = {"role": "user"}
+        if call is not None:
+            message = {"role": "tool", "name": self._chat.harmless(call.name[:100])}
         message |= {"content": text, "tokens": 0, "seconds": round(answer.seconds, 4), "error": answer.error}
         return message if answer.reward is None else {**message, "reward": answer.reward}
 

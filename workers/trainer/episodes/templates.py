@@ -37,10 +37,14 @@ CALLS_IN_TAGS: dict[str, Any] = {
 }
 """Of templates that TRL doesn't know by their text, and that write a call as JSON in <tool_call>, as most do that were
 changed from a known one."""
+_UNNAMED = "tool"
+"""Stands for the name that an unreadable call doesn't have, where a template wants one."""
 _MOST_NAMES = 256
 """Of tools, kept with their tokens; a model makes names up."""
 _READERS = ("response_template", "response_schema")
 _FOLDER = Path(trl.__file__).parent / "chat_templates"
+_TAG_FIRST = re.compile(r"(?:\(\?:)?(<[^\s<>()\[\]\\]+>)")
+"""A pattern that begins with a tag, whatever has to follow it in a call."""
 _CUT = "\n(cut here: the result is longer than {} tokens)"
 
 
@@ -101,6 +105,7 @@ class Chat:
         self._arguments = dict(arguments)
         self._special = [token for token in tokenizer.all_special_tokens if len(token) > 1]
         self._prefixes: dict[str, list[int]] = {}
+        self._opening = _opening_of(tokenizer) if tools else None
 
     def prompt_ids(self, messages: Sequence[Message]) -> list[int]:
         return self._ids(messages, tools=self._tools, add_generation_prompt=True)
@@ -120,10 +125,16 @@ class Chat:
             message["tool_calls"] = calls
         return message
 
+    def begins_call(self, ids: Sequence[int]) -> bool:
+        """The model's text has the mark, or the words, that a call begins with, outside its thinking."""
+        if self._opening is None:
+            return False
+        return self._opening.search(without_thinking(self._tokenizer.decode(ids))) is not None
+
     def answer_ids(self, answers: Sequence[Message], *, ended: bool) -> list[int]:
         """What comes between two of the model's messages: the answers and the beginning of its next. `ended`: the
         model wrote its end of turn itself; otherwise that comes first."""
-        name = str(answers[0].get("name", ""))
+        name = str(answers[0].get("name") or _UNNAMED) if answers[0]["role"] == "tool" else ""
         if len(self._prefixes) > _MOST_NAMES:
             self._prefixes.clear()
         if name not in self._prefixes:
@@ -198,6 +209,19 @@ def calls_unread(tokenizer: Any) -> Iterator[None]:
                 setattr(tokenizer, name, value)
 
 
+def _opening_of(tokenizer: Any) -> re.Pattern[str] | None:
+    """What a call begins with, as the tokenizer reads calls; None: nobody knows."""
+    template, schema = (getattr(tokenizer, name, None) or {} for name in _READERS)
+    calls = template.get("fields", {}).get("tool_calls", {})
+    if "open" in calls:
+        return re.compile(re.escape(calls["open"]))
+    pattern = calls.get("open_pattern") or schema.get("properties", {}).get("tool_calls", {}).get("x-regex-iterator")
+    if not isinstance(pattern, str):
+        return None
+    tag = _TAG_FIRST.match(pattern.replace("\\|", "|"))
+    return re.compile(re.escape(tag[1]) if tag else pattern)
+
+
 def _dummy(name: str) -> list[Message]:
     """The shortest chat that answers can follow. `name`: of the tool; "": the model just spoke."""
     spoke: Message = {"role": "assistant", "content": "" if name else "dummy"}
@@ -213,7 +237,8 @@ def _plain_call(call: Any) -> Message | None:
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         return None
     try:
-        arguments = json.loads(json.dumps(function.get("arguments") or {}, default=str))
+        given = function.get("arguments")
+        arguments = {} if given in (None, "") else json.loads(json.dumps(given, default=str))
     except (ValueError, RecursionError):
         arguments = None
     return {"type": "function", "function": {"name": function["name"], "arguments": arguments}}
