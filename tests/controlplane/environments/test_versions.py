@@ -40,9 +40,9 @@ def test_saving_other_limits_makes_the_next_version() -> None:
     assert version.episode_limits.turns == 6
 
 
-def test_a_copy_takes_the_next_free_name() -> None:
+def test_a_clone_takes_the_next_free_name() -> None:
     version = saving.make("sums", Composition([calculator()]))
-    names = [saving.copy(version, None).environment.name for _ in range(2)]
+    names = [saving.clone(version, None).environment.name for _ in range(2)]
     assert names == ["sums copy", "sums copy 2"]
 
 

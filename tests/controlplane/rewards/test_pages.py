@@ -202,7 +202,7 @@ def test_duplicating_gives_a_copy_its_own_name():
 
 def test_two_who_duplicate_at_once_both_get_a_copy(monkeypatch):
     config, names = a_config(), iter(["tags", "tags copy"])
-    monkeypatch.setattr("controlplane.rewards.saving.free_name", lambda wanted: next(names))
+    monkeypatch.setattr("controlplane.versioned.saving.free_name", lambda model, wanted: next(names))
     assert operator().post(f"/rewards/{config.pk}/v1/duplicate/").status_code == 302
     assert list(RewardConfig.objects.values_list("name", flat=True)) == ["tags", "tags copy"]
 

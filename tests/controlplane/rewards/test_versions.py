@@ -83,7 +83,8 @@ def test_a_mistake_keeps_the_pages_title() -> None:
         ([{**COMPONENTS[0], "weight": 0.5}], [("thinks weight", "1", "0.5")]),
         ([{**COMPONENTS[0], "params": {"tag": "thought", "partial": True}}],
          [("thinks tag", "think", "thought"), ("thinks partial", "off", "on")]),
-        ([{**COMPONENTS[0], "function": "soft_format", "params": {}}], [("thinks", "think_tags", "Soft format × 1")]),
+        ([{**COMPONENTS[0], "function": "soft_format", "params": {}}],
+         [("thinks", "Thinks in tags × 1", "Soft format × 1")]),
     ],
 )  # fmt: skip
 def test_a_change_is_told(after: list[dict[str, Any]], said: list[tuple[str, str, str]]) -> None:
@@ -121,7 +122,7 @@ def test_an_earlier_version_is_read_and_cloned() -> None:
     assert b"An earlier version" in client.get(f"/rewards/{first.config_id}/v1/").content
     client.post(f"/rewards/{first.config_id}/v1/duplicate/")
     copy = RewardConfig.objects.get(name="tags copy").newest()
-    assert (copy.number, copy.components, copy.note) == (1, COMPONENTS, "Copied from tags v1.")
+    assert (copy.number, copy.components, copy.note) == (1, COMPONENTS, "Cloned from tags v1.")
 
 
 def test_what_is_archived_is_read_and_offered_to_nobody() -> None:
