@@ -6,6 +6,7 @@ class RunsConfig(AppConfig):
 
     def ready(self) -> None:
         from controlplane.datasets.corpora import archiving
+        from controlplane.environments import corpora as environments
         from runs import account_changes, corpora  # noqa: F401  # connects signal handlers; its models are only ready now
 
-        archiving.USERS.append(corpora.users)
+        archiving.USERS.extend([environments.users, corpora.users])

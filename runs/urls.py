@@ -146,6 +146,8 @@ urlpatterns = [
     path("environments/<int:environment_id>/v<int:number>/row/", episode_views.call_row, name="environment_call_row"),
     path("environments/<int:environment_id>/v<int:number>/call/", episode_views.call, name="environment_call"),
     path("environments/<int:environment_id>/v<int:number>/move/", episode_views.play, name="environment_move"),
+    path("environments/<int:environment_id>/v<int:number>/model/", episode_views.model, name="environment_model"),
+    path("environments/<int:environment_id>/v<int:number>/scores/", episode_views.scores, name="environment_scores"),
     # Hosts and the queue
     path("hardware/", hosts_views.hardware, name="hardware"),
     path("hardware/leases/<int:lease_id>/release/", hosts_views.release_lease, name="release_lease"),

@@ -184,7 +184,7 @@ class CorpusVersion(models.Model):
     dataset_version = models.ForeignKey(
         DatasetVersion, null=True, blank=True, on_delete=models.SET_NULL, related_name="corpora"
     )
-    """The version whose file the documents come from. None: it was deleted, or the file came with the corpus and lies in
+    """The version whose file the documents come from. None: it was deleted, or the file came with the corpus and is in
     `folder`."""
     source = models.CharField(max_length=255)
     """Where the documents came from, in words that stay."""

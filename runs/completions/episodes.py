@@ -133,8 +133,11 @@ class EpisodeFacts:
 
 def read(messages: Sequence[Any] | None) -> Episode | None:
     """The episode, or None: the messages are not of several turns, and have neither calls nor figures of a turn."""
-    if not messages or not _is_episode(messages):
-        return None
+    return by_turn(messages) if messages and _is_episode(messages) else None
+
+
+def by_turn(messages: Sequence[Any]) -> Episode:
+    """The same of any messages."""
     turns: list[EpisodeTurn] = []
     for message in messages:
         if isinstance(message, Mapping) and message.get("role") == "assistant":

@@ -1,4 +1,4 @@
-"""The playground of an environment: call its tools, and play an episode in the model's place."""
+"""The playground of an environment: call its tools, play an episode by hand or let a model play, and score it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from controlplane.environments.queries import version_for
 from controlplane.environments.showing import SECONDS as OPENING_S
 from controlplane.environments.tool_forms import ArgumentsForm
 from controlplane.parameter_forms import PARAM, PREFIX, TextField, new_prefix
+from controlplane.rewards import queries as reward_queries
 from controlplane.rewards import turns
-from runs.playground import episode_play, rows
-from runs.playground.episode_play import Play, WrittenMove
+from runs.playground import episode_play, episode_scoring, model_turn, rows
+from runs.playground.episode_play import NotWritten, Play, WrittenMove
+from runs.playground.player_form import PlayerForm
 from workers.environments import ToolDescription, signature
 from workers.environments.executor import Call, Unusable
 
 SECONDS = 60.0
-"""For one request: all moves are carried out again."""
+"""For one request: all moves are carried out again, and a model may write one more."""
 MOST_CALLS = 64
 LONGEST_TEXT = 20_000
 LONGEST_SOURCE = 100_000
@@ -52,6 +54,7 @@ def page(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
         "form": ArgumentsForm(tools[0], prefix=new_prefix()) if tools else None,
         "dataset_versions": ready_versions(request),
         "seed": secrets.randbelow(10_000),
+        "player": PlayerForm(),
     }
     return render(request, "environments/play.html", context)
 
@@ -78,7 +81,9 @@ def call(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
     if calls:
         until = time.monotonic() + SECONDS
         try:
-            context["answer"] = episode_play.call(version, turns.turn(SECONDS).tools, calls[0], until)
+            context["answer"], context["cut"] = episode_play.call(version, turns.turn(SECONDS).tools, calls[0], until)
+            context["limits"] = version.episode_limits
+            context["characters"] = episode_play.most_characters(version.episode_limits)
         except Unusable as error:
             context["problem"] = str(error)
     elif not context["forms"]:
@@ -89,7 +94,7 @@ def call(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
 @operator_required
 @require_POST
 def play(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
-    """Carry out the moves so far and the form's; ?back=1 without the last one, ?begin=1 none."""
+    """Carry out the moves so far and the form's; ?back=1 without the last one, ?stay=1 only those, ?begin=1 none."""
     version = version_for(request, environment_id, number)
     place = _row(request)
     try:
@@ -99,13 +104,55 @@ def play(request: HttpRequest, environment_id: int, number: int) -> HttpResponse
     wrong: list[ArgumentsForm] = []
     if request.GET.get("back"):
         moves = moves[:-1]
-    elif not request.GET.get("begin"):
+    elif not request.GET.get("begin") and not request.GET.get("stay"):
         move, wrong = _move(request.POST, _tools(version))
         moves += [] if wrong else [move]
-    until = time.monotonic() + SECONDS
-    seed = _number(request.POST.get("seed"))
-    result = episode_play.play(version, turns.turn(SECONDS).tools, place.row, seed, moves, until)
+    until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
+    result = episode_play.play(version, tools, place.row, _number(request.POST.get("seed")), moves, until)
     return _played(request, version, result, place, wrong)
+
+
+@operator_required
+@require_POST
+def model(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
+    """Carry out the moves so far, and one that a model writes; ?on=1: the page asks for the next one by itself."""
+    version = version_for(request, environment_id, number)
+    place, form = _row(request), PlayerForm(request.POST)
+    try:
+        moves = [] if request.GET.get("begin") else episode_play.read_moves(request.POST.get("moves", ""))
+    except ValueError as error:
+        return _played(request, version, Play(problem=str(error), limits=version.episode_limits), place, [])
+    until, tools = time.monotonic() + SECONDS, turns.turn(SECONDS).tools
+
+    def write(so_far: Play) -> WrittenMove:
+        if not form.is_valid():
+            raise NotWritten(form.problem)
+        return model_turn.write(form.player(), place.row["prompt"], so_far, tools, until - time.monotonic())
+
+    seed = _number(request.POST.get("seed"))
+    result = episode_play.play(version, tools, place.row, seed, moves, until, write)
+    return _played(request, version, result, place, [], on=bool(request.GET.get("on")))
+
+
+@operator_required
+@require_POST
+def scores(request: HttpRequest, environment_id: int, number: int) -> HttpResponse:
+    """The scores that the chosen reward config gives the messages that the page shows."""
+    version_for(request, environment_id, number)
+    offered = reward_queries.offered_versions(request.POST.get("reward_version"))
+    chosen = offered.filter(pk=_number(request.POST.get("reward_version"))).first()
+    context: dict[str, Any] = {"config": chosen}
+    try:
+        messages = episode_scoring.read(request.POST.get("episode", ""))
+    except ValueError as error:
+        context["problem"] = str(error)
+    else:
+        if chosen is None:
+            context["problem"] = "Choose a reward config."
+        else:
+            own = turns.turn(SECONDS)
+            context["scores"] = episode_scoring.score(chosen.specs, messages, _row(request).row, own)
+    return render(request, "environments/_scores.html", context)
 
 
 @admin_required
@@ -129,7 +176,13 @@ def check_tool(request: HttpRequest) -> HttpResponse:
 
 
 def _played(
-    request: HttpRequest, version: Any, result: Play, place: rows.RowPlace, wrong: list[ArgumentsForm]
+    request: HttpRequest,
+    version: Any,
+    result: Play,
+    place: rows.RowPlace,
+    wrong: list[ArgumentsForm],
+    *,
+    on: bool = False,
 ) -> HttpResponse:
     context = {
         "environment": version.environment,
@@ -138,7 +191,10 @@ def _played(
         "prompt": rows.shown_prompt(place.row),
         "row_problem": place.problem,
         "wrong": wrong,
-        "text": request.POST.get("text", "") if wrong else "",
+        "text": request.POST.get("text", "") if wrong or result.not_written else "",
+        "on": on and not (result.end or result.problem or result.not_written),
+        "reward_version": _number(request.POST.get("reward_version")),
+        "reward_versions": reward_queries.offered_versions() if result.turns else (),
     }
     return render(request, "environments/_episode.html", context)
 
@@ -156,8 +212,9 @@ def _row(request: HttpRequest) -> rows.RowPlace:
     if chosen:
         version = ready_versions(request).filter(pk=_number(chosen)).first()
         return rows.at(version, max(0, _number(request.POST.get("place"))))
-    prompt = request.POST.get("prompt", "")[:LONGEST_TEXT]
-    return rows.RowPlace({**rows.MADE_UP, "prompt": [{"role": "user", "content": prompt}], "answer": None})
+    prompt, answer = (request.POST.get(name, "")[:LONGEST_TEXT] for name in ("prompt", "row_answer"))
+    row = {**rows.MADE_UP, "prompt": [{"role": "user", "content": prompt}], "answer": answer or None}
+    return rows.RowPlace(row)
 
 
 def _move(post: QueryDict, tools: list[ToolDescription]) -> tuple[WrittenMove, list[ArgumentsForm]]:
@@ -177,7 +234,7 @@ def _calls(post: QueryDict, tools: list[ToolDescription]) -> tuple[list[Call], l
         form = ArgumentsForm(tool, post, prefix=prefix)
         forms.append(form)
         if form.is_valid():
-            calls.append(Call(tool.name, form.arguments()))
+            calls.append(Call(tool.name, episode_play.storable(form.arguments())))
     return calls, forms
 
 

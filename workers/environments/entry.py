@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,6 +14,9 @@ from workers.rewards.reward import Cost
 
 if TYPE_CHECKING:
     from workers.rewards.tools import Tools
+
+
+_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 
 
 class EntryKind(StrEnum):
@@ -82,6 +86,12 @@ class Session:
 
     def close(self) -> None:
         """May be called while another thread waits in a call, which then ends."""
+
+
+def without_thinking(text: str) -> str:
+    """What a game reads of a message."""
+    before, closed, after = text.rpartition("</think>")
+    return after.strip() if closed and "<think>" not in before else _THINKING.sub("", text).strip()
 
 
 Open = Callable[[str, Any, "Tools"], Session]

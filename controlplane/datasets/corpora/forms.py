@@ -7,6 +7,7 @@ import re
 from django import forms
 from django.http import QueryDict
 
+from controlplane.datasets.corpora import plain_text
 from controlplane.datasets.corpora.making import columns_of
 from controlplane.datasets.forms import NAME_LENGTH
 from controlplane.datasets.models import DatasetVersion
@@ -19,19 +20,12 @@ _TEXTS, _TITLES = (
 )
 
 
-class CorpusForm(forms.Form):
+class _NamedForm(forms.Form):
     name = forms.CharField(
         max_length=NAME_LENGTH,
         help_text="The name of a corpus that exists adds a version to it.",
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
-    text = forms.MultipleChoiceField(
-        label="Text",
-        widget=forms.CheckboxSelectMultiple,
-        help_text="What is searched. Several columns are joined.",
-        error_messages={"required": "Choose at least one column."},
-    )
-    title = forms.ChoiceField(required=False, help_text="Stands above the text in an answer, and is searched too.")
     about = forms.CharField(
         label="About",
         max_length=200,
@@ -40,6 +34,32 @@ class CorpusForm(forms.Form):
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
 
+    def clean_name(self) -> str:
+        return _one_line(self.cleaned_data["name"])
+
+    def clean_about(self) -> str:
+        return _one_line(self.cleaned_data["about"])
+
+
+class TextForm(_NamedForm):
+    file = forms.FileField(
+        label="Text file",
+        help_text="A .txt or .md file. Each paragraph becomes a document; a blank line ends one.",
+        widget=forms.ClearableFileInput(attrs={"accept": ",".join(plain_text.ENDINGS)}),
+        error_messages={"required": "Choose a file.", "empty": "The file is empty."},
+    )
+    field_order = ("file", "name", "about")
+
+
+class CorpusForm(_NamedForm):
+    text = forms.MultipleChoiceField(
+        label="Text",
+        widget=forms.CheckboxSelectMultiple,
+        help_text="What is searched. Several columns are joined.",
+        error_messages={"required": "Choose at least one column."},
+    )
+    title = forms.ChoiceField(required=False, help_text="Stands above the text in an answer, and is searched too.")
+
     def __init__(self, version: DatasetVersion, data: QueryDict | None = None) -> None:
         names = columns_of(version)
         initial = {"name": version.dataset.name, "text": [_first(_TEXTS, names)], "title": _first(_TITLES, names)}
@@ -47,12 +67,6 @@ class CorpusForm(forms.Form):
         columns = [(name, name) for name in names]
         self.fields["text"].choices = columns  # type: ignore[attr-defined]
         self.fields["title"].choices = [("", "None"), *columns]  # type: ignore[attr-defined]
-
-    def clean_name(self) -> str:
-        return _one_line(self.cleaned_data["name"])
-
-    def clean_about(self) -> str:
-        return _one_line(self.cleaned_data["about"])
 
 
 class QueryForm(forms.Form):

@@ -7,6 +7,7 @@ VERSION = "<int:corpus_id>/<int:number>/"
 urlpatterns = [
     path("", views.corpora, name="corpora"),
     path("new/<int:dataset_id>/<int:number>/", views.new, name="corpus_new"),
+    path("text/", views.text, name="corpus_text"),
     path("sample/", views.sample, name="corpus_sample"),
     path(VERSION, views.corpus, name="corpus"),
     path(f"{VERSION}state/", views.state, name="corpus_state"),

@@ -1,4 +1,4 @@
-"""Corpora: the list, making one of a dataset's columns, and a version's own page with a query to try."""
+"""Corpora: the list, making one of a dataset's columns or a text file, and a version's own page with a query to try."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from controlplane.accounts.roles import operator_required, person
-from controlplane.datasets import reader_process
-from controlplane.datasets.corpora import archiving, making
+from controlplane.datasets import reader_process, upload
+from controlplane.datasets.corpora import archiving, making, plain_text
 from controlplane.datasets.corpora import sample as samples
-from controlplane.datasets.corpora.forms import CorpusForm, QueryForm
+from controlplane.datasets.corpora.forms import CorpusForm, QueryForm, TextForm
 from controlplane.datasets.corpora.queries import corpora_for, corpus_for
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import CorpusVersion
 from controlplane.datasets.queries import version_for
+from controlplane.datasets.receiving import shown_name
 from controlplane.datasets.work_queue import read_progress
 from workers.contract.corpora import LONGEST_TEXT
 from workers.environments import encyclopaedia
@@ -52,6 +53,25 @@ def new(request: HttpRequest, dataset_id: int, number: int) -> HttpResponse:
             return redirect(made)
     context = {"form": form, "version": version, "columns": making.columns_of(version)}
     return render(request, "datasets/corpora/new.html", context, status=422 if form.errors else 200)
+
+
+@operator_required
+@require_http_methods(["GET", "POST"])
+def text(request: HttpRequest) -> HttpResponse:
+    """A corpus of a text file's paragraphs."""
+    form = TextForm(*((request.POST, request.FILES) if request.method == "POST" else ()))
+    if problem := upload.problem(request):
+        form.add_error("file", problem)
+    elif request.method == "POST" and form.is_valid():
+        data, name = form.cleaned_data, shown_name(str(form.cleaned_data["file"].name))
+        try:
+            lines = plain_text.lines(data["file"].read(plain_text.MOST_BYTES + 1), name)
+            made = making.make_of_lines(person(request), data["name"], lines, source=name, about=data["about"])
+        except DatasetError as error:
+            form.add_error("file", str(error))
+        else:
+            return redirect(made)
+    return render(request, "datasets/corpora/text.html", {"form": form}, status=422 if form.errors else 200)
 
 
 @operator_required

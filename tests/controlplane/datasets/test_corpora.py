@@ -6,10 +6,11 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from pytest_django import Settings
 
-from controlplane.datasets.corpora import archiving, making, queries, sample
+from controlplane.datasets.corpora import archiving, making, plain_text, queries, sample
 from controlplane.datasets.errors import DatasetError
 from controlplane.datasets.models import Corpus, CorpusVersion, DatasetVersion
 from tests.controlplane.datasets.sources import jsonl
@@ -195,3 +196,49 @@ def test_the_sample_is_a_corpus_and_questions_ready_to_train_on() -> None:
     assert (questions.status, questions.rows) == (DatasetVersion.READY, 200)
     assert operator().post("/datasets/corpora/sample/")["Location"] == address
     assert sample.load(None) == CorpusVersion.objects.get()
+
+
+# --- text files ---------------------------------------------------------------------------------------------------
+
+NOTES = "Intro.\r\n\r\n# Cedawick #\nIt sells pears.\nSmoked.\n\n```\n# no heading\n\nx\n```\n \n## Empty\n"
+
+
+def uploaded(content: bytes, name: str = "notes.md", **fields: Any) -> Any:
+    file = SimpleUploadedFile(name, content)
+    return operator().post("/datasets/corpora/text/", {"name": "Notes", "about": "towns", "file": file, **fields})
+
+
+def of_upload(answer: Any) -> CorpusVersion:
+    assert answer.status_code == 302, answer.content.decode()
+    return made(CorpusVersion.objects.get())
+
+
+def test_each_paragraph_of_a_markdown_file_is_a_document_below_its_heading() -> None:
+    version = of_upload(uploaded(NOTES.encode()))
+    documents = [(row["title"], row["text"]) for row in pq.read_table(version.path).to_pylist()]
+    assert documents[:2] == [("", "Intro."), ("Cedawick", "It sells pears.\nSmoked.")]
+    assert documents[2:] == [("Cedawick", "```\n# no heading\n\nx\n```")]
+    assert (version.source, version.about) == ("notes.md", "towns")
+
+
+def test_a_text_file_has_no_headings() -> None:
+    version = of_upload(uploaded(b"\xef\xbb\xbf# one\n\n\n\ntwo", "a.TXT"))
+    assert [tuple(row.values())[1:] for row in pq.read_table(version.path).to_pylist()] == [("", "# one"), ("", "two")]
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "words"),
+    [
+        (b"text", "a.pdf", "ends in .txt, .md or .markdown"),
+        (b"caf\xe9", "a.txt", "not UTF-8 text: byte 3"),
+        (b"a\0b", "a.txt", "holds zero bytes"),
+        (b"# only\n\n", "a.md", "no paragraph"),
+        (b"", "a.txt", "The file is empty."),
+        (b"x" * (plain_text.MOST_BYTES + 1), "a.txt", "larger than 32 MiB"),
+    ],
+)
+def test_a_file_that_is_no_text_makes_nothing_and_says_why(content: bytes, name: str, words: str) -> None:
+    answer = uploaded(content, name)
+    assert answer.status_code == 422
+    assert words in answer.content.decode()
+    assert not Corpus.objects.exists()

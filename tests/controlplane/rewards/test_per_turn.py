@@ -12,6 +12,7 @@ from controlplane.rewards.differences import differences
 from controlplane.rewards.models import RewardConfig, RewardVersion
 from controlplane.rewards.turns import turn
 from runs.playground.evaluating import column
+from runs.playground.scoring import try_on
 from tests.controlplane.people import operator
 from tests.controlplane.rewards.test_pages import fields, save
 from workers.contract import RewardSpec, outcome_weights
@@ -68,3 +69,17 @@ def test_the_playground_shows_the_mean_of_a_completions_turns() -> None:
     used = turn(10)
     scored = column(spec, [Completion("abc", tuple(said)), Completion("aabb")], [{}, {}], used)
     assert scored.values == [pytest.approx((0.5 + 1 + 1) / 3), 0.5]
+
+
+def test_the_playground_says_that_it_is_not_in_the_total() -> None:
+    turns: list[dict[str, Any]] = [{"role": "assistant", "content": text} for text in ("aa", "abc")]
+    each = RewardSpec("variety", "unique_chars_normalised", 3.0, per_turn=True)
+    trial = try_on([each, RewardSpec("said", "length")], {}, [Completion("abc", tuple(turns)), Completion("abcd")])
+    assert [one.apart for one in trial.columns] == [True, False]
+    assert trial.columns[0].share in (None, 0.0)
+    assert not any(one.apart for one in try_on([each], {}, [Completion("abc", tuple(turns))]).columns)
+
+
+def test_another_component_in_its_place_keeps_that_it_scores_turns() -> None:
+    sent = {"function": "unique_chars_normalised", "instead": "c0", "c0-name": "mine", "c0-scores": "turns"}
+    assert '<option value="turns" selected>' in operator().get("/rewards/component/", sent).content.decode()

@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workers.contract.episodes import EpisodeEnd, EpisodeSpec
+from workers.environments import without_thinking
 from workers.environments.executor import Answer, Call, Executor, Move, Played
 from workers.trainer.episodes.episode import Episode, Message, Turn
 from workers.trainer.episodes.generation import Wanted, Written, generate
-from workers.trainer.episodes.templates import Chat, without_thinking
+from workers.trainer.episodes.templates import Chat
 from workers.trainer.spec import SpecError
 
 EOS, LENGTH, STOP = "eos", "length", "stop"

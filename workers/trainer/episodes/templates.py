@@ -41,7 +41,6 @@ _MOST_NAMES = 256
 """Of tools, kept with their tokens; a model makes names up."""
 _READERS = ("response_template", "response_schema")
 _FOLDER = Path(trl.__file__).parent / "chat_templates"
-_THINKING = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
 _CUT = "\n(cut here: the result is longer than {} tokens)"
 
 
@@ -194,12 +193,6 @@ def calls_unread(tokenizer: Any) -> Iterator[None]:
         for name, value in held.items():
             if value is not None:
                 setattr(tokenizer, name, value)
-
-
-def without_thinking(text: str) -> str:
-    """What a game reads of a message."""
-    before, closed, after = text.rpartition("</think>")
-    return after.strip() if closed and "<think>" not in before else _THINKING.sub("", text).strip()
 
 
 def _dummy(name: str) -> list[Message]:
