@@ -217,7 +217,7 @@ def _readable(answer: Answer, limits: EpisodeLimits) -> tuple[Answer, bool]:
 
 def _message(name: str, answer: Answer) -> dict[str, Any]:
     said: dict[str, Any] = {"role": "tool", "name": name} if name else {"role": "user"}
-    said |= {"content": answer.text, "seconds": round(answer.seconds, 4), "error": answer.error}
+    said |= {"content": answer.text, "seconds": round(answer.seconds, 3), "error": answer.error}
     return said if answer.reward is None else {**said, "reward": answer.reward}
 
 

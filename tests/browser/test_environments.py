@@ -1,4 +1,4 @@
-"""The pages of environments in a real Chromium: the editor, and an episode that is played by hand."""
+"""The pages of environments in a real Chromium: the editor, and episodes played by hand and by a model."""
 
 from __future__ import annotations
 
@@ -9,13 +9,32 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser import seeing
 from tests.browser.conftest import Complaints, sign_in
+from tests.controlplane.environments.chat_server import ChatServer, calling
 from tests.stack import Stack
 
 pytestmark = [pytest.mark.browser, pytest.mark.processes, pytest.mark.timeout(300)]
 
+SUM = calling("calculator", {"expression": "6 * 7"})
 FORGET = """
+from controlplane.accounts.models import Secret
 from controlplane.environments.models import Environment
-Environment.objects.all().delete()
+from controlplane.rewards.models import RewardConfig
+for each in (Environment, RewardConfig, Secret):
+    each.objects.all().delete()
+"""
+PLAYED = """
+from django.utils import timezone
+from controlplane.accounts.models import Secret
+from controlplane.environments import saving
+from controlplane.environments.saving import Composition
+from controlplane.rewards import saving as rewards
+secret = Secret(name="PLAYER", address=address, private_too=True, updated_at=timezone.now())
+secret.lock_in("sk-key")
+secret.save()
+found = {"name": "found", "function": "answer_in_results", "weight": 1.0, "per_turn": True}
+rewards.make("sums by turn", [found, {"name": "right", "function": "numeric_match", "weight": 2.0}])
+part = {"name": "calculator", "function": "calculator", "params": {}}
+result = saving.make("sums", Composition([part], {"turns": 4})).environment_id
 """
 SAVED = """
 from controlplane.environments import saving
@@ -62,6 +81,39 @@ def play(page: Page) -> None:
     episode.get_by_label("What the model says").fill("It is 2.")
     episode.get_by_role("button", name="Send the turn").click()
     expect(episode).to_contain_text("The episode ended: eos.")
+
+
+def test_a_model_plays_an_episode_by_itself_and_is_scored(site: Stack, page: Page, complaints: Complaints) -> None:
+    with ChatServer(SUM, {"content": "It is 42."}) as server:
+        let_a_model_play(site, page, server)
+        expect(page.locator("#episode")).to_contain_text("The episode ended: eos.")
+    page.get_by_role("button", name="Score the episode").click()
+    expect(page.locator("#scores td strong")).to_have_text(["Total", "2"])
+    assert complaints.heard == []
+
+
+def test_a_model_that_takes_long_is_stopped_and_its_episode_goes_on_by_hand(
+    site: Stack, page: Page, complaints: Complaints
+) -> None:
+    with ChatServer(SUM, None) as server:
+        let_a_model_play(site, page, server)
+        expect(page.locator("#episode")).to_contain_text("The model writes turn 2 of at most 4")
+        page.get_by_role("button", name="Stop").click()
+        page.get_by_label("What the model says").fill("It is 42.")
+        page.get_by_role("button", name="Send the turn").click()
+        expect(page.locator("#episode")).to_contain_text("The episode ended: eos.")
+    assert complaints.heard == []
+
+
+def let_a_model_play(site: Stack, page: Page, server: ChatServer) -> None:
+    number = site.django(PLAYED, address=server.address)
+    page.goto(f"{site.url}/environments/{number}/v1/play/")
+    page.get_by_label("Prompt", exact=True).fill("What is 6 times 7?")
+    page.get_by_label("Answer").fill("42")
+    page.get_by_text("Which model plays").click()
+    page.get_by_label("Endpoint").select_option("PLAYER")
+    page.get_by_label("Model", exact=True).fill("a-model")
+    page.get_by_role("button", name="Let a model play").click()
 
 
 def test_long_names_make_no_page_wider(site: Stack, page: Page, complaints: Complaints) -> None:

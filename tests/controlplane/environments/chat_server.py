@@ -13,6 +13,9 @@ class _Handler(Handler):
 
     def _answer(self, text: str) -> None:
         reply = self.server.replies.pop(0)
+        if reply is None:
+            self.server.released.wait(60)
+            return None
         if isinstance(reply, int):
             return self.send(b'{"error": "this server can not take tools"}', status=reply)
         if isinstance(reply, str):
@@ -23,9 +26,9 @@ class _Handler(Handler):
 
 
 class ChatServer(JudgeServer):
-    """`replies`: the messages of the model; a number is a status, a text a whole body."""
+    """`replies`: the messages of the model; a number is a status, a text a whole body, None no answer at all."""
 
-    def __init__(self, *replies: dict[str, Any] | int | str) -> None:
+    def __init__(self, *replies: dict[str, Any] | int | str | None) -> None:
         super().__init__()
         self.RequestHandlerClass = _Handler
         self.replies = list(replies)

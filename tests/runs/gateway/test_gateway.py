@@ -97,3 +97,10 @@ def test_beyond_loopback_the_address_names_the_host() -> None:
     found = endpoint.of(a_gateway(ports=[21000], **vars(GatewaySpec(open_beyond_loopback=True))))
     assert found is not None
     assert (found.url, found.only_there) == ("http://box:21000", False)
+
+
+def test_the_spec_of_a_run_says_what_tasks_show_and_how_often_atropos_may_ask() -> None:
+    run = a_gateway(kind="atropos", shows_answer=True, requests=8, interval_s=5)
+    page = signed_in(Role.VIEWER).get(f"/runs/{run.pk}/spec/").content.decode()
+    assert "8 within 5 s, the others wait" in page
+    assert "with the answer and the tests" in page

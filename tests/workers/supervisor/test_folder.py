@@ -17,7 +17,7 @@ from tests.fakes.fake_control import TOKEN
 from tests.workers.supervisor.attempts import RUN, Attempt, attempt, wait_until
 from tests.workers.supervisor.servers import server_attempt
 from tests.workers.supervisor.test_gpus import gpu_attempt
-from workers.contract import StopMode, to_dict
+from workers.contract import StopMode, corpora, to_dict
 from workers.host import reaper
 from workers.host.launcher import Launch
 from workers.supervisor import procfs
@@ -250,3 +250,13 @@ def test_a_folder_made_anew_by_a_refused_launch_hides_nothing(tmp_path: Path) ->
         report = made.control.reaped[0]
         assert "holds no line" in report["detail"]
         assert (report["receipt"]["processes_ended"] >= 1, report["receipt"]["free"]) == (True, True)
+
+
+def test_indexes_of_corpora_go_when_nothing_searches_in_them_and_the_corpora_stay(tmp_path: Path) -> None:
+    folder = AttemptFolder(tmp_path / "attempt")
+    folder.create()
+    corpus = corpora.path_in(folder.path, "0" * 64)
+    corpora.index_folder(corpus).mkdir(parents=True)
+    corpus.touch()
+    folder.remove_unfinished()
+    assert list(corpus.parent.iterdir()) == [corpus]
