@@ -197,6 +197,50 @@ def test_requests_are_answered_with_the_key_alone(listening: Served) -> None:
     assert listening.wait_for("train")["serve/requests"] >= 1
 
 
+CALCULATE = {"type": "function", "function": {"name": "calculate", "parameters": {"type": "object", "properties": {}}}}
+CALLED = """
+import json
+from workers.contract.chat import Finish
+from workers.trainer import tiny
+from workers.trainer.jobs import asking, openai_shapes
+from workers.trainer.jobs.asking import Answered, AskError
+call = {"id": "a", "type": "function", "function": {"name": "calculate", "arguments": '{"of": "1 + 1"}'}}
+messages = [{"role": "user", "content": "Compute."}, {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "a", "content": "2"}]
+given = {"messages": messages, "tools": [TOOL]}
+request = openai_shapes.read_request(openai_shapes.Shape.CHAT, json.dumps(given).encode(), ["base"])
+tokenizer = tiny.make_tokenizer()
+shown = tokenizer.decode(asking.prompt_ids(tokenizer, request.asked[0]))
+assert "calculate" in shown and '{"of": "1 + 1"}' in shown, shown
+text = 'So: <tool_call>{"name": "calculate", "arguments": {"of": "2"}}</tool_call><tool_call>{</tool_call>'
+[choice] = request.whole([(text, Answered(Finish.STOP, 3, 3))])["choices"]
+assert choice["finish_reason"] == "tool_calls"
+assert choice["message"]["content"] == "So: <tool_call>{</tool_call>"
+assert choice["message"]["tool_calls"][0]["function"] == {"name": "calculate", "arguments": '{"of": "2"}'}
+tokenizer.chat_template = "{{ messages }}"
+try:
+    asking.prompt_ids(tokenizer, request.asked[0])
+except AskError as error:
+    assert "can't show tools" in str(error)
+else:
+    raise AssertionError("tools were left out")
+""".replace("TOOL", str(CALCULATE))
+
+
+def test_calls_are_shown_to_the_model_and_read_from_what_it_writes(preloaded: Preloaded) -> None:
+    preloaded.run("-c", CALLED)
+
+
+def test_a_request_may_offer_tools(listening: Served) -> None:
+    chat = {"model": "base", "messages": QUESTION, "temperature": 0, "max_tokens": 4}
+    plain, offered = (
+        json.loads(ask(listening, "/v1/chat/completions", chat | more)[1]) for more in ({}, {"tools": [CALCULATE]})
+    )
+    assert offered["usage"]["prompt_tokens"] > plain["usage"]["prompt_tokens"]
+    for wrong in ({"tools": [3]}, {"tools": [CALCULATE], "stream": True}):
+        assert ask(listening, "/v1/chat/completions", chat | wrong)[0] == 400
+
+
 def test_bad_requests_are_refused_in_words(listening: Served) -> None:
     plain = {"model": "base", "prompt": "Compute 1 + 1.", "max_tokens": 4}
     assert ask(listening, "/v1/completions", plain)[0] == 200

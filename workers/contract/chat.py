@@ -49,6 +49,8 @@ class Ask:
     messages: tuple[dict[str, Any], ...] = ()
     plain: str = ""
     """A text to go on with, in place of messages: a prompt of a dataset without chat."""
+    tools: tuple[dict[str, Any], ...] = ()
+    """Functions that the model may call, as chat templates take them."""
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from workers.contract.chat import Ask, Finish, Sampling
+from workers.trainer.jobs import tool_calls
 
 WAITS_S = 0.1
 LOWEST = -9999.0
@@ -132,11 +133,13 @@ def prompt_ids(tokenizer: Any, asked: Asked) -> list[int]:
     ask = asked.ask
     if not ask.messages:
         return _ids(tokenizer(ask.plain)["input_ids"])
-    if not tokenizer.chat_template:
+    if not tokenizer.chat_template and not ask.tools:
         return _ids(tokenizer("\n\n".join(str(message["content"]) for message in ask.messages))["input_ids"])
-    messages = [dict(message) for message in ask.messages]
+    if ask.tools and (why := tool_calls.problem(str(tokenizer.chat_template))):
+        raise AskError(why)
+    messages, tools = [dict(message) for message in ask.messages], [dict(tool) for tool in ask.tools] or None
     try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+        text = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False, add_generation_prompt=True)
     except Exception as error:  # templates are the model's own code: Jinja's errors, and whatever they raise
         raise AskError(f"The model's chat template refuses this chat: {' '.join(str(error).split())[:300]}") from error
     return _ids(tokenizer(text, add_special_tokens=False)["input_ids"])

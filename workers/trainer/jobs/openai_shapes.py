@@ -13,6 +13,7 @@ from typing import Any
 
 from workers.contract.chat import LONGEST_CHAT, MOST_TOKENS, Ask, Finish, Sampling
 from workers.contract.lines import is_finite
+from workers.trainer.jobs import tool_calls
 from workers.trainer.jobs.asking import Answered, Asked, Scored
 
 DEFAULT_TOKENS = {"chat": 1024, "completions": 16}
@@ -29,7 +30,6 @@ _SAME_AS_NOTHING: dict[str, tuple[object, ...]] = {
     "best_of": (None, 1),
     "top_logprobs": (None, 0),
     "suffix": (None, ""),
-    "tools": (None, []),
     "tool_choice": (None, "none", "auto"),
     "functions": (None, []),
     "logit_bias": (None, {}),
@@ -69,8 +69,11 @@ class Request:
         choices = []
         for index, (text, done) in enumerate(answers):
             finish = "length" if done.finish is Finish.LENGTH else "stop"
-            chat = self.shape is Shape.CHAT
-            said = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
+            said: dict[str, Any] = {"text": text}
+            if self.shape is Shape.CHAT:
+                with_tools = bool(self.asked[0].ask.tools)
+                said = {"message": tool_calls.read(text) if with_tools else {"role": "assistant", "content": text}}
+                finish = "tool_calls" if "tool_calls" in said["message"] else finish
             choices.append({"index": index, **said, "logprobs": None, "finish_reason": finish})
         return {**self._head(""), "choices": choices, "usage": _usage([done for _, done in answers])}
 
@@ -122,8 +125,14 @@ def read_request(shape: Shape, body: bytes, models: Sequence[str]) -> Request:
     top = _top(shape, given)
     sampling, stops = _sampling(shape, given, least=1 if top is None else 0), _stops(given)
     if shape is Shape.CHAT:
-        asked: tuple[Asked, ...] = (Asked(Ask(model, messages=_messages(given)), sampling, stops),)
+        try:
+            tools = tool_calls.tools_in(given)
+        except ValueError as error:
+            raise BadRequest(str(error)) from None
+        asked: tuple[Asked, ...] = (Asked(Ask(model, messages=_messages(given), tools=tools), sampling, stops),)
     else:
+        if given.get("tools"):
+            raise BadRequest("tools are for chat completions.")
         asked = tuple(
             Asked(Ask(model, plain=prompt), sampling, stops)
             if isinstance(prompt, str)
@@ -164,6 +173,11 @@ def _message(message: object, number: int) -> dict[str, Any]:
     if not isinstance(message, dict) or role not in ROLES:
         raise BadRequest(f"messages[{number}] has no role, or an unknown one.")
     content = message.get("content")
+    try:
+        calls = tool_calls.calls_of(message) if role == "assistant" else []
+    except ValueError as error:
+        raise BadRequest(f"messages[{number}]: {error}") from None
+    content = "" if content is None and calls else content
     if isinstance(content, list):
         parts = [part.get("text") if isinstance(part, dict) else None for part in content]
         if not all(isinstance(part, str) for part in parts):
@@ -171,7 +185,8 @@ def _message(message: object, number: int) -> dict[str, Any]:
         content = "".join(str(part) for part in parts)
     if not isinstance(content, str):
         raise BadRequest(f"messages[{number}].content is not text.")
-    return {"role": "system" if role == "developer" else role, "content": content}
+    read = {"role": "system" if role == "developer" else role, "content": content}
+    return {**read, "tool_calls": calls} if calls else read
 
 
 def _prompts(given: dict[str, Any]) -> list[str | list[int]]:
