@@ -1,4 +1,4 @@
-"""The library, and a stored version's parts, for pages; and the tools of an environment as the model sees them."""
+"""The library for pages, and the tools of an environment as the model sees them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.accounts.models import User
-from controlplane.environments.models import EnvironmentVersion
 from controlplane.rewards import turns
 from controlplane.rewards.library import COSTS
-from controlplane.rewards.reading import is_long
 from workers.contract.episodes import EpisodeLimits, PartSpec
 from workers.environments import LIBRARY, Entry, EntryKind, ToolDescription
 from workers.environments.executor import Executor, Unusable
@@ -37,16 +35,6 @@ class Shelf:
 
 
 @dataclass(frozen=True)
-class PartView:
-    spec: PartSpec
-    entry: Entry | None
-    """None: no longer in the library."""
-    params: list[tuple[str, Any]]
-    """Short parameters that differ from the defaults."""
-    texts: list[tuple[str, str]]
-
-
-@dataclass(frozen=True)
 class Preview:
     tools: list[ToolDescription]
     has_game: bool = False
@@ -68,10 +56,6 @@ def shelves(user: User) -> list[Shelf]:
     return [shelf for shelf in every if shelf.entries]
 
 
-def parts(version: EnvironmentVersion) -> list[PartView]:
-    return [_part(spec) for spec in version.specs]
-
-
 def preview(specs: Sequence[PartSpec]) -> Preview:
     """Opens every part once, as a run does."""
     try:
@@ -83,11 +67,3 @@ def preview(specs: Sequence[PartSpec]) -> Preview:
 
 def _entry(entry: Entry, user: User) -> LibraryEntry:
     return LibraryEntry(entry, COSTS[entry.cost], entry.schema(), user.may_administer or not entry.admin_only)
-
-
-def _part(spec: PartSpec) -> PartView:
-    entry = LIBRARY.get(spec.function)
-    defaults = entry.defaults() if entry else {}
-    changed = {name: value for name, value in spec.params.items() if name not in defaults or defaults[name] != value}
-    long = {name: value for name, value in changed.items() if is_long(value)}
-    return PartView(spec, entry, [one for one in changed.items() if one[0] not in long], list(long.items()))

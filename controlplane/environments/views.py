@@ -1,11 +1,10 @@
-"""The list of environments, their editor, and what the editor asks for."""
+"""The editor of an environment, and what it asks for."""
 
 from __future__ import annotations
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db import IntegrityError, transaction
-from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -14,31 +13,11 @@ from controlplane import parts_yaml, safe_yaml
 from controlplane.accounts.roles import operator_required, person
 from controlplane.environments import config_yaml, permissions, showing
 from controlplane.environments.forms import NAME_TAKEN, Editor, editor_from, editor_of, fresh, new_editor, parts_from
-from controlplane.environments.models import Environment
-from controlplane.environments.queries import environment_for, newest_versions
+from controlplane.environments.models import Environment, EnvironmentVersion
+from controlplane.environments.queries import environment_for
 from controlplane.environments.version_views import version_page
 from controlplane.safe_yaml import YamlRefused
 from workers.environments import LIBRARY
-
-
-@require_GET
-def environments(request: HttpRequest) -> HttpResponse:
-    """?q: words in the name, the description or the owner's name; ?archived: include archived ones."""
-    every = newest_versions().select_related("environment__owner")
-    every = every.annotate(run_count=Count("environment__versions__runs"))
-    words, archived = request.GET.get("q", "").strip()[:80], bool(request.GET.get("archived"))
-    versions = every if archived else every.filter(environment__archived_at=None)
-    for word in words.split():
-        named = Q(environment__name__icontains=word) | Q(environment__description__icontains=word)
-        versions = versions.filter(named | Q(environment__owner__username__icontains=word))
-    context = {
-        "versions": versions,
-        "any": Environment.objects.exists(),
-        "away": 0 if archived else Environment.objects.exclude(archived_at=None).count(),
-        "wanted": words,
-        "archived": archived,
-    }
-    return render(request, "environments/list.html", context)
 
 
 @operator_required
@@ -121,7 +100,8 @@ def editor_page(
     context = {
         "editor": editor,
         "form": editor.environment,
-        "environment": environment,
+        "kind": EnvironmentVersion.kind,
+        "item": environment,
         "imported": imported,
         "version": environment.newest() if environment else None,
         "shelves": showing.shelves(person(request)),

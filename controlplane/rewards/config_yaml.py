@@ -9,7 +9,6 @@ from controlplane.parts_yaml import Read, document_of
 from controlplane.rewards import saving
 from controlplane.rewards.forms import MOST_COMPONENTS, TURNS, WHOLE, Editor, editor_from
 from controlplane.rewards.models import FAILED_SHARE, RewardVersion
-from controlplane.rewards.reading import specs
 from controlplane.safe_yaml import short
 from workers.rewards import LIBRARY, Reward
 
@@ -23,7 +22,7 @@ def export(version: RewardVersion) -> str:
         "description": version.config.description,
         "aggregation": version.aggregation,
         "failed_share": version.failed_share,
-        "components": [saving.part_of(spec) for spec in specs(version)],
+        "components": [saving.part_of(spec) for spec in version.specs],
     }
     return safe_yaml.dump(document, TOP)
 

@@ -1,17 +1,14 @@
 from django.urls import path
 
-from controlplane.rewards import version_views, views
+from controlplane.rewards import config_yaml, saving, version_views, views
+from controlplane.rewards.differences import differences
+from controlplane.rewards.models import RewardVersion
+from controlplane.versioned.urls import routes
 
 urlpatterns = [
-    path("", views.reward_configs, name="reward_configs"),
     path("library/", views.library, name="reward_library"),
     path("balance/", views.balance, name="reward_balance"),
     path("component/", views.component, name="reward_component"),
-    path("<int:config_id>/versions/", version_views.versions, name="reward_versions"),
     path("<int:config_id>/v<int:number>/", version_views.version, name="reward_version"),
-    path("<int:config_id>/v<int:number>/yaml/", version_views.export, name="reward_version_export"),
-    path("<int:config_id>/v<int:number>/duplicate/", version_views.duplicate, name="reward_version_duplicate"),
-    path("<int:config_id>/archive/", version_views.archive, name="reward_config_archive"),
-    path("<int:config_id>/unarchive/", version_views.unarchive, name="reward_config_unarchive"),
-    path("<int:config_id>/delete/", version_views.delete, name="reward_config_delete"),
+    *routes(RewardVersion, differences=differences, clone=saving.clone, export=config_yaml.export),
 ]

@@ -1,8 +1,7 @@
-"""The list of reward configs, the editor, and the library of components."""
+"""The library of components, and what the editor asks for."""
 
 from __future__ import annotations
 
-from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_GET, require_POST
@@ -10,28 +9,7 @@ from django.views.decorators.http import require_GET, require_POST
 from controlplane.accounts.roles import operator_required, person
 from controlplane.rewards.forms import editor_from, fresh
 from controlplane.rewards.library import groups
-from controlplane.rewards.models import RewardConfig
-from controlplane.rewards.queries import newest_versions
 from workers.rewards import LIBRARY
-
-
-@require_GET
-def reward_configs(request: HttpRequest) -> HttpResponse:
-    """?q: words in the name, the description or the owner's name; ?archived: include archived configs."""
-    every = newest_versions().select_related("config__owner").annotate(run_count=Count("config__versions__runs"))
-    words, archived = request.GET.get("q", "").strip()[:80], bool(request.GET.get("archived"))
-    versions = every if archived else every.filter(config__archived_at=None)
-    for word in words.split():
-        config_matches = Q(config__name__icontains=word) | Q(config__description__icontains=word)
-        versions = versions.filter(config_matches | Q(config__owner__username__icontains=word))
-    context = {
-        "versions": versions,
-        "any": RewardConfig.objects.exists(),
-        "away": 0 if archived else RewardConfig.objects.exclude(archived_at=None).count(),
-        "wanted": words,
-        "archived": archived,
-    }
-    return render(request, "rewards/list.html", context)
 
 
 @require_GET

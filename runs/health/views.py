@@ -38,7 +38,7 @@ def preset(request: HttpRequest, preset_id: int) -> HttpResponseBase:
 @operator_required
 def _change(request: HttpRequest, row: HealthPreset) -> HttpResponseBase:
     if row.slug is not None:
-        messages.error(request, "Built-in presets can't be changed. Copy this one and change the copy.")
+        messages.error(request, "Built-in presets can't be changed. Clone this one and change the clone.")
         return redirect("health_preset", row.pk)
     form = PresetForm(request.POST, preset=row)
     if not form.is_valid():

@@ -14,7 +14,7 @@ from controlplane.accounts.roles import operator_required, person
 from controlplane.rewards import code_check, config_yaml
 from controlplane.rewards.forms import NAME_TAKEN, ConfigForm, Editor, editor_from, editor_of, fresh
 from controlplane.rewards.library import groups
-from controlplane.rewards.models import RewardConfig
+from controlplane.rewards.models import RewardConfig, RewardVersion
 from controlplane.rewards.queries import config_for
 from controlplane.rewards.version_views import version_page
 from controlplane.safe_yaml import YamlRefused
@@ -117,7 +117,8 @@ def editor_page(
     context = {
         "editor": editor,
         "form": editor.config,
-        "config": config,
+        "kind": RewardVersion.kind,
+        "item": config,
         "imported": imported,
         "version": config.newest() if config else None,
         "balance": editor.balance(),

@@ -19,7 +19,6 @@ from controlplane.environments.tool_forms import ArgumentsForm
 from controlplane.parameter_forms import PARAM, PREFIX, TextField, new_prefix
 from controlplane.rewards import queries as reward_queries
 from controlplane.rewards import turns
-from controlplane.rewards.reading import specs as reward_specs
 from runs.playground import episode_play, episode_scoring, model_turn, rows
 from runs.playground.episode_play import NotWritten, Play, WrittenMove
 from runs.playground.player_form import PlayerForm
@@ -152,7 +151,7 @@ def scores(request: HttpRequest, environment_id: int, number: int) -> HttpRespon
             context["problem"] = "Choose a reward config."
         else:
             own = turns.turn(SECONDS)
-            context["scores"] = episode_scoring.score(reward_specs(chosen), messages, _row(request).row, own)
+            context["scores"] = episode_scoring.score(chosen.specs, messages, _row(request).row, own)
     return render(request, "environments/_scores.html", context)
 
 

@@ -236,7 +236,7 @@ def test_a_target_of_alerts_is_added_tried_edited_and_deleted(
 def a_copy(site: Stack, page: Page) -> None:
     """Of the shipped mixed preset; its page is open."""
     page.goto(f"{site.url}/settings/health/")
-    page.get_by_role("button", name="Copy Mixed", exact=True).click()
+    page.get_by_role("button", name="Clone Mixed", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Copy of Mixed")
 
 

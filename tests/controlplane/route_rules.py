@@ -162,7 +162,7 @@ RULES = {
     "environment_versions": READ,
     "environment_version": READ,
     "environment_version_export": READ,
-    "environment_duplicate": ACT,
+    "environment_version_duplicate": ACT,
     "environment_archive": ACT,
     "environment_unarchive": ACT,
     "environment_delete": ACT,

@@ -98,7 +98,8 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "name": "trainer",
         "sample_id": sample.pk,
         "event_id": attempt.run.events.get(kind="checkpoint").pk,
-        "environment_id": an_environment().environment_id,
+        "environment_id": an_environment(id=rewards.config_id).environment_id,
+        "item_id": rewards.config_id,  # a reward config or an environment
         "turn_id": a_turn(attempt.run.events.get(kind="checkpoint")).pk,
         "row": sample.row,
         "view_id": 1,

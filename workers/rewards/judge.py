@@ -13,11 +13,14 @@ import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from workers.rewards.judge_client import JudgeClient, JudgeReply
 from workers.rewards.reward import Completion, Cost, Example, Failure, Params, Reward, RewardGroup, Row, Scores, param
-from workers.rewards.tools import Tools
+from workers.rewards.tools import Endpoint, Tools
+
+if TYPE_CHECKING:
+    from workers.rewards.ranking import RankingParams
 
 PLACES = ("prompt", "completion", "answer")
 _PLACE = re.compile(r"\{(prompt|completion|answer)\}")
@@ -59,10 +62,8 @@ class JudgeParams(Params):
     max_tokens: int = param(1_024, "Of the judge's answer; 0 leaves it to the server.", min=0, max=100_000)
 
     def problem(self) -> str | None:
-        if not re.fullmatch(r"[A-Z0-9_]{1,40}", self.endpoint):
-            return "endpoint: choose a server of the secrets page"
-        if not self.model.strip():
-            return "model: say which model of the server judges"
+        if problem := server_problem(self):
+            return problem
         if "{completion}" not in self.rubric:
             return "rubric: must have the place {completion}"
         return None if self.lowest < self.highest else "highest: must be above lowest"
@@ -78,8 +79,7 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
         for index, (completion, row) in enumerate(zip(completions, rows, strict=True))
         if "{answer}" not in params.rubric or plain(row.get("answer"))  # otherwise there is nothing to compare with
     }
-    client = JudgeClient(endpoint, concurrency=params.concurrency, timeout_s=params.timeout_s, batch_s=params.batch_s)
-    answers = client.answers(list(bodies.values()))
+    answers = client_of(params, endpoint).answers(list(bodies.values()))
     values: list[float | None] = [None] * len(completions)
     notes = [""] * len(completions)
     failures = []
@@ -91,6 +91,29 @@ def judge(completions: Sequence[Completion], rows: Sequence[Row], params: JudgeP
         except NoScore as error:
             failures.append(Failure(index, error.kind, str(error)))
     return Scores(values, failures, notes)
+
+
+def server_problem(params: JudgeParams | RankingParams) -> str | None:
+    if not re.fullmatch(r"[A-Z0-9_]{1,40}", params.endpoint):
+        return "endpoint: choose a server of the secrets page"
+    return None if params.model.strip() else "model: say which model of the server judges"
+
+
+def client_of(params: JudgeParams | RankingParams, endpoint: Endpoint) -> JudgeClient:
+    return JudgeClient(endpoint, concurrency=params.concurrency, timeout_s=params.timeout_s, batch_s=params.batch_s)
+
+
+def request(params: JudgeParams | RankingParams, system: str, instruction: str) -> bytes:
+    body: dict[str, Any] = {
+        "model": params.model,
+        "messages": [{"role": "system", "content": system}, {"role": "user", "content": instruction}],
+        "stream": False,
+    }
+    if params.temperature >= 0:
+        body["temperature"] = params.temperature
+    if params.max_tokens:
+        body["max_tokens"] = params.max_tokens
+    return json.dumps(body).encode()
 
 
 class NoScore(Exception):
@@ -110,16 +133,7 @@ def _body(completion: Completion, row: Row, params: JudgeParams) -> bytes:
         "answer": plain(row.get("answer")),
     }
     instruction = _PLACE.sub(lambda place: fenced(place[1], texts[place[1]], mark), params.rubric)
-    body: dict[str, Any] = {
-        "model": params.model,
-        "messages": [{"role": "system", "content": _system(params, mark)}, {"role": "user", "content": instruction}],
-        "stream": False,
-    }
-    if params.temperature >= 0:
-        body["temperature"] = params.temperature
-    if params.max_tokens:
-        body["max_tokens"] = params.max_tokens
-    return json.dumps(body).encode()
+    return request(params, _system(params, mark), instruction)
 
 
 def _system(params: JudgeParams, mark: str) -> str:

@@ -6,16 +6,14 @@ An answer that isn't a ranking of all completions is a failure of the whole grou
 
 from __future__ import annotations
 
-import json
 import random
 import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from workers.rewards.judge import NoScore, fenced, plain, prompt_words, reply_text
-from workers.rewards.judge_client import JudgeClient, JudgeReply
+from workers.rewards.judge import NoScore, client_of, fenced, plain, prompt_words, reply_text, request, server_problem
+from workers.rewards.judge_client import JudgeReply
 from workers.rewards.reward import Completion, Cost, Example, Failure, Params, Reward, RewardGroup, Row, Scores, param
 from workers.rewards.tools import Tools
 
@@ -47,10 +45,8 @@ class RankingParams(Params):
     max_tokens: int = param(2_048, "Of the judge's answer; 0 leaves it to the server.", min=0, max=100_000)
 
     def problem(self) -> str | None:
-        if not re.fullmatch(r"[A-Z0-9_]{1,40}", self.endpoint):
-            return "endpoint: choose a server of the secrets page"
-        if not self.model.strip():
-            return "model: say which model of the server judges"
+        if problem := server_problem(self):
+            return problem
         return None if self.criterion.strip() else "criterion: say what decides"
 
 
@@ -68,8 +64,7 @@ def judge_ranking(
         for place, (group, row) in enumerate(zip(groups, rows, strict=True))
         if len(group) > 1 and ("{answer}" not in params.criterion or plain(row.get("answer")))
     }
-    client = JudgeClient(endpoint, concurrency=params.concurrency, timeout_s=params.timeout_s, batch_s=params.batch_s)
-    replies = dict(zip(bodies, client.answers(list(bodies.values())), strict=True))
+    replies = dict(zip(bodies, client_of(params, endpoint).answers(list(bodies.values())), strict=True))
     together = Scores([])
     for place, order in enumerate(orders):
         of_group = _read(replies[place], order, endpoint.key) if place in replies else _without(len(order))
@@ -95,16 +90,7 @@ def _body(completions: Sequence[Completion], row: Row, params: RankingParams) ->
     criterion = _PLACE.sub(lambda place: fenced(place[1], texts[place[1]], mark), params.criterion)
     shown = [fenced(f"answer {number}", one.text, mark) for number, one in enumerate(completions, 1)]
     asked = "\n\n".join([criterion, f"The {len(shown)} answers to be ranked:", *shown])
-    body: dict[str, Any] = {
-        "model": params.model,
-        "messages": [{"role": "system", "content": _system(mark)}, {"role": "user", "content": asked}],
-        "stream": False,
-    }
-    if params.temperature >= 0:
-        body["temperature"] = params.temperature
-    if params.max_tokens:
-        body["max_tokens"] = params.max_tokens
-    return json.dumps(body).encode()
+    return request(params, _system(mark), asked)
 
 
 def _system(mark: str) -> str:

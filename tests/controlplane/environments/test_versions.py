@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from controlplane.environments import saving
-from controlplane.environments.queries import offered_versions
 from controlplane.environments.saving import Composition
 from runs.scheduling import leasing
 from workers.contract import HardwareSpec
@@ -38,19 +37,6 @@ def test_saving_other_limits_makes_the_next_version() -> None:
     assert created
     assert changed.number == 2
     assert version.episode_limits.turns == 6
-
-
-def test_a_copy_takes_the_next_free_name() -> None:
-    version = saving.make("sums", Composition([calculator()]))
-    names = [saving.copy(version, None).environment.name for _ in range(2)]
-    assert names == ["sums copy", "sums copy 2"]
-
-
-def test_a_new_run_is_offered_the_newest_version_and_the_chosen_one() -> None:
-    first = saving.make("sums", Composition([calculator()]))
-    second, _ = saving.save(first.environment, Composition([calculator(digits=2)]))
-    assert list(offered_versions()) == [second]
-    assert set(offered_versions(first.pk)) == {first, second}
 
 
 def test_a_run_with_a_tool_that_runs_code_needs_a_sandbox() -> None:

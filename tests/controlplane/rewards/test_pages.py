@@ -193,29 +193,6 @@ def test_a_new_row_gets_a_name_that_no_other_row_has():
     assert operator().get("/rewards/component/", {"function": "os.system"}).status_code == 404
 
 
-def test_duplicating_gives_a_copy_its_own_name():
-    client, config = operator(), a_config()
-    client.post(f"/rewards/{config.pk}/v1/duplicate/")
-    client.post(f"/rewards/{config.pk}/v1/duplicate/")
-    assert list(RewardConfig.objects.values_list("name", flat=True)) == ["tags", "tags copy", "tags copy 2"]
-
-
-def test_two_who_duplicate_at_once_both_get_a_copy(monkeypatch):
-    config, names = a_config(), iter(["tags", "tags copy"])
-    monkeypatch.setattr("controlplane.rewards.saving.free_name", lambda wanted: next(names))
-    assert operator().post(f"/rewards/{config.pk}/v1/duplicate/").status_code == 302
-    assert list(RewardConfig.objects.values_list("name", flat=True)) == ["tags", "tags copy"]
-
-
-def test_deleting_leaves_the_runs():
-    config = a_config()
-    version = config.newest()
-    run = Run.objects.create(name="r", owner=make_user(), spec={}, dataset_version=ready(), reward_version=version)
-    operator().post(f"/rewards/{config.pk}/delete/")
-    assert not RewardConfig.objects.exists()
-    assert Run.objects.get().pk == run.pk
-
-
 def test_the_playground_scores_completions_of_a_real_row():
     version = ready()
     sent = fields("numeric_match", version=version.pk, sample="2", completion=["4", "5"])

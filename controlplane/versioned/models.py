@@ -1,0 +1,87 @@
+"""An item with a name, and its versions. A version never changes: runs refer to it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+from django.conf import settings
+from django.db import models
+
+from controlplane.versioned.reading import readable
+from workers.environments import Entry
+from workers.rewards import Reward
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What one kind of item is called, and of what its versions are composed."""
+
+    name: str
+    """Of one item, in words."""
+    page: str
+    """The title of their list."""
+    route: str
+    """The name of an item's route, and the start of those of its actions."""
+    version_route: str
+    item: str
+    """The column of a version that refers to its item."""
+    parts: str
+    """The column with the list of its parts, and what they are called."""
+    spec: type[Any]
+    """A part in the contract: name, function, params."""
+    library: Mapping[str, Entry | Reward]
+    """The functions."""
+
+    @property
+    def part(self) -> str:
+        """Of one, in words."""
+        return self.parts.removesuffix("s")
+
+
+class Item(models.Model):
+    name = models.CharField(max_length=80, unique=True)
+    description = models.TextField(blank=True)
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL)
+    archived_at = models.DateTimeField(null=True)
+    """Archived: not offered for new runs."""
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        abstract = True
+        ordering = ("name",)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Version(models.Model):
+    number = models.IntegerField()
+    note = models.CharField(max_length=200, blank=True)
+    """The user's note about the change."""
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
+    )
+    created_at = models.DateTimeField(auto_now_add=True)
+    kind: ClassVar[Kind]
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.item.name} v{self.number}"
+
+    @property
+    def item(self) -> Item:
+        return cast(Item, getattr(self, self.kind.item))
+
+    @property
+    def specs(self) -> list[Any]:
+        """The parts that the contract can read."""
+        return readable(getattr(self, self.kind.parts), self.kind.spec)
+
+    @classmethod
+    def items(cls) -> type[Item]:
+        """The model of its item."""
+        return cast(type[Item], cls._meta.get_field(cls.kind.item).related_model)
