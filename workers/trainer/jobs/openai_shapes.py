@@ -13,6 +13,7 @@ from typing import Any
 
 from workers.contract.chat import LONGEST_CHAT, MOST_TOKENS, Ask, Finish, Sampling
 from workers.contract.lines import is_finite
+from workers.trainer import openai_messages
 from workers.trainer.jobs.asking import Answered, Asked, Scored
 
 DEFAULT_TOKENS = {"chat": 1024, "completions": 16}
@@ -23,7 +24,6 @@ MOST_TOP = 5
 """The most that logprobs can be."""
 MOST_STOPS = 16
 LONGEST_STOP = 200
-ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _SAME_AS_NOTHING: dict[str, tuple[object, ...]] = {
     "n": (None, 1),
     "best_of": (None, 1),
@@ -151,27 +151,13 @@ def _top(shape: Shape, given: dict[str, Any]) -> int | None:
 
 
 def _messages(given: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    messages = given.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise BadRequest("messages is missing or empty.")
-    read = tuple(_message(message, number) for number, message in enumerate(messages))
+    """Without calls of tools: a served model is given none."""
+    try:
+        read = openai_messages.read(given.get("messages"))
+    except openai_messages.BadMessages as error:
+        raise BadRequest(str(error)) from None
     _check_length(sum(len(message["content"]) for message in read))
-    return read
-
-
-def _message(message: object, number: int) -> dict[str, Any]:
-    role = message.get("role") if isinstance(message, dict) else None
-    if not isinstance(message, dict) or role not in ROLES:
-        raise BadRequest(f"messages[{number}] has no role, or an unknown one.")
-    content = message.get("content")
-    if isinstance(content, list):
-        parts = [part.get("text") if isinstance(part, dict) else None for part in content]
-        if not all(isinstance(part, str) for part in parts):
-            raise BadRequest(f"messages[{number}] has parts that are not text.")
-        content = "".join(str(part) for part in parts)
-    if not isinstance(content, str):
-        raise BadRequest(f"messages[{number}].content is not text.")
-    return {"role": "system" if role == "developer" else role, "content": content}
+    return tuple({"role": message["role"], "content": message["content"]} for message in read)
 
 
 def _prompts(given: dict[str, Any]) -> list[str | list[int]]:
