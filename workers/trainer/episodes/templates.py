@@ -18,6 +18,7 @@ from trl.chat_template_utils import (
     supports_tool_calling,
 )
 
+from workers.environments import without_thinking
 from workers.trainer.episodes.episode import Message
 from workers.trainer.spec import SpecError
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from workers.trainer import openai_messages
 from workers.trainer.episodes.episode import Message
 from workers.trainer.gateway.sessions import Refused
 
@@ -19,8 +20,6 @@ _IGNORED = (
     "temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias",
     "repetition_penalty", "response_format", "tool_choice", "logprobs", "top_logprobs",
 )  # fmt: skip
-_MOST_MESSAGES = 1000
-_ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
 
 @dataclass(frozen=True)
@@ -104,26 +103,15 @@ def _head(kind: str, model: str) -> dict[str, Any]:
 
 
 def _messages(given: Any) -> tuple[Message, ...]:
-    if not isinstance(given, Sequence) or isinstance(given, str) or not 0 < len(given) <= _MOST_MESSAGES:
-        raise Refused(400, f"messages must be a list of 1 to {_MOST_MESSAGES} messages.")
-    for number, message in enumerate(given, 1):
-        if not isinstance(message, Mapping) or message.get("role") not in _ROLES:
-            raise Refused(400, f"Message {number} has no role of {', '.join(sorted(_ROLES))}.")
-        if not isinstance(message.get("content"), str | list | None):
-            raise Refused(400, f"The content of message {number} must be a text.")
-        calls = message.get("tool_calls")
-        if calls is not None and not (isinstance(calls, list) and all(_is_call(call) for call in calls)):
-            raise Refused(400, f"tool_calls of message {number} must be a list of calls of functions.")
-    return tuple(given)
-
-
-def _is_call(call: Any) -> bool:
-    return isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
+    try:
+        return openai_messages.read(given)
+    except openai_messages.BadMessages as error:
+        raise Refused(400, str(error)) from None
 
 
 def _tools(given: Any) -> tuple[Message, ...]:
     if given is None:
         return ()
-    if not isinstance(given, list) or not all(_is_call(tool) for tool in given):
+    if not isinstance(given, list) or not all(openai_messages.is_function(tool) for tool in given):
         raise Refused(400, "tools must be a list of functions.")
     return tuple(given)

@@ -13,6 +13,7 @@ from typing import Any
 
 from workers.contract.chat import LONGEST_CHAT, MOST_TOKENS, Ask, Finish, Sampling
 from workers.contract.lines import is_finite
+from workers.trainer import openai_messages
 from workers.trainer.jobs import tool_calls
 from workers.trainer.jobs.asking import Answered, Asked, Scored
 
@@ -24,7 +25,6 @@ MOST_TOP = 5
 """The most that logprobs can be."""
 MOST_STOPS = 16
 LONGEST_STOP = 200
-ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 _SAME_AS_NOTHING: dict[str, tuple[object, ...]] = {
     "n": (None, 1),
     "best_of": (None, 1),
@@ -160,33 +160,18 @@ def _top(shape: Shape, given: dict[str, Any]) -> int | None:
 
 
 def _messages(given: dict[str, Any]) -> tuple[dict[str, Any], ...]:
-    messages = given.get("messages")
-    if not isinstance(messages, list) or not messages:
-        raise BadRequest("messages is missing or empty.")
-    read = tuple(_message(message, number) for number, message in enumerate(messages))
+    try:
+        read = tuple(_message(message) for message in openai_messages.read(given.get("messages")))
+    except ValueError as error:
+        raise BadRequest(str(error)) from None
     _check_length(sum(len(message["content"]) for message in read))
     return read
 
 
-def _message(message: object, number: int) -> dict[str, Any]:
-    role = message.get("role") if isinstance(message, dict) else None
-    if not isinstance(message, dict) or role not in ROLES:
-        raise BadRequest(f"messages[{number}] has no role, or an unknown one.")
-    content = message.get("content")
-    try:
-        calls = tool_calls.calls_of(message) if role == "assistant" else []
-    except ValueError as error:
-        raise BadRequest(f"messages[{number}]: {error}") from None
-    content = "" if content is None and calls else content
-    if isinstance(content, list):
-        parts = [part.get("text") if isinstance(part, dict) else None for part in content]
-        if not all(isinstance(part, str) for part in parts):
-            raise BadRequest(f"messages[{number}] has parts that are not text.")
-        content = "".join(str(part) for part in parts)
-    if not isinstance(content, str):
-        raise BadRequest(f"messages[{number}].content is not text.")
-    read = {"role": "system" if role == "developer" else role, "content": content}
-    return {**read, "tool_calls": calls} if calls else read
+def _message(message: dict[str, Any]) -> dict[str, Any]:
+    calls = tool_calls.calls_of(message) if message["role"] == "assistant" else []
+    plain = {"role": message["role"], "content": message["content"]}
+    return {**plain, "tool_calls": calls} if calls else plain
 
 
 def _prompts(given: dict[str, Any]) -> list[str | list[int]]:
