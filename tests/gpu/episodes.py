@@ -199,7 +199,7 @@ def _trained(site: Site, chosen: dict[str, Any], name: str, mode: Mode, steps: i
                     f"{len(rows)} of {steps} steps; {state.status}, {state.reason}: {state.detail}\n{log}"
                 )
             if mode.drives and driver is None and state.status == "running":
-                driver = _driver(site, run, mode.drives, chosen["model"])
+                driver = _driver(site, run, mode.drives, own["model"])
             time.sleep(0.2)
         site.person.stop(run)
         state = wait(site, run)
