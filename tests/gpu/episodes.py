@@ -176,7 +176,7 @@ def _has_atropos() -> bool:
 def _trained(site: Site, chosen: dict[str, Any], name: str, mode: Mode, steps: int) -> dict[str, Any]:
     """Train for so many steps, then stop at once."""
     profile = site.person.make_profile(site.shipped(mode.slug), f"episodes {name}", {**mode.profile, **BATCH})
-    own = {
+    own: dict[str, Any] = {
         "name": f"episodes {name}",
         "profile": profile,
         "use_lora": mode.lora,
