@@ -28,6 +28,7 @@ class FileName:
     STOP = "STOP"  # supervisor -> trainer: exists once the trainer should save and stop
     CHAT = "chat.jsonl"  # supervisor -> program of a served model: workers.contract.chat.ChatNews, one a line
     STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, polled at each tick
+    HOST_STOP = "host_stop"  # host program -> supervisor, before SIGTERM: {"reason": an EndReason, "save": bool}
     LOG_PARTS = (
         "log_parts.jsonl"  # supervisor: the parts of its logs sent beyond their heads, workers.supervisor.logparts
     )
@@ -174,6 +175,7 @@ class EndReason(StrEnum):
     LIMIT_REACHED = "limit_reached"
     EARLY_STOPPED = "early_stopped"
     PREEMPTED = "preempted"
+    HOST_SHUTDOWN = "host_shutdown"
     CANCELLED = "cancelled"
     TRAINER_EXITED = "trainer_exited"
     NO_STEPS = "no_steps"
