@@ -32,7 +32,7 @@ class Environment:
     needs: tuple[str, ...]
     """Modules that a suitable environment of another origin must have."""
     gpu_lock: Path | None = None
-    """Of the trainer's: fills it in place of `lock` where a GPU answers, with torch and vLLM. Without a GPU the CPU build
+    """Of the trainer's: in place of `lock` where a GPU answers, with torch and vLLM. Without a GPU the CPU build
     of torch comes on top of `lock`."""
 
     @property

@@ -1,7 +1,7 @@
 """The versions of torch and vLLM, pinned exactly, chosen by whether a GPU with a recent driver responds.
 
-Without a GPU torch is not in the hashed lock, because its CPU build has another name in each place it comes from. Where a
-GPU answers, all comes from a lock of its own, since vLLM's pins differ from a machine without it. The sets are data:
+Without a GPU torch is not in the hashed lock, because its CPU build has another name in each place it comes from. Where
+a GPU answers, all comes from a lock of its own, since vLLM's pins differ from a machine without it. The sets are data:
 preflight reads them too, and the lock is made from them.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from controlplane.bootstrap.console import Failed, ask, say

@@ -21,10 +21,15 @@ OPEN_FILES = 65_536
 
 def prepare(installation: Installation, report: Callable[[str], None]) -> None:
     raise_file_limit()
+    prepare_store(installation, report)
+    _write_host_token(installation)
+
+
+def prepare_store(installation: Installation, report: Callable[[str], None]) -> None:
+    """What all programs of the control plane share."""
     installation.make_folders()
     _migrate(report)
     staticfiles.collect(report)
-    _write_host_token(installation)
 
 
 def raise_file_limit() -> None:

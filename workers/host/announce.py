@@ -7,6 +7,7 @@ subprocess: importing TRL takes ten seconds, and this program never imports it.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 DESCRIBE_TIMEOUT_S = 300
 SANDBOX_TIMEOUT_S = 120
+ANNOUNCED = ".announced"
 SANDBOX_EVERY_S = 600
 """Requirements of a sandbox, a package or a kernel setting, may change while a host runs."""
 VERSIONS = (
@@ -206,12 +208,18 @@ class Announcer:
             self._failing = True
             return min(2.0, self._settings.announce_s)
         self._failing = False
+        self._tell_health_check()
         self._sent_schema = None if answer.get("want_schema") else schema
         if answer.get("want_schema") and schema is not None:
             return 0.5
         # Sooner while something is pending or someone watches: a form or a page waits for it.
         soon = schema is None or bool(answer.get("watched"))
         return min(self._settings.announce_watched_s, self._settings.announce_s) if soon else self._settings.announce_s
+
+    def _tell_health_check(self) -> None:
+        """The file's age tells a container's health check when the control plane last heard of this host."""
+        with contextlib.suppress(OSError):
+            (self._settings.runs_dir / ANNOUNCED).touch()
 
     def inventory(self) -> dict[str, Any]:
         probe = self._probe

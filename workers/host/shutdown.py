@@ -1,7 +1,7 @@
 """Ends the runs of a host that shuts down: `python -m workers.host.shutdown`, and the host's program in a container.
 
 A supervisor outlives the host's program on purpose, so that an update or a crash costs no run. Where it can't, in a
-container that stops, each is told why and whether to save before it gets SIGTERM, and is waited for until its receipt is
+container that stops, each is told why and whether to save, gets SIGTERM, and is waited for until its receipt is
 handed over.
 """
 
@@ -25,6 +25,7 @@ from workers.supervisor.procfs import Identity
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.1
+SIGNING_S = 0.5
 SPARE_S = 15.0
 """Beyond the deadlines of saving, killing, proof and handing over: for what lies between them."""
 
@@ -34,7 +35,7 @@ def end_runs(settings: HostSettings, *, save: bool) -> int:
     meanwhile: stop the worker first."""
     told: set[Identity] = set()
     deadline = time.monotonic() + longest_s(settings, save=save)
-    while left := dict(supervisors(settings)):
+    while left := dict(supervisors(settings)) or _just_started(settings):
         for identity, folder in left.items():
             if identity not in told and _tell(identity, folder, save=save):
                 told.add(identity)
@@ -43,6 +44,12 @@ def end_runs(settings: HostSettings, *, save: bool) -> int:
             break
         time.sleep(LOOK_S)
     return len(left)
+
+
+def _just_started(settings: HostSettings) -> dict[Identity, AttemptFolder]:
+    """A supervisor that the worker's last command has started may not have signed its lock yet."""
+    time.sleep(SIGNING_S)
+    return dict(supervisors(settings))
 
 
 def longest_s(settings: HostSettings, *, save: bool) -> float:

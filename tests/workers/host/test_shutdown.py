@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.workers.supervisor.attempts import attempt, wait_until
 from workers.contract import StopMode
 from workers.host import shutdown
+from workers.host.settings import AtStop, HostSettings
+from workers.supervisor.commands import SOURCE_ROOT
 
 pytestmark = pytest.mark.processes
 
@@ -58,3 +67,58 @@ def test_a_users_stop_stays_the_reason_when_the_host_shuts_down_on_it(tmp_path: 
 def test_a_host_without_runs_has_nothing_to_wait_for(tmp_path: Path) -> None:
     with attempt(tmp_path) as made:
         assert shutdown.end_runs(made.settings, save=True) == 0
+
+
+SERVE = """
+import sys
+from workers.host import foreground
+from workers.host.settings import HostSettings
+
+argv = [sys.executable, "-c", "import time; print('the worker works', flush=True); time.sleep(600)"]
+sys.exit(foreground.serve(argv, HostSettings.from_env()))
+"""
+
+
+@contextmanager
+def host_program(settings: HostSettings, at_stop: AtStop) -> Iterator[subprocess.Popen[str]]:
+    """The host's program as a container starts it, with a worker that only waits."""
+    environment = {**os.environ, **settings.as_env(), "GRPO_AT_STOP": at_stop}
+    argv = [sys.executable, "-c", SERVE]
+    with subprocess.Popen(argv, env=environment, cwd=SOURCE_ROOT, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "the worker works\n"
+            yield program
+        finally:
+            program.kill()
+
+
+def test_a_stopped_container_ends_its_runs_before_it_ends_itself(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="forever") as made, host_program(made.settings, AtStop.SAVE) as program:
+        made.launch()
+        made.wait_for_step(2)
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(60) == 0
+        assert made.control.ended is not None
+        assert made.control.ended["reason"] == "host_shutdown"
+        assert not made.lock_is_held()
+
+
+def test_on_a_bare_host_runs_outlive_the_program(tmp_path: Path) -> None:
+    with attempt(tmp_path, trainer="forever") as made, host_program(made.settings, AtStop.LEAVE) as program:
+        made.launch()
+        made.wait_for_step(2)
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(60) == 0
+        before = max(made.control.train_steps())
+        made.wait_for_step(before + 2)
+        made.ask_to_stop(StopMode.NOW)
+        assert made.wait_for_end()["reason"] == "stopped_by_user"
+
+
+def test_a_worker_that_dies_is_started_again(tmp_path: Path) -> None:
+    with attempt(tmp_path) as made, host_program(made.settings, AtStop.LEAVE) as program:
+        (worker,) = psutil.Process(program.pid).children()
+        worker.kill()
+        assert program.stdout is not None
+        assert program.stdout.readline() == "the worker works\n"
