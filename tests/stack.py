@@ -37,7 +37,7 @@ from django.core.management import call_command
 from django.db import connection
 from controlplane import staticfiles
 from controlplane.accounts.models import Role, User
-from controlplane.http.tokens import host_token
+from controlplane.joining import embedded
 
 begun = connection.vendor == "sqlite" and os.path.exists(first)
 if begun:
@@ -51,7 +51,7 @@ if connection.vendor == "sqlite" and not begun:
 staticfiles.collect(lambda words: None)
 token = os.environ["GRPO_HOST_TOKEN_FILE"]
 with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
-    f.write(host_token(os.environ["GRPO_HOST_NAME"]))
+    f.write(embedded.token_for(os.environ["GRPO_HOST_NAME"], ""))
 cookies = [settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME]
 sessions = {}
 for role in Role.values:
