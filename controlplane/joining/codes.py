@@ -19,7 +19,7 @@ def make(host_name: str, *, by: User | None, valid_for: timedelta = VALID_FOR) -
     """A code for a host of this name, or of any if it is "". The code itself is only in the return value."""
     now = timezone.now()
     JoinCode.objects.filter(expires_at__lt=now - FORGOTTEN_AFTER).delete()
-    code = secrets.token_urlsafe(24)
+    code = secrets.token_hex(20)  # none begins with a dash, which would be an option of the command
     row = JoinCode.objects.create(
         code_sha256=hashed(code), host_name=host_name, created_by=by, expires_at=now + valid_for
     )

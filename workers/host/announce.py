@@ -240,7 +240,7 @@ def start(settings: HostSettings) -> None:
         settings.runs_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_control_url(settings)
         probe = TrainerProbe(settings)
-        control = Control(url=settings.control_url, token=settings.host_token(), timeout_s=settings.http_timeout_s)
+        control = Control.of(settings, settings.host_token())
         announcer = Announcer(settings, probe, Inventory(settings), control)
         _loops.extend([Loop("trainer-probe", probe.tick), Loop("announce", announcer.tick)])
         for loop in _loops:
