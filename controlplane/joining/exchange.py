@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from django.db import IntegrityError, transaction
 
+from controlplane.hardware.models import Host
 from controlplane.joining import codes, credentials, host_redis
 from workers.contract.joining import HOST_NAME, HOST_NAME_WORDS, version_problem
 
@@ -45,6 +46,8 @@ def join(code: str, *, name: str, hostname: str, version: str) -> Joined:
             issued = credentials.issue(chosen, by=row.created_by)
             if not codes.use_up(row, chosen):
                 raise NotJoined(403, "Another machine has just used this join code.", where="code")
+            # It is on the Hardware page before it announces itself for the first time.
+            Host.every.update_or_create(name=chosen, defaults={"removed_at": None})
             # Last, as the transaction takes everything back if there is no user for the host.
             host_redis.allow(issued.credential)
     except (credentials.NameTaken, IntegrityError):

@@ -18,6 +18,7 @@ from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, reso
 from controlplane.accounts.models import Role
 from controlplane.datasets.models import Corpus, CorpusVersion
 from controlplane.hardware.models import ModelInspection
+from controlplane.joining import codes
 from controlplane.references.models import ReferenceCheck
 from runs import checkpoints
 from runs.alerts.delivery import queue_test
@@ -91,6 +92,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "profile_id": attempt.run.profile_id,
         "host_id": host.pk,
         "host": host.name,
+        "code_id": codes.make("", by=None)[0].pk,
         "lease_id": lease.pk,
         "check_id": ReferenceCheck.objects.create(dataset_version=version, reward_version=rewards).pk,
         "trial_id": ProfileTrial.objects.create(owner=make_user(), host=host, model="/m").pk,
