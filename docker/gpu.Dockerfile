@@ -57,7 +57,6 @@ ENV PATH=/opt/venv/bin:$PATH \
     CONTROLPLANE_BOOTSTRAP=off \
     GRPO_TRAINER_PYTHON=/opt/trainer/bin/python \
     GRPO_RUNS_DIR=/data/runs \
-    GRPO_MODEL_ROOTS=/data/models \
     GRPO_AT_STOP=save \
     HF_HOME=/data/huggingface \
     NVIDIA_VISIBLE_DEVICES=all \
@@ -66,5 +65,5 @@ USER 10001:10001
 VOLUME /data
 # The trainer is asked for what it can do before the first announcement says all: importing it takes a while.
 HEALTHCHECK --interval=15s --timeout=6s --start-period=120s --retries=4 CMD ["python", "docker/healthcheck.py", "host"]
-ENTRYPOINT ["python", "-m"]
-CMD ["workers.host"]
+# `docker run IMAGE --only-join https://… CODE` joins; without arguments it serves the control plane that it has joined.
+ENTRYPOINT ["python", "-m", "workers.host.join", "--data", "/data"]

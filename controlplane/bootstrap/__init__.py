@@ -19,8 +19,9 @@ from controlplane.bootstrap.environments import BASE, ROOT, TEST, TRAINER, Envir
 
 WITH_TEST_TOOLS = frozenset({"test", "bench"})
 """Benchmarks use the tests' browser and helpers."""
-WITH_TRAINER = frozenset({"demo", "up", "test", "bench"})
-OPTIONAL_TRAINER = frozenset({"up"})
+HOST = "workers.host.join"
+WITH_TRAINER = frozenset({"demo", "up", "test", "bench", HOST})
+OPTIONAL_TRAINER = frozenset({"up", HOST})
 """Commands that also work without a trainer: launches then wait, everything else works."""
 
 STARTED = "CONTROLPLANE_STARTED"

@@ -4,30 +4,46 @@ logs; reapers call reaped; launchers call not_launched."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import wraps
 from typing import Annotated, Any
 
 import msgspec
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, bearer, body_of, decode
 from controlplane.http.streams import file_answer
 from controlplane.http.tokens import attempt_token_fits
+from controlplane.joining.credentials import revoked_since_dispatch
 from runs import corpora, deletions, hints
 from runs.host_api import claiming, ingest, reaping, uploads
 from runs.jobs import archives
-from runs.models import Attempt
+from runs.models import Attempt, RunEvent
 from runs.served import conversation
 from runs.states import ACTIVE, FINAL
-from workers.contract import LOG_NAMES, ContractError, OutboxLine, Receipt, StopMode, SyncAnswer, from_dict, to_dict
+from workers.contract import (
+    LOG_NAMES,
+    ContractError,
+    EventKind,
+    OutboxLine,
+    Receipt,
+    StopMode,
+    SyncAnswer,
+    from_dict,
+    to_dict,
+)
 from workers.contract.jobs import ARCHIVE
+from workers.contract.joining import REVOKED
 
 SYNC_LIMIT = 16 * 2**20
 SAMPLES_LIMIT = 64 * 2**20
 LOG_LIMIT = 8 * 2**20
+TOKEN_OUTLIVES = timedelta(days=2)
+"""A supervisor hands over completions and logs for a day at most after the end."""
 SMALL_LIMIT = 64 * 2**10
 
 View = Callable[[HttpRequest, Attempt], HttpResponseBase]
@@ -70,8 +86,11 @@ class ReapedBody(msgspec.Struct):
     detail: str = ""
 
 
-def for_attempt(method: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
-    """Guard a view: one method, the attempt's token compared in constant time, errors as JSON."""
+def for_attempt(
+    method: str, *, answers_late: bool = False
+) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
+    """Guard a view: one method, the attempt's token compared in constant time, errors as JSON. `answers_late`: the view
+    itself knows whether somebody asked, long after the attempt's end."""
 
     def gate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
         @csrf_exempt
@@ -90,9 +109,13 @@ def for_attempt(method: str) -> Callable[[Callable[..., HttpResponseBase]], Call
                 return error_json(403, "The token is not this attempt's.", where="Authorization")
             try:
                 # Without its run: the spec is large, and most calls, one per second and run, don't need it.
-                attempt = Attempt.objects.get(pk=attempt_id)
+                attempt = Attempt.objects.annotate(revoked=revoked_since_dispatch()).get(pk=attempt_id)
             except Attempt.DoesNotExist:
                 return error_json(404, f"There is no attempt {attempt_id}.", where="attempt")
+            if attempt.revoked:
+                return error_json(403, "The credentials of this attempt's host were revoked: it ends.", where=REVOKED)
+            if not answers_late and token_has_ended(attempt):
+                return error_json(403, "The attempt's token ended: all was handed over long ago.", where="attempt")
             try:
                 return view(request, attempt, **rest)
             except BadBody as error:
@@ -105,6 +128,13 @@ def for_attempt(method: str) -> Callable[[Callable[..., HttpResponseBase]], Call
         return guarded
 
     return gate
+
+
+def token_has_ended(attempt: Attempt) -> bool:
+    """Some time after the end, once its last line is stored. Until then the host may still hand over what it has."""
+    if attempt.status not in FINAL or attempt.ended_at is None or attempt.ended_at > timezone.now() - TOKEN_OUTLIVES:
+        return False
+    return RunEvent.objects.filter(attempt=attempt, kind=EventKind.ENDED).exists()
 
 
 @for_attempt("POST")
@@ -202,7 +232,7 @@ def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     return JsonResponse({"ok": True})
 
 
-@for_attempt("POST")
+@for_attempt("POST", answers_late=True)
 def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     """A host's answer to the deletion of one of the attempt's checkpoints."""
     body = decode(body_of(request, SMALL_LIMIT), DeletedBody)

@@ -79,6 +79,6 @@ def test_a_gpu_host_is_given_the_time_that_its_runs_need_to_save_and_end() -> No
 
 
 def test_what_a_container_mounts_from_here_exists_or_is_made_by_the_setup() -> None:
-    made = {"./tls"}
+    made = {"./tls"}  # by setup.sh, or by whoever has a certificate
     mounted = {v.split(":")[0] for service in SERVICES.values() for v in service["volumes"] if v.startswith("./")}
     assert [path for path in mounted - made if not (DOCKER / path).exists()] == []

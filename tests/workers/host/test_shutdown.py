@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.workers.supervisor.attempts import attempt, wait_until
+from tests.workers.supervisor.attempts import Attempt, attempt, wait_until
 from workers.contract import StopMode
 from workers.host import shutdown
-from workers.host.settings import AtStop, HostSettings
+from workers.host.settings import AtStop
 from workers.supervisor.commands import SOURCE_ROOT
 
 pytestmark = pytest.mark.processes
@@ -71,30 +71,31 @@ def test_a_host_without_runs_has_nothing_to_wait_for(tmp_path: Path) -> None:
 
 SERVE = """
 import sys
-from workers.host import foreground
-from workers.host.settings import HostSettings
+from pathlib import Path
+from workers.host import service
+from workers.host.membership import Membership
 
-argv = [sys.executable, "-c", "import time; print('the worker works', flush=True); time.sleep(600)"]
-sys.exit(foreground.serve(argv, HostSettings.from_env()))
+member = Membership(sys.argv[1], "testhost", "redis://127.0.0.1:1/0")
+sys.exit(service.run(member, Path(sys.argv[2]), report=print))
 """
 
 
 @contextmanager
-def host_program(settings: HostSettings, at_stop: AtStop) -> Iterator[subprocess.Popen[str]]:
-    """The host's program as a container starts it, with a worker that only waits."""
-    environment = {**os.environ, **settings.as_env(), "GRPO_AT_STOP": at_stop}
-    argv = [sys.executable, "-c", SERVE]
-    with subprocess.Popen(argv, env=environment, cwd=SOURCE_ROOT, stdout=subprocess.PIPE, text=True) as program:
-        try:
-            assert program.stdout is not None
-            assert program.stdout.readline() == "the worker works\n"
-            yield program
-        finally:
-            program.kill()
+def host_program(made: Attempt, at_stop: AtStop) -> Iterator[subprocess.Popen[bytes]]:
+    """The host's program as a container starts it; its worker waits for a Redis."""
+    environment = {**os.environ, **made.settings.as_env(), "GRPO_AT_STOP": at_stop}
+    argv = [sys.executable, "-c", SERVE, made.settings.control_url, made.settings.runs_dir.parent / "host"]
+    program = subprocess.Popen(argv, env=environment, cwd=SOURCE_ROOT)
+    try:
+        wait_until(lambda: psutil.Process(program.pid).children())
+        yield program
+    finally:
+        program.kill()
+        program.wait()
 
 
 def test_a_stopped_container_ends_its_runs_before_it_ends_itself(tmp_path: Path) -> None:
-    with attempt(tmp_path, trainer="forever") as made, host_program(made.settings, AtStop.SAVE) as program:
+    with attempt(tmp_path, trainer="forever") as made, host_program(made, AtStop.SAVE) as program:
         made.launch()
         made.wait_for_step(2)
         program.send_signal(signal.SIGTERM)
@@ -105,7 +106,7 @@ def test_a_stopped_container_ends_its_runs_before_it_ends_itself(tmp_path: Path)
 
 
 def test_on_a_bare_host_runs_outlive_the_program(tmp_path: Path) -> None:
-    with attempt(tmp_path, trainer="forever") as made, host_program(made.settings, AtStop.LEAVE) as program:
+    with attempt(tmp_path, trainer="forever") as made, host_program(made, AtStop.LEAVE) as program:
         made.launch()
         made.wait_for_step(2)
         program.send_signal(signal.SIGTERM)
@@ -114,11 +115,3 @@ def test_on_a_bare_host_runs_outlive_the_program(tmp_path: Path) -> None:
         made.wait_for_step(before + 2)
         made.ask_to_stop(StopMode.NOW)
         assert made.wait_for_end()["reason"] == "stopped_by_user"
-
-
-def test_a_worker_that_dies_is_started_again(tmp_path: Path) -> None:
-    with attempt(tmp_path) as made, host_program(made.settings, AtStop.LEAVE) as program:
-        (worker,) = psutil.Process(program.pid).children()
-        worker.kill()
-        assert program.stdout is not None
-        assert program.stdout.readline() == "the worker works\n"
