@@ -13,15 +13,15 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 from controlplane.bootstrap.console import Failed, interruptible, say
 from controlplane.bootstrap.environments import BASE, ROOT, TEST, TRAINER, Environment, build
 
 WITH_TEST_TOOLS = frozenset({"test", "bench"})
 """Benchmarks use the tests' browser and helpers."""
-HOST = "workers.host.join"
-WITH_TRAINER = frozenset({"demo", "up", "test", "bench", HOST})
-OPTIONAL_TRAINER = frozenset({"up", HOST})
+WITH_TRAINER = frozenset({"demo", "up", "test", "bench"})
+OPTIONAL_TRAINER = frozenset({"up"})
 """Commands that also work without a trainer: launches then wait, everything else works."""
 
 STARTED = "CONTROLPLANE_STARTED"
@@ -48,13 +48,29 @@ def ensure(argv: list[str]) -> None:
     except Failed as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
-        say("Interrupted. Nothing is broken: the same command goes on from here.")
-        sys.exit(130)
+        _interrupted()
     os.environ[INSTALL_SECONDS] = repr(time.monotonic() - begin)
     _point_at_trainer()
     if not stay:
         os.environ[_INSIDE] = str(environment.folder)
         os.execv(environment.python, [str(environment.python), *argv])  # noqa: S606
+
+
+def ensure_trainer() -> None:
+    """For a host that has joined: the trainer's environment, unless there is one. It works without, too: launches
+    wait."""
+    try:
+        if os.environ.get("CONTROLPLANE_BOOTSTRAP") != "off" and "GRPO_TRAINER_PYTHON" not in os.environ:
+            with interruptible():
+                _build_trainer(optional=True)
+    except KeyboardInterrupt:
+        _interrupted()
+    _point_at_trainer()
+
+
+def _interrupted() -> NoReturn:
+    say("Interrupted. Nothing is broken: the same command goes on from here.")
+    sys.exit(130)
 
 
 def _is_suitable_environment(environment: Environment) -> bool:
@@ -78,4 +94,4 @@ def _point_at_trainer() -> None:
         os.environ.setdefault("GRPO_TRAINER_PYTHON", str(TRAINER.python))
 
 
-__all__ = ["INSTALL_SECONDS", "ROOT", "STARTED", "Path", "ensure"]
+__all__ = ["INSTALL_SECONDS", "ROOT", "STARTED", "Path", "ensure", "ensure_trainer"]

@@ -13,7 +13,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from controlplane.bootstrap import ensure
+from controlplane.bootstrap import ensure, ensure_trainer
 
 SOURCE = Path(__file__).resolve().parents[2]
 
@@ -23,6 +23,11 @@ def main() -> None:
     parsed = parser.parse_args()
     if parsed.url and not (parsed.code or parsed.code_file):
         parser.error("A join code is needed too. The Hardware page of the control plane makes one.")
+    if not parsed.url and not (parsed.data / "host.json").exists():
+        parser.error(
+            f"This machine has joined no control plane yet: {parsed.data} has no host.json. “Add a host” on the "
+            "Hardware page of the control plane makes the command."
+        )
     ensure(["-m", "workers.host.join", *sys.argv[1:]])
 
     from workers.host import membership, service
@@ -34,6 +39,8 @@ def main() -> None:
                 url=parsed.url, code=code, name=parsed.name, ca_file=parsed.ca_file, plaintext=parsed.plaintext
             )
             membership.join(asked, parsed.data, report=_say)
+        # Only now: it may take longer than a code is good for.
+        ensure_trainer()
         if not parsed.only_join:
             sys.exit(service.run(membership.read(parsed.data), parsed.data, report=_say))
     except membership.NotAMember as error:
