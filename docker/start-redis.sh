@@ -15,4 +15,4 @@ unset REDIS_PASSWORD REDISCLI_AUTH
 # Queued commands survive a restart. Nothing is evicted: a full memory refuses, and the control plane sends again.
 # The image's own entry point gives up root.
 entry=$(command -v docker-entrypoint.sh || true)
-exec $entry valkey-server --dir /data --aclfile "$users" --appendonly yes --save "" --maxmemory-policy noeviction --protected-mode no
+exec $entry valkey-server --dir /data --aclfile "$users" --appendonly yes --save "" --maxmemory-policy noeviction --protected-mode no "$@"
