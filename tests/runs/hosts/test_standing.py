@@ -111,7 +111,8 @@ def test_the_token_of_an_attempt_ends_after_all_was_handed_over() -> None:
     assert to_attempt(attempt, "sync", {"lines": []}).status_code == 200
 
 
-def test_the_command_is_shown_once_and_its_code_is_good() -> None:
+def test_the_command_is_shown_once_and_its_code_is_good(valkey: str, settings: Settings) -> None:
+    settings.REDIS_URL = valkey
     answer = operator().post("/hardware/hosts/add/", {"name": "gpu1"})
     command = answer.context["command"]
     assert command in answer.content.decode()
