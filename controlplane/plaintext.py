@@ -19,7 +19,10 @@ ENCRYPTED = frozenset({"require", "verify-ca", "verify-full"})
 
 
 def encrypted_redis(variable: str, *, with_password: bool = True) -> str:
-    """The variable's address of Redis. Raises EnvironmentUnusable if it is open to whoever is on the network."""
+    """The variable's address of Redis. Raises EnvironmentUnusable if it is open to whoever is on the network.
+
+    `with_password`: it is the control plane's own, otherwise the one to which each host adds its user.
+    """
     url = os.environ.get(variable, "")
     try:
         parts = urlsplit(url)
@@ -27,8 +30,9 @@ def encrypted_redis(variable: str, *, with_password: bool = True) -> str:
         password = bool(parts.password) or "ssl_certfile" in parse_qs(parts.query)
     except ValueError:
         raise EnvironmentUnusable(f"{variable} can't be read. It looks like {REDIS_SHAPE}.") from None
-    if url and parts.scheme not in ("redis", "rediss", "unix"):
-        raise EnvironmentUnusable(f"{variable} must begin with rediss://, redis:// or unix://.")
+    schemes = ("rediss", "redis", *(["unix"] if with_password else []))
+    if url and parts.scheme not in schemes:
+        raise EnvironmentUnusable(f"{variable} must begin with {' or '.join(f'{name}://' for name in schemes)}.")
     if not url or parts.scheme == "unix" or is_loopback(host or "localhost"):
         return url
     lacks = [] if parts.scheme == "rediss" else ["TLS"]

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Builds both images where no Docker engine runs, and starts what they hold; as root on Debian or Ubuntu:
 #
-#     apt-get install buildah debootstrap nginx-light libnginx-mod-stream
-#     docker/prove.sh [FOLDER]        # keeps what it builds there; default: a temporary folder
+#     apt-get install buildah debootstrap nginx-light libnginx-mod-stream postgresql
+#     docker/prove.sh [FOLDER]        # keeps what it builds there; default: a temporary folder. 15 GB, 10 to 20 minutes
+#     REUSE=1 docker/prove.sh FOLDER  # with the images of an earlier run
 #
 # buildah builds in chroots (no namespaces of their own for network, processes or users) on the vfs driver; the base is
 # Debian by debootstrap in place of the pinned tag. The trainer's environment of the GPU image is filled from the small
@@ -19,6 +20,7 @@ work=${1:-$(mktemp -d)}
 mkdir -p "$work/tmp"
 export TMPDIR="$work/tmp" BUILDAH_ISOLATION=chroot
 keep=${1:-}
+trap '[ -n "$keep" ] || rm -rf "$work"' EXIT
 buildah() { command buildah --storage-driver "${STORAGE_DRIVER:-vfs}" --root "$work/store" --runroot "$work/run" "$@"; }
 say() { printf '\n== %s\n' "$*"; }
 
@@ -43,6 +45,7 @@ bundle=${PIP_CERT:-/etc/ssl/certs/ca-certificates.crt}
 build() {
   say "$1"
   shift
+  if [ -n "${REUSE:-}" ]; then echo "as built before"; return; fi
   buildah bud --format docker --layers=false --volume "$bundle:/run/ca.crt:ro" --volume "$work/pip.conf:/etc/pip.conf:ro" \
     --build-arg "BASE=$base" "$@" .
 }
@@ -55,6 +58,7 @@ for image in grpo-web grpo-gpu; do
   buildah inspect --type image --format \
     '{{.FromImage}}: user {{.OCIv1.Config.User}}, entry {{.OCIv1.Config.Entrypoint}} {{.OCIv1.Config.Cmd}}, check {{.Docker.Config.Healthcheck.Test}}' \
     "localhost/$image"
+  echo
 done
 
 
@@ -77,6 +81,8 @@ SETTINGS
 chmod 0644 "$shared/settings"
 
 say "The proxy: nginx.conf, as far as this machine's nginx can"
+postgres=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -1)
+[ -n "$postgres" ] || { echo "Not installed: PostgreSQL (apt-get install postgresql)" >&2; exit 2; }
 module=$(ls /usr/lib/nginx/modules/ngx_stream_module.so 2>/dev/null || true)
 command -v nginx >/dev/null && [ -n "$module" ] || { echo "Not installed: nginx with streams (apt-get install nginx-light libnginx-mod-stream)" >&2; exit 2; }
 {
@@ -88,13 +94,26 @@ command -v nginx >/dev/null && [ -n "$module" ] || { echo "Not installed: nginx 
 } >"$work/nginx.conf"
 nginx -q -t -c "$work/nginx.conf"
 nginx -c "$work/nginx.conf" & proxy=$!
+database() { runuser -u postgres -- env PGPASSWORD="$database_password" "$postgres/$1" "${@:2}"; }
 ending() {
   touch "$shared/stop"
   kill "$proxy" 2>/dev/null || true
   [ -z "${inside:-}" ] || wait "$inside" || true
-  [ -z "${keep:-}" ] && rm -rf "$work" || true
+  database pg_ctl -D "$work/postgres" -m fast -w stop >/dev/null 2>&1 || true
+  [ -n "$keep" ] || rm -rf "$work"
 }
 trap ending EXIT
+
+say "PostgreSQL, with a password"
+rm -rf "$work/postgres"; install -d -o postgres -m 0700 "$work/postgres"; chmod 0755 "$work"
+database_password=$(sed -n 's/^POSTGRES_PASSWORD=//p' "$shared/docker/.env")
+install -o postgres -m 0600 /dev/null "$work/password"; echo "$database_password" >"$work/password"
+database initdb -D "$work/postgres" -U grpo -A scram-sha-256 --pwfile="$work/password" -E UTF8 --locale=C.UTF-8 >/dev/null
+database pg_ctl -D "$work/postgres" -w -l "$work/postgres/log" -o "-p 15432 -c listen_addresses=127.0.0.1 -c unix_socket_directories=" start >/dev/null
+at="-h 127.0.0.1 -p 15432 -U grpo"
+database createdb $at grpo
+sed "s/^POSTGRES_PASSWORD=/export DATABASE_PASSWORD=/" "$shared/docker/.env" | grep DATABASE_PASSWORD >>"$shared/settings"
+echo 'export CONTROLPLANE_DATABASE_URL="postgresql://grpo:$DATABASE_PASSWORD@127.0.0.1:15432/${DATABASE:-grpo}"' >>"$shared/settings"
 
 say "The web image: Redis, prepare, web and worker as its user; its health checks"
 web=$(buildah from localhost/grpo-web)
@@ -187,4 +206,20 @@ du -sh "$(buildah mount "$gpu")" | cut -f1 | sed 's/^/GPU image with the small e
 touch "$shared/stop"
 wait $inside
 inside=
+
+say "Backup and restore: the database first, then the files, into a new database and a new container"
+database pg_dump $at -Fc grpo >"$work/grpo.dump"
+buildah run --user 10001:10001 "$web" -- tar -C /data -c --exclude=./archives --exclude=./static . >"$work/grpo-data.tar"
+database createdb $at restored
+database pg_restore $at -d restored --clean --if-exists --exit-on-error <"$work/grpo.dump"
+again=$(buildah from localhost/grpo-web)
+buildah run --user 10001:10001 "$again" -- tar -C /data -x <"$work/grpo-data.tar"
+cat >"$shared/inside-again.sh" <<'INSIDE'
+set -eu
+DATABASE=restored; set -a; . /shared/settings; set +a
+export REDIS_URL=redis://127.0.0.1:1/0
+python manage.py serve prepare
+python manage.py shell -v 0 -c 'from controlplane.hardware.models import Host; print("restored:", [host.name for host in Host.objects.all()])' | grep gpu-1
+INSIDE
+buildah run --user 10001:10001 --volume "$shared:/shared" "$again" -- sh /shared/inside-again.sh
 say "Proved: both images build; what they start runs as user 10001, becomes healthy, joins by TLS, and ends on SIGTERM"

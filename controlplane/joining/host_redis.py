@@ -5,7 +5,9 @@ Redis forgets users at a restart unless it has a file for them, so missing ones 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -52,21 +54,27 @@ def user_of(name: str) -> str:
 
 
 def url_for(name: str, password: str) -> str:
-    """The address of Redis with the host's own user."""
-    parts = urlsplit(settings.HOST_REDIS_URL or settings.REDIS_URL)
-    address = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=f"{quote(user_of(name), safe='')}:{quote(password, safe='')}@{address}").geturl()
+    """The address of Redis with the host's own user, and the control plane's database unless another is named."""
+    ours = urlsplit(settings.REDIS_URL)
+    # Options of REDIS_URL name files of this machine.
+    parts = urlsplit(settings.HOST_REDIS_URL) if settings.HOST_REDIS_URL else ours._replace(query="")
+    path = ours.path if parts.path in ("", "/") and ours.scheme != "unix" else parts.path
+    netloc = f"{quote(user_of(name), safe='')}:{quote(password, safe='')}@{parts.netloc.rpartition('@')[2]}"
+    return parts._replace(netloc=netloc, path=path).geturl()
+
+
+def check() -> None:
+    """Try whether users can be made at all, before a machine tries to join. Raises NoUser."""
+    trial = user_of("").rstrip(".")
+    with _told(), _client() as client:
+        _send(client, "ACL SETUSER", trial, "off")
+        _send(client, "ACL DELUSER", trial)
 
 
 def allow(credential: HostCredential) -> None:
     """Make or renew a host's user. Raises NoUser."""
-    try:
-        with _client() as client:
-            _allow(client, credential)
-    except (redis.RedisError, OSError, ValueError) as error:
-        raise NoUser(
-            f"Redis makes no user for the host: {error}. The control plane's own user needs the right to ACL SETUSER."
-        ) from error
+    with _told(), _client() as client:
+        _allow(client, credential)
 
 
 def end(name: str) -> None:
@@ -89,6 +97,18 @@ def tend() -> None:
             _allow(client, wanted[name])
         for name in {name for name in there if name.startswith(prefix)} - wanted.keys():
             _send(client, "ACL DELUSER", name)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except redis.ConnectionError as error:
+        raise NoUser(f"Redis can't be reached: {error}") from error
+    except (redis.RedisError, OSError, ValueError) as error:
+        raise NoUser(
+            f"Redis makes no users for hosts: {error}. The user in REDIS_URL needs ACL SETUSER and ACL DELUSER."
+        ) from error
 
 
 def _allow(client: redis.Redis, credential: HostCredential) -> None:

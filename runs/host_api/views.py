@@ -4,31 +4,27 @@ logs; reapers call reaped; launchers call not_launched."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from functools import wraps
 from typing import Annotated, Any
 
 import msgspec
 from django.contrib.auth.decorators import login_not_required
 from django.http import HttpRequest, HttpResponseBase, JsonResponse
-from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, bearer, body_of, decode
 from controlplane.http.streams import file_answer
 from controlplane.http.tokens import attempt_token_fits
-from controlplane.joining.credentials import revoked_since_dispatch
 from runs import corpora, deletions, hints
-from runs.host_api import claiming, ingest, reaping, uploads
+from runs.host_api import claiming, ended_tokens, ingest, reaping, uploads
 from runs.jobs import archives
-from runs.models import Attempt, RunEvent
+from runs.models import Attempt
 from runs.served import conversation
 from runs.states import ACTIVE, FINAL
 from workers.contract import (
     LOG_NAMES,
     ContractError,
-    EventKind,
     OutboxLine,
     Receipt,
     StopMode,
@@ -37,13 +33,10 @@ from workers.contract import (
     to_dict,
 )
 from workers.contract.jobs import ARCHIVE
-from workers.contract.joining import REVOKED
 
 SYNC_LIMIT = 16 * 2**20
 SAMPLES_LIMIT = 64 * 2**20
 LOG_LIMIT = 8 * 2**20
-TOKEN_OUTLIVES = timedelta(days=2)
-"""A supervisor hands over completions and logs for a day at most after the end."""
 SMALL_LIMIT = 64 * 2**10
 
 View = Callable[[HttpRequest, Attempt], HttpResponseBase]
@@ -109,13 +102,12 @@ def for_attempt(
                 return error_json(403, "The token is not this attempt's.", where="Authorization")
             try:
                 # Without its run: the spec is large, and most calls, one per second and run, don't need it.
-                attempt = Attempt.objects.annotate(revoked=revoked_since_dispatch()).get(pk=attempt_id)
+                attempt = ended_tokens.with_revoked().get(pk=attempt_id)
             except Attempt.DoesNotExist:
                 return error_json(404, f"There is no attempt {attempt_id}.", where="attempt")
-            if attempt.revoked:
-                return error_json(403, "The credentials of this attempt's host were revoked: it ends.", where=REVOKED)
-            if not answers_late and token_has_ended(attempt):
-                return error_json(403, "The attempt's token ended: all was handed over long ago.", where="attempt")
+            problem, where = ended_tokens.problem(attempt, answers_late=answers_late)
+            if problem:
+                return error_json(403, problem, where=where)
             try:
                 return view(request, attempt, **rest)
             except BadBody as error:
@@ -128,13 +120,6 @@ def for_attempt(
         return guarded
 
     return gate
-
-
-def token_has_ended(attempt: Attempt) -> bool:
-    """Some time after the end, once its last line is stored. Until then the host may still hand over what it has."""
-    if attempt.status not in FINAL or attempt.ended_at is None or attempt.ended_at > timezone.now() - TOKEN_OUTLIVES:
-        return False
-    return RunEvent.objects.filter(attempt=attempt, kind=EventKind.ENDED).exists()
 
 
 @for_attempt("POST")

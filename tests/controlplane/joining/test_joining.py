@@ -15,7 +15,7 @@ from controlplane.accounts.models import Role
 from controlplane.joining import codes, credentials, host_redis
 from controlplane.joining.models import HostCredential, JoinCode
 from tests.controlplane.joining.conftest import Shared
-from tests.controlplane.people import make_user
+from tests.controlplane.people import make_user, operator
 from workers.contract.joining import VERSION
 
 pytestmark = pytest.mark.django_db
@@ -92,6 +92,27 @@ def test_without_a_redis_for_others_no_code_is_used_up(settings: Settings) -> No
     settings.REDIS_URL = settings.HOST_REDIS_URL = "redis://127.0.0.1:1/0"
     assert refused(join(a_code()))[0] == 503
     assert HostCredential.objects.count() == 0
+
+
+def test_the_address_for_hosts_has_their_user_and_our_database(settings: Settings) -> None:
+    settings.REDIS_URL, settings.HOST_REDIS_URL = "rediss://u:p@redis:6380/3?ssl_ca_certs=/ours.pem", ""
+    user = host_redis.user_of("gpu1")
+    assert host_redis.url_for("gpu1", "pw") == f"rediss://{user}:pw@redis:6380/3"
+    settings.HOST_REDIS_URL = "rediss://outside:443"
+    assert host_redis.url_for("gpu1", "pw") == f"rediss://{user}:pw@outside:443/3"
+    settings.HOST_REDIS_URL = "rediss://outside/1?ssl_cert_reqs=none"
+    assert host_redis.url_for("gpu1", "pw") == f"rediss://{user}:pw@outside/1?ssl_cert_reqs=none"
+
+
+def test_a_redis_user_without_the_right_is_named_on_the_page(shared_redis: Shared, settings: Settings) -> None:
+    admin = shared_redis.client()
+    admin.execute_command("ACL SETUSER", "modest", "on", ">pw", "~*", "+@all", "-acl")
+    settings.REDIS_URL = settings.REDIS_URL.replace(":of-the-control-plane", "modest:pw")
+    page = operator().post("/hardware/hosts/add/", {"name": "gpu1"}).content.decode()
+    assert "needs ACL SETUSER and ACL DELUSER" in page
+    settings.REDIS_URL = shared_redis.url
+    assert operator().post("/hardware/hosts/add/", {"name": "gpu1"}).status_code == 200
+    assert host_redis.user_of("").rstrip(".") not in admin.acl_users()
 
 
 def test_guesses_are_throttled_by_address(shared_redis: Shared) -> None:

@@ -13,6 +13,7 @@ from pytest_django import Settings
 from controlplane.hardware.models import Host
 from controlplane.joining import codes, credentials, embedded
 from controlplane.joining.models import HostCredential, JoinCode
+from runs.host_api import ended_tokens
 from runs.models import Attempt, RunEvent
 from runs.scheduling.leasing import host_problem
 from runs.states import RunStatus
@@ -82,6 +83,7 @@ def test_revoking_ends_what_runs_there_and_its_tokens() -> None:
     assert (attempt.status, attempt.reason) == (RunStatus.FAILED, "host_lost")
     refused = to_attempt(attempt, "sync", {"lines": []})
     assert (refused.status_code, refused.json()["error"]["where"]) == (403, "revoked credentials")
+    assert ended_tokens.refused([attempt.pk, "gone-1"]) == {attempt.pk}
 
 
 def test_a_host_that_joins_again_gets_new_tokens_and_the_old_ones_stay_ended() -> None:
@@ -102,12 +104,15 @@ def test_the_token_of_an_attempt_ends_after_all_was_handed_over() -> None:
     assert to_attempt(attempt, "sync", {"lines": []}).status_code == 200  # its last line is still missing
     RunEvent.objects.create(run=attempt.run, attempt=attempt, at=long_ago, kind="ended")
     assert what(to_attempt(attempt, "sync", {"lines": []})).startswith("The attempt's token ended")
+    assert ended_tokens.refused([attempt.pk]) == {attempt.pk}
     assert to_attempt(attempt, "deleted", {"path": "checkpoints/checkpoint-1"}).status_code == 409  # nobody asked
     Attempt.objects.filter(pk=attempt.pk).update(ended_at=timezone.now())
+    assert ended_tokens.refused([attempt.pk]) == set()
     assert to_attempt(attempt, "sync", {"lines": []}).status_code == 200
 
 
-def test_the_command_is_shown_once_and_its_code_is_good() -> None:
+def test_the_command_is_shown_once_and_its_code_is_good(valkey: str, settings: Settings) -> None:
+    settings.REDIS_URL = valkey
     answer = operator().post("/hardware/hosts/add/", {"name": "gpu1"})
     command = answer.context["command"]
     assert command in answer.content.decode()
