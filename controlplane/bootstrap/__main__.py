@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from controlplane.bootstrap.environments import BASE, ON_DEMAND, ROOT, TEST, TRAINER
-from controlplane.bootstrap.torch import CPU
+from controlplane.bootstrap.environments import BASE, GPU_LOCK, ON_DEMAND, ROOT, TEST, TRAINER
+from controlplane.bootstrap.torch import CPU, GPU
 
 NOT_LOCKED = re.compile(r"^(torch|triton|vllm|nvidia-|cuda-)")
 
@@ -30,6 +30,9 @@ def main() -> None:
         left_out = sorted({name for name in locked(whole) if NOT_LOCKED.match(name)})
         flags = [f"--no-emit-package={name}" for name in left_out]
         _compile(["--group", "train", "--constraint", str(constraint), *flags], TRAINER.lock)
+        gpu = Path(folder) / "gpu"
+        gpu.write_text("\n".join(GPU.requirements))
+        _compile(["--group", "train", str(gpu)], GPU_LOCK)
     for name, environment in ON_DEMAND.items():
         _compile(["--group", name], environment.lock)
 

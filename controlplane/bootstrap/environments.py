@@ -31,8 +31,9 @@ class Environment:
     lock: Path
     needs: tuple[str, ...]
     """Modules that a suitable environment of another origin must have."""
-    trainer: bool = False
-    """With torch, and on a GPU with vLLM."""
+    gpu_lock: Path | None = None
+    """Of the trainer's: in place of `lock` where a GPU answers, with torch and vLLM. Without a GPU the CPU build
+    of torch comes on top of `lock`."""
 
     @property
     def python(self) -> Path:
@@ -46,15 +47,16 @@ class Environment:
     def building(self) -> Path:
         return self.folder / ".building"
 
-    def fingerprint(self) -> str:
-        digest = hashlib.sha256(self.lock.read_bytes())
-        if self.trainer:
+    def fingerprint(self, lock: Path) -> str:
+        digest = hashlib.sha256(lock.read_bytes())
+        if self.gpu_lock is not None:
             digest.update(repr(torch.SETS).encode())
         return digest.hexdigest()
 
     def is_built(self) -> bool:
+        locks = filter(None, (self.lock, self.gpu_lock))
         try:
-            return self.stamp.read_text() == self.fingerprint() and self.python.exists()
+            return self.stamp.read_text() in map(self.fingerprint, locks) and self.python.exists()
         except FileNotFoundError:
             return False
 
@@ -73,8 +75,13 @@ BASE = Environment(
 TEST = Environment(
     "the tests", ROOT / ".venv-test", ROOT / "requirements-test.lock", (*BASE.needs, "pytest", "playwright")
 )
+GPU_LOCK = ROOT / "requirements-gpu.lock"
 TRAINER = Environment(
-    "the trainer", ROOT / ".venv-train", ROOT / "requirements-train.lock", ("torch", "trl"), trainer=True
+    "the trainer",
+    ROOT / ".venv-train",
+    ROOT / "requirements-train.lock",
+    ("torch", "trl"),
+    gpu_lock=GPU_LOCK,
 )
 LM_EVAL = Environment(
     "the benchmarks",
@@ -123,10 +130,13 @@ def _build(environment: Environment) -> None:
     # An interrupted installer may leave half a package that counts as installed: start from an empty folder.
     _empty(environment)
     installer.make_environment(environment.folder)
-    installer.install_lock(environment.python, environment.lock)
-    if environment.trainer:
-        torch.install(installer, environment.python)
-    environment.stamp.write_text(environment.fingerprint())
+    lock = environment.lock
+    if environment.gpu_lock is not None and torch.gpu_usable():
+        lock = environment.gpu_lock
+    installer.install_lock(environment.python, lock)
+    if environment.gpu_lock is not None and lock == environment.lock:
+        torch.install_cpu(installer, environment.python)
+    environment.stamp.write_text(environment.fingerprint(lock))
     environment.building.unlink()
     say(f"Installed {environment.title}.")
 

@@ -1,14 +1,14 @@
 """The versions of torch and vLLM, pinned exactly, chosen by whether a GPU with a recent driver responds.
 
-torch is not in the hashed lock because its CPU and CUDA builds differ, and vLLM's own pins differ from a machine
-without it. The sets are data: preflight reads them too.
+Without a GPU torch is not in the hashed lock, because its CPU build has another name in each place it comes from. Where
+a GPU answers, all comes from a lock of its own, since vLLM's pins differ from a machine without it. The sets are data:
+preflight reads them too, and the lock is made from them.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +28,10 @@ class TorchSet:
     """Major version of the NVIDIA driver; 0: no driver needed."""
     vllm: str | None = None
     extras: tuple[str, ...] = ()
+
+    @property
+    def requirements(self) -> tuple[str, ...]:
+        return (f"torch=={self.torch}", *([f"vllm=={self.vllm}"] if self.vllm else []), *self.extras)
 
 
 CPU = TorchSet(torch="2.13.0", min_driver=0)
@@ -63,26 +67,20 @@ def driver() -> int | None:
     return int(major) if major.isdecimal() else None
 
 
-def install(installer: Installer, python: Path) -> None:
-    """Where a GPU answers, vLLM and what profiles may ask for come with torch."""
+def gpu_usable() -> bool:
+    """Whether torch with CUDA can run here; says what is installed and why."""
     if not has_gpu():
         say("No GPU answers: installing the CPU build of torch (about 200 MB) …")
-        _install_cpu(installer, python)
     elif (version := driver()) is not None and version < GPU.min_driver:
         say(f"The NVIDIA driver is {version}, and torch {GPU.torch} with CUDA needs {GPU.min_driver} or later:")
         say("installing the CPU build of torch (about 200 MB) …")
-        _install_cpu(installer, python)
     else:
-        _install_gpu(installer, python)
+        say("A GPU answers: installing torch with CUDA and vLLM (several gigabytes) …")
+        return True
+    return False
 
 
-def _install_gpu(installer: Installer, python: Path) -> None:
-    say("A GPU answers: installing torch with CUDA and vLLM (several gigabytes) …")
-    requirements = [f"torch=={GPU.torch}", f"vllm=={GPU.vllm}", *GPU.extras, *_direct_pins()]
-    installer.install(python, requirements, "torch and vLLM")
-
-
-def _install_cpu(installer: Installer, python: Path) -> None:
+def install_cpu(installer: Installer, python: Path) -> None:
     """Install the CPU build: from find-links if available, otherwise from PyTorch's index by uv's option for it."""
     from controlplane.bootstrap.installers import Uv
 
@@ -97,9 +95,3 @@ def _install_cpu(installer: Installer, python: Path) -> None:
             f"pip alone would fetch torch {CPU.torch} with gigabytes of CUDA, and this machine has no GPU.\n"
             "Put uv on PATH, or point PIP_FIND_LINKS at a folder with torch's CPU wheel, and run the command again."
         )
-
-
-def _direct_pins() -> list[str]:
-    """The trainer's direct pins, so that vLLM's dependencies can move other packages but not these."""
-    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
-    return list(project["dependency-groups"]["train"])

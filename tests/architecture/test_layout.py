@@ -22,6 +22,7 @@ FILES = {
     "requirements-test.lock",
     "requirements-atropos.lock",
     "requirements-environments.lock",
+    "requirements-gpu.lock",
     "requirements-lm-eval.lock",
     "requirements-train.lock",
     ".gitignore",

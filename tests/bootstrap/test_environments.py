@@ -3,6 +3,7 @@ from __future__ import annotations
 import fcntl
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,47 +136,52 @@ def test_a_folder_that_cannot_be_written_is_a_clear_message(
 
 def test_a_cpu_machine_takes_the_cpu_build_from_find_links(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeInstaller()
-    monkeypatch.setattr(torch, "has_gpu", lambda: False)
     monkeypatch.setattr(fake, "would_install", lambda python, requirement: f" + {requirement}+cpu")
-    torch.install(fake, Path("python"))
+    torch.install_cpu(fake, Path("python"))
     assert fake.installed == ["torch"]
 
 
 def test_a_cpu_machine_asks_uv_for_the_cpu_index_when_find_links_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
     uv = installers.Uv("uv")
-    monkeypatch.setattr(torch, "has_gpu", lambda: False)
     monkeypatch.setattr(uv, "would_install", lambda python, requirement: f" + {requirement}")
     monkeypatch.setattr(uv, "install", lambda python, arguments, what: asked.append(arguments))
-    torch.install(uv, Path("python"))
+    torch.install_cpu(uv, Path("python"))
     assert asked == [["--torch-backend", "cpu", "--no-deps", "torch==2.13.0"]]
 
 
 def test_a_cpu_machine_with_pip_alone_never_fetches_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = FakeInstaller()
-    monkeypatch.setattr(torch, "has_gpu", lambda: False)
     with pytest.raises(Failed, match="gigabytes of CUDA"):
-        torch.install(fake, Path("python"))
+        torch.install_cpu(fake, Path("python"))
     assert fake.installed == []
 
 
-def test_a_gpu_machine_gets_vllm_beside_the_trainers_own_pins(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
-    fake = FakeInstaller()
-    monkeypatch.setattr(torch, "has_gpu", lambda: True)
-    monkeypatch.setattr(torch, "driver", lambda: 580)
-    monkeypatch.setattr(fake, "install", lambda python, arguments, what: asked.append(arguments))
-    torch.install(fake, Path("python"))
-    assert {"torch==2.13.0", "vllm==0.31.0", "trl==1.16.0", "transformers==5.17.0"} <= set(asked[0])
+@pytest.mark.parametrize(("gpus", "driver", "usable"), [(True, 580, True), (True, 535, False), (False, None, False)])
+def test_cuda_is_used_where_a_gpu_with_a_recent_driver_answers(
+    monkeypatch: pytest.MonkeyPatch, gpus: bool, driver: int | None, usable: bool
+) -> None:
+    monkeypatch.setattr(torch, "has_gpu", lambda: gpus)
+    monkeypatch.setattr(torch, "driver", lambda: driver)
+    assert torch.gpu_usable() is usable
 
 
-def test_a_gpu_with_an_old_driver_gets_the_cpu_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = FakeInstaller()
-    monkeypatch.setattr(torch, "has_gpu", lambda: True)
-    monkeypatch.setattr(torch, "driver", lambda: 535)
-    monkeypatch.setattr(fake, "would_install", lambda python, requirement: f" + {requirement}+cpu")
-    torch.install(fake, Path("python"))
-    assert fake.installed == ["torch"]
+@pytest.mark.parametrize(("usable", "installed"), [(True, ["gpu.lock"]), (False, ["some.lock", "torch"])])
+def test_the_trainer_comes_from_the_lock_of_gpus_where_one_answers(
+    installer: FakeInstaller,
+    environment: Environment,
+    monkeypatch: pytest.MonkeyPatch,
+    usable: bool,
+    installed: list[str],
+) -> None:
+    monkeypatch.setattr(torch, "gpu_usable", lambda: usable)
+    monkeypatch.setattr(torch, "install_cpu", lambda installer, python: installer.install(python, [], "torch"))
+    gpu_lock = environment.lock.with_name("gpu.lock")
+    gpu_lock.write_text("torch==2\n")
+    trainer = replace(environment, gpu_lock=gpu_lock)
+    build(trainer)
+    build(trainer)
+    assert installer.installed == installed
 
 
 @pytest.fixture

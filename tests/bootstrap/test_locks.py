@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from controlplane.bootstrap.__main__ import NOT_LOCKED, locked
-from controlplane.bootstrap.environments import BASE, ON_DEMAND, ROOT, TEST, TRAINER
+from controlplane.bootstrap.environments import BASE, GPU_LOCK, ON_DEMAND, ROOT, TEST, TRAINER
+from controlplane.bootstrap.torch import GPU
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 GROUPS = PROJECT["dependency-groups"]
@@ -17,6 +18,7 @@ WANTED = [
     (BASE.lock, PROJECT["project"]["dependencies"]),
     (TEST.lock, [*PROJECT["project"]["dependencies"], *GROUPS["test"]]),
     (TRAINER.lock, GROUPS["train"]),
+    (GPU_LOCK, [*GROUPS["train"], *GPU.requirements]),
     *((environment.lock, GROUPS[name]) for name, environment in ON_DEMAND.items()),
 ]
 

@@ -52,6 +52,11 @@ def test_a_link_is_for_the_user_that_was_named_if_there_is_one(tmp_path: Path) -
     assert client.get("/users/").status_code == 403
 
 
+def test_behind_a_proxy_a_link_leads_to_the_address_that_people_use(settings: Settings) -> None:
+    settings.PUBLIC_URL = "https://grpo.example.org"
+    assert link().startswith("https://grpo.example.org/")
+
+
 def test_without_anything_that_serves_there_is_no_link(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="Nothing serves"):
         link()

@@ -28,6 +28,7 @@ class FileName:
     STOP = "STOP"  # supervisor -> trainer: exists once the trainer should save and stop
     CHAT = "chat.jsonl"  # supervisor -> program of a served model: workers.contract.chat.ChatNews, one a line
     STOP_REQUEST = "stop_request"  # stop_run -> supervisor: a StopMode, polled at each tick
+    HOST_STOP = "host_stop"  # host program -> supervisor, before SIGTERM: {"reason": an EndReason, "save": bool}
     LOG_PARTS = (
         "log_parts.jsonl"  # supervisor: the parts of its logs sent beyond their heads, workers.supervisor.logparts
     )
@@ -161,6 +162,9 @@ class Task(StrEnum):
 
 def broker_url(redis_url: str) -> str:
     """Celery's form of a redis-py address: `unix:///p?db=1` becomes `redis+socket:///p?virtual_host=1`."""
+    if redis_url.startswith("rediss://") and "ssl_cert_reqs=" not in redis_url:
+        # redis-py checks the server's certificate; kombu doesn't unless it is told to.
+        return f"{redis_url}{'&' if '?' in redis_url else '?'}ssl_cert_reqs=required"
     if not redis_url.startswith("unix://"):
         return redis_url
     path, _, query = redis_url.removeprefix("unix://").partition("?")
@@ -175,6 +179,7 @@ class EndReason(StrEnum):
     LIMIT_REACHED = "limit_reached"
     EARLY_STOPPED = "early_stopped"
     PREEMPTED = "preempted"
+    HOST_SHUTDOWN = "host_shutdown"
     CANCELLED = "cancelled"
     TRAINER_EXITED = "trainer_exited"
     NO_STEPS = "no_steps"

@@ -14,12 +14,23 @@ import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 
 class SettingsError(ValueError):
     """The environment is invalid for a host; the message names the variable."""
+
+
+class AtStop(StrEnum):
+    """What becomes of the runs when the host's program is told to stop."""
+
+    LEAVE = "leave"
+    """They train on: the next start finds them."""
+    END = "end"
+    SAVE = "save"
+    """As `end`, after a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +41,8 @@ class HostSettings:
     control_url: str
     host_name: str = ""
     host_token_file: Path | None = None
+    ca_file: Path | None = None
+    """Certificates by which the control plane is known, if no public authority vouches for it (PEM)."""
 
     trainer_python: str = sys.executable
     trainer_pythonpath: str = ""
@@ -55,6 +68,9 @@ class HostSettings:
 
     llama_cpp_dir: Path | None = None
     """A checkout of llama.cpp, whose script converts models to GGUF; None: this host converts none."""
+
+    at_stop: AtStop = AtStop.LEAVE
+    """`end` or `save` in a container, whose processes all end with it."""
 
     model_roots: tuple[Path, ...] = ()
     """Folders that may contain local models; the data folder's models/ is always included if it exists."""
@@ -142,6 +158,7 @@ class HostSettings:
         if not values["runs_dir"].is_absolute():
             raise SettingsError(f"{variable('runs_dir')} must be an absolute path")
         for name in (
+            "ca_file",
             "hf_token_file",
             "dataset_cache_dir",
             "lm_eval_tasks",
@@ -199,7 +216,7 @@ def _embedded_layout(source: Mapping[str, str]) -> dict[str, Any]:
 
 def _decode(hint: Any, text: str, name: str) -> Any:
     try:
-        if hint in (float, int, str):
+        if hint in (float, int, str, AtStop):
             return hint(text)
         if hint == tuple[str, ...]:
             return tuple(str(part) for part in json.loads(text))

@@ -15,7 +15,7 @@ from workers.supervisor.control import Control
 from workers.supervisor.ending import Draining, Ending, tell_exit
 from workers.supervisor.ends import End, Judge
 from workers.supervisor.fetching import Fetching
-from workers.supervisor.folder import AttemptFolder
+from workers.supervisor.folder import AttemptFolder, HostStop
 from workers.supervisor.gpus import GpuReading
 from workers.supervisor.limits import LimitWatch
 from workers.supervisor.reporting import Inbox, Reporting
@@ -28,7 +28,7 @@ from workers.supervisor.witnesses import figures_of_agents
 
 _KEPT_WITHOUT_A_FOLDER = frozenset(
     {EndReason.COMPLETED, EndReason.STOPPED_BY_USER, EndReason.LIMIT_REACHED, EndReason.EARLY_STOPPED}
-    | {EndReason.PREEMPTED, EndReason.DISK_FULL}
+    | {EndReason.PREEMPTED, EndReason.HOST_SHUTDOWN, EndReason.DISK_FULL}
 )
 """Reasons that stand if the folder is gone. Any other end is then a consequence of losing the folder."""
 
@@ -51,6 +51,7 @@ class ClaimedAttempt:
         self._inbox = inbox
         self._clock = clock
         self._stop_mode: StopMode | None = None
+        self._host_stop: HostStop | None = None
         self._next_scan = 0.0
         self.report = Reporting(
             folder,
@@ -102,10 +103,21 @@ class ClaimedAttempt:
         return self._shared.children
 
     def told_to_end(self, now: float) -> None:
+        """After SIGTERM, at each tick."""
         self._look_at_exits(now)
-        reason = EndReason.STOPPED_BY_USER if self._stop_mode else EndReason.PREEMPTED
-        self._finish_for_stop("The supervisor received SIGTERM on the host.", now, reason)
+        if self._host_stop is None:
+            self._host_stop = self._shared.folder.host_stop()
+            if self._host_stop.saves and self.step == Step.TRAINING:
+                self._save_for_the_host(self._host_stop, now)
+        if not (self._host_stop.saves and self.step == Step.SAVING):
+            reason = EndReason.STOPPED_BY_USER if self._stop_mode else self._host_stop.reason
+            self._finish_for_stop("The supervisor received SIGTERM on the host.", now, reason)
         self._draining.hurry(now)
+
+    def _save_for_the_host(self, stop: HostStop, now: float) -> None:
+        self.report.note("The host shuts down: the run is to save first.")
+        self._pair.asked = End(stop.reason, "The host's program was told to stop, and let the run save first.")
+        self._go(Step.SAVING, now)
 
     def finish(self, end: End, now: float) -> None:
         """The only way to end: record the reason, then end the tree."""

@@ -13,9 +13,9 @@ import shutil
 import socket
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from workers.contract import AttemptSpec, EventKind, FileName, StopMode, corpora, from_dict
+from workers.contract import AttemptSpec, EndReason, EventKind, FileName, StopMode, corpora, from_dict
 from workers.contract.lines import read_line
 from workers.supervisor import localsockets, procfs
 
@@ -139,6 +139,20 @@ class AttemptFolder:
         except FileNotFoundError:
             return None
         return StopMode(text) if text in tuple(StopMode) else None
+
+    def host_stop(self) -> HostStop:
+        """What the host's program has left here before SIGTERM; without it somebody else has sent the signal."""
+        left = self.read_json(FileName.HOST_STOP) or {}
+        if left.get("reason") != EndReason.HOST_SHUTDOWN:
+            return HostStop(EndReason.PREEMPTED, saves=False)
+        return HostStop(EndReason.HOST_SHUTDOWN, saves=left.get("save") is True)
+
+
+class HostStop(NamedTuple):
+    """Why the host ends an attempt, and whether the trainer saves first."""
+
+    reason: EndReason
+    saves: bool
 
 
 class Lock:

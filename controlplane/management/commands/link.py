@@ -12,7 +12,7 @@ from controlplane.serving.claims import serving_url
 
 
 class Command(BaseCommand):
-    help = "Print a sign-in link that works once, within 10 minutes. `manage.py up` or `demo` must be running."
+    help = "Print a sign-in link that works once, within 10 minutes, at the address that is served."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("name", nargs="?", help="the user to sign in (default: the first admin)")
@@ -22,9 +22,12 @@ class Command(BaseCommand):
         from controlplane.accounts.onetime import make_link
         from controlplane.serving.welcome import owner
 
-        url = serving_url(Path(settings.DATA_DIR))
+        url = serving_url(Path(settings.DATA_DIR)) or settings.PUBLIC_URL
         if not url:
-            raise CommandError(f"Nothing serves {settings.DATA_DIR}: start `manage.py up`, then ask for a link.")
+            raise CommandError(
+                f"Nothing serves {settings.DATA_DIR}: start `manage.py up`, then ask for a link. Where the web runs "
+                "alone behind a proxy, set CONTROLPLANE_URL to the address that people use."
+            )
         name = options["name"]
         user = User.objects.filter(username=name, is_active=True).first() if name else owner()
         if user is None:
