@@ -144,7 +144,7 @@ class Stack:
         self.shell = Shell(self.environment)
 
     @classmethod
-    def start(cls, data: Path, environment: dict[str, str] | None = None, *, host_app: str = "") -> Stack:
+    def start(cls, data: Path, environment: dict[str, str] | None = None, *, host_app: str = "", web_workers: int = 1) -> Stack:
         """`host_app`: another Celery application for the host's worker, that imports the real one. The trainer's
         interpreter is ours unless `environment` names another: the real one is asked about TRL, which takes seconds."""
         listener = claims.listen("127.0.0.1", 0)
@@ -154,6 +154,7 @@ class Stack:
             redis_url=valkey.redis_url(valkey.socket_path(data)),
             host_name="testhost",
             trainer_python=None,
+            web_workers=web_workers,
         )
         installation.make_folders()
         (installation.runs_dir / ".cache").symlink_to(_first("described"), target_is_directory=True)
