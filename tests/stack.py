@@ -144,7 +144,9 @@ class Stack:
         self.shell = Shell(self.environment)
 
     @classmethod
-    def start(cls, data: Path, environment: dict[str, str] | None = None, *, host_app: str = "", web_workers: int = 1) -> Stack:
+    def start(
+        cls, data: Path, environment: dict[str, str] | None = None, *, host_app: str = "", web_workers: int = 1
+    ) -> Stack:
         """`host_app`: another Celery application for the host's worker, that imports the real one. The trainer's
         interpreter is ours unless `environment` names another: the real one is asked about TRL, which takes seconds."""
         listener = claims.listen("127.0.0.1", 0)

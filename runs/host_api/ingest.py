@@ -6,15 +6,13 @@ go on. Life-cycle events move the status; nothing else that a host says does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from django.db import connection, models, transaction
-from django.db.models import F
-from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from runs import hints
@@ -29,6 +27,11 @@ from workers.contract import METRIC_KINDS, ContractError, EventKind, OutboxLine,
 from workers.contract.lines import problem_of
 
 ACTOR = "supervisor"
+_PLAIN = (
+    *("number", "status", "stop_mode", "first_seq", "last_seq", "run_id"),
+    *("run__last_seq", "run__folded_seq", "run__last_metrics", "run__trend", "run__trend_of", "run__reward_ends"),
+)
+"""What storing plain lines reads of an attempt and its run."""
 _KINDS = frozenset(EventKind)
 _MAX_SEQ, _MAX_T = 2**62, 4e9
 
@@ -45,16 +48,45 @@ class NotStarted(Exception):
     """Lines for an attempt that was never dispatched."""
 
 
+@dataclass(frozen=True)
+class Delivery:
+    """The lines of one request."""
+
+    attempt_id: str
+    lines: Sequence[OutboxLine]
+    seen: bool = True
+    """The lines come from the attempt's live supervisor."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What is in force once a delivery is stored."""
+
+    run_id: str
+    ack: int
+    status: str
+    stop_mode: str
+
+
 @dataclass
 class _Batch:
     """The new lines of one request, and what they change of the attempt's and the run's own columns."""
 
     attempt: Attempt
     lines: list[OutboxLine]
-    current: bool
-    """The run has no later attempt: its headline figures are this attempt's."""
+    resumed: list[int]
+    """The steps from which later attempts have resumed."""
     facts: dict[str, Any] = field(default_factory=dict)
     run_facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def current(self) -> bool:
+        """The run has no later attempt: its headline figures are this attempt's."""
+        return not self.resumed
+
+    @property
+    def ack(self) -> int:
+        return self.lines[-1].seq if self.lines else self.attempt.last_seq
 
 
 def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) -> int:
@@ -62,35 +94,76 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) 
 
     `attempt` holds the status and the stop that are in force afterwards.
     """
-    _check(lines)
-    now = timezone.now()
+    check(lines)
     if not lines:
         if seen:  # a heartbeat is one UPDATE
-            Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=now)
+            Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now())
         return attempt.last_seq
+    taken = _stored([Delivery(attempt.pk, lines, seen)])[0]
+    attempt.status, attempt.stop_mode = RunStatus(taken.status), taken.stop_mode
+    return taken.ack
+
+
+def accept_together(deliveries: Sequence[Delivery]) -> list[Taken]:
+    """Store deliveries of different attempts in one transaction; all of them are plain and checked."""
+    return _stored(deliveries)
+
+
+def is_plain(lines: Sequence[OutboxLine]) -> bool:
+    """Whether the lines are only stored: no status, and no other row, depends on them."""
+    return not any(line.kind in _APPLY for line in lines)
+
+
+def _stored(deliveries: Sequence[Delivery]) -> list[Taken]:
+    now = timezone.now()
+    plain = all(is_plain(delivery.lines) for delivery in deliveries)
     with transaction.atomic():
-        locked = Attempt.objects.select_for_update(of=("self", "run")).select_related("run").defer("run__spec")
-        held = locked.get(pk=attempt.pk)
-        after = Attempt.objects.filter(run_id=held.run_id, number__gt=held.number).order_by()
-        later = list(after.values_list("first_seq", "resume_step", "started_at"))
-        new = _contiguous(held, lines, [first for first, _, _ in later if first is not None])
-        resumed = [step for _, step, started_at in later if started_at is not None]
-        batch = _Batch(held, new, current=not resumed)
-        if seen:
-            batch.facts["last_seen_at"] = now
-        if new:
-            _store(batch, void_after=min(resumed, default=None))
-            for line in new:
+        held = _locked([delivery.attempt_id for delivery in deliveries], plain=plain)
+        later = _later([attempt.run_id for attempt in held.values()])
+        batches = []
+        for delivery in deliveries:
+            attempt = held[delivery.attempt_id]
+            after = [each for each in later.get(attempt.run_id, ()) if each[0] > attempt.number]
+            new = _contiguous(attempt, delivery.lines, [first for _, first, _, _ in after if first is not None])
+            resumed = [step for _, _, step, started_at in after if started_at is not None]
+            batch = _Batch(attempt, new, resumed)
+            if delivery.seen:
+                batch.facts["last_seen_at"] = now
+            batches.append(batch)
+        _store(batches)
+        for batch in batches:
+            for line in batch.lines:
                 if apply := _APPLY.get(line.kind):
                     apply(batch, line)
-        _save(batch)
-        if new:
-            transaction.on_commit(lambda: hints.announce(held.run_id, new[-1].seq))
-    attempt.status, attempt.stop_mode = held.status, held.stop_mode
-    return new[-1].seq if new else held.last_seq
+        _save(batches, plain=plain)
+        if news := [(batch.attempt.run_id, batch.ack) for batch in batches if batch.lines]:
+            transaction.on_commit(lambda: hints.announce(*news))
+    return [Taken(b.attempt.run_id, b.ack, b.attempt.status, b.attempt.stop_mode) for b in batches]
 
 
-def _check(lines: Sequence[OutboxLine]) -> None:
+def _locked(attempts: Sequence[str], *, plain: bool) -> dict[str, Attempt]:
+    """The attempts with their runs. In one order for everybody: two groups never wait for each other."""
+    rows = Attempt.objects.select_for_update(of=("self", "run")).select_related("run").order_by("pk")
+    rows = rows.only(*_PLAIN) if plain else rows.defer("run__spec")
+    held = {attempt.pk: attempt for attempt in rows.filter(pk__in=attempts)}
+    if missing := set(attempts) - set(held):
+        raise Attempt.DoesNotExist(f"There is no attempt {min(missing)}.")
+    return held
+
+
+def _later(runs: Sequence[str]) -> dict[str, list[tuple[int, int | None, int, datetime | None]]]:
+    """Of each run with more than one attempt, those after the first: number, first seq, step of the resume, start."""
+    found: dict[str, list[tuple[int, int | None, int, datetime | None]]] = {}
+    rows = Attempt.objects.filter(run_id__in=runs, number__gt=1).order_by()
+    for run_id, number, first, step, at in rows.values_list(
+        "run_id", "number", "first_seq", "resume_step", "started_at"
+    ):
+        found.setdefault(run_id, []).append((number, first, step, at))
+    return found
+
+
+def check(lines: Sequence[OutboxLine]) -> None:
+    """Raise BadLine if a line doesn't follow the contract."""
     for index, line in enumerate(lines):
         if not 1 <= line.seq < _MAX_SEQ:
             raise BadLine(index, f"seq {line.seq} is out of range")
@@ -128,10 +201,19 @@ def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[i
     return new
 
 
-def _store(batch: _Batch, void_after: int | None) -> None:
+def _store(batches: Sequence[_Batch]) -> None:
     """Rows and events by `executemany`: the ORM's bulk_create takes several times as long."""
+    rows: list[tuple[Any, ...]] = []
+    events: list[tuple[Any, ...]] = []
+    for batch in batches:
+        _collect(batch, rows, events)
+    _insert(MetricRow, ("run_id", "attempt_id", "seq", "t", "kind", "step", "values", "superseded"), rows)
+    _insert(RunEvent, ("run_id", "attempt_id", "seq", "at", "kind", "step", "actor", "data"), events)
+
+
+def _collect(batch: _Batch, rows: list[tuple[Any, ...]], events: list[tuple[Any, ...]]) -> None:
     attempt, run = batch.attempt, batch.attempt.run
-    rows, events = [], []
+    void_after = min(batch.resumed, default=None)
     late: list[folding.Row] = []
     newest: dict[str, float] = {}
     rewards: list[float] = []
@@ -153,8 +235,6 @@ def _store(batch: _Batch, void_after: int | None) -> None:
             rewards.append(values[trend.REWARD])
         if line.kind == EventKind.TRAIN and line.step is not None:
             batch.run_facts["step"] = line.step
-    _insert(MetricRow, ("run_id", "attempt_id", "seq", "t", "kind", "step", "values", "superseded"), rows)
-    _insert(RunEvent, ("run_id", "attempt_id", "seq", "at", "kind", "step", "actor", "data"), events)
     if late:
         folding.add(run.pk, late)
     if newest:
@@ -163,14 +243,44 @@ def _store(batch: _Batch, void_after: int | None) -> None:
         batch.run_facts |= trend.extended(run, rewards)
 
 
-def _save(batch: _Batch) -> None:
-    attempt, run = batch.attempt, batch.attempt.run
-    if batch.lines:
-        last = batch.lines[-1].seq
-        batch.facts["last_seq"] = last
-        headline = batch.run_facts if batch.current else {}
-        Run.objects.filter(pk=run.pk).update(last_seq=Greatest(F("last_seq"), last), **headline)
-    Attempt.objects.filter(pk=attempt.pk).update(**batch.facts)
+def _save(batches: Sequence[_Batch], *, plain: bool) -> None:
+    for batch in batches:
+        if batch.lines:
+            batch.facts["last_seq"] = batch.lines[-1].seq
+            # The row is locked: what was read is what is there.
+            last = max(batch.attempt.run.last_seq, batch.lines[-1].seq)
+            batch.run_facts = {"last_seq": last, **(batch.run_facts if batch.current else {})}
+    if plain:
+        _update(Run, [(batch.attempt.run_id, batch.run_facts) for batch in batches if batch.lines])
+        _update(Attempt, [(batch.attempt.pk, batch.facts) for batch in batches])
+        return
+    for batch in batches:
+        if batch.lines:
+            Run.objects.filter(pk=batch.attempt.run_id).update(**batch.run_facts)
+        Attempt.objects.filter(pk=batch.attempt.pk).update(**batch.facts)
+
+
+def _update(model: type[models.Model], changes: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """Rows that change in the same columns by one prepared statement: building one for each takes longer than the
+    database does."""
+    alike: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+    for pk, facts in changes:
+        if facts:
+            values = (_for_database(value) for value in facts.values())
+            alike.setdefault(tuple(facts), []).append((*values, pk))
+    quote = connection.ops.quote_name
+    with connection.cursor() as cursor:
+        for names, rows in alike.items():
+            columns = ", ".join(f"{quote(name)} = %s" for name in names)
+            # Table and column names are constants of this module.
+            sql = f"UPDATE {quote(model._meta.db_table)} SET {columns} WHERE id = %s"  # noqa: S608
+            cursor.executemany(sql, rows)
+
+
+def _for_database(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        return _encode(value)
+    return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
 
 
 def _insert(model: type[models.Model], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:

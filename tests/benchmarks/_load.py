@@ -110,6 +110,7 @@ class Attempt:
         self.ending = False
         self.acked = 0
         self.watched = False
+        self.again_s = 0.0
         # A supervisor's lines and its requests keep the distance that they happen to begin with.
         self.last_sent = time.monotonic() - random.random() * BATCH_S
 
@@ -144,7 +145,7 @@ class Attempt:
     def pause_s(self) -> float:
         if not self.lines:
             return HEARTBEAT_S
-        return BATCH_WATCHED_S if self.watched else BATCH_S
+        return BATCH_WATCHED_S if self.watched else max(BATCH_S, self.again_s)
 
     def beat(self, t: float) -> None:
         self.step += 1
@@ -166,8 +167,9 @@ class Attempt:
 
     async def sync(self) -> None:
         sent = time.monotonic()
-        answer = await self.connection.post(f"/api/attempts/{self.id}/sync", {"lines": self.lines})
+        answer = await self.connection.post(f"/api/attempts/{self.id}/sync", {"lines": self.lines, "paced": True})
         now, self.acked, self.watched = time.time(), answer["ack"], answer["watched"]
+        self.again_s = answer.get("again_s") or 0.0
         self.figures.sync_s.append(time.monotonic() - sent)
         while self.lines and self.lines[0]["seq"] <= self.acked:
             line = self.lines.pop(0)

@@ -38,7 +38,7 @@ def test_only_what_somebody_watches_is_announced(
     with redis.Redis.from_url(redis_url) as client:
         client.flushdb()
     watch(redis_url, watched)
-    runs_hints.announce("r1", 7)
+    runs_hints.announce(("r1", 7))
     runs_hints.changed("end")
     got = hints.get_message(timeout=5)
     hints.close()
@@ -59,7 +59,7 @@ def test_a_batch_is_stored_though_redis_is_gone(settings: Settings) -> None:
     runs_hints.forget()
     attempt = an_attempt(RunStatus.RUNNING)
     assert ingest.accept(attempt, [train(1)]) == 1
-    runs_hints.announce(attempt.run_id, 1)
+    runs_hints.announce((attempt.run_id, 1))
     assert not runs_hints.watched(attempt.run_id)
     runs_hints.forget()
 
