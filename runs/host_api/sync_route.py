@@ -1,8 +1,8 @@
 """The short way of a sync, in front of Django: a supervisor's plain lines go straight to the group writer.
 
 A thousand runs send hundreds of syncs a second, and middleware, sessions and a thread of its own cost each several
-times what its lines do. Whatever isn't plain (an event that moves the status, a chat, a long body, a wrong token, any error)
-takes Django's way, which is the only one that knows how to refuse. Async because it is ASGI.
+times what its lines do. Whatever isn't plain (an event that moves the status, a chat, a long body, a wrong token, any
+error) takes Django's way, which is the only one that knows how to refuse. Async because it is ASGI.
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ def _measured(store: str, options: argparse.Namespace) -> dict[str, Any]:
 def _product(store: str) -> Iterator[tuple[Product, int | None]]:
     """And the pid of the database's server, if it has one."""
     with contextlib.ExitStack() as stack:
-        settings, pid = {"GRPO_CPU_SLOTS": "4"}, None
+        # The generator's host announces itself once.
+        settings, pid = {"GRPO_CPU_SLOTS": "4", "CONTROLPLANE_HOST_STALE_AFTER_S": "3600"}, None
         if store == "postgresql":
             server = stack.enter_context(postgres.running(DURABLE))
             settings["CONTROLPLANE_DATABASE_URL"] = server.url("scale")
