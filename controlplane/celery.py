@@ -54,6 +54,7 @@ app.conf.update(
         "tick": {"task": "runs.tick", "schedule": Every(settings.TICK_S), "options": {"expires": settings.TICK_S}},
         "datasets": {"task": "datasets.sweep", "schedule": Every(30.0), "options": {"expires": 30}},
         "references": {"task": "references.work", "schedule": Every(30.0), "options": {"expires": 30}},
+        "joining": {"task": "joining.tend", "schedule": Every(15.0), "options": {"expires": 15}},
         "alerts": {
             "task": "alerting.deliver",
             "schedule": Every(settings.TICK_S),
@@ -61,7 +62,9 @@ app.conf.update(
         },
     },
 )
-app.autodiscover_tasks(["runs", "controlplane.datasets", "controlplane.references", "runs.alerts"])
+app.autodiscover_tasks(
+    ["runs", "controlplane.datasets", "controlplane.references", "controlplane.joining", "runs.alerts"]
+)
 
 
 @beat_embedded_init.connect  # type: ignore[untyped-decorator]

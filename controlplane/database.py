@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from controlplane.environment import EnvironmentUnusable, whole
+from controlplane.plaintext import refuse_open_postgresql
 
 URL = "CONTROLPLANE_DATABASE_URL"
 CONNECTIONS = "CONTROLPLANE_DATABASE_CONNECTIONS"
@@ -72,12 +73,15 @@ def _postgresql(url: str) -> dict[str, Any]:
     name = unquote(parts.path.removeprefix("/"))
     if not name or "/" in name:
         raise DatabaseUnusable(f"{URL} names no database: {SHAPE}.")
+    host = options.pop("host", unquote(parts.hostname or ""))
+    password = options.pop("password", unquote(parts.password or ""))
+    refuse_open_postgresql(URL, host, password, options)
     return {
         "ENGINE": "controlplane.postgres",
         "NAME": name,
         "USER": options.pop("user", unquote(parts.username or "")),
-        "PASSWORD": options.pop("password", unquote(parts.password or "")),
-        "HOST": options.pop("host", unquote(parts.hostname or "")),
+        "PASSWORD": password,
+        "HOST": host,
         "PORT": options.pop("port", str(parts.port or "")),
         "OPTIONS": {**OPTIONS, **options, **_lending()},
     }

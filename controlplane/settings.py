@@ -10,6 +10,7 @@ from pathlib import Path
 from controlplane.database import databases
 from controlplane.datafolder import data_folder, incoming, secret_key
 from controlplane.environment import one_of, password_of, whole
+from controlplane.plaintext import encrypted_redis
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = data_folder(BASE_DIR)
@@ -37,6 +38,7 @@ INSTALLED_APPS = [
     "controlplane.environments",
     "controlplane.references",
     "controlplane.hardware",
+    "controlplane.joining",
     "runs.alerts",
     "runs.served",
     "runs",
@@ -82,8 +84,10 @@ FORM_RENDERER = "controlplane.http.form_renderer.Renderer"
 
 DATABASES = databases(DATA_DIR)
 
-REDIS_URL = os.environ.get("REDIS_URL", "")
+REDIS_URL = encrypted_redis("REDIS_URL")
 """Set by `up` and `demo` for their children if they run the embedded Valkey."""
+HOST_REDIS_URL = encrypted_redis("CONTROLPLANE_HOST_REDIS_URL", with_password=False)
+"""The address under which hosts on other machines reach the same Redis; each gets a user of its own. "": REDIS_URL."""
 
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},

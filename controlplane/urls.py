@@ -1,5 +1,8 @@
 from django.urls import include, path
 
+from controlplane.joining import views as joining_views
+from workers.contract.joining import JOIN
+
 urlpatterns = [
     path("", include("controlplane.accounts.urls")),
     path("", include("runs.urls")),
@@ -8,6 +11,7 @@ urlpatterns = [
     path("rewards/", include("controlplane.rewards.urls")),
     path("environments/", include("controlplane.environments.urls")),
     path("hardware/profiles/", include("controlplane.hardware.urls")),
+    path(JOIN.removeprefix("/"), joining_views.join, name="api_host_join"),
 ]
 
 handler400 = "controlplane.http.errors.bad_request"

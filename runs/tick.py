@@ -14,6 +14,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from controlplane.hardware import host_commands
 from controlplane.http import outage
 from controlplane.http.tokens import attempt_token
+from controlplane.joining.credentials import revoked_since_dispatch
 from runs import queries
 from runs.completions import group_retention, text_retention
 from runs.host_api.reaping import MAX_LAUNCHES, has_rebooted
@@ -128,15 +129,17 @@ def reap_silent(now: datetime, started_at: datetime) -> None:
 
 def reap_lost(now: datetime) -> None:
     """Reap the remains of attempts that ended as `host_lost`, once their host is back and until it has reported: it
-    still has their last lines and the proof that their resources are free."""
+    still has their last lines and the proof that their resources are free. Not if it was revoked meanwhile: the tokens
+    of its earlier attempts have ended."""
     reports = RunEvent.objects.filter(attempt=OuterRef("pk"), kind="reaped", at__gte=OuterRef("ended_at"))
     lost = _with_host().filter(reason=EndReason.HOST_LOST, claimed_at__isnull=False, ended_at__gte=now - LOST_FOR)
-    for attempt in lost.filter(_silent(now)).filter(_asked_long_ago(now)).exclude(Exists(reports)):
+    lost = lost.exclude(Exists(reports) | revoked_since_dispatch())
+    for attempt in lost.filter(_silent(now)).filter(_asked_long_ago(now)):
         if not _stale(attempt, now):
             _send_reap(attempt, now)
 
 
-def give_up(attempt: Attempt, by: str) -> bool:
+def give_up(attempt: Attempt, by: str, *, detail: str = "") -> bool:
     """Declare an attempt's host lost, at a user's request. Its resources are not proved free, so they are
     quarantined."""
     unclaimed = attempt.claimed_at is None
@@ -144,7 +147,7 @@ def give_up(attempt: Attempt, by: str) -> bool:
         attempt,
         EndReason.HOST_LOST,
         actor=by,
-        detail=f"Given up by {by}.",
+        detail=detail or f"Given up by {by}.",
         only_if=Q(status__in=ON_HOST, claimed_at__isnull=unclaimed),
         proved_free=unclaimed,
     )

@@ -14,7 +14,7 @@ from runs.gateway import views as gateway_views
 from runs.health import views as health_views
 from runs.host_api import views as host_api_views
 from runs.hosts import api as hosts_api
-from runs.hosts import tokenizer_views
+from runs.hosts import joining_views, tokenizer_views
 from runs.hosts import views as hosts_views
 from runs.learnability import views as learnability_views
 from runs.live import consumers
@@ -149,6 +149,9 @@ urlpatterns = [
     # Hosts and the queue
     path("hardware/", hosts_views.hardware, name="hardware"),
     path("hardware/leases/<int:lease_id>/release/", hosts_views.release_lease, name="release_lease"),
+    path("hardware/hosts/add/", joining_views.add, name="add_host"),
+    path("hardware/hosts/add/<int:code_id>/", joining_views.added, name="added_host"),
+    path("hardware/hosts/<int:host_id>/revoke/", joining_views.revoke, name="revoke_host"),
     path("hardware/hosts/<int:host_id>/drain/", hosts_views.drain, name="drain_host"),
     path("hardware/hosts/<int:host_id>/unsandboxed/", hosts_views.unsandboxed, name="host_unsandboxed"),
     path("hardware/hosts/<int:host_id>/price/", hosts_views.price, name="host_price"),

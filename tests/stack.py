@@ -37,7 +37,7 @@ from django.core.management import call_command
 from django.db import connection
 from controlplane import staticfiles
 from controlplane.accounts.models import Role, User
-from controlplane.http.tokens import host_token
+from controlplane.joining import embedded
 
 begun = connection.vendor == "sqlite" and os.path.exists(first)
 if begun:
@@ -51,7 +51,7 @@ if connection.vendor == "sqlite" and not begun:
 staticfiles.collect(lambda words: None)
 token = os.environ["GRPO_HOST_TOKEN_FILE"]
 with os.fdopen(os.open(token, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
-    f.write(host_token(os.environ["GRPO_HOST_NAME"]))
+    f.write(embedded.token_for(os.environ["GRPO_HOST_NAME"], ""))
 cookies = [settings.SESSION_COOKIE_NAME, settings.CSRF_COOKIE_NAME]
 sessions = {}
 for role in Role.values:
@@ -145,7 +145,13 @@ class Stack:
 
     @classmethod
     def start(
-        cls, data: Path, environment: dict[str, str] | None = None, *, host_app: str = "", web_workers: int = 1
+        cls,
+        data: Path,
+        environment: dict[str, str] | None = None,
+        *,
+        host_app: str = "",
+        redis_url: str = "",
+        web_workers: int = 1,
     ) -> Stack:
         """`host_app`: another Celery application for the host's worker, that imports the real one. The trainer's
         interpreter is ours unless `environment` names another: the real one is asked about TRL, which takes seconds."""
@@ -153,7 +159,8 @@ class Stack:
         installation = Installation(
             data=data,
             port=listener.getsockname()[1],
-            redis_url=valkey.redis_url(valkey.socket_path(data)),
+            redis_url=redis_url or valkey.redis_url(valkey.socket_path(data)),
+            embedded_redis=not redis_url,
             host_name="testhost",
             trainer_python=None,
             web_workers=web_workers,
@@ -175,8 +182,9 @@ class Stack:
             PREPARE, first=str(_first("database") / "sqlite3")
         )
         here = self.installation
-        self.fleet.start(valkey.program(here.data))
-        self.fleet.wait_ready(["valkey"])
+        if here.embedded_redis:
+            self.fleet.start(valkey.program(here.data))
+            self.fleet.wait_ready(["valkey"])
         host = here.host_worker()
         if host_app:
             host = replace(host, argv=[host_app if word == "workers.host.celery" else word for word in host.argv])

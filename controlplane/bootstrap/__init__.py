@@ -13,6 +13,7 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
+from typing import NoReturn
 
 from controlplane.bootstrap.console import Failed, interruptible, say
 from controlplane.bootstrap.environments import BASE, ROOT, TEST, TRAINER, Environment, build
@@ -47,13 +48,29 @@ def ensure(argv: list[str]) -> None:
     except Failed as error:
         sys.exit(str(error))
     except KeyboardInterrupt:
-        say("Interrupted. Nothing is broken: the same command goes on from here.")
-        sys.exit(130)
+        _interrupted()
     os.environ[INSTALL_SECONDS] = repr(time.monotonic() - begin)
     _point_at_trainer()
     if not stay:
         os.environ[_INSIDE] = str(environment.folder)
         os.execv(environment.python, [str(environment.python), *argv])  # noqa: S606
+
+
+def ensure_trainer() -> None:
+    """For a host that has joined: the trainer's environment, unless there is one. It works without, too: launches
+    wait."""
+    try:
+        if os.environ.get("CONTROLPLANE_BOOTSTRAP") != "off" and "GRPO_TRAINER_PYTHON" not in os.environ:
+            with interruptible():
+                _build_trainer(optional=True)
+    except KeyboardInterrupt:
+        _interrupted()
+    _point_at_trainer()
+
+
+def _interrupted() -> NoReturn:
+    say("Interrupted. Nothing is broken: the same command goes on from here.")
+    sys.exit(130)
 
 
 def _is_suitable_environment(environment: Environment) -> bool:
@@ -77,4 +94,4 @@ def _point_at_trainer() -> None:
         os.environ.setdefault("GRPO_TRAINER_PYTHON", str(TRAINER.python))
 
 
-__all__ = ["INSTALL_SECONDS", "ROOT", "STARTED", "Path", "ensure"]
+__all__ = ["INSTALL_SECONDS", "ROOT", "STARTED", "Path", "ensure", "ensure_trainer"]

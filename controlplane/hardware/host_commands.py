@@ -10,6 +10,7 @@ from kombu.exceptions import KombuError
 
 from controlplane.celery import app
 from workers.contract import Task
+from workers.contract.joining import queue_of
 
 
 class BrokerDown(Exception):
@@ -26,6 +27,6 @@ def send(host_name: str, task: Task, args: Sequence[Any]) -> None:
     if not settings.REDIS_URL:
         raise BrokerDown("REDIS_URL is not set.")
     try:
-        app.send_task(task.value, args=list(args), queue=f"host.{host_name}", retry=False)
+        app.send_task(task.value, args=list(args), queue=queue_of(host_name), retry=False)
     except (KombuError, OSError) as error:
         raise BrokerDown(str(error) or "The message broker can't be reached.") from error

@@ -1,8 +1,8 @@
 """Enforces the size limit of request bodies while they arrive.
 
 Django's ASGI handler writes a whole body to disk before its own limits apply, for everyone. So this limit comes first:
-small in general, large only for uploads by operators and for requests with the token of an attempt or a host (an
-HMAC, checked without the database).
+small in general, large only for uploads by operators and for requests with the token of an attempt (an HMAC, checked
+without the database) or a host.
 Async because it is ASGI; it does no other work.
 """
 
@@ -24,7 +24,8 @@ from django.http import HttpRequest
 
 from controlplane.accounts.models import User
 from controlplane.http import outage
-from controlplane.http.tokens import attempt_token_fits, host_token_fits
+from controlplane.http.tokens import attempt_token_fits
+from controlplane.joining import credentials
 from workers.contract.tokenizers import TOKENIZER_LIMIT
 
 log = logging.getLogger(__name__)
@@ -97,7 +98,8 @@ async def _limit(scope: Message) -> int:
     path = scope["path"]
     if (attempt := _ATTEMPT.match(path)) and attempt_token_fits(attempt[1], _bearer(scope)):
         return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
-    if (host := _TOKENIZER.fullmatch(path)) and host_token_fits(host[1], _bearer(scope)):
+    fits = database_sync_to_async(credentials.fits)
+    if (host := _TOKENIZER.fullmatch(path)) and await fits(host[1], _bearer(scope)):
         return TOKENIZER_LIMIT
     if _UPLOAD.fullmatch(path) and await database_sync_to_async(_may_upload)(scope):
         return int(settings.DATASET_MAX_BYTES) + ENVELOPE

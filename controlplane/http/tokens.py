@@ -1,5 +1,5 @@
-"""Tokens of hosts and attempts, and keys of runs: HMACs with the server's key, so nothing is stored, and a resend has
-the same one."""
+"""Tokens of attempts and keys of runs: HMACs with the server's key, so nothing is stored, and a resend has the same
+one. Hosts' tokens are in `controlplane.joining`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ def attempt_token(attempt_id: str) -> str:
     return _sign(f"attempt:{attempt_id}")
 
 
-def host_token(name: str) -> str:
-    """The token of a host's worker, for announcements and inspections."""
-    return _sign(f"host:{name}")
-
-
 def gateway_key(run_id: str) -> str:
     """The key of a run's endpoint for agents: 128 bits, as a person copies it."""
     return f"sk-{_sign(f'gateway:{run_id}')[:32]}"
@@ -26,10 +21,6 @@ def gateway_key(run_id: str) -> str:
 
 def attempt_token_fits(attempt_id: str, presented: str) -> bool:
     return _equal(attempt_token(attempt_id), presented)
-
-
-def host_token_fits(name: str, presented: str) -> bool:
-    return _equal(host_token(name), presented)
 
 
 def _sign(text: str) -> str:

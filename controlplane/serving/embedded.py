@@ -12,6 +12,7 @@ from pathlib import Path
 
 from controlplane.datafolder import incoming
 from controlplane.serving.processes import BASE_DIR, Program
+from workers.contract.joining import celery_worker, host_worker
 
 __all__ = ["BASE_DIR", "Installation"]
 
@@ -106,14 +107,14 @@ class Installation:
         """The control plane's Celery worker, with beat inside."""
         # One more than the datasets processed at once (controlplane.datasets.worker.SLOTS), so that the tick never
         # waits for one.
-        argv = _celery("controlplane.celery", "control", f"control@{self.host_name}", concurrency=3)
+        node = f"control@{self.host_name}"
+        argv = celery_worker(sys.executable, "controlplane.celery", "control", node, concurrency=3)
         argv += ["--beat", "--schedule", str(self.data / "beat"), "--pidfile", ""]
         return self._worker("control", argv)
 
     def host_worker(self) -> Program:
         """This machine's worker, which launches, stops and reaps runs."""
-        queue = f"host.{self.host_name}"
-        return self._worker("host", _celery("workers.host.celery", queue, f"host@{self.host_name}", concurrency=2))
+        return self._worker("host", host_worker(sys.executable, self.host_name))
 
     def _worker(self, name: str, argv: list[str]) -> Program:
         log = self.data / f"{name}.log"
@@ -132,10 +133,3 @@ class Installation:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
-
-
-def _celery(app: str, queue: str, node: str, *, concurrency: int) -> list[str]:
-    argv = [sys.executable, "-m", "celery", "-A", app, "worker", "-Q", queue, "-n", node, "-c", str(concurrency)]
-    # Workers don't need to know each other. Also, a worker that starts while its Valkey is killed would retry its first
-    # heartbeat forever and never end.
-    return [*argv, "--without-mingle", "--without-gossip", "--without-heartbeat", "--loglevel", "INFO"]

@@ -14,6 +14,7 @@ from django.db.migrations.recorder import MigrationRecorder
 
 from controlplane import staticfiles
 from controlplane.datafolder import DataFolderUnusable
+from controlplane.serving.claims import ServingRefused
 from controlplane.serving.embedded import Installation
 
 OPEN_FILES = 65_536
@@ -56,12 +57,19 @@ def _refuse_half_old_tables() -> None:
 
 
 def _write_host_token(installation: Installation) -> None:
-    """Write the token for this machine's host worker; renamed into place, so that it is never seen half-written."""
-    from controlplane.http.tokens import host_token
+    """Give this machine's host worker a token, unless it has one that fits; renamed into place, so that it is never
+    seen half-written."""
+    from controlplane.joining import embedded
 
     path = installation.host_token_file
+    try:
+        token = embedded.token_for(installation.host_name, path.read_text() if path.exists() else "")
+    except embedded.NameTaken as error:
+        raise ServingRefused(str(error)) from None
+    if token is None:
+        return
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
-        f.write(host_token(installation.host_name))
+        f.write(token)
     draft.rename(path)

@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from django.db import connection, models, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
+from controlplane.joining.credentials import revoked_since_dispatch
 from runs import hints
 from runs.completions import progress
 from runs.metrics import folding, trend
 from runs.models import Attempt, MetricRow, Run, RunEvent
 from runs.scheduling import ending
 from runs.served import answering
-from runs.states import EndReason, RunStatus
+from runs.states import ACTIVE, EndReason, RunStatus
 from runs.transitions import move
 from workers.contract import METRIC_KINDS, ContractError, EventKind, OutboxLine, Phase, Receipt, from_dict
 from workers.contract.lines import problem_of
@@ -68,6 +70,16 @@ class Taken:
     stop_mode: str
 
 
+class _Later(NamedTuple):
+    """An attempt of the same run that may be later."""
+
+    number: int
+    first_seq: int | None
+    step: int
+    """From which it resumed."""
+    started_at: datetime | None
+
+
 @dataclass
 class _Batch:
     """The new lines of one request, and what they change of the attempt's and the run's own columns."""
@@ -88,6 +100,9 @@ class _Batch:
     def ack(self) -> int:
         return self.lines[-1].seq if self.lines else self.attempt.last_seq
 
+    def taken(self) -> Taken:
+        return Taken(self.attempt.run_id, self.ack, self.attempt.status, self.attempt.stop_mode)
+
 
 def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) -> int:
     """Store what is new and answer the attempt's acknowledged seq. `seen`: the lines come from its live supervisor.
@@ -99,14 +114,36 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) 
         if seen:  # a heartbeat is one UPDATE
             Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now())
         return attempt.last_seq
-    taken = _stored([Delivery(attempt.pk, lines, seen)])[0]
-    attempt.status, attempt.stop_mode = RunStatus(taken.status), taken.stop_mode
-    return taken.ack
+    with transaction.atomic():
+        held = _locked().defer("run__spec").get(pk=attempt.pk)
+        batch = _batch(Delivery(attempt.pk, lines, seen), held, _later([held.run_id]))
+        _take([batch], plain=is_plain(lines))
+    attempt.status, attempt.stop_mode = held.status, held.stop_mode
+    return batch.ack
 
 
-def accept_together(deliveries: Sequence[Delivery]) -> list[Taken]:
-    """Store deliveries of different attempts in one transaction; all of them are plain and checked."""
-    return _stored(deliveries)
+def accept_together(deliveries: Sequence[Delivery]) -> list[Taken | None]:
+    """Store deliveries of different attempts in one transaction; their lines are plain and checked.
+
+    None: not one for this way; `accept` takes it or says what is wrong with it.
+    """
+    wanted = [delivery.attempt_id for delivery in deliveries]
+    with transaction.atomic():
+        live = _locked().filter(~revoked_since_dispatch(), pk__in=wanted, status__in=ACTIVE)
+        held = {attempt.pk: attempt for attempt in live.only(*_PLAIN)}
+        later = _later([attempt.run_id for attempt in held.values()])
+        batches: list[_Batch | None] = []
+        for delivery in deliveries:
+            attempt = held.get(delivery.attempt_id)
+            try:
+                batches.append(_batch(delivery, attempt, later) if attempt is not None else None)
+            except (BadLine, NotStarted):
+                batches.append(None)
+        _take([batch for batch in batches if batch is not None], plain=True)
+    return [
+        batch and Taken(batch.attempt.run_id, batch.ack, batch.attempt.status, batch.attempt.stop_mode)
+        for batch in batches
+    ]
 
 
 def is_plain(lines: Sequence[OutboxLine]) -> bool:
@@ -114,51 +151,38 @@ def is_plain(lines: Sequence[OutboxLine]) -> bool:
     return not any(line.kind in _APPLY for line in lines)
 
 
-def _stored(deliveries: Sequence[Delivery]) -> list[Taken]:
-    now = timezone.now()
-    plain = all(is_plain(delivery.lines) for delivery in deliveries)
-    with transaction.atomic():
-        held = _locked([delivery.attempt_id for delivery in deliveries], plain=plain)
-        later = _later([attempt.run_id for attempt in held.values()])
-        batches = []
-        for delivery in deliveries:
-            attempt = held[delivery.attempt_id]
-            after = [each for each in later.get(attempt.run_id, ()) if each[0] > attempt.number]
-            new = _contiguous(attempt, delivery.lines, [first for _, first, _, _ in after if first is not None])
-            resumed = [step for _, _, step, started_at in after if started_at is not None]
-            batch = _Batch(attempt, new, resumed)
-            if delivery.seen:
-                batch.facts["last_seen_at"] = now
-            batches.append(batch)
-        _store(batches)
-        for batch in batches:
-            for line in batch.lines:
-                if apply := _APPLY.get(line.kind):
-                    apply(batch, line)
-        _save(batches, plain=plain)
-        if news := [(batch.attempt.run_id, batch.ack) for batch in batches if batch.lines]:
-            transaction.on_commit(lambda: hints.announce(*news))
-    return [Taken(b.attempt.run_id, b.ack, b.attempt.status, b.attempt.stop_mode) for b in batches]
+def _take(batches: Sequence[_Batch], *, plain: bool) -> None:
+    _store(batches)
+    for batch in batches:
+        for line in batch.lines:
+            if apply := _APPLY.get(line.kind):
+                apply(batch, line)
+    _save(batches, plain=plain)
+    if news := [(batch.attempt.run_id, batch.ack) for batch in batches if batch.lines]:
+        transaction.on_commit(lambda: hints.announce(*news))
 
 
-def _locked(attempts: Sequence[str], *, plain: bool) -> dict[str, Attempt]:
-    """The attempts with their runs. In one order for everybody: two groups never wait for each other."""
-    rows = Attempt.objects.select_for_update(of=("self", "run")).select_related("run").order_by("pk")
-    rows = rows.only(*_PLAIN) if plain else rows.defer("run__spec")
-    held = {attempt.pk: attempt for attempt in rows.filter(pk__in=attempts)}
-    if missing := set(attempts) - set(held):
-        raise Attempt.DoesNotExist(f"There is no attempt {min(missing)}.")
-    return held
+def _batch(delivery: Delivery, attempt: Attempt, later: Mapping[str, list[_Later]]) -> _Batch:
+    after = [each for each in later.get(attempt.run_id, ()) if each.number > attempt.number]
+    new = _contiguous(attempt, delivery.lines, [each.first_seq for each in after if each.first_seq is not None])
+    batch = _Batch(attempt, new, [each.step for each in after if each.started_at is not None])
+    if delivery.seen:
+        batch.facts["last_seen_at"] = timezone.now()
+    return batch
 
 
-def _later(runs: Sequence[str]) -> dict[str, list[tuple[int, int | None, int, datetime | None]]]:
-    """Of each run with more than one attempt, those after the first: number, first seq, step of the resume, start."""
-    found: dict[str, list[tuple[int, int | None, int, datetime | None]]] = {}
+def _locked() -> QuerySet[Attempt]:
+    """Attempts with their runs. In one order for everybody: two groups never wait for each other."""
+    return Attempt.objects.select_for_update(of=("self", "run")).select_related("run").order_by("pk")
+
+
+def _later(runs: Sequence[str]) -> dict[str, list[_Later]]:
+    """Of each run with more than one attempt, those after the first."""
+    found: dict[str, list[_Later]] = {}
     rows = Attempt.objects.filter(run_id__in=runs, number__gt=1).order_by()
-    for run_id, number, first, step, at in rows.values_list(
-        "run_id", "number", "first_seq", "resume_step", "started_at"
-    ):
-        found.setdefault(run_id, []).append((number, first, step, at))
+    for run_id, number, *about in rows.values_list("run_id", "number", "first_seq", "resume_step", "started_at"):
+        first_seq, step, started_at = about
+        found.setdefault(run_id, []).append(_Later(number, first_seq, step, started_at))
     return found
 
 

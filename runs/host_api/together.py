@@ -54,13 +54,13 @@ class GroupWriter:
         self._starting = threading.Lock()
         self._left_over: _Waiting | None = None
 
-    async def store(self, delivery: Delivery) -> Stored | None:
-        """Store plain, checked lines with those of others. None: it didn't work together; the caller tries it alone."""
+    def store(self, delivery: Delivery) -> asyncio.Future[Stored | None]:
+        """Store plain, checked lines with those of others. None: it has to be taken, or refused, alone."""
         loop = asyncio.get_running_loop()
         waiting = _Waiting(delivery, loop, loop.create_future())
         self._start()
         self._queue.put(waiting)
-        return await waiting.outcome
+        return waiting.outcome
 
     def _start(self) -> None:
         with self._starting:
@@ -106,8 +106,8 @@ def _outcomes(group: Sequence[_Waiting]) -> list[Stored | None]:
     close_old_connections()
     try:
         all_taken = ingest.accept_together([waiting.delivery for waiting in group])
-        watched = hints.watched_of(taken.run_id for taken in all_taken)
-        return [Stored(taken, taken.run_id in watched, late) for taken in all_taken]
+        watched = hints.watched_of(taken.run_id for taken in all_taken if taken is not None)
+        return [None if taken is None else Stored(taken, taken.run_id in watched, late) for taken in all_taken]
     except Exception as error:  # loop boundary: whatever is wrong with one of them, the others are stored alone
         log.debug("a group of %d is stored one by one: %r", len(group), error)
         return [None] * len(group)

@@ -17,7 +17,7 @@ from controlplane.http.request_body import BadBody, bearer, body_of, decode
 from controlplane.http.streams import file_answer
 from controlplane.http.tokens import attempt_token_fits
 from runs import corpora, deletions, hints
-from runs.host_api import claiming, ingest, reaping, syncing, uploads
+from runs.host_api import claiming, ended_tokens, ingest, reaping, syncing, uploads
 from runs.host_api.syncing import SyncBody
 from runs.jobs import archives
 from runs.models import Attempt
@@ -63,8 +63,11 @@ class ReapedBody(msgspec.Struct):
     detail: str = ""
 
 
-def for_attempt(method: str) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
-    """Guard a view: one method, the attempt's token compared in constant time, errors as JSON."""
+def for_attempt(
+    method: str, *, answers_late: bool = False
+) -> Callable[[Callable[..., HttpResponseBase]], Callable[..., HttpResponseBase]]:
+    """Guard a view: one method, the attempt's token compared in constant time, errors as JSON. `answers_late`: the view
+    itself knows whether somebody asked, long after the attempt's end."""
 
     def gate(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
         @csrf_exempt
@@ -83,9 +86,12 @@ def for_attempt(method: str) -> Callable[[Callable[..., HttpResponseBase]], Call
                 return error_json(403, "The token is not this attempt's.", where="Authorization")
             try:
                 # Without its run: the spec is large, and most calls, one per second and run, don't need it.
-                attempt = Attempt.objects.get(pk=attempt_id)
+                attempt = ended_tokens.with_revoked().get(pk=attempt_id)
             except Attempt.DoesNotExist:
                 return error_json(404, f"There is no attempt {attempt_id}.", where="attempt")
+            problem, where = ended_tokens.problem(attempt, answers_late=answers_late)
+            if problem:
+                return error_json(403, problem, where=where)
             try:
                 return view(request, attempt, **rest)
             except BadBody as error:
@@ -195,7 +201,7 @@ def reaped(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     return JsonResponse({"ok": True})
 
 
-@for_attempt("POST")
+@for_attempt("POST", answers_late=True)
 def deleted(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     """A host's answer to the deletion of one of the attempt's checkpoints."""
     body = decode(body_of(request, SMALL_LIMIT), DeletedBody)

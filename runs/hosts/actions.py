@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
+from redis import RedisError
 
 from controlplane.accounts.models import User
 from controlplane.hardware.models import Host
+from controlplane.joining import credentials, host_redis
 from runs import tick
 from runs.hosts.cards import is_fresh
 from runs.models import Attempt, Lease
@@ -45,6 +47,24 @@ def give_up(host: Host, user: User, *, free: bool) -> tuple[int, int]:
     ended = sum(tick.give_up(attempt, user.get_username()) for attempt in on_host(host))
     quarantined = Lease.objects.filter(host=host, state=Lease.QUARANTINED)
     return ended, len(release(quarantined, user)) if free else 0
+
+
+def revoke(host: Host, user: User) -> tuple[int, str]:
+    """End a host's credentials at once, and its attempts with them: nothing more will be heard of them.
+
+    Return how many attempts ended, and what is still to do, or "". Their resources go into quarantine.
+    """
+    with transaction.atomic():
+        if not credentials.revoke(host.name, user):
+            return 0, f"{host.name} has no credentials."
+        Host.every.filter(pk=host.pk).update(announced_at=None)
+        detail = f"The host's credentials were revoked by {user.get_username()}."
+        ended = sum(tick.give_up(attempt, user.get_username(), detail=detail) for attempt in on_host(host))
+    try:
+        host_redis.end(host.name)
+    except RedisError:
+        return ended, "Redis can't be reached; the host's user there is deleted as soon as it can be."
+    return ended, ""
 
 
 def remove(host: Host) -> str:

@@ -36,6 +36,11 @@ def accept(name: str, announcement: dict[str, Any], schema: dict[str, Any] | Non
     return host
 
 
+def refuse(name: str) -> None:
+    """Send no more launches to a host that isn't served: it doesn't count as in reach."""
+    Host.every.filter(name=name).exclude(announced_at=None).update(announced_at=None)
+
+
 def watch(now: datetime) -> None:
     """Note that the Hardware page is open."""
     due = Q(watched_at=None) | Q(watched_at__lt=now - TOUCH_EVERY)

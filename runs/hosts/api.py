@@ -3,7 +3,7 @@ token."""
 
 from __future__ import annotations
 
-import re
+import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
@@ -18,12 +18,13 @@ from controlplane.datasets import tokenizers
 from controlplane.hardware.models import Host, ModelInspection
 from controlplane.http.errors import error_json
 from controlplane.http.request_body import BadBody, bearer, decode
-from controlplane.http.tokens import host_token_fits
+from controlplane.joining import credentials
+from controlplane.joining.models import HostCredential
 from runs.hosts import announcements
+from workers.contract.joining import HOST_NAME, HOST_NAME_WORDS, REVOKED, version_problem
 from workers.contract.tokenizers import NoTokenizer
 
 MAX_BODY = 4 * 2**20
-HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 P = ParamSpec("P")
 Document = dict[str, Any]
@@ -53,17 +54,21 @@ def _document(
     return csrf_exempt(login_not_required(guarded))
 
 
-def _is_host(request: HttpRequest, name: str) -> bool:
-    return host_token_fits(name, bearer(request))
+def _not_this_host(name: str, token: str) -> JsonResponse:
+    if credentials.was_revoked(name, token):
+        fix = "Join again with a new code from the Hardware page."
+        return error_json(403, f"The credentials of {name} were revoked.", where=REVOKED, fix=fix)
+    return error_json(403, f"This is not {name}'s token.", where="Authorization", fix="Use the host's own token.")
 
 
 @_document
 def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
     name = document.get("name")
     if not isinstance(name, str) or not HOST_NAME.fullmatch(name):
-        return error_json(400, "No usable host name.", where="name", fix="Letters, digits, dots and dashes, up to 64.")
-    if not _is_host(request, name):
-        return error_json(403, f"This is not {name}'s token.", where="Authorization", fix="Use the host's own token.")
+        return error_json(400, "No usable host name.", where="name", fix=f"Use {HOST_NAME_WORDS}.")
+    credential = credentials.fitting(name, bearer(request))
+    if credential is None:
+        return _not_this_host(name, bearer(request))
     inventory, schema = document.get("inventory"), document.get("trainer_schema")
     if not isinstance(inventory, dict):
         return error_json(
@@ -72,9 +77,22 @@ def announce(request: HttpRequest, document: Document) -> HttpResponseBase:
     if schema is not None and not _is_schema(schema):
         fix = "Send null, or the answer of workers.trainer.describe."
         return error_json(400, "This doesn't describe a trainer.", where="trainer_schema", fix=fix)
+    if problem := _noted(credential, document):
+        announcements.refuse(name)
+        return error_json(426, problem, where="version", fix="Runs that are on the host go on.")
     host = announcements.accept(name, inventory, schema, timezone.now())
     watched = announcements.is_watched(host, timezone.now())
     return JsonResponse({"ok": True, "want_schema": _wants_schema(host), "watched": watched})
+
+
+def _noted(credential: HostCredential, document: Document) -> str:
+    """Store the host's version and clock; return why it is not served, or ""."""
+    version, clock = document.get("version"), document.get("time")
+    said = version if isinstance(version, str) else ""
+    skew = float(clock) - time.time() if isinstance(clock, int | float) and abs(clock) < 1e11 else None
+    problem = version_problem(said) if said else ""
+    credentials.note_use(credential, version=said, skew_s=skew, refusal=problem)
+    return problem
 
 
 def _is_schema(schema: object) -> bool:
@@ -105,7 +123,7 @@ def inspection(request: HttpRequest, document: Document, inspection_id: int) -> 
     with transaction.atomic():
         row = ModelInspection.objects.select_related("host").filter(pk=inspection_id).first()
         # A missing row and a wrong token get the same answer, so that ids can't be probed.
-        if row is None or not _is_host(request, row.host.name):
+        if row is None or not credentials.fits(row.host.name, bearer(request)):
             return error_json(403, "No such question to this host.", where="Authorization")
         if not isinstance(answer, dict):
             return error_json(400, "The answer is not an object.", where="answer", fix="Send one JSON object.")
@@ -126,8 +144,8 @@ def tokenizer(request: HttpRequest, host: str, inspection_id: int) -> HttpRespon
         return answer
     if not (token := bearer(request)):
         return error_json(401, "No token.", where="Authorization", fix="Send `Authorization: Bearer <host token>`.")
-    if not host_token_fits(host, token):
-        return error_json(403, f"This is not {host}'s token.", where="Authorization", fix="Use the host's own token.")
+    if not credentials.fits(host, token):
+        return _not_this_host(host, token)
     row = ModelInspection.objects.filter(pk=inspection_id, host__name=host).first()
     if row is None or not tokenizers.named_in(row):
         return error_json(403, "No such question to this host, or its answer names no tokenizer.", where="inspection")

@@ -15,6 +15,8 @@ from controlplane.hardware import history, inventory
 from controlplane.hardware.links import Links, links_of
 from controlplane.hardware.models import Host
 from controlplane.hardware.sandboxes import HostSandbox, sandbox_of
+from controlplane.joining.models import HostCredential
+from runs.hosts.standing import credentials_of
 from runs.models import Attempt, Lease
 from runs.scheduling.leasing import BUSY_MIB
 from runs.sentences import resource_words
@@ -134,6 +136,8 @@ class HostView:
     """Shared memory (/dev/shm)."""
     sharing: tuple[str, ...] = ()
     """Other hosts with the same folder of runs."""
+    credential: HostCredential | None = None
+    """The newest, revoked or not."""
 
     @property
     def name(self) -> str:
@@ -197,8 +201,11 @@ def host_views(hosts: Iterable[Host] | None = None) -> list[HostView]:
             owner=lease.attempt.run.owner.username,
             role=_role(lease.attempt, lease.resource),
         )
-    sharing = _sharing(rows)
-    views = [replace(_view(row, holders[row.pk]), sharing=sharing.get(row.pk, ())) for row in rows]
+    sharing, credentials = _sharing(rows), credentials_of(rows)
+    views = [
+        replace(_view(row, holders[row.pk]), sharing=sharing.get(row.pk, ()), credential=credentials.get(row.name))
+        for row in rows
+    ]
     return (
         _without_ended_runs(views) if any(gpu.busy and not gpu.holder for view in views for gpu in view.gpus) else views
     )

@@ -12,6 +12,7 @@ from django.utils.html import format_html, format_html_join
 from controlplane.accounts.models import User
 from controlplane.hardware.prices import gpu_hour
 from controlplane.templatetags.figures import ago, clock, mib, significant
+from runs.hosts import standing
 from runs.hosts.cards import LEAST_SHM_MIB, GpuView, Holder, HostView, SlotView
 from runs.sentences import counted
 
@@ -115,6 +116,8 @@ def _hardware(host: HostView) -> str:
 
 def _chips(host: HostView) -> Iterator[Chip]:
     yield Chip("good", "in reach") if host.fresh else Chip("warn", "out of reach")
+    for grade, word in standing.troubles(host.credential):
+        yield Chip(grade, word)
     if host.trainer == "missing":
         yield Chip("bad", "trainer missing")
     elif host.trainer != "ready":
@@ -131,6 +134,8 @@ def _buttons(host: HostView) -> Iterator[Button]:
     pk = host.row.pk
     if not host.fresh and host.running:
         yield Button("Mark host as lost…", reverse("give_up_host", args=[pk]), f"give-up-{pk}", danger=True)
+    if host.credential is not None and host.credential.revoked_at is None:
+        yield Button("Revoke…", reverse("revoke_host", args=[pk]), f"revoke-{pk}")
     if host.removable:
         yield Button("Remove…", reverse("remove_host", args=[pk]), f"remove-{pk}")
 
@@ -138,6 +143,8 @@ def _buttons(host: HostView) -> Iterator[Button]:
 def _stale(host: HostView) -> str:
     if host.fresh:
         return ""
+    if words := standing.out_of_service(host.credential):
+        return words
     effect = "Launches can't reach it; its runs continue."
     if host.announced_at is None:
         return f"Never connected. {effect}"
@@ -274,6 +281,8 @@ def _software(host: HostView, user: User) -> Iterator[Fact]:
     versions = tuple(FactText(f"{name} {version}") for name, version in host.versions.items())
     yield Fact("Versions", versions or _muted("not reported"), inline=True)
     yield Fact("Models", tuple(_models(host)))
+    for label, text in standing.facts(host.credential):
+        yield Fact(label, (FactText(text),))
 
 
 def _cuda(cuda: dict[str, Any]) -> FactText:

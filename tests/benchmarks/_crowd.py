@@ -42,7 +42,7 @@ launching.dispatch_ready()
 found = Attempt.objects.filter(run__in=runs).order_by("created_at")
 result = [{"id": a.pk, "run": a.run_id, "token": attempt_token(a.pk), "status": a.status} for a in found]
 """
-TOKEN = "from controlplane.http.tokens import host_token\nresult = host_token(host)"
+TOKEN = "from controlplane.joining import embedded\nresult = embedded.token_for(host, '')"
 DISPATCH = """
 import time
 from django.utils import timezone

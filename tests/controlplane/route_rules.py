@@ -10,6 +10,7 @@ ACT = "operators change; there is nothing to read"
 OPERATE = "for operators only, reading included"
 ADMIN = "for admins only, reading included"
 HOST = "for hosts with their token; people's sessions count nothing"
+CODE = "for machines with a join code in the body; no session and no token"
 
 RULES = {
     "health": OPEN,
@@ -209,6 +210,9 @@ RULES = {
     "trial": READ,
     "trial_stop": ACT,
     "give_up_host": OPERATE,
+    "add_host": OPERATE,
+    "added_host": OPERATE,
+    "revoke_host": OPERATE,
     "remove_host": OPERATE,
     "queue_move": ACT,
     "queue_priority": ACT,
@@ -223,6 +227,7 @@ RULES = {
     "api_archive": HOST,
     "api_not_launched": HOST,
     "api_host_announce": HOST,
+    "api_host_join": CODE,
     "api_inspection": HOST,
     "api_tokenizer": HOST,
 }

@@ -18,6 +18,7 @@ from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, reso
 from controlplane.accounts.models import Role
 from controlplane.datasets.models import Corpus, CorpusVersion
 from controlplane.hardware.models import ModelInspection
+from controlplane.joining import codes
 from controlplane.references.models import ReferenceCheck
 from runs import checkpoints
 from runs.alerts.delivery import queue_test
@@ -28,7 +29,7 @@ from runs.urls import websocket_urlpatterns
 from tests.controlplane.accounts.secret_rows import an_endpoint
 from tests.controlplane.environments.environments import an_environment
 from tests.controlplane.people import make_user, signed_in
-from tests.controlplane.route_rules import ACT, ADMIN, EDIT, HOST, OPEN, OPERATE, READ, RULES, SELF
+from tests.controlplane.route_rules import ACT, ADMIN, CODE, EDIT, HOST, OPEN, OPERATE, READ, RULES, SELF
 from tests.runs.alerts.builders import a_target
 from tests.runs.builders import a_host, a_run, an_attempt, event
 from tests.runs.served.builders import a_turn
@@ -91,6 +92,7 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         "profile_id": attempt.run.profile_id,
         "host_id": host.pk,
         "host": host.name,
+        "code_id": codes.make("", by=None)[0].pk,
         "lease_id": lease.pk,
         "check_id": ReferenceCheck.objects.create(dataset_version=version, reward_version=rewards).pk,
         "trial_id": ProfileTrial.objects.create(owner=make_user(), host=host, model="/m").pk,
@@ -120,7 +122,7 @@ def test_every_route_has_a_rule_and_every_rule_a_route():
 @pytest.mark.parametrize("method", METHODS)
 def test_whoever_is_not_signed_in_gets_nowhere(method: str, address: Any) -> None:
     let_in = []
-    for name in set(RULES) - set(of(OPEN)):
+    for name in set(RULES) - set(of(OPEN, CODE)):
         answer = Client().generic(method, address(name))
         refused = answer.status_code in (401, 403, 405) or answer.get("Location", "").startswith("/sign-in/")
         if not refused:
@@ -212,7 +214,7 @@ def test_acts_take_a_post(address: Any) -> None:
 
 def test_a_post_from_another_site_is_refused(address: Any) -> None:
     client = signed_in(Role.ADMIN, csrf=True)
-    names = set(RULES) - set(of(HOST))
+    names = set(RULES) - set(of(HOST, CODE))
     answers = {n: client.post(address(n), headers={"Origin": "https://evil.example"}).status_code for n in names}
     assert {name: code for name, code in answers.items() if code not in (403, 405)} == {}
 

@@ -15,12 +15,13 @@ from controlplane.datasets import importing, worker
 from controlplane.datasets.models import DatasetVersion
 from controlplane.datasets.reader.mapping import ColumnMapping
 from controlplane.hardware.models import Host, ModelInspection
-from controlplane.http.tokens import attempt_token, host_token
+from controlplane.http.tokens import attempt_token
 from runs.host_api import ingest
 from runs.live import frames
 from runs.live.frames import Cursor, FrameExtras
 from runs.metrics import folding
 from runs.models import Attempt, Run
+from tests.host_tokens import host_token
 from tests.runs.builders import a_host, an_attempt, event, train
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sent")]

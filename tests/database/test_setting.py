@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from controlplane import plaintext
 from controlplane.database import CONNECTIONS, URL, DatabaseUnusable, databases
 from controlplane.environment import EnvironmentUnusable, whole
 from tests.stack import ROOT
@@ -42,6 +43,8 @@ UNUSABLE = [
 
 @pytest.fixture
 def address(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    monkeypatch.setenv(plaintext.ALLOW, "allow")
+
     def read(url: str) -> dict[str, Any]:
         monkeypatch.setenv(URL, url)
         return databases(tmp_path)["default"]

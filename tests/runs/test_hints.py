@@ -87,9 +87,9 @@ def test_a_send_without_a_broker_says_so_at_once(url: str, settings: Settings, m
         host_commands.send("box", Task.STOP_RUN, ["r1", 1, "now"])
 
 
-def test_only_the_sockets_and_the_two_streams_are_async() -> None:
+def test_only_the_sockets_the_two_streams_and_the_route_of_syncs_are_async() -> None:
     found = {path.name for path in ROOT.glob("runs/**/*.py") if "async def" in path.read_text()}
-    assert found == {"consumers.py", "log_views.py", "pump.py"}
+    assert found == {"consumers.py", "log_views.py", "pump.py", "sync_route.py"}
 
 
 @pytest.mark.django_db

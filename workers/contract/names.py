@@ -160,6 +160,9 @@ class Task(StrEnum):
 
 def broker_url(redis_url: str) -> str:
     """Celery's form of a redis-py address: `unix:///p?db=1` becomes `redis+socket:///p?virtual_host=1`."""
+    if redis_url.startswith("rediss://") and "ssl_cert_reqs=" not in redis_url:
+        # redis-py checks the server's certificate; kombu doesn't unless it is told to.
+        return f"{redis_url}{'&' if '?' in redis_url else '?'}ssl_cert_reqs=required"
     if not redis_url.startswith("unix://"):
         return redis_url
     path, _, query = redis_url.removeprefix("unix://").partition("?")

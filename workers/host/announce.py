@@ -14,16 +14,18 @@ import os
 import signal
 import subprocess
 import threading
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from workers.contract import gateway, packages
+from workers.contract.joining import VERSION
 from workers.contract.tied import end_with
 from workers.host.inventory import Inventory
 from workers.host.settings import HostSettings
 from workers.supervisor.commands import SOURCE_ROOT, atropos_python, packages_python, trainer_tool_environment
-from workers.supervisor.control import Control, ControlError
+from workers.supervisor.control import Control, ControlError, Refused
 from workers.supervisor.loops import Loop
 
 log = logging.getLogger(__name__)
@@ -192,20 +194,23 @@ class Announcer:
         self._inventory = inventory
         self._control = control
         self._sent_schema: dict[str, Any] | None = None
-        self._failing = False
+        self._failing = ""
+        """The last error, which is logged once."""
 
     def tick(self, now: float) -> float:
         schema = self._probe.schema
         news = schema if schema != self._sent_schema else None
-        body = {"name": self._settings.name, "inventory": self.inventory(), "trainer_schema": news}
+        body: dict[str, Any] = {"name": self._settings.name, "inventory": self.inventory(), "trainer_schema": news}
+        body |= {"version": VERSION, "time": time.time()}
         try:
             answer = self._control.announce(body)
         except ControlError as error:
-            if not self._failing:
+            if str(error) != self._failing:
                 log.warning("this host could not announce itself: %s", error)
-            self._failing = True
-            return min(2.0, self._settings.announce_s)
-        self._failing = False
+            self._failing = str(error)
+            refused = isinstance(error, Refused)  # and the next request would be too
+            return self._settings.announce_s if refused else min(2.0, self._settings.announce_s)
+        self._failing = ""
         self._sent_schema = None if answer.get("want_schema") else schema
         if answer.get("want_schema") and schema is not None:
             return 0.5
@@ -235,7 +240,7 @@ def start(settings: HostSettings) -> None:
         settings.runs_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_control_url(settings)
         probe = TrainerProbe(settings)
-        control = Control(url=settings.control_url, token=settings.host_token(), timeout_s=settings.http_timeout_s)
+        control = Control.of(settings, settings.host_token())
         announcer = Announcer(settings, probe, Inventory(settings), control)
         _loops.extend([Loop("trainer-probe", probe.tick), Loop("announce", announcer.tick)])
         for loop in _loops:

@@ -1,6 +1,6 @@
 """The host's Celery app: receives short commands from the control plane and runs the announcements.
 
-    celery -A workers.host.celery worker -Q host.<name> -n host.<name>@%h
+    celery -A workers.host.celery worker -Q host.<name> -n host@<name>
 
 Prefork, because the launcher must spawn from a main thread, where a pool child runs its tasks.
 """
@@ -8,11 +8,13 @@ Prefork, because the launcher must spawn from a main thread, where a pool child 
 from __future__ import annotations
 
 import os
+import socket
 
 from celery import Celery
 from celery.signals import worker_process_init, worker_ready, worker_shutdown
 
 from workers.contract import broker_url
+from workers.contract.joining import unacknowledged_keys
 from workers.host import announce
 from workers.host.settings import HostSettings
 
@@ -21,8 +23,12 @@ app = Celery("workers", fixups=[], include=["workers.host.tasks"])
 app.conf.update(
     broker_url=broker_url(os.environ.get("REDIS_URL", "redis://127.0.0.1:6379/0")),
     broker_connection_retry_on_startup=True,
-    # A blocking read must not time out while the queue is silent.
-    broker_transport_options={"socket_timeout": None, "socket_keepalive": True},
+    # A blocking read must not time out while the queue is silent. Keys of its own: its user in Redis has no others.
+    broker_transport_options={
+        "socket_timeout": None,
+        "socket_keepalive": True,
+        **unacknowledged_keys(os.environ.get("GRPO_HOST_NAME") or socket.gethostname()),
+    },
     task_serializer="json",
     accept_content=["json"],
     task_ignore_result=True,

@@ -30,7 +30,7 @@ def delete_and_tell(folder: str, token: str, settings: HostSettings) -> bool:
         delete(folder, settings.runs_dir)
     except NotDeleted as error:
         problem = str(error)
-    control = Control(url=settings.control_url, token=token, timeout_s=settings.http_timeout_s)
+    control = Control.of(settings, token)
     try:
         control.send_deleted(f"{named['run']}-{named['attempt']}", path=named["path"], problem=problem)
     finally:

@@ -106,12 +106,7 @@ def _wait_for_lock(folder: AttemptFolder, lock: Lock, seconds: float) -> Launch:
 
 def _tell(document: Mapping[str, Any], token: str, settings: HostSettings, detail: str, *, final: bool) -> None:
     attempt_id = str(document.get("attempt_id"))
-    control = Control(
-        url=settings.control_url,
-        token=token,
-        timeout_s=settings.http_timeout_s,
-        url_file=settings.control_url_file,
-    )
+    control = Control.of(settings, token, follow=True)
     try:
         control.send_not_launched(attempt_id, detail[:2000], final=final)
     except ControlError as error:

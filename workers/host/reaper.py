@@ -75,7 +75,7 @@ def reap(
 ) -> bool:
     """True if the attempt's remains were cleaned up; False while its lock is held."""
     folder = AttemptFolder.of(settings.runs_dir, run_id, number)
-    control = Control(url=settings.control_url, token=token, timeout_s=settings.http_timeout_s, alive=False)
+    control = Control.of(settings, token, alive=False)
     lock = Lock(folder)
     try:
         report = _Report(f"{run_id}-{number}", control)

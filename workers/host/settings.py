@@ -30,6 +30,8 @@ class HostSettings:
     control_url: str
     host_name: str = ""
     host_token_file: Path | None = None
+    ca_file: Path | None = None
+    """Certificates by which the control plane is known, if no public authority vouches for it (PEM)."""
 
     trainer_python: str = sys.executable
     trainer_pythonpath: str = ""
@@ -142,6 +144,7 @@ class HostSettings:
         if not values["runs_dir"].is_absolute():
             raise SettingsError(f"{variable('runs_dir')} must be an absolute path")
         for name in (
+            "ca_file",
             "hf_token_file",
             "dataset_cache_dir",
             "lm_eval_tasks",

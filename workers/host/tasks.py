@@ -47,7 +47,7 @@ def inspect_model(inspection_id: int, model: str) -> None:
     if answer["ok"] and not answer.get("unreachable"):
         tokenizer = tokenizer_files.collect(model, settings.model_folders, hub)
         answer["tokenizer_files"] = tokenizer.summary()
-    control = Control(url=settings.control_url, token=settings.host_token(), timeout_s=settings.http_timeout_s)
+    control = Control.of(settings, settings.host_token())
     try:
         wants_tokenizer = control.answer_inspection(inspection_id, {**answer, "host": settings.name})
         if wants_tokenizer and tokenizer.files:

@@ -68,8 +68,7 @@ def _run(folder: AttemptFolder, settings: HostSettings, token: str) -> None:
     from workers.supervisor.lifecycle import Lifecycle
 
     def make_control() -> Control:
-        url_file = settings.control_url_file
-        return Control(url=settings.control_url, token=token, timeout_s=settings.http_timeout_s, url_file=url_file)
+        return Control.of(settings, token, follow=True)
 
     # Through the module, so that tests can substitute other GPUs.
     life = Lifecycle(folder, folder.read_spec(), settings, make_control=make_control, read_gpus=lambda: gpus.read())

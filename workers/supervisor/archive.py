@@ -47,7 +47,7 @@ class ArchiveUploader:
                 self._archive = self._open()
             self._send(self._archive)
         except Refused as error:
-            self._end(refused=f"The control plane refused the archive: {_what(error)}")
+            self._end(refused=f"The control plane refused the archive: {error.text}")
         except (ArchiveError, ContractError) as error:
             self._end(refused=str(error))
         except ControlError as error:
@@ -78,11 +78,3 @@ class ArchiveUploader:
 
     def _tell(self, **how: str) -> None:
         self._folder.write_if_possible(FileName.ARCHIVE_SENT, json.dumps({"size": self._stored, **how}))
-
-
-def _what(error: Refused) -> str:
-    """The control plane's own sentence."""
-    try:
-        return str(json.loads(str(error).partition(": ")[2])["error"]["what"])
-    except (ValueError, KeyError, TypeError):
-        return str(error)

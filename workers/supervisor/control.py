@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import json
 import os
+import ssl
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,8 @@ from typing import Any, TypeVar
 import httpx
 
 from workers.contract import ClaimAnswer, ContractError, SyncAnswer, from_dict
+from workers.contract.joining import JOIN, REVOKED
+from workers.host.settings import HostSettings
 
 GZIP_FROM = 4096
 """Below this, compressing costs more than it saves."""
@@ -34,25 +37,52 @@ class Unreachable(ControlError):
 class Refused(ControlError):
     """The control plane refused; the same request would be refused again."""
 
-    def __init__(self, status: int, text: str) -> None:
+    def __init__(self, status: int, text: str, *, where: str = "") -> None:
         super().__init__(f"HTTP {status}: {text}")
         self.status = status
+        self.text = text
+        self.where = where
+
+    @property
+    def revoked(self) -> bool:
+        """Whether this host's credentials were revoked: what it runs must end."""
+        return self.where == REVOKED
 
 
 class Control:
     """A client for one thread. `alive`: syncs are the supervisor's sign of life."""
 
     def __init__(
-        self, *, url: str, token: str, timeout_s: float, url_file: Path | None = None, alive: bool = True
+        self,
+        *,
+        url: str,
+        token: str,
+        timeout_s: float,
+        url_file: Path | None = None,
+        ca_file: Path | None = None,
+        alive: bool = True,
     ) -> None:
         self._url = url.rstrip("/")
         self._url_file = url_file
         self._alive = alive
         # No proxies from the environment: requests to the control plane go nowhere else.
         self._http = httpx.Client(
-            headers={"Authorization": f"Bearer {token}"},
+            headers={"Authorization": f"Bearer {token}"} if token else {},
+            verify=ssl.create_default_context(cafile=ca_file) if ca_file else True,
             timeout=httpx.Timeout(timeout_s, connect=min(3.0, timeout_s)),
             trust_env=False,
+        )
+
+    @classmethod
+    def of(cls, settings: HostSettings, token: str, *, follow: bool = False, alive: bool = True) -> Control:
+        """`follow`: a control plane that moved, by the file that the host's worker maintains."""
+        return cls(
+            url=settings.control_url,
+            token=token,
+            timeout_s=settings.http_timeout_s,
+            url_file=settings.control_url_file if follow else None,
+            ca_file=settings.ca_file,
+            alive=alive,
         )
 
     def close(self) -> None:
@@ -117,6 +147,10 @@ class Control:
         """`path`: of a checkpoint. `problem`: why it isn't deleted, or ""."""
         self._post(f"/api/attempts/{attempt_id}/deleted", {"path": path, "problem": problem}, compress=False)
 
+    def join(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Exchange a code for this host's credentials; the only request without a token."""
+        return self._post(JOIN, body, compress=False)
+
     def announce(self, body: dict[str, Any]) -> dict[str, Any]:
         return self._post("/api/hosts/announce", body, compress=False)
 
@@ -178,10 +212,25 @@ def _json(body: dict[str, Any]) -> bytes:
 
 
 def _error(response: httpx.Response) -> ControlError:
-    text = response.text[:300]
+    if response.is_redirect:
+        target = response.headers.get("Location", "")[:200]
+        return Unreachable(
+            f"{response.url.copy_with(path=None, query=None)} redirects to {target}, and redirects are not followed: a "
+            "token goes to one address only. Name the address that answers itself."
+        )
+    text, where = _words(response)
     if response.status_code in (408, 425, 429) or response.status_code >= 500:
         return Unreachable(f"HTTP {response.status_code}: {text}")
-    return Refused(response.status_code, text)
+    return Refused(response.status_code, text, where=where)
+
+
+def _words(response: httpx.Response) -> tuple[str, str]:
+    """What an error says, and where it is, if it is one of the control plane's own."""
+    try:
+        error = response.json()["error"]
+        return " ".join(part for part in (str(error["what"]), str(error["fix"])) if part), str(error["where"])
+    except (ValueError, LookupError, TypeError):
+        return response.text[:300], ""
 
 
 def _parsed(cls: type[T], answer: dict[str, Any]) -> T:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from workers.contract import EventKind, Line, SyncAnswer
+from workers.contract import EventKind, Line, StopMode, SyncAnswer
 from workers.contract.lines import LONGEST_PAUSE_S, event_line, numbered
 from workers.host.settings import HostSettings
 from workers.supervisor.chatfile import ChatFile
@@ -146,6 +146,8 @@ class Syncer:
         if not self.failing:
             log.warning("the control plane cannot be reached, trying again: %s", error)
         self.failing = True
+        if isinstance(error, Refused) and error.revoked:
+            self._on_answer(SyncAnswer(ack=self.acked, stop=StopMode.NOW, watched=False))
         if isinstance(error, Refused) and error.status in _UNKNOWN:
             self._refused_since = self._refused_since if self._refused_since is not None else now
             self.given_up = now - self._refused_since >= self._settings.refused_deadline_s

@@ -17,8 +17,8 @@ from controlplane.datasets import tokenizers
 from controlplane.datasets.models import Tokenizer
 from controlplane.hardware import host_commands
 from controlplane.hardware.models import Host, ModelInspection
-from controlplane.http.tokens import host_token
 from runs.hosts import tokenizer_views
+from tests.host_tokens import host_token
 from workers.contract.tokenizers import TOKENIZER_LIMIT, NoTokenizer, head_of, sizes_in
 
 pytestmark = pytest.mark.django_db

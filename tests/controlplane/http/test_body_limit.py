@@ -8,13 +8,15 @@ from typing import Any
 
 import pytest
 from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.test import Client
 
 from controlplane.accounts.models import Role, User
 from controlplane.http import body_limit
 from controlplane.http.body_limit import BodyLimit
-from controlplane.http.tokens import attempt_token, host_token
+from controlplane.http.tokens import attempt_token
 from tests.controlplane.people import make_user, operator, signed_in, viewer
+from tests.host_tokens import host_token
 
 PIECE = 2**16
 
@@ -123,11 +125,13 @@ async def test_large_reports_are_for_the_attempt_itself():
     assert await Server("/api/hosts/announce", size, token=mine).ask() == 413
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_a_tokenizer_comes_from_the_host_itself():
     size, path = 2 * body_limit.SMALL, "/api/hosts/box/inspections/7/tokenizer"
-    assert await Server(path, size, token=host_token("box")).ask() == 200
-    assert await Server(path, 9 * body_limit.SMALL, token=host_token("box")).ask() == 413
-    for token in ("", "madeup", host_token("other")):
+    mine, others = [await database_sync_to_async(host_token)(name) for name in ("box", "other")]
+    assert await Server(path, size, token=mine).ask() == 200
+    assert await Server(path, 9 * body_limit.SMALL, token=mine).ask() == 413
+    for token in ("", "madeup", others):
         assert await Server(path, size, token=token).ask() == 413
 
 

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.hardware.models import Host, ModelInspection
-from controlplane.http.tokens import host_token
+from tests.host_tokens import host_token
 
 pytestmark = pytest.mark.django_db
 

@@ -1,0 +1,52 @@
+"""One-time codes for joining: made for an operator or a machine's provider, and used up by the first machine."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+
+from django.utils import timezone
+
+from controlplane.accounts.models import User
+from controlplane.joining.credentials import hashed
+from controlplane.joining.models import JoinCode
+
+VALID_FOR = timedelta(hours=1)
+FORGOTTEN_AFTER = timedelta(days=7)
+
+
+def make(host_name: str, *, by: User | None, valid_for: timedelta = VALID_FOR) -> tuple[JoinCode, str]:
+    """A code for a host of this name, or of any if it is "". The code itself is only in the return value."""
+    now = timezone.now()
+    JoinCode.objects.filter(expires_at__lt=now - FORGOTTEN_AFTER).delete()
+    code = secrets.token_hex(20)  # none begins with a dash, which would be an option of the command
+    row = JoinCode.objects.create(
+        code_sha256=hashed(code), host_name=host_name, created_by=by, expires_at=now + valid_for
+    )
+    return row, code
+
+
+def find(code: str) -> JoinCode | None:
+    return JoinCode.objects.select_related("created_by").filter(code_sha256=hashed(code)).first()
+
+
+def problem(row: JoinCode | None) -> str:
+    """Why a code lets nobody in, or ""."""
+    if row is None:
+        return "This join code is wrong. Copy the whole command from the Hardware page."
+    if row.used_at is not None:
+        return f"This join code has been used, by the host {row.used_by}. Each code lets one machine in."
+    if row.expires_at <= timezone.now():
+        return "This join code has expired."
+    return ""
+
+
+def use_up(row: JoinCode, host_name: str) -> bool:
+    """One conditional UPDATE decides between two machines. False: the other one was first."""
+    unused = JoinCode.objects.filter(pk=row.pk, used_at=None, expires_at__gt=timezone.now())
+    return bool(unused.update(used_at=timezone.now(), used_by=host_name))
+
+
+def command(url: str, code: str) -> str:
+    """What to run on the new machine, in a copy of the source."""
+    return f"python3 -m workers.host.join {url.rstrip('/')} {code}"

@@ -1,0 +1,56 @@
+"""Credentials of hosts, and the one-time codes that machines exchange for them."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+
+class HostCredential(models.Model):
+    """A host's token and its user in Redis, of which only hashes are stored. Revoked ones stay: they say since when."""
+
+    host_name = models.CharField(max_length=64)
+    token_sha256 = models.CharField(max_length=64, unique=True)
+    redis_sha256 = models.CharField(max_length=64, blank=True)
+    """Of the password in Redis; "" for the host of `up`, which uses the control plane's own connection."""
+    embedded = models.BooleanField(default=False)
+    """Of the host that `up` runs beside the control plane."""
+    created_at = models.DateTimeField(auto_now_add=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    """Who made the code."""
+    last_used_at = models.DateTimeField(null=True)
+    version = models.CharField(max_length=60, blank=True)
+    """As the host announced it."""
+    clock_skew_s = models.FloatField(null=True)
+    """How far the host's clock is ahead of ours. For people: nothing is decided by it."""
+    refusal = models.TextField(blank=True)
+    """Why its last announcement was refused; "" if it wasn't."""
+    revoked_at = models.DateTimeField(null=True)
+    revoked_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+
+    class Meta:
+        indexes = [models.Index(fields=["host_name", "revoked_at"], name="credential_of_host")]
+        constraints = [
+            models.UniqueConstraint(fields=["host_name"], condition=Q(revoked_at=None), name="one_credential_a_host")
+        ]
+
+    def __str__(self) -> str:
+        return self.host_name
+
+
+class JoinCode(models.Model):
+    """A code that lets one machine join, once, until it expires."""
+
+    code_sha256 = models.CharField(max_length=64, unique=True)
+    host_name = models.CharField(max_length=64, blank=True)
+    """"": the machine chooses."""
+    created_at = models.DateTimeField(auto_now_add=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    expires_at = models.DateTimeField()
+    used_at = models.DateTimeField(null=True)
+    used_by = models.CharField(max_length=64, blank=True)
+    """The host that joined with it."""
+
+    def __str__(self) -> str:
+        return self.host_name or f"code {self.pk}"

@@ -1,0 +1,14 @@
+"""Tokens of hosts in tests, as joining gives them."""
+
+from __future__ import annotations
+
+from controlplane.joining.credentials import hashed
+from controlplane.joining.models import HostCredential
+
+
+def host_token(name: str) -> str:
+    """The same token each time, with the credentials behind it."""
+    token = f"the token of {name}"
+    if not HostCredential.objects.filter(token_sha256=hashed(token)).exists():
+        HostCredential.objects.create(host_name=name, token_sha256=hashed(token))
+    return token

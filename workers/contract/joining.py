@@ -1,0 +1,75 @@
+"""What a control plane and a host that joins it agree on: names, versions, the queue and its keys in Redis."""
+
+from __future__ import annotations
+
+import re
+from ipaddress import ip_address
+
+VERSION = "0.1.0"
+"""Of the whole product: control plane and hosts are released together."""
+HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+HOST_NAME_WORDS = "letters, digits, dots, dashes and underscores, up to 64"
+JOIN = "/api/hosts/join"
+REVOKED = "revoked credentials"
+"""Where an error is, in answers to a host that was revoked: what it runs ends."""
+TOLERATED_SKEW_S = 30
+"""Clocks this close together are not worth a word. Nothing is decided by a host's clock."""
+
+_VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})(\.\d{1,6})?([.a-z+-].{0,40})?")
+_PRIORITY = "\x06\x16"
+"""Between a list's name and a priority, as kombu writes it."""
+
+
+def version_problem(of_host: str, of_control: str = VERSION) -> str:
+    """Why a control plane doesn't serve a host of that version, or "". Within one minor version it does."""
+    host, control = _VERSION.fullmatch(of_host), _VERSION.fullmatch(of_control)
+    if host is None or control is None:
+        return f"The host's version {of_host[:40]!r} can't be read. The control plane has {of_control}."
+    near = host[1] == control[1] and abs(int(host[2]) - int(control[2])) <= 1
+    if near:
+        return ""
+    older = (int(host[1]), int(host[2])) < (int(control[1]), int(control[2]))
+    return (
+        f"The host has version {of_host}, the control plane {of_control}: they may be one minor version apart. "
+        f"Update the {'host' if older else 'control plane'}."
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address, as it is written, leads to the machine itself."""
+    name = host.strip("[]").rstrip(".").lower()
+    try:
+        return ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")
+
+
+def queue_of(host: str) -> str:
+    """The queue of a host's commands."""
+    return f"host.{host}"
+
+
+def unacknowledged_keys(host: str) -> dict[str, str]:
+    """Names of kombu's keys for deliveries that aren't acknowledged, as transport options. By default all consumers
+    share them."""
+    options = ("unacked_key", "unacked_index_key", "unacked_mutex_key")
+    return {option: f"{option.removesuffix('_key')}.{queue_of(host)}" for option in options}
+
+
+def redis_keys(host: str) -> tuple[str, ...]:
+    """Patterns of all keys that a host's worker touches in Redis."""
+    queue = queue_of(host)
+    bindings = (f"_kombu.binding.{queue}", f"_kombu.binding_permanent.{queue}")
+    return (queue, f"{queue}{_PRIORITY}*", *bindings, *unacknowledged_keys(host).values())
+
+
+def host_worker(python: str, host: str) -> list[str]:
+    """The command of a host's Celery worker."""
+    return celery_worker(python, "workers.host.celery", queue_of(host), f"host@{host}", concurrency=2)
+
+
+def celery_worker(python: str, app: str, queue: str, node: str, *, concurrency: int) -> list[str]:
+    argv = [python, "-m", "celery", "-A", app, "worker", "-Q", queue, "-n", node, "-c", str(concurrency)]
+    # Workers don't need to know each other. Also, a worker that starts while its Redis is killed would retry its first
+    # heartbeat forever and never end.
+    return [*argv, "--without-mingle", "--without-gossip", "--without-heartbeat", "--loglevel", "INFO"]

@@ -1,0 +1,70 @@
+"""Makes this machine a host of a control plane, and runs its worker.
+
+    python3 -m workers.host.join https://control.example CODE     the first time
+    python3 -m workers.host.join                                  later
+
+Works with nothing but python3 and pip, as manage.py does: it builds `.venv` and `.venv-train` when needed. It stays in
+the foreground, for systemd or a container to run. SIGTERM ends it; runs on this host go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from controlplane.bootstrap import ensure, ensure_trainer
+
+SOURCE = Path(__file__).resolve().parents[2]
+
+
+def main() -> None:
+    parser = _parser()
+    parsed = parser.parse_args()
+    if parsed.url and not (parsed.code or parsed.code_file):
+        parser.error("A join code is needed too. The Hardware page of the control plane makes one.")
+    if not parsed.url and not (parsed.data / "host.json").exists():
+        parser.error(
+            f"This machine has joined no control plane yet: {parsed.data} has no host.json. “Add a host” on the "
+            "Hardware page of the control plane makes the command."
+        )
+    ensure(["-m", "workers.host.join", *sys.argv[1:]])
+
+    from workers.host import membership, service
+
+    code = parsed.code_file.read_text().strip() if parsed.code_file else parsed.code
+    try:
+        if parsed.url:
+            asked = membership.Asked(
+                url=parsed.url, code=code, name=parsed.name, ca_file=parsed.ca_file, plaintext=parsed.plaintext
+            )
+            membership.join(asked, parsed.data, report=_say)
+        # Only now: it may take longer than a code is good for.
+        ensure_trainer()
+        if not parsed.only_join:
+            sys.exit(service.run(membership.read(parsed.data), parsed.data, report=_say))
+    except membership.NotAMember as error:
+        sys.exit(str(error))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python3 -m workers.host.join", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("url", nargs="?", default="", help="the control plane's address")
+    parser.add_argument("code", nargs="?", default="", help="a one-time code from its Hardware page")
+    parser.add_argument("--code-file", type=Path, help="a file with the code, in place of CODE")
+    parser.add_argument("--name", default="", help="this host's name; default: the one of the code, else the machine's")
+    parser.add_argument("--data", type=Path, default=SOURCE / ".host", help="this host's folder; default: %(default)s")
+    parser.add_argument("--ca-file", type=Path, help="certificates (PEM) that vouch for the control plane and Redis")
+    parser.add_argument("--plaintext", action="store_true", help="allow http:// and redis:// beyond this machine")
+    parser.add_argument("--only-join", action="store_true", help="store the credentials, and don't start the worker")
+    return parser
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

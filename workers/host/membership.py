@@ -1,0 +1,159 @@
+"""What a host keeps of its control plane: address, name, token, its user in Redis; and how it gets them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from workers.contract.joining import TOLERATED_SKEW_S, VERSION, is_loopback
+from workers.supervisor.control import Control, ControlError, Refused
+
+TIMEOUT_S = 20
+Report = Callable[[str], None]
+
+
+class NotAMember(Exception):
+    """This machine has not joined; the message says why."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command line."""
+
+    url: str
+    code: str
+    name: str = ""
+    ca_file: Path | None = None
+    plaintext: bool = False
+
+
+@dataclass(frozen=True)
+class Membership:
+    """host.json in the host's folder, mode 0600: the address of Redis holds a password."""
+
+    control_url: str
+    name: str
+    redis_url: str
+    ca_file: str = ""
+    code_sha256: str = ""
+    """Of the code that was used: a service that is started with the same command again has joined already."""
+
+
+def join(asked: Asked, data: Path, *, report: Report) -> None:
+    """Exchange the code and store what comes, unless this very code was used here before. Raises NotAMember."""
+    url = _usable(asked)
+    digest = hashlib.sha256(asked.code.encode()).hexdigest()
+    before = _stored(data)
+    if before is not None and before.code_sha256 == digest:
+        report(f"This machine has joined {before.control_url} with this code already, as {before.name}.")
+        if before.control_url != url:
+            _write(data, replace(before, control_url=url))
+        return
+    folder = _make(data)
+    ca_file = asked.ca_file.absolute() if asked.ca_file else None
+    answer = _exchange(asked, url, ca_file)
+    redis_url = str(answer["redis_url"])
+    parts = urlsplit(redis_url)
+    if parts.scheme != "rediss" and not is_loopback(parts.hostname or "") and not asked.plaintext:
+        report(f"Commands from Redis at {parts.hostname} come unencrypted, as the control plane is set up.")
+    member = Membership(url, str(answer["name"]), redis_url, str(ca_file or ""), digest)
+    _private(folder / "host_token", str(answer["token"]))
+    _write(folder, member)
+    report(f"Joined {url} as {member.name}. What this host keeps is in {folder}.")
+    _tell_skew(answer, report)
+
+
+def read(data: Path) -> Membership:
+    """Raises NotAMember."""
+    stored = _stored(data)
+    if stored is None:
+        raise NotAMember(
+            f"This machine has joined no control plane yet: {data} has no host.json. “Add a host” on the Hardware page "
+            "of the control plane makes the command."
+        )
+    return stored
+
+
+def _usable(asked: Asked) -> str:
+    """The address without what doesn't belong to it. Raises NotAMember."""
+    try:
+        parts = urlsplit(asked.url)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        fine = False
+    if not fine or parts.username or parts.query or parts.fragment:
+        raise NotAMember(f"{asked.url} is not an address such as https://control.example:8443.")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or "") and not asked.plaintext:
+        raise NotAMember(
+            f"{asked.url} is not encrypted: whoever is on the network could take this host's token. Use https, or say "
+            "--plaintext if the network is private."
+        )
+    return asked.url.rstrip("/")
+
+
+def _exchange(asked: Asked, url: str, ca_file: Path | None) -> dict[str, object]:
+    if ca_file is not None and not ca_file.is_file():
+        raise NotAMember(f"{ca_file} is not there.")
+    control = Control(url=url, token="", timeout_s=TIMEOUT_S, ca_file=ca_file)
+    body = {"code": asked.code, "name": asked.name, "hostname": socket.gethostname(), "version": VERSION}
+    try:
+        answer = control.join(body)
+    except Refused as error:
+        raise NotAMember(f"{url} doesn't let this machine join: {error.text}") from None
+    except ControlError as error:
+        raise NotAMember(f"This machine could not join: {error}") from None
+    finally:
+        control.close()
+    missing = [name for name in ("name", "token", "redis_url") if not isinstance(answer.get(name), str)]
+    if missing:
+        raise NotAMember(f"{url} answers, but not as a control plane: its answer has no {missing[0]}.")
+    return answer
+
+
+def _tell_skew(answer: dict[str, object], report: Report) -> None:
+    theirs = answer.get("time")
+    skew = time.time() - theirs if isinstance(theirs, int | float) else 0.0
+    if abs(skew) > TOLERATED_SKEW_S:
+        how = "ahead of" if skew > 0 else "behind"
+        report(
+            f"This machine's clock is {abs(skew):.0f} s {how} the control plane's. Nothing depends on it; set it right."
+        )
+
+
+def _stored(data: Path) -> Membership | None:
+    path = data / "host.json"
+    try:
+        return Membership(**json.loads(path.read_text()))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError) as error:
+        raise NotAMember(f"{path} can't be read ({error}). Remove it and join with a new code.") from None
+
+
+def _make(data: Path) -> Path:
+    try:
+        for folder in (data, data / "runs", data / "models"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise NotAMember(f"{data} can't be used ({error.strerror}). Choose another folder with --data.") from None
+    return data
+
+
+def _write(data: Path, member: Membership) -> None:
+    _private(data / "host.json", json.dumps(asdict(member), indent=2) + "\n")
+
+
+def _private(path: Path, text: str) -> None:
+    """Renamed into place, so that it is never seen half-written."""
+    draft = path.with_suffix(".new")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    draft.rename(path)
