@@ -134,16 +134,13 @@ def accept_together(deliveries: Sequence[Delivery]) -> list[Taken | None]:
         later = _later([attempt.run_id for attempt in held.values()])
         batches: list[_Batch | None] = []
         for delivery in deliveries:
-            attempt = held.get(delivery.attempt_id)
             try:
+                attempt = held.get(delivery.attempt_id)
                 batches.append(_batch(delivery, attempt, later) if attempt is not None else None)
             except (BadLine, NotStarted):
                 batches.append(None)
         _take([batch for batch in batches if batch is not None], plain=True)
-    return [
-        batch and Taken(batch.attempt.run_id, batch.ack, batch.attempt.status, batch.attempt.stop_mode)
-        for batch in batches
-    ]
+    return [batch.taken() if batch is not None else None for batch in batches]
 
 
 def is_plain(lines: Sequence[OutboxLine]) -> bool:
@@ -180,9 +177,9 @@ def _later(runs: Sequence[str]) -> dict[str, list[_Later]]:
     """Of each run with more than one attempt, those after the first."""
     found: dict[str, list[_Later]] = {}
     rows = Attempt.objects.filter(run_id__in=runs, number__gt=1).order_by()
-    for run_id, number, *about in rows.values_list("run_id", "number", "first_seq", "resume_step", "started_at"):
-        first_seq, step, started_at = about
-        found.setdefault(run_id, []).append(_Later(number, first_seq, step, started_at))
+    for attempt in rows.only("run_id", "number", "first_seq", "resume_step", "started_at"):
+        about = _Later(attempt.number, attempt.first_seq, attempt.resume_step, attempt.started_at)
+        found.setdefault(attempt.run_id, []).append(about)
     return found
 
 

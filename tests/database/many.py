@@ -16,7 +16,7 @@ from controlplane.hardware.models import Host
 from runs.models import Attempt, Lease, MetricRow, Run, RunEvent, new_run_id
 from runs.states import EndReason, RunStatus
 
-BIG = {"runs_run", "runs_attempt", "runs_metricrow", "runs_runevent", "runs_lease", "runs_samplerow", "runs_logchunk"}
+BIG = {"runs_run", "runs_attempt", "runs_metricrow", "runs_runevent", "runs_lease"}
 ROWS, EVENTS = 40, 5
 """Of each live run, and of each run."""
 
