@@ -17,6 +17,7 @@ from django.conf import settings  # noqa: E402
 
 from controlplane.http.body_limit import BodyLimit  # noqa: E402
 from controlplane.http.one_thread import OneThread  # noqa: E402
+from runs.host_api.sync_route import SyncRoute  # noqa: E402
 from runs.urls import websocket_urlpatterns  # noqa: E402
 
 
@@ -40,7 +41,7 @@ class SameOrigin:
 
 application = ProtocolTypeRouter(
     {
-        "http": BodyLimit(OneThread()),
+        "http": SyncRoute(BodyLimit(OneThread())),
         "websocket": SameOrigin(AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_urlpatterns)))),
     }
 )

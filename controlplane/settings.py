@@ -196,6 +196,9 @@ HOST_STALE_AFTER_S = _seconds("HOST_STALE_AFTER_S", 30)
 """An announcement comes every 10 s; without one for this long, launches can't arrive."""
 SILENT_AFTER_S = _seconds("SILENT_AFTER_S", 30)
 """A supervisor's heartbeat comes every 2 s."""
+UNWATCHED_S = _seconds("UNWATCHED_S", 2)
+"""When the supervisor of a run that nobody watches sends its lines again. The database stores many lines at once for
+little more than one; a stop whose message is lost waits for as long."""
 REAP_EVERY_S = _seconds("REAP_EVERY_S", 60)
 """The interval of requests to a host about a silent attempt: longer than a reap takes, or they would pile up there and
 delay launches."""

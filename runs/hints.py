@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import redis
 from django.conf import settings
@@ -40,20 +41,27 @@ class _Redis:
         self._watched: dict[str, tuple[bool, float]] = {}
         self._lock = threading.Lock()
 
-    def publish(self, message: str) -> None:
-        self._try(lambda client: client.publish(CHANNEL, message))
+    def publish(self, messages: Sequence[str]) -> None:
+        def send(client: redis.Redis) -> None:
+            with client.pipeline(transaction=False) as pipe:
+                for message in messages:
+                    pipe.publish(CHANNEL, message)
+                pipe.execute()
 
-    def watched(self, run_id: str) -> bool:
-        """Whether anyone watches the run; cached for a second, because every batch asks."""
+        self._try(send)
+
+    def watched(self, run_ids: Iterable[str]) -> set[str]:
+        """Those of the runs that anyone watches; cached for a second, because every batch asks."""
         now = time.monotonic()
-        cached = self._watched.get(run_id)
-        if cached is not None and cached[1] > now:
-            return cached[0]
-        exists = self._try(lambda client: client.exists(watch_key(run_id)))
-        if len(self._watched) > 10_000:
-            self._watched.clear()
-        self._watched[run_id] = (bool(exists), now + WATCHED_CACHE_S)
-        return bool(exists)
+        asked = dict.fromkeys(run_ids)
+        unknown = [run_id for run_id in asked if self._watched.get(run_id, (False, 0.0))[1] <= now]
+        if unknown:
+            found: Any = self._try(lambda client: client.mget([watch_key(run_id) for run_id in unknown]))
+            if len(self._watched) > 10_000:
+                self._watched.clear()
+            for run_id, mark in zip(unknown, found or [None] * len(unknown), strict=True):
+                self._watched[run_id] = (mark is not None, now + WATCHED_CACHE_S)
+        return {run_id for run_id in asked if self._watched.get(run_id, (False, 0.0))[0]}
 
     def forget(self) -> None:
         self._watched.clear()
@@ -82,25 +90,31 @@ class _Redis:
 _redis = _Redis()
 
 
-def announce(run_id: str, seq: int) -> None:
-    """Announce new rows up to `seq`. Call it after the commit."""
-    if watched(run_id) or watched(LIST):
-        _redis.publish(f"{run_id} {seq}")
+def announce(*news: tuple[str, int]) -> None:
+    """Announce new rows, of each run up to a seq. Call it after the commit."""
+    watched = _redis.watched([LIST, *(run_id for run_id, _ in news)])
+    if messages := [f"{run_id} {seq}" for run_id, seq in news if run_id in watched or LIST in watched]:
+        _redis.publish(messages)
 
 
 def changed(run_id: str) -> None:
     """Announce a change of the run itself (status, stop request) to everyone."""
-    _redis.publish(f"{run_id} 0")
+    _redis.publish([f"{run_id} 0"])
 
 
 def person_changed(user_id: int) -> None:
     """Announce a changed password, a sign-out or a disabled account to everyone. Call it after the commit."""
-    _redis.publish(f"{PERSON} {user_id}")
+    _redis.publish([f"{PERSON} {user_id}"])
 
 
 def watched(run_id: str) -> bool:
     """Whether anyone has the run's page open, as of a second ago."""
-    return _redis.watched(run_id)
+    return run_id in _redis.watched([run_id])
+
+
+def watched_of(run_ids: Iterable[str]) -> set[str]:
+    """Those of the runs whose page anyone has open, as of a second ago."""
+    return _redis.watched(run_ids)
 
 
 def watch_key(run_id: str) -> str:

@@ -151,7 +151,7 @@ class Attempt(models.Model):
     launch_sent_at = models.DateTimeField(null=True)
     claimed_at = models.DateTimeField(null=True)
     started_at = models.DateTimeField(null=True)
-    ended_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True, db_index=True)
     last_seen_at = models.DateTimeField(null=True)
     """The supervisor's last contact, by the control plane's clock."""
     boot_id = models.CharField(max_length=64, blank=True)

@@ -9,9 +9,9 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
@@ -41,11 +41,13 @@ class Postgres:
     """`server.url("name")`, `server.stop()`, `server.start()`."""
 
     folder: Path
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """In place of SETTINGS' or beside them."""
     process: subprocess.Popen[bytes] | None = None
 
     @classmethod
-    def create(cls) -> Postgres:
-        server = cls(Path(tempfile.mkdtemp(prefix="pg-")))
+    def create(cls, settings: Mapping[str, str] | None = None) -> Postgres:
+        server = cls(Path(tempfile.mkdtemp(prefix="pg-")), settings or {})
         if (user := _other_user()) is not None:
             os.chown(server.folder, user.pw_uid, user.pw_gid)
         argv = ["initdb", "--no-sync", "-A", "trust", "-U", "tester", "-E", "UTF8", "--locale=C.UTF-8"]
@@ -61,7 +63,7 @@ class Postgres:
         return self.folder / "data"
 
     def start(self) -> None:
-        options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
+        options = [part for name, value in {**SETTINGS, **self.settings}.items() for part in ("-c", f"{name}={value}")]
         argv = self._argv("postgres", "-D", str(self.data), "-k", str(self.folder), *options)
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, cwd="/")
@@ -119,8 +121,8 @@ class Postgres:
 
 
 @contextmanager
-def running() -> Iterator[Postgres]:
-    server = Postgres.create()
+def running(settings: Mapping[str, str] | None = None) -> Iterator[Postgres]:
+    server = Postgres.create(settings)
     try:
         yield server
     finally:

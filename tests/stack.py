@@ -145,7 +145,13 @@ class Stack:
 
     @classmethod
     def start(
-        cls, data: Path, environment: dict[str, str] | None = None, *, host_app: str = "", redis_url: str = ""
+        cls,
+        data: Path,
+        environment: dict[str, str] | None = None,
+        *,
+        host_app: str = "",
+        redis_url: str = "",
+        web_workers: int = 1,
     ) -> Stack:
         """`host_app`: another Celery application for the host's worker, that imports the real one. The trainer's
         interpreter is ours unless `environment` names another: the real one is asked about TRL, which takes seconds."""
@@ -157,6 +163,7 @@ class Stack:
             embedded_redis=not redis_url,
             host_name="testhost",
             trainer_python=None,
+            web_workers=web_workers,
         )
         installation.make_folders()
         (installation.runs_dir / ".cache").symlink_to(_first("described"), target_is_directory=True)

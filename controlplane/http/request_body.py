@@ -30,11 +30,13 @@ def bearer(request: HttpRequest) -> str:
 
 def body_of(request: HttpRequest, limit: int) -> bytes:
     """The body, decompressed if gzipped, up to `limit` bytes."""
-    too_large = BadBody(413, f"The body is larger than {limit} bytes.", fix="Send less at a time.")
     if int(request.headers.get("Content-Length") or 0) > limit:
-        raise too_large
-    body = request.body
-    coding = request.headers.get("Content-Encoding", "identity")
+        raise _too_large(limit)
+    return unpacked(request.body, request.headers.get("Content-Encoding", "identity"), limit)
+
+
+def unpacked(body: bytes, coding: str, limit: int) -> bytes:
+    """`coding`: the header Content-Encoding."""
     if coding == "gzip":
         unpack = zlib.decompressobj(wbits=31)
         try:
@@ -46,8 +48,12 @@ def body_of(request: HttpRequest, limit: int) -> bytes:
     elif coding != "identity":
         raise BadBody(415, f"Content-Encoding {coding} is not understood.", fix="Use gzip or none.")
     if len(body) > limit:
-        raise too_large
+        raise _too_large(limit)
     return body
+
+
+def _too_large(limit: int) -> BadBody:
+    return BadBody(413, f"The body is larger than {limit} bytes.", fix="Send less at a time.")
 
 
 def decode(body: bytes, kind: type[T]) -> T:

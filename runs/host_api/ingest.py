@@ -6,29 +6,34 @@ go on. Life-cycle events move the status; nothing else that a host says does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from django.db import connection, models, transaction
-from django.db.models import F
-from django.db.models.functions import Greatest
+from django.db.models import QuerySet
 from django.utils import timezone
 
+from controlplane.joining.credentials import revoked_since_dispatch
 from runs import hints
 from runs.completions import progress
 from runs.metrics import folding, trend
 from runs.models import Attempt, MetricRow, Run, RunEvent
 from runs.scheduling import ending
 from runs.served import answering
-from runs.states import EndReason, RunStatus
+from runs.states import ACTIVE, EndReason, RunStatus
 from runs.transitions import move
 from workers.contract import METRIC_KINDS, ContractError, EventKind, OutboxLine, Phase, Receipt, from_dict
 from workers.contract.lines import problem_of
 
 ACTOR = "supervisor"
+_PLAIN = (
+    *("number", "status", "stop_mode", "first_seq", "last_seq", "run_id"),
+    *("run__last_seq", "run__folded_seq", "run__last_metrics", "run__trend", "run__trend_of", "run__reward_ends"),
+)
+"""What storing plain lines reads of an attempt and its run."""
 _KINDS = frozenset(EventKind)
 _MAX_SEQ, _MAX_T = 2**62, 4e9
 
@@ -45,16 +50,58 @@ class NotStarted(Exception):
     """Lines for an attempt that was never dispatched."""
 
 
+@dataclass(frozen=True)
+class Delivery:
+    """The lines of one request."""
+
+    attempt_id: str
+    lines: Sequence[OutboxLine]
+    seen: bool = True
+    """The lines come from the attempt's live supervisor."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What is in force once a delivery is stored."""
+
+    run_id: str
+    ack: int
+    status: str
+    stop_mode: str
+
+
+class _Later(NamedTuple):
+    """An attempt of the same run that may be later."""
+
+    number: int
+    first_seq: int | None
+    step: int
+    """From which it resumed."""
+    started_at: datetime | None
+
+
 @dataclass
 class _Batch:
     """The new lines of one request, and what they change of the attempt's and the run's own columns."""
 
     attempt: Attempt
     lines: list[OutboxLine]
-    current: bool
-    """The run has no later attempt: its headline figures are this attempt's."""
+    resumed: list[int]
+    """The steps from which later attempts have resumed."""
     facts: dict[str, Any] = field(default_factory=dict)
     run_facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def current(self) -> bool:
+        """The run has no later attempt: its headline figures are this attempt's."""
+        return not self.resumed
+
+    @property
+    def ack(self) -> int:
+        return self.lines[-1].seq if self.lines else self.attempt.last_seq
+
+    def taken(self) -> Taken:
+        return Taken(self.attempt.run_id, self.ack, self.attempt.status, self.attempt.stop_mode)
 
 
 def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) -> int:
@@ -62,35 +109,82 @@ def accept(attempt: Attempt, lines: Sequence[OutboxLine], *, seen: bool = True) 
 
     `attempt` holds the status and the stop that are in force afterwards.
     """
-    _check(lines)
-    now = timezone.now()
+    check(lines)
     if not lines:
         if seen:  # a heartbeat is one UPDATE
-            Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=now)
+            Attempt.objects.filter(pk=attempt.pk).update(last_seen_at=timezone.now())
         return attempt.last_seq
     with transaction.atomic():
-        locked = Attempt.objects.select_for_update(of=("self", "run")).select_related("run").defer("run__spec")
-        held = locked.get(pk=attempt.pk)
-        after = Attempt.objects.filter(run_id=held.run_id, number__gt=held.number).order_by()
-        later = list(after.values_list("first_seq", "resume_step", "started_at"))
-        new = _contiguous(held, lines, [first for first, _, _ in later if first is not None])
-        resumed = [step for _, step, started_at in later if started_at is not None]
-        batch = _Batch(held, new, current=not resumed)
-        if seen:
-            batch.facts["last_seen_at"] = now
-        if new:
-            _store(batch, void_after=min(resumed, default=None))
-            for line in new:
-                if apply := _APPLY.get(line.kind):
-                    apply(batch, line)
-        _save(batch)
-        if new:
-            transaction.on_commit(lambda: hints.announce(held.run_id, new[-1].seq))
+        held = _locked().defer("run__spec").get(pk=attempt.pk)
+        batch = _batch(Delivery(attempt.pk, lines, seen), held, _later([held.run_id]))
+        _take([batch], plain=is_plain(lines))
     attempt.status, attempt.stop_mode = held.status, held.stop_mode
-    return new[-1].seq if new else held.last_seq
+    return batch.ack
 
 
-def _check(lines: Sequence[OutboxLine]) -> None:
+def accept_together(deliveries: Sequence[Delivery]) -> list[Taken | None]:
+    """Store deliveries of different attempts in one transaction; their lines are plain and checked.
+
+    None: not one for this way; `accept` takes it or says what is wrong with it.
+    """
+    wanted = [delivery.attempt_id for delivery in deliveries]
+    with transaction.atomic():
+        live = _locked().filter(~revoked_since_dispatch(), pk__in=wanted, status__in=ACTIVE)
+        held = {attempt.pk: attempt for attempt in live.only(*_PLAIN)}
+        later = _later([attempt.run_id for attempt in held.values()])
+        batches: list[_Batch | None] = []
+        for delivery in deliveries:
+            try:
+                attempt = held.get(delivery.attempt_id)
+                batches.append(_batch(delivery, attempt, later) if attempt is not None else None)
+            except (BadLine, NotStarted):
+                batches.append(None)
+        _take([batch for batch in batches if batch is not None], plain=True)
+    return [batch.taken() if batch is not None else None for batch in batches]
+
+
+def is_plain(lines: Sequence[OutboxLine]) -> bool:
+    """Whether the lines are only stored: no status, and no other row, depends on them."""
+    return not any(line.kind in _APPLY for line in lines)
+
+
+def _take(batches: Sequence[_Batch], *, plain: bool) -> None:
+    _store(batches)
+    for batch in batches:
+        for line in batch.lines:
+            if apply := _APPLY.get(line.kind):
+                apply(batch, line)
+    _save(batches, plain=plain)
+    if news := [(batch.attempt.run_id, batch.ack) for batch in batches if batch.lines]:
+        transaction.on_commit(lambda: hints.announce(*news))
+
+
+def _batch(delivery: Delivery, attempt: Attempt, later: Mapping[str, list[_Later]]) -> _Batch:
+    after = [each for each in later.get(attempt.run_id, ()) if each.number > attempt.number]
+    new = _contiguous(attempt, delivery.lines, [each.first_seq for each in after if each.first_seq is not None])
+    batch = _Batch(attempt, new, [each.step for each in after if each.started_at is not None])
+    if delivery.seen:
+        batch.facts["last_seen_at"] = timezone.now()
+    return batch
+
+
+def _locked() -> QuerySet[Attempt]:
+    """Attempts with their runs. In one order for everybody: two groups never wait for each other."""
+    return Attempt.objects.select_for_update(of=("self", "run")).select_related("run").order_by("pk")
+
+
+def _later(runs: Sequence[str]) -> dict[str, list[_Later]]:
+    """Of each run with more than one attempt, those after the first."""
+    found: dict[str, list[_Later]] = {}
+    rows = Attempt.objects.filter(run_id__in=runs, number__gt=1).order_by()
+    for attempt in rows.only("run_id", "number", "first_seq", "resume_step", "started_at"):
+        about = _Later(attempt.number, attempt.first_seq, attempt.resume_step, attempt.started_at)
+        found.setdefault(attempt.run_id, []).append(about)
+    return found
+
+
+def check(lines: Sequence[OutboxLine]) -> None:
+    """Raise BadLine if a line doesn't follow the contract."""
     for index, line in enumerate(lines):
         if not 1 <= line.seq < _MAX_SEQ:
             raise BadLine(index, f"seq {line.seq} is out of range")
@@ -128,10 +222,19 @@ def _contiguous(attempt: Attempt, lines: Sequence[OutboxLine], later: Sequence[i
     return new
 
 
-def _store(batch: _Batch, void_after: int | None) -> None:
+def _store(batches: Sequence[_Batch]) -> None:
     """Rows and events by `executemany`: the ORM's bulk_create takes several times as long."""
+    rows: list[tuple[Any, ...]] = []
+    events: list[tuple[Any, ...]] = []
+    for batch in batches:
+        _collect(batch, rows, events)
+    _insert(MetricRow, ("run_id", "attempt_id", "seq", "t", "kind", "step", "values", "superseded"), rows)
+    _insert(RunEvent, ("run_id", "attempt_id", "seq", "at", "kind", "step", "actor", "data"), events)
+
+
+def _collect(batch: _Batch, rows: list[tuple[Any, ...]], events: list[tuple[Any, ...]]) -> None:
     attempt, run = batch.attempt, batch.attempt.run
-    rows, events = [], []
+    void_after = min(batch.resumed, default=None)
     late: list[folding.Row] = []
     newest: dict[str, float] = {}
     rewards: list[float] = []
@@ -153,8 +256,6 @@ def _store(batch: _Batch, void_after: int | None) -> None:
             rewards.append(values[trend.REWARD])
         if line.kind == EventKind.TRAIN and line.step is not None:
             batch.run_facts["step"] = line.step
-    _insert(MetricRow, ("run_id", "attempt_id", "seq", "t", "kind", "step", "values", "superseded"), rows)
-    _insert(RunEvent, ("run_id", "attempt_id", "seq", "at", "kind", "step", "actor", "data"), events)
     if late:
         folding.add(run.pk, late)
     if newest:
@@ -163,14 +264,44 @@ def _store(batch: _Batch, void_after: int | None) -> None:
         batch.run_facts |= trend.extended(run, rewards)
 
 
-def _save(batch: _Batch) -> None:
-    attempt, run = batch.attempt, batch.attempt.run
-    if batch.lines:
-        last = batch.lines[-1].seq
-        batch.facts["last_seq"] = last
-        headline = batch.run_facts if batch.current else {}
-        Run.objects.filter(pk=run.pk).update(last_seq=Greatest(F("last_seq"), last), **headline)
-    Attempt.objects.filter(pk=attempt.pk).update(**batch.facts)
+def _save(batches: Sequence[_Batch], *, plain: bool) -> None:
+    for batch in batches:
+        if batch.lines:
+            batch.facts["last_seq"] = batch.lines[-1].seq
+            # The row is locked: what was read is what is there.
+            last = max(batch.attempt.run.last_seq, batch.lines[-1].seq)
+            batch.run_facts = {"last_seq": last, **(batch.run_facts if batch.current else {})}
+    if plain:
+        _update(Run, [(batch.attempt.run_id, batch.run_facts) for batch in batches if batch.lines])
+        _update(Attempt, [(batch.attempt.pk, batch.facts) for batch in batches])
+        return
+    for batch in batches:
+        if batch.lines:
+            Run.objects.filter(pk=batch.attempt.run_id).update(**batch.run_facts)
+        Attempt.objects.filter(pk=batch.attempt.pk).update(**batch.facts)
+
+
+def _update(model: type[models.Model], changes: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+    """Rows that change in the same columns by one prepared statement: building one for each takes longer than the
+    database does."""
+    alike: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+    for pk, facts in changes:
+        if facts:
+            values = (_for_database(value) for value in facts.values())
+            alike.setdefault(tuple(facts), []).append((*values, pk))
+    quote = connection.ops.quote_name
+    with connection.cursor() as cursor:
+        for names, rows in alike.items():
+            columns = ", ".join(f"{quote(name)} = %s" for name in names)
+            # Table and column names are constants of this module.
+            sql = f"UPDATE {quote(model._meta.db_table)} SET {columns} WHERE id = %s"  # noqa: S608
+            cursor.executemany(sql, rows)
+
+
+def _for_database(value: Any) -> Any:
+    if isinstance(value, dict | list):
+        return _encode(value)
+    return connection.ops.adapt_datetimefield_value(value) if isinstance(value, datetime) else value
 
 
 def _insert(model: type[models.Model], columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:

@@ -39,7 +39,7 @@ def samples(attempt: Attempt, first_line: int, lines: Sequence[dict[str, Any]]) 
         _store(locked, stored + 1, fresh)
         ack = stored + len(fresh)
         Attempt.objects.filter(pk=locked.pk).update(samples_ack=ack)
-        transaction.on_commit(lambda: hints.announce(locked.run_id, 0))
+        transaction.on_commit(lambda: hints.announce((locked.run_id, 0)))
     return ack
 
 
@@ -102,5 +102,5 @@ def log(attempt: Attempt, name: str, offset: int, data: bytes) -> int:
                 LogChunk(attempt=locked, name=name, offset=size + at, data=fresh[at : at + LOG_CHUNK_BYTES])
                 for at in parts
             )
-        transaction.on_commit(lambda: hints.announce(locked.run_id, 0))
+        transaction.on_commit(lambda: hints.announce((locked.run_id, 0)))
     return size + len(fresh)

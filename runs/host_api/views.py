@@ -17,21 +17,13 @@ from controlplane.http.request_body import BadBody, bearer, body_of, decode
 from controlplane.http.streams import file_answer
 from controlplane.http.tokens import attempt_token_fits
 from runs import corpora, deletions, hints
-from runs.host_api import claiming, ended_tokens, ingest, reaping, uploads
+from runs.host_api import claiming, ended_tokens, ingest, reaping, syncing, uploads
+from runs.host_api.syncing import SyncBody
 from runs.jobs import archives
 from runs.models import Attempt
 from runs.served import conversation
-from runs.states import ACTIVE, FINAL
-from workers.contract import (
-    LOG_NAMES,
-    ContractError,
-    OutboxLine,
-    Receipt,
-    StopMode,
-    SyncAnswer,
-    from_dict,
-    to_dict,
-)
+from runs.states import ACTIVE
+from workers.contract import LOG_NAMES, ContractError, OutboxLine, Receipt, from_dict, to_dict
 from workers.contract.jobs import ARCHIVE
 
 SYNC_LIMIT = 16 * 2**20
@@ -47,14 +39,6 @@ class ClaimBody(msgspec.Struct):
     host: str
     pid: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     boot_id: str
-
-
-class SyncBody(msgspec.Struct):
-    lines: list[OutboxLine]
-    seen: bool = True
-    """False if a reaper sends the lines: they aren't a sign of life."""
-    turns_after: Annotated[int, msgspec.Meta(ge=0)] | None = None
-    """Of a served model: the last turn of its chat that its supervisor has."""
 
 
 class SamplesBody(msgspec.Struct):
@@ -156,16 +140,16 @@ def corpus(request: HttpRequest, attempt: Attempt, sha256: str) -> HttpResponseB
 def sync(request: HttpRequest, attempt: Attempt) -> HttpResponseBase:
     body = decode(body_of(request, SYNC_LIMIT), SyncBody)
     ack = ingest.accept(attempt, body.lines, seen=body.seen)
-    # An attempt that was given up (`host_lost`) while its supervisor lived on must stop training.
-    stop = StopMode.NOW if attempt.status in FINAL else attempt.stop_mode or None
-    answer = to_dict(SyncAnswer(ack=ack, stop=stop, watched=hints.watched(attempt.run_id)))
-    chat = None if body.turns_after is None else conversation.news(attempt, body.turns_after)
-    return JsonResponse({**answer, "chat": to_dict(chat)} if chat else _without_chat(answer))
-
-
-def _without_chat(answer: dict[str, Any]) -> dict[str, Any]:
-    """Supervisors of an earlier version, which outlive an update of the control plane, refuse what they don't know."""
-    return {name: value for name, value in answer.items() if name != "chat"}
+    said = syncing.answer(
+        ack,
+        status=attempt.status,
+        stop_mode=attempt.stop_mode,
+        watched=hints.watched(attempt.run_id),
+        paced=body.paced,
+    )
+    if body.turns_after is not None:
+        said["chat"] = to_dict(conversation.news(attempt, body.turns_after))
+    return JsonResponse(said)
 
 
 @for_attempt("POST")

@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from django.db import transaction
 from django.db.models import Count, F, Q, QuerySet
+from django.utils import timezone
 
 from runs.metrics.series import Points, join, outline
 from runs.models import Attempt, ChunkOutline, MetricChunk, MetricRow, Run
+from runs.states import ACTIVE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,13 +31,20 @@ PAUSE_S = 0.01
 KEEP_ROWS = 2000
 """Newest raw rows kept after folding, for the cursors of reconnecting viewers."""
 
+LINES_COME_FOR = timedelta(days=7)
+"""How long after its end a run is still looked at: a host that comes back hands over what it has. Rows that come even
+later are read as they are."""
+
 Row = tuple[int, int | None, float, dict[str, float]]
 """(seq, step, t, values)"""
 
 
 def fold_all(batches: int = 50) -> int:
-    """Fold waiting rows of all runs, at most `batches` transactions per run. Return the number of transactions."""
-    due = Run.objects.filter(last_seq__gte=F("folded_seq") + FOLD_ROWS).order_by("pk")
+    """Fold waiting rows of all runs that may have some, at most `batches` transactions per run. Return the number of
+    transactions."""
+    recent = Attempt.objects.filter(Q(status__in=ACTIVE) | Q(ended_at__gte=timezone.now() - LINES_COME_FOR))
+    waiting = Run.objects.filter(pk__in=recent.order_by().values("run_id"))
+    due = waiting.filter(last_seq__gte=F("folded_seq") + FOLD_ROWS).order_by("pk")
     folded = 0
     for run_id in list(due.values_list("pk", flat=True)):
         while folded < batches and fold(run_id):

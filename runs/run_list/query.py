@@ -183,8 +183,10 @@ class RunListQuery:
             runs = runs.filter(health__verdict__in=HEALTH_ASKED[self.health][1])
         if self.host:
             runs = runs.filter(latest_host=self.host)
-        if self.status == "active":
-            return runs.filter(latest_status__in=ACTIVE)
+        if self.status == "active" or self.status in ACTIVE:
+            # A run's active attempt is its latest, so the few there are needn't be looked for in every run.
+            statuses = ACTIVE if self.status == "active" else [self.status]
+            return runs.filter(pk__in=Attempt.objects.filter(status__in=statuses).order_by().values("run_id"))
         return runs.filter(latest_status=self.status) if self.status else runs
 
     def ordered(self, runs: QuerySet[Run]) -> QuerySet[Run]:

@@ -18,7 +18,7 @@ from runs import queries
 from runs.metrics.trend import gain
 from runs.models import Attempt, Lease, Run, SavedView
 from runs.run_list.query import ARCHIVED, HEALTH, HEALTH_ASKED, KINDS, SORTS, STATUSES, TRIAL, RunListQuery
-from runs.scheduling import queueing
+from runs.scheduling import leasing, queueing
 from runs.sentences import placement_text
 from runs.states import ACTIVE, RunStatus
 
@@ -180,7 +180,7 @@ def listing(request: HttpRequest) -> RunListing:
     query = query.at_most(_last_page(total))
     rows = _rows(everything, _page(query, matching))
     counts, rising = _going(query.kind)
-    busy = Lease.objects.filter(resource__startswith="gpu:").exclude(state=Lease.RELEASED).count()
+    busy = Lease.objects.filter(leasing.ACTIVE, resource__startswith="gpu:").count()
     gpus = sum(len(total or []) for total in Host.objects.values_list("inventory__gpus", flat=True))
     return RunListing(query, rows, total, counts, gpus_busy=busy, gpus=gpus, rising=rising)
 

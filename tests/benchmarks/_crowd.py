@@ -35,9 +35,10 @@ runs = [
         dataset_version=DatasetVersion.objects.get(pk=page["dataset_version"]),
         reward_version=RewardVersion.objects.get(pk=page["reward_version"]),
         profile=HardwareProfile.objects.get(pk=page["profile"]), model=page["model"], grpo={"max_steps": 1_000_000}),
-        user=User.objects.get(username="operator"))
+        user=User.objects.get(username="operator"), dispatch=False)
     for number in range(count)
 ]
+launching.dispatch_ready()
 found = Attempt.objects.filter(run__in=runs).order_by("created_at")
 result = [{"id": a.pk, "run": a.run_id, "token": attempt_token(a.pk), "status": a.status} for a in found]
 """

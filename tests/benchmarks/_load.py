@@ -15,11 +15,12 @@ import time
 from typing import Any
 
 BATCH_S = 1.0
+BATCH_WATCHED_S = 0.1
 HEARTBEAT_S = 2.0
 SAMPLE_STEPS = 2
 """A line of the host's figures after so many steps."""
 TIMEOUT_S = 10.0
-"""workers.host.settings: batch_s, heartbeat_s, sample_s at a step a second, http_timeout_s."""
+"""workers.host.settings: batch_s, batch_watched_s, heartbeat_s, sample_s at a step a second, http_timeout_s."""
 RETRY_S = 0.25
 FREE = {
     "seconds_to_gone": 0.1,
@@ -108,6 +109,8 @@ class Attempt:
         self.step = 0
         self.ending = False
         self.acked = 0
+        self.watched = False
+        self.again_s = 0.0
         # A supervisor's lines and its requests keep the distance that they happen to begin with.
         self.last_sent = time.monotonic() - random.random() * BATCH_S
 
@@ -128,7 +131,7 @@ class Attempt:
                 # The time at which it should have been written: an answer that is slow delays no clock.
                 self.beat(began + beat)
                 continue
-            due = self.last_sent + (BATCH_S if self.lines else HEARTBEAT_S)
+            due = self.last_sent + self.pause_s()
             if now >= due:
                 self.last_sent = now
                 await self.try_sync()
@@ -138,6 +141,11 @@ class Attempt:
         while self.lines:
             await self.try_sync()
         self.connection.close()
+
+    def pause_s(self) -> float:
+        if not self.lines:
+            return HEARTBEAT_S
+        return BATCH_WATCHED_S if self.watched else max(BATCH_S, self.again_s)
 
     def beat(self, t: float) -> None:
         self.step += 1
@@ -159,8 +167,9 @@ class Attempt:
 
     async def sync(self) -> None:
         sent = time.monotonic()
-        answer = await self.connection.post(f"/api/attempts/{self.id}/sync", {"lines": self.lines})
-        now, self.acked = time.time(), answer["ack"]
+        answer = await self.connection.post(f"/api/attempts/{self.id}/sync", {"lines": self.lines, "paced": True})
+        now, self.acked, self.watched = time.time(), answer["ack"], answer["watched"]
+        self.again_s = answer.get("again_s") or 0.0
         self.figures.sync_s.append(time.monotonic() - sent)
         while self.lines and self.lines[0]["seq"] <= self.acked:
             line = self.lines.pop(0)

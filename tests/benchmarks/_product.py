@@ -43,13 +43,13 @@ LIMIT_S = 120.0
 class Product:
     """A stack in which runs are launched on the New run page of one signed-in operator."""
 
-    def __init__(self, **environment: str) -> None:
+    def __init__(self, *, web_workers: int = 1, **environment: str) -> None:
         data = Path(tempfile.mkdtemp(prefix="gt-"))
         settings = {
             "GRPO_TRAINER_COMMAND": command_of(HERE / "_ticking_trainer.py"),
             "GRPO_TRAINER_PYTHON": str(_interpreter(data / "python")),
         }
-        self.stack = Stack.start(data, settings | environment)
+        self.stack = Stack.start(data, settings | environment, web_workers=web_workers)
         self.web = self.stack.client("operator")
         self.runs: list[str] = []
         try:

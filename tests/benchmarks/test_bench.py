@@ -22,6 +22,15 @@ PROMISED = {
     "row_p99_ms",
     "replay_lines_per_s",
 }
+SCALE = {
+    "runs_live",
+    "rows_per_s",
+    "row_p95_ms",
+    "watched_p95_ms",
+    "cpu_per_row_us",
+    "list_10k_p95_ms",
+    "rows_lost",
+}
 
 
 def test_the_benchmarks_are_found_by_their_files() -> None:
@@ -49,3 +58,21 @@ def test_a_small_lifecycle_loses_no_line(caplog: pytest.LogCaptureFixture, monke
     assert figures["rows_stored"] == figures["rows_sent"] > 2500
     assert (figures["replay_stored"], figures["replay_failures"], figures["sync_errors"]) == (2500, 0, {})
     assert all(math.isfinite(figures[name]) and figures[name] >= 0 for name in PROMISED)
+
+
+@pytest.mark.processes
+@pytest.mark.timeout(300)
+def test_a_few_live_runs_are_measured_and_lose_no_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "httpx")
+    said = StringIO()
+    small = ("--store=sqlite", "--runs=6", "--seconds=3", "--watched=1", "--listed=20", "--clicks=1")
+    call_command("bench", "scale", "--json", *small, stdout=said)
+    figures = json.loads(said.getvalue())["sqlite"]
+    assert set(figures) >= SCALE
+    assert (figures["runs_live"], figures["rows_lost"], figures["sync_errors"], figures["pages_failed"]) == (
+        6,
+        0,
+        {},
+        [],
+    )
+    assert all(math.isfinite(figures[name]) and figures[name] > 0 for name in SCALE - {"rows_lost"})

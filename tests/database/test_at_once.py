@@ -199,3 +199,37 @@ result = client.post(f"/users/{other.pk}/role/", {"role": "viewer"}).status_code
         racers.alone(prepare)
         racers.at_once(act, [{"who": who, "whom": whom} for who, whom in [("ada", "ben"), ("ben", "ada")] * 2])
         assert racers.alone(look) == 1
+
+
+GROUPS = f"""{STARTED}
+Attempt.objects.filter(status="starting").update(status="stopped")
+Lease.objects.update(state="released")
+made = [an_attempt("running", run=a_run(f"together {{number}}")) for number in range(6)]
+result = [each.pk for each in made]
+"""
+TOGETHER = """
+order = pks if me % 2 else pks[::-1]
+for seq in range(1, 40):
+    taken = ingest.accept_together([ingest.Delivery(pk, [train(seq), train(seq + 1)]) for pk in order])
+result = [each.ack for each in taken]
+"""
+
+
+def test_groups_of_the_same_runs_in_any_order_store_each_line_once(racers: Racers) -> None:
+    """As several web processes do when supervisors have sent their lines again."""
+    pks = racers.alone(GROUPS)
+    answers = racers.at_once(TOGETHER, [{"pks": pks, "me": number} for number in range(4)])
+    assert answers == [[40] * 6] * 4
+    stored = "result = [list(MetricRow.objects.filter(attempt=pk).order_by('seq').values_list('seq', flat=True))"
+    assert racers.alone(f"{stored} for pk in pks]", pks=pks) == [list(range(1, 41))] * 6
+
+
+def test_ticks_at_once_fold_and_judge_once(racers: Racers) -> None:
+    pks = racers.alone(GROUPS)
+    fill = "for pk in pks: ingest.accept(Attempt.objects.get(pk=pk), [train(seq) for seq in range(1, 1501)])"
+    racers.alone(fill, pks=pks)
+    racers.at_once("for _ in range(3): tick.tick(timezone.now())")
+    counted = "points = [c.points for c in MetricChunk.objects.filter(run_id__in=[pk[:-2] for pk in pks])]"
+    assert racers.alone(f"{counted}\nresult = [sum(points), len(points)]", pks=pks) == [6 * 1000, 6]
+    folded = "result = sorted(set(Run.objects.filter(attempts__in=pks).values_list('folded_seq', flat=True)))"
+    assert racers.alone(folded, pks=pks) == [1000]

@@ -38,7 +38,7 @@ def test_only_what_somebody_watches_is_announced(
     with redis.Redis.from_url(redis_url) as client:
         client.flushdb()
     watch(redis_url, watched)
-    runs_hints.announce("r1", 7)
+    runs_hints.announce(("r1", 7))
     runs_hints.changed("end")
     got = hints.get_message(timeout=5)
     hints.close()
@@ -59,7 +59,7 @@ def test_a_batch_is_stored_though_redis_is_gone(settings: Settings) -> None:
     runs_hints.forget()
     attempt = an_attempt(RunStatus.RUNNING)
     assert ingest.accept(attempt, [train(1)]) == 1
-    runs_hints.announce(attempt.run_id, 1)
+    runs_hints.announce((attempt.run_id, 1))
     assert not runs_hints.watched(attempt.run_id)
     runs_hints.forget()
 
@@ -87,9 +87,9 @@ def test_a_send_without_a_broker_says_so_at_once(url: str, settings: Settings, m
         host_commands.send("box", Task.STOP_RUN, ["r1", 1, "now"])
 
 
-def test_only_the_sockets_and_the_two_streams_are_async() -> None:
+def test_only_the_sockets_the_two_streams_and_the_route_of_syncs_are_async() -> None:
     found = {path.name for path in ROOT.glob("runs/**/*.py") if "async def" in path.read_text()}
-    assert found == {"consumers.py", "log_views.py", "pump.py"}
+    assert found == {"consumers.py", "log_views.py", "pump.py", "sync_route.py"}
 
 
 @pytest.mark.django_db

@@ -22,6 +22,8 @@ MOST_METRICS = 2_000
 """The limit of one line. More are a bug in a reward function, and would fill the store with names."""
 LONGEST_NAME = 200
 """The limit of a metric's name. A longer one is left out, since two shortened names could become one."""
+LONGEST_PAUSE_S = 3.0
+"""The limit of a pause that the control plane asks for: a stop whose message is lost arrives with the next answer."""
 _MAX_STEP = 2**31 - 1
 _MAX_COUNT = 2**53
 _MAX_FLOAT = sys.float_info.max
@@ -75,6 +77,9 @@ class SyncAnswer:
     watched: bool
     chat: ChatNews | None = None
     """For a served model that asks for it; left out otherwise, as supervisors of an earlier version don't know it."""
+    again_s: float | None = None
+    """When to send the next lines while nobody watches, to a supervisor that says that it is `paced`. None: whenever
+    it likes."""
 
 
 @dataclass(frozen=True)

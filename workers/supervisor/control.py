@@ -117,7 +117,7 @@ class Control:
 
     def sync(self, attempt_id: str, lines: Sequence[bytes], *, turns_after: int | None = None) -> SyncAnswer:
         """`turns_after`: of a served model, the last turn of its chat that has arrived."""
-        body = {"seen": self._alive, **({} if turns_after is None else {"turns_after": turns_after})}
+        body = {"seen": self._alive, "paced": True, **({} if turns_after is None else {"turns_after": turns_after})}
         return _parsed(SyncAnswer, self._post_lines(f"/api/attempts/{attempt_id}/sync", body, lines))
 
     def send_samples(self, attempt_id: str, *, first_line: int, lines: Sequence[bytes]) -> int:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from workers.contract import EventKind, Line, StopMode, SyncAnswer
-from workers.contract.lines import event_line, numbered
+from workers.contract.lines import LONGEST_PAUSE_S, event_line, numbered
 from workers.host.settings import HostSettings
 from workers.supervisor.chatfile import ChatFile
 from workers.supervisor.control import Control, ControlError, Refused
@@ -56,6 +56,8 @@ class Syncer:
         self._not_before = float("-inf")
         self._refused_since: float | None = None
         self._urgent = threading.Event()
+        self._again_s = 0.0
+        """What the control plane has asked for, while nobody watches."""
         self.acked = acked
         self.watched = False
         self.failing = False
@@ -95,7 +97,7 @@ class Syncer:
         elif self.watched or self._urgent.is_set():
             due = self._last_sent + self._settings.batch_watched_s
         else:
-            due = self._last_sent + self._settings.batch_s
+            due = self._last_sent + max(self._settings.batch_s, self._again_s)
         return max(due, self._not_before)
 
     def _send(self) -> None:
@@ -128,6 +130,7 @@ class Syncer:
     def _take(self, answer: SyncAnswer, after: int | None) -> None:
         """`after`: the offset after the acked line, unless that has to be looked for."""
         self.watched = answer.watched
+        self._again_s = min(answer.again_s or 0.0, LONGEST_PAUSE_S)
         if answer.ack != self.acked:
             start = self._offset
             if answer.ack < self.acked:

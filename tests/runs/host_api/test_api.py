@@ -343,3 +343,10 @@ def test_lines_that_a_reaper_hands_over_are_no_sign_of_life(
         attempt.refresh_from_db()
         assert (attempt.last_seen_at is not None) == alive
     assert attempt.last_seq == 1
+
+
+def test_only_a_supervisor_that_follows_it_is_told_when_to_come_again(attempt: Attempt, settings: Settings) -> None:
+    """One of an earlier version refuses an answer with more in it."""
+    settings.UNWATCHED_S = 2.5
+    assert set(post(attempt, "sync", {"lines": []}).json()) == {"ack", "stop", "watched"}
+    assert post(attempt, "sync", {"lines": [], "paced": True}).json()["again_s"] == 2.5

@@ -27,6 +27,7 @@ class Answers:
     def __init__(self) -> None:
         self.batches: list[list[int]] = []
         self.watched = False
+        self.again_s: float | None = None
         self.ack = 0
         self.error: Exception | None = None
 
@@ -35,7 +36,7 @@ class Answers:
             raise self.error
         self.batches.append([json.loads(line)["seq"] for line in lines])
         self.ack = max([self.ack, *self.batches[-1]])
-        return SyncAnswer(self.ack, None, self.watched)
+        return SyncAnswer(self.ack, None, self.watched, again_s=self.again_s)
 
 
 def a_syncer(tmp_path: Path, answers: Any) -> tuple[Syncer, Outbox]:
@@ -57,6 +58,20 @@ def test_an_unwatched_run_gathers_lines_for_a_second_and_a_watched_one_does_not(
     assert syncer.tick(101.05) == pytest.approx(0.05)
     syncer.tick(101.1)
     assert answers.batches == [[], [1], [2]]
+
+
+@pytest.mark.parametrize(("asked", "waits"), [(2.0, 2.0), (0.5, 1.0), (60.0, 3.0), (None, 1.0)])
+def test_an_unwatched_run_comes_again_when_it_is_asked_to(tmp_path: Path, asked: float | None, waits: float) -> None:
+    """Never later than a stop whose message was lost may arrive."""
+    answers = Answers()
+    answers.again_s = asked
+    syncer, outbox = a_syncer(tmp_path, answers)
+    syncer.tick(100.0)
+    outbox.append(EventKind.TRAIN, {}, t=1.0)
+    assert syncer.tick(100.4) == pytest.approx(waits - 0.4)
+    syncer.changed(urgent=True)
+    syncer.tick(100.5)
+    assert answers.batches == [[], [1]]
 
 
 def test_a_heartbeat_fills_the_silence(tmp_path: Path) -> None:

@@ -1,0 +1,67 @@
+"""With 10,000 runs on PostgreSQL, what is asked all the time reads no big table from end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.database.racing import Racers
+from tests.postgres import Postgres
+
+pytestmark = pytest.mark.processes
+
+MANY = """
+from django.db import connection
+from tests.database import many
+many.make(a_run(), runs=10_000, live=50)
+with connection.cursor() as cursor:
+    cursor.execute("VACUUM ANALYZE")
+"""
+READ_WHOLE = """
+from tests.database import many
+def act():
+    now = timezone.now()
+    some = Attempt.objects.filter(status="running").order_by("pk")[:20]
+    {code}
+with many.plans() as plans:
+    act()
+result = [plans.asked, plans.read_whole]
+"""
+HOT = {
+    "the list of runs": "from django.test import RequestFactory\n    from runs.run_list.rows import listing\n"
+    "    listing(RequestFactory().get('/runs/'))",
+    "active runs in the list": "from django.test import RequestFactory\n    from runs.run_list.rows import listing\n"
+    "    listing(RequestFactory().get('/runs/?status=active'))",
+    "a look whether the list has changed": "queries.figures()",
+    "a sync": "ingest.accept(some[0], [event(some[0].last_seq + 1, 'phase', phase='training')])",
+    "many syncs": "ingest.accept_together([ingest.Delivery(a.pk, [train(a.last_seq + 1)]) for a in some])",
+    "rows after a cursor": "queries.rows_after(some[0].run_id, 10, 2001)",
+    "a frame": "from runs.live import frames\n"
+    "    frames.read(some[0].run_id, frames.Cursor(5, 0), frames.FrameExtras())",
+    "a page's first cursor": "from runs.live import frames\n    frames.start(some[0].run_id, 5)",
+    "the queue": "launching.dispatch_ready()",
+    "the tick": "tick.tick(now)",
+    "alerts": "from runs.alerts import delivery\n    delivery.deliver(now)",
+}
+
+
+@pytest.fixture(scope="module")
+def store(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Racers]:
+    racers = Racers(tmp_path_factory.mktemp("hot"), postgres.url("hot_queries"), count=1)
+    racers.alone(MANY)
+    yield racers
+    racers.close()
+
+
+@pytest.mark.parametrize("act", HOT)
+def test_no_big_table_is_read_from_end_to_end(store: Racers, act: str) -> None:
+    asked, read_whole = store.alone(READ_WHOLE.replace("{code}", HOT[act]))
+    assert asked > 0
+    assert read_whole == []
+
+
+def test_a_query_without_an_index_would_be_noticed(store: Racers) -> None:
+    found: Any = store.alone(READ_WHOLE.replace("{code}", "list(Run.objects.filter(name='run 7'))"))
+    assert [table for table, _ in found[1]] == ["runs_run"]
