@@ -19,6 +19,8 @@ RULES = {
     "password": SELF,
     "set_password": SELF,
     "settings": READ,
+    "api_tokens": SELF,
+    "api_token_revoke": SELF,
     "users": ADMIN,
     "user_role": ADMIN,
     "user_active": ADMIN,
