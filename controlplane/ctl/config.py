@@ -37,13 +37,12 @@ def access() -> Access:
 
 def checked(url: str) -> str:
     """The address without its last slash. Raises NotConfigured if it is none, or would show a token to listeners."""
-    parts = urlsplit(url if "://" in url else f"http://{url}")
     try:
-        host = parts.hostname
-        _ = parts.port
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        host = parts.hostname if parts.scheme in ("http", "https") and parts.port != 0 else None
     except ValueError:
         host = None
-    if parts.scheme not in ("http", "https") or not host:
+    if not host:
         raise NotConfigured(f"{url} is no address. Use one like {DEFAULT_URL}.")
     if parts.scheme == "http" and not _is_loopback(host) and os.environ.get(INSECURE) != "1":
         raise NotConfigured(
