@@ -23,9 +23,11 @@ from runs.models import Priority, Run
 from runs.new_run import importing, prefill
 from runs.new_run.drafting import Checked, checked, form_findings, schema_of
 from runs.new_run.forms import LaunchForm
+from runs.new_run.training_fields import TRAINING
+from runs.preflight.draft import TRL_DEFAULTS
 from runs.preflight.finding import Finding
 from runs.scheduling.limits import QueueFull
-from runs.spec import freeze, spec_of
+from runs.spec import LaunchRequest, freeze, spec_of
 from workers.contract import ContractError
 from workers.contract.learnability import CHECK
 
@@ -62,6 +64,9 @@ class Draft:
     """Parts of the document that weren't taken as they are."""
     complete: bool
     """It is one of our own documents, which says everything."""
+    grpo: dict[str, Any]
+    """GRPOConfig's arguments, as the document writes them."""
+    schema: dict[str, Any] | None
 
     def answer(self) -> dict[str, Any]:
         blocked = preflight.blocks(self.findings) or not self.form.is_valid() or bool(self.refusing)
@@ -70,6 +75,22 @@ class Draft:
             "findings": [shapes.finding(each) for each in self.findings],
             "notes": [{"verdict": each.verdict.value, "key": each.key, "text": each.text} for each in self.notes],
         }
+
+    def request(self, kind: str) -> LaunchRequest:
+        """What the form makes of it; of our own documents, with the arguments as they are written there, so that a spec
+        launches the very same spec. The form writes some of TRL's defaults down, and leaves others out."""
+        request = replace(self.checked.request, kind=kind)
+        if not self.complete:
+            return request
+        left = {one.name: prefill.left_to_trl(one, self.schema) for one in TRAINING}
+        defaults = {**TRL_DEFAULTS, **left, **((self.schema or {}).get("defaults") or {})}
+        made = {name: value for name, value in request.grpo.items() if name in self.grpo or defaults.get(name) != value}
+        same = {
+            name: value
+            for name, value in self.grpo.items()
+            if (made[name] == value if name in made else name in defaults and defaults[name] == value)
+        }
+        return replace(request, grpo={**same, **{name: value for name, value in made.items() if name not in same}})
 
     @property
     def refusing(self) -> list[Note]:
@@ -85,13 +106,13 @@ def read(wanted: RunDocument, user: User) -> Draft:
     schema = schema_of(host)
     first = prefill.as_sent(LaunchForm(initial=prefill.from_query(QueryDict()), schema=schema))
     content = json.dumps(wanted.spec) if wanted.spec is not None else wanted.document
-    data, notes, complete = {**first}, list[Note](), False
+    data, notes, complete, grpo = {**first}, list[Note](), False, dict[str, Any]()
     if content:
         try:
             imported = importing.read(content.encode(errors="replace"), first, schema)
         except Unreadable as error:
             raise Problem(422, str(error), where="document", fix="Send a run's spec, or a config.") from None
-        complete = imported.reading.complete
+        complete, grpo = imported.reading.complete, imported.reading.below("grpo")
         notes = [each for each in imported.reading.notes if each.key not in OF_AN_ATTEMPT]
         data = imported.data
     chosen = {name: importing.sent(value) for name, value in wanted.set.items() if value is not None}
@@ -106,14 +127,14 @@ def read(wanted: RunDocument, user: User) -> Draft:
     draft_check = checked(form, user)
     errors = form_findings(form)
     findings = errors + [each for each in preflight.check(draft_check.draft) if each.field not in form.errors]
-    return Draft(form, draft_check, findings, notes, complete)
+    return Draft(form, draft_check, findings, notes, complete, grpo, schema)
 
 
 def launch(wanted: RunDocument, user: User, idempotency_key: str) -> tuple[Run, bool, Draft]:
     """The run, whether this call launched it, and its draft. Raises Problem."""
     draft = read(wanted, user)
     kind = wanted.kind or str((wanted.spec or {}).get("kind"))
-    request = replace(draft.checked.request, kind=KINDS.get(kind, "train"))
+    request = draft.request(KINDS.get(kind, "train"))
     key = hashlib.sha256(repr(("api", user.pk, idempotency_key)).encode()).hexdigest() if idempotency_key else None
     # After preflight, which may have seen a queue that the first request has just filled.
     earlier = Run.objects.filter(launch_key=key).first() if key else None

@@ -65,6 +65,13 @@ def test_a_spec_that_is_launched_again_makes_the_same_run(form, chosen):
     assert safe_yaml.load(text.encode()) == spec
 
 
+def test_a_spec_that_a_form_would_write_otherwise_is_launched_as_it_is_written():
+    spec = a_spec()
+    spec["grpo"] = {"max_steps": 5, "warmup_steps": 10, "weight_decay": 0.0, "learning_rate": 1e-6}
+    copy = Run.objects.get(pk=Program().post("runs", {"spec": spec}).json()["run"]["id"])
+    assert json.dumps(without_id(copy.spec)) == json.dumps(without_id(spec))
+
+
 def test_a_key_launches_once_and_another_run_under_it_is_a_conflict():
     program, spec = Program(), a_spec()
     launch = {"headers": {"Idempotency-Key": "tonight"}}
