@@ -1,4 +1,4 @@
-"""The catalogue: datasets, reward configs, environments, hardware profiles and models."""
+"""The catalogue: datasets, reward configs, environments and hardware profiles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, File, Form, Router, Schema, Status
+from ninja import Field, File, Form, Router, Status
 from ninja.files import UploadedFile
 
 from controlplane import safe_yaml
@@ -26,23 +26,14 @@ from controlplane.hardware.queries import profiles_for
 from controlplane.rewards import code_check, config_yaml
 from controlplane.rewards import queries as reward_queries
 from controlplane.rewards.models import RewardConfig
-from runs import checkpoints
 from runs.api import paging, shapes
 from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Asked, Cursor, Id, Limit, Listed, Value
-from runs.model_pages import catalogue
-from runs.models import RunEvent
+from runs.api.shapes import Answer, Asked, Cursor, Id, Limit, Listed, Value
 from runs.new_run import importing as form_texts
 from runs.new_run import prefill
-from workers.contract import ContractError, EventKind, to_dict
+from workers.contract import ContractError, to_dict
 
 router = Router(tags=["catalogue"])
-
-
-class Answer(Schema):
-    """One thing, as its list has it."""
-
-    item: dict[str, Any]
 
 
 class Document(Asked):
@@ -270,23 +261,6 @@ def new_environment(request: HttpRequest, payload: Document) -> Any:
 def profiles(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
     found, after = paging.page(profiles_for(request), cursor, limit)
     return {"items": [_profile(each) for each in found], "next_cursor": after}
-
-
-@router.get("models", auth=READ, response=Listed, url_name="v1_models", summary="List saved models")
-def models(request: HttpRequest, cursor: Cursor = "", limit: Limit = 50) -> Any:
-    """What runs have saved and still exists, the newest first."""
-    saved = RunEvent.objects.filter(kind=EventKind.CHECKPOINT, run__archived_at=None).select_related("run")
-    events, after = paging.page(saved, cursor, limit)
-    by_run = {event.run_id: {each.event.pk: each for each in checkpoints.of_run(event.run)} for event in events}
-    found = [by_run[event.run_id].get(event.pk) for event in events]
-    return {"items": [shapes.checkpoint(each) for each in found if each and each.usable], "next_cursor": after}
-
-
-@router.get("models/bases", auth=READ, response=Listed, url_name="v1_base_models", summary="List models on hosts")
-def base_models(request: HttpRequest) -> Any:
-    """As the hosts announce them."""
-    found = [{"path": each.path, "host": each.host.name, "name": each.name} for each in catalogue.base_models("")]
-    return {"items": found, "next_cursor": ""}
 
 
 def _uploaded(request: HttpRequest, dataset: Dataset | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from controlplane.accounts.roles import person
 from controlplane.hardware.queries import host_for, hosts_for
 from runs.api import shapes
 from runs.api.access import OPERATE, READ, Problem
-from runs.api.shapes import Asked, Id
+from runs.api.shapes import Answer, Asked, Id
 from runs.hosts import actions
 from runs.hosts.cards import host_views
 from runs.models import Attempt
@@ -32,10 +32,6 @@ class Me(Schema):
 
 class Items(Schema):
     items: list[dict[str, Any]]
-
-
-class Answer(Schema):
-    item: dict[str, Any]
 
 
 class Drain(Asked):

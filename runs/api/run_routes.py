@@ -17,7 +17,7 @@ from runs.api.shapes import Asked, Cursor, Limit, RunAnswer, Runs, Text
 from runs.models import Run
 from runs.run_list.query import ARCHIVED, HEALTH_ASKED, KINDS, STATUSES, RunListQuery
 from runs.run_page import notes
-from runs.scheduling import launching, queueing, reordering, stopping
+from runs.scheduling import launching, queueing, recovery, reordering, stopping
 from runs.scheduling.limits import QueueFull
 from workers.contract import StopMode
 
@@ -165,6 +165,20 @@ def resume(request: HttpRequest, run_id: str, payload: Resume) -> Any:
         launching.resume(run, person(request), chosen)
     except (launching.NotResumable, QueueFull) as error:
         raise Problem(409, str(error), where="run") from None
+    return _answer(request, run_id)
+
+
+@router.post(
+    "runs/{slug:run_id}/no-resume",
+    auth=OPERATE,
+    response=RunAnswer,
+    url_name="v1_run_no_resume",
+    summary="Call off an automatic resume",
+)
+def no_resume(request: HttpRequest, run_id: str) -> Any:
+    run = queries.run_for(request, run_id)
+    if not recovery.call_off(run, person(request).get_username()):
+        raise Problem(409, f"No automatic resume of {run.name} is planned.", where="run")
     return _answer(request, run_id)
 
 

@@ -39,6 +39,12 @@ class Listed(Schema):
     """Empty: this is the last page."""
 
 
+class Answer(Schema):
+    """One thing, as its list has it."""
+
+    item: dict[str, Any]
+
+
 class RunAnswer(Schema):
     id: str
     name: str

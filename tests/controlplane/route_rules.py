@@ -273,4 +273,9 @@ RULES = {
     "v1_host_give_up": TOKEN_OPERATE,
     "v1_host_remove": TOKEN_OPERATE,
     "v1_queue": TOKEN_READ,
+    "v1_model": TOKEN_READ,
+    "v1_model_merge": TOKEN_OPERATE,
+    "v1_model_archive": TOKEN_OPERATE,
+    "v1_model_delete": TOKEN_OPERATE,
+    "v1_run_no_resume": TOKEN_OPERATE,
 }
