@@ -42,7 +42,7 @@ class Bearer(HttpBearer):
                 where="Authorization",
                 fix="Make a token under Settings, API tokens, and send it as: Authorization: Bearer grpo_…",
             )
-        request.user = row.user
+        request.user = api_tokens.acting(row)
         request.auth = row  # type: ignore[attr-defined]  # also for a refusal, which is audited
         if not api_tokens.allows(row, self.scope):
             raise Problem(
@@ -54,4 +54,4 @@ class Bearer(HttpBearer):
         return row
 
 
-READ, OPERATE, ADMIN = Bearer(ApiScope.READ), Bearer(ApiScope.OPERATE), Bearer(ApiScope.ADMIN)
+READ, OPERATE = Bearer(ApiScope.READ), Bearer(ApiScope.OPERATE)

@@ -73,6 +73,17 @@ def test_what_was_done_with_a_token_can_be_read_afterwards():
     ]
 
 
+@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("scope", ApiScope)
+def test_a_token_acts_with_no_more_than_its_scope_and_its_users_role(role, scope):
+    roles = {ApiScope.READ: Role.VIEWER, ApiScope.OPERATE: Role.OPERATOR, ApiScope.ADMIN: Role.ADMIN}
+    user = make_user(role)
+    token = api_tokens.make(user, "x", scope, days=7)[0]
+    acting = api_tokens.acting(token)
+    assert acting.role == min(role, roles[scope], key=list(Role).index)
+    assert (acting.pk, token.user.role) == (user.pk, role)
+
+
 def test_a_user_has_a_bounded_number_of_tokens(monkeypatch):
     monkeypatch.setattr(api_tokens, "MOST_PER_USER", 1)
     program = Program()

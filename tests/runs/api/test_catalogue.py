@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
-from controlplane.accounts.models import ApiScope
+from controlplane.accounts.models import ApiScope, Role
 from controlplane.datasets.models import DatasetVersion
+from tests.controlplane.people import make_user
 from tests.runs.api.clients import Program
 from tests.runs.builders import a_host, rewards_named
 
@@ -42,10 +43,11 @@ def test_a_document_that_is_no_reward_config_says_why(document):
     assert answer.json()["error"]["what"]
 
 
-def test_custom_code_is_for_admins():
+@pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMIN])
+def test_custom_code_is_for_admins_with_a_token_for_that(role):
     source = "def reward(completions, **columns): return [0.0 for _ in completions]"
     document = f"name: x\ncomponents:\n  - {{name: mine, function: python, params: {{source: '{source}'}}}}\n"
-    answer = Program(ApiScope.OPERATE).post("rewards", {"document": document})
+    answer = Program(ApiScope.OPERATE, user=make_user(role)).post("rewards", {"document": document})
     assert answer.status_code == 403, answer.json()
 
 

@@ -35,7 +35,7 @@ def app(environ: Any, start: Any) -> list[bytes]:
     return [body]
 
 
-EXAMPLES = 200 if os.environ.get("CI_FULL") else 3
+EXAMPLES = 60 if os.environ.get("CI_FULL") else 3
 SCHEMA = schemathesis.openapi.from_wsgi("/api/v1/openapi.json", app, headers={"Host": "localhost"})
 BOUNDS = bounds(deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 OPERATIONS = {operation.ok().label: operation.ok() for operation in SCHEMA.get_all_operations()}
