@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import sys
 import uuid
 from argparse import Namespace
@@ -28,7 +29,7 @@ PARTS = {
 
 
 def login(client: None, options: Namespace) -> int:
-    url = config.checked(options.url or config.DEFAULT_URL)
+    url = config.checked(options.url or os.environ.get(config.URL) or config.DEFAULT_URL)
     if options.token_file:
         text = Path(options.token_file).read_text().strip()
     elif sys.stdin.isatty():

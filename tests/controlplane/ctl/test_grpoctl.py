@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -160,6 +161,21 @@ def test_a_stored_token_is_readable_by_its_owner_alone_and_sent_to_its_own_addre
     monkeypatch.setenv("GRPOCTL_URL", "https://other.example")
     with pytest.raises(NotConfigured, match="no token"):
         config.access()
+
+
+def test_who_has_logged_in_needs_no_environment_until_the_logout(
+    terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "token").write_text(os.environ["GRPOCTL_TOKEN"] + "\n")
+    monkeypatch.delenv("GRPOCTL_TOKEN")
+    assert terminal("login", "--token-file", str(tmp_path / "token"))[0] == 0
+    assert terminal("me")[0] == 0
+    terminal("logout")
+    assert terminal("me") == (
+        1,
+        "There is no token for http://localhost. Make one under Settings, API tokens; then: grpoctl login\n",
+    )
 
 
 def test_bash_completes_commands_and_options() -> None:

@@ -35,7 +35,7 @@ def app(environ: Any, start: Any) -> list[bytes]:
     return [body]
 
 
-EXAMPLES = 60 if os.environ.get("CI_FULL") else 3
+EXAMPLES = 60 if os.environ.get("CI_FULL") else 6
 SCHEMA = schemathesis.openapi.from_wsgi("/api/v1/openapi.json", app, headers={"Host": "localhost"})
 BOUNDS = bounds(deadline=None, database=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 OPERATIONS = {operation.ok().label: operation.ok() for operation in SCHEMA.get_all_operations()}
@@ -57,6 +57,7 @@ def one_connection() -> Iterator[None]:
         end.connect(close_old_connections)
 
 
+@pytest.mark.rotating(of=3)
 @pytest.mark.parametrize("label", OPERATIONS)
 def test_no_request_breaks_the_api(label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settings, "DATA_DIR", tmp_path)
